@@ -1,0 +1,62 @@
+"""The only file that reads time. Everything else takes a `Clock` or a `now_ms`."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall clock for timestamps, monotonic clock for durations, and a way to wait."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock in milliseconds since the Unix epoch."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Return seconds on a clock that never goes back."""
+        ...
+
+    def sleep_s(self, seconds: float) -> None:
+        """Wait for `seconds`."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock in milliseconds since the Unix epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Return seconds on a clock that never goes back."""
+        return time.monotonic()
+
+    def sleep_s(self, seconds: float) -> None:
+        """Wait for `seconds`."""
+        time.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that moves only when told: sleeping moves it. For tests and simulation."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        """Start at `now_ms`; the monotonic clock starts at zero."""
+        self._start_ms = now_ms
+        self._elapsed_s = 0.0
+
+    def now_ms(self) -> int:
+        """Return the start plus all the time slept."""
+        return self._start_ms + round(self._elapsed_s * 1000)
+
+    def monotonic_s(self) -> float:
+        """Return the seconds slept so far."""
+        return self._elapsed_s
+
+    def sleep_s(self, seconds: float) -> None:
+        """Move the clock forward by `seconds`."""
+        self._elapsed_s += max(0.0, seconds)
+
+
+SYSTEM_CLOCK = SystemClock()

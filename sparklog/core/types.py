@@ -1,0 +1,51 @@
+"""The nouns: plain immutable values shared by every room.
+
+Offsets count records in one partition. `base_offset` is inclusive, `end_offset` exclusive and
+`last_offset` inclusive, everywhere. Timestamps are milliseconds since the Unix epoch, UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+NO_TIMESTAMP_MS = -1
+NO_PRODUCER_ID = -1
+UNLED_EPOCH = 0
+"""Leader epoch of records appended directly, without a leader."""
+
+
+class TimestampType(IntEnum):
+    """Who set a record's timestamp, with Kafka's numbers (also Spark's `timestampType`)."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TopicPartition:
+    """One partition of one topic, by name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        """Return Kafka's usual spelling, `topic-partition`."""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets [base_offset, end_offset) of one partition."""
+
+    base_offset: int
+    end_offset: int
+
+    def __post_init__(self) -> None:
+        """Refuse a range that ends before it starts."""
+        if not 0 <= self.base_offset <= self.end_offset:
+            raise ValueError(f"not a range of offsets: [{self.base_offset}, {self.end_offset})")
+
+    def __len__(self) -> int:
+        """Return how many offsets the range spans (records may be fewer after compaction)."""
+        return self.end_offset - self.base_offset
