@@ -1,0 +1,1 @@
+"""One partition's log: segments, manifest, tail, append. FORMAT.md is the contract."""

@@ -1,0 +1,212 @@
+"""Arrow IPC files put together from parts, with our metadata in their footer.
+
+pyarrow writes a file's footer metadata only when the file is opened, before anything is known about
+its batches. A file, however, is nothing but `ARROW1`, an IPC stream and a footer; so the stream is
+written first (compressed by Arrow, once), and the footer is Arrow's own footer of an empty file of
+that schema, with the list of blocks filled in. The result is an ordinary Arrow file.
+
+Knows nothing of records or offsets. Sizes and positions are bytes from the file's start.
+Source: Arrow columnar format, "IPC File Format"; format/File.fbs and Message.fbs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from sparklog.core.errors import DataCorrupt
+
+MAGIC = b"ARROW1"
+STREAM_START = 8
+"""Where the IPC stream begins: the magic, padded to eight bytes."""
+TRAILER_BYTES = 4 + len(MAGIC)
+_BLOCK = struct.Struct("<qi4xq")
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_FOOTER_BLOCKS_FIELD = 3
+_MESSAGE_HEADER_FIELD = 2
+_MESSAGE_BODY_FIELD = 3
+_BATCH_BUFFERS_FIELD = 2
+_BUFFER = struct.Struct("<qq")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of bytes and its checksum."""
+
+    start: int
+    length: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """Where one record batch lies: its message metadata, its body, each column in the body."""
+
+    position: int
+    meta: Span
+    body_length: int
+    columns: tuple[Span, ...]
+    """One per column of the schema; `start` counts from the body's start."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPart:
+    """Everything of a file but its footer."""
+
+    data: pa.Buffer
+    """Magic, schema message, record batches. No end mark."""
+    schema: pa.Schema
+    head: Span
+    batches: tuple[StoredBatch, ...]
+
+
+def write_stream(
+    schema: pa.Schema, batches: Sequence[pa.RecordBatch], codec: str, level: int | None = None
+) -> StreamPart:
+    """Encode `batches` (compressed with `codec`: none, lz4, zstd) and index their bytes."""
+    compression = None if codec == "none" else pa.Codec(codec, level if codec == "zstd" else None)
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=len(batches) < 2)
+    sink = pa.BufferOutputStream()
+    sink.write(MAGIC.ljust(STREAM_START, b"\0"))
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        # Arrow writes the schema with the first batch; an empty stream gets it at close.
+        edges = []
+        for batch in batches:
+            writer.write_batch(batch)
+            edges.append(sink.tell())
+    data = sink.getvalue()
+    data = data.slice(0, data.size - len(_END_OF_STREAM))
+    view = memoryview(data)
+    head_end = STREAM_START + _message_length(view, STREAM_START)
+    head = Span(0, head_end, crc32c(view[:head_end]))
+    starts = [head_end, *edges][:-1]
+    stored = tuple(
+        _index_batch(view, start, end, schema) for start, end in zip(starts, edges, strict=True)
+    )
+    return StreamPart(data, schema, head, stored)
+
+
+def finish_file(part: StreamPart, metadata: Mapping[str, str]) -> bytes:
+    """Return the whole file: the stream, its end mark, and a footer that carries `metadata`."""
+    footer = _footer(part.schema, part.batches, metadata)
+    return b"".join(
+        (part.data, _END_OF_STREAM, footer, struct.pack("<i", len(footer)), MAGIC)
+    )
+
+
+def footer_start(tail: bytes, size_bytes: int, name: str) -> int:
+    """Return the file position of the footer, from the file's last bytes.
+
+    Raises:
+        DataCorrupt: the file does not end as an Arrow file does; it was cut off or is foreign.
+    """
+    if len(tail) < TRAILER_BYTES or tail[-len(MAGIC) :] != MAGIC:
+        raise DataCorrupt(
+            "object does not end as an Arrow file: truncated or foreign; run verify. "
+            f"object={name} bytes={size_bytes}"
+        )
+    (length,) = struct.unpack_from("<i", tail, len(tail) - TRAILER_BYTES)
+    start = size_bytes - TRAILER_BYTES - length
+    if length <= 0 or start < STREAM_START:
+        raise DataCorrupt(
+            f"footer length is impossible; run verify. object={name} footer_length={length}"
+        )
+    return start
+
+
+def footer_metadata(footer: bytes, name: str) -> dict[str, str]:
+    """Return the custom metadata of a footer (its bytes up to and with the trailer).
+
+    Raises:
+        DataCorrupt: Arrow cannot read it.
+    """
+    # A footer without its blocks' bytes is still a file: Arrow reads blocks only when asked.
+    blank = MAGIC.ljust(STREAM_START, b"\0") + _END_OF_STREAM
+    try:
+        found = pa.ipc.open_file(pa.py_buffer(blank + footer)).metadata
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataCorrupt(
+            f"Arrow cannot read the footer: {error}; run verify. object={name}"
+        ) from error
+    try:
+        return {key.decode(): value.decode() for key, value in (found or {}).items()}
+    except UnicodeDecodeError as error:
+        raise DataCorrupt(f"footer metadata is not text; run verify. object={name}") from error
+
+
+def _message_length(view: memoryview, position: int) -> int:
+    """Return the length of a message's prefix and metadata (not its body)."""
+    mark, length = struct.unpack_from("<Ii", view, position)
+    assert mark == 0xFFFFFFFF, "Arrow wrote a message without its continuation mark"
+    return 8 + int(length)
+
+
+def _index_batch(view: memoryview, start: int, end: int, schema: pa.Schema) -> StoredBatch:
+    meta_length = _message_length(view, start)
+    message = view[start + 8 : start + meta_length]
+    root = struct.unpack_from("<I", message, 0)[0]
+    header = _field(message, root, _MESSAGE_HEADER_FIELD)
+    batch = header + struct.unpack_from("<I", message, header)[0]
+    body_at = _field(message, root, _MESSAGE_BODY_FIELD)
+    (body_length,) = struct.unpack_from("<q", message, body_at)
+    vector = _field(message, batch, _BATCH_BUFFERS_FIELD)
+    vector += struct.unpack_from("<I", message, vector)[0]
+    (count,) = struct.unpack_from("<I", message, vector)
+    buffers = [_BUFFER.unpack_from(message, vector + 4 + i * _BUFFER.size) for i in range(count)]
+    body = view[start + meta_length : end]
+    assert len(body) == body_length, (len(body), body_length)
+    columns = []
+    at = 0
+    for field in schema:
+        mine = [span for span in buffers[at : at + _buffer_count(field.type)] if span[1]]
+        at += _buffer_count(field.type)
+        low = min((s[0] for s in mine), default=0)
+        high = max((s[0] + s[1] for s in mine), default=0)
+        columns.append(Span(low, high - low, crc32c(body[low:high])))
+    assert at == count, (at, count)
+    meta = Span(start, meta_length, crc32c(view[start : start + meta_length]))
+    return StoredBatch(start, meta, body_length, tuple(columns))
+
+
+def _buffer_count(kind: pa.DataType) -> int:
+    """Return how many buffers Arrow IPC writes for a column of this type."""
+    if pa.types.is_struct(kind):
+        return 1 + sum(_buffer_count(field.type) for field in kind)
+    if pa.types.is_list(kind):
+        return 2 + _buffer_count(kind.value_type)
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        return 3
+    return 2
+
+
+def _field(table: memoryview | bytes, position: int, index: int) -> int:
+    """Return the position of a flatbuffer table's field, which must be present."""
+    vtable = position - struct.unpack_from("<i", table, position)[0]
+    (offset,) = struct.unpack_from("<H", table, vtable + 4 + 2 * index)
+    assert offset, f"Arrow left out field {index}"
+    return int(position + offset)
+
+
+def _footer(
+    schema: pa.Schema, batches: Sequence[StoredBatch], metadata: Mapping[str, str]
+) -> bytes:
+    """Return Arrow's footer for `schema` and `metadata`, with the blocks of `batches`."""
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_file(sink, schema, metadata=dict(metadata)).close()
+    empty = sink.getvalue().to_pybytes()
+    (length,) = struct.unpack_from("<i", empty, len(empty) - TRAILER_BYTES)
+    footer = bytearray(empty[-TRAILER_BYTES - length : -TRAILER_BYTES])
+    root = struct.unpack_from("<I", footer, 0)[0]
+    reference = _field(bytes(footer), root, _FOOTER_BLOCKS_FIELD)
+    # Flatbuffer references point forward, so the new vector goes to the end. Its elements hold
+    # 64-bit numbers and must start at a multiple of eight; the count before them takes four bytes.
+    footer += b"\0" * ((4 - len(footer)) % 8)
+    struct.pack_into("<I", footer, reference, len(footer) - reference)
+    footer += struct.pack("<I", len(batches))
+    for batch in batches:
+        footer += _BLOCK.pack(batch.position, batch.meta.length, batch.body_length)
+    return bytes(footer)

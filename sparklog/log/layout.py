@@ -1,0 +1,128 @@
+"""The only place that builds or parses an object's name. Source: FORMAT.md 1.
+
+Names are keys relative to the store's root.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+NUMBER_DIGITS = 20
+SEGMENT_SUFFIX = ".arrow"
+METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+"""Kafka's own id for its metadata topic, Uuid(0, 1)."""
+
+_TOPIC_FOLDER = re.compile(r"topics/([A-Za-z0-9._-]{1,249})~([A-Za-z0-9_-]{22})/")
+_CHAIN_NAME = re.compile(r"log/(\d{20})\.arrow")
+_MANIFEST_NAME = re.compile(r"manifest/(\d{20})\.arrow")
+_STAGED_NAME = re.compile(r"staged/[0-9a-f]{32}\.arrow")
+_REWRITTEN_NAME = re.compile(r"log/\d{20}-[0-9a-f]{32}\.arrow")
+_SNAPSHOT_NAME = re.compile(r"snapshot/(\d{20})\.json")
+
+
+def number(value: int) -> str:
+    """Return `value` in the 20 digits that make names sort as numbers do."""
+    return f"{value:0{NUMBER_DIGITS}d}"
+
+
+def topic_folder(topic: str, topic_id: str) -> str:
+    """Return the folder of one topic, with a slash at its end."""
+    return f"topics/{topic}~{topic_id}/"
+
+
+def topic_of_key(key: str) -> str:
+    """Return the topic an object belongs to, or '' (labels the request counters)."""
+    match = _TOPIC_FOLDER.match(key)
+    return match.group(1) if match else ""
+
+
+def commit_key(writer: str, sequence: int) -> str:
+    """Return the name of a publication record. Source: FORMAT.md 7."""
+    return f"commits/{writer}/{number(sequence)}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLayout:
+    """The names of one partition's objects."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    @property
+    def folder(self) -> str:
+        """Return the partition's folder, with a slash at its end."""
+        return f"{topic_folder(self.topic, self.topic_id)}{self.partition}/"
+
+    def key(self, name: str) -> str:
+        """Return the store key of a name that is relative to the partition's folder."""
+        return self.folder + name
+
+    @staticmethod
+    def chain_name(base_offset: int) -> str:
+        """Return the relative name of the segment appended at `base_offset`."""
+        return f"log/{number(base_offset)}{SEGMENT_SUFFIX}"
+
+    @staticmethod
+    def rewritten_name(base_offset: int, nonce: str) -> str:
+        """Return the relative name of a merged or compacted segment."""
+        return f"log/{number(base_offset)}-{nonce}{SEGMENT_SUFFIX}"
+
+    @staticmethod
+    def staged_name(nonce: str) -> str:
+        """Return the relative name of a staged object."""
+        return f"staged/{nonce}{SEGMENT_SUFFIX}"
+
+    @staticmethod
+    def manifest_name(version: int) -> str:
+        """Return the relative name of a manifest version."""
+        return f"manifest/{number(version)}{SEGMENT_SUFFIX}"
+
+    @staticmethod
+    def snapshot_name(end_offset: int) -> str:
+        """Return the relative name of a registry snapshot."""
+        return f"snapshot/{number(end_offset)}.json"
+
+    @property
+    def chain_prefix(self) -> str:
+        """Return the key prefix of everything in the log folder."""
+        return self.folder + "log/"
+
+    @property
+    def manifest_prefix(self) -> str:
+        """Return the key prefix of every manifest."""
+        return self.folder + "manifest/"
+
+    @property
+    def snapshot_prefix(self) -> str:
+        """Return the key prefix of every registry snapshot."""
+        return self.folder + "snapshot/"
+
+    def relative(self, key: str) -> str:
+        """Return a key's name relative to the partition's folder."""
+        return key.removeprefix(self.folder)
+
+    def chain_base(self, key: str) -> int | None:
+        """Return the base offset in a chain segment's key, or None for any other object."""
+        match = _CHAIN_NAME.fullmatch(self.relative(key))
+        return int(match.group(1)) if match else None
+
+    def manifest_version(self, key: str) -> int | None:
+        """Return the version in a manifest's key, or None for any other object."""
+        match = _MANIFEST_NAME.fullmatch(self.relative(key))
+        return int(match.group(1)) if match else None
+
+    def snapshot_end(self, key: str) -> int | None:
+        """Return the end offset in a snapshot's key, or None for any other object."""
+        match = _SNAPSHOT_NAME.fullmatch(self.relative(key))
+        return int(match.group(1)) if match else None
+
+
+def is_data_name(name: str) -> bool:
+    """Say whether a manifest or a reference may name this object, relative to the partition.
+
+    Names come from stored bytes, so anything else could point outside the partition's folder.
+    """
+    return any(p.fullmatch(name) for p in (_CHAIN_NAME, _REWRITTEN_NAME, _STAGED_NAME))

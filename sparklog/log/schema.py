@@ -1,0 +1,133 @@
+"""The Arrow shapes of records: as stored, as appended, as read. Source: FORMAT.md 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.core.errors import InvalidRequest, RecordTooLarge
+
+TIMESTAMP = pa.timestamp("ms", tz="UTC")
+HEADERS = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+COLUMN_TYPES: dict[str, pa.DataType] = {
+    "offset": pa.int64(),
+    "timestamp": TIMESTAMP,
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": HEADERS,
+}
+"""Stored columns, in their order in a file."""
+
+READ_TYPES: dict[str, pa.DataType] = {**COLUMN_TYPES, "timestampType": pa.int32()}
+"""What a reader may ask for: the stored columns and one that comes from the segment's metadata."""
+
+APPEND_COLUMNS = ("timestamp", "key", "value", "headers")
+RECORD_OVERHEAD_BYTES_MAX = 70
+"""Most that Kafka's v2 format adds to a record's key, value and headers (batch header included)."""
+
+
+def read_schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the schema of batches read with these columns, in the order given.
+
+    Raises:
+        InvalidRequest: a column no log has.
+    """
+    unknown = [name for name in columns if name not in READ_TYPES]
+    if unknown:
+        raise InvalidRequest(
+            f"no such column in a log; choose from {', '.join(READ_TYPES)}. columns={unknown}"
+        )
+    return pa.schema([pa.field(name, READ_TYPES[name]) for name in columns])
+
+
+def normalized(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    """Return `batch` in the stored columns and types, without `offset`.
+
+    A missing `timestamp`, or a null in it, becomes `now_ms`. Missing `key` and `headers`, and
+    those that are null throughout, are left out.
+
+    Raises:
+        InvalidRequest: an unknown column, no `value` column, or a type that does not convert.
+    """
+    unknown = [name for name in batch.schema.names if name not in APPEND_COLUMNS]
+    if unknown or "value" not in batch.schema.names:
+        raise InvalidRequest(
+            f"records are appended with columns {', '.join(APPEND_COLUMNS)}, of which only value "
+            f"must be there. columns={batch.schema.names}"
+        )
+    arrays: list[pa.Array] = []
+    names: list[str] = []
+    for name in APPEND_COLUMNS:
+        array = _column(batch, name, now_ms)
+        if array is not None:
+            arrays.append(array)
+            names.append(name)
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _column(batch: pa.RecordBatch, name: str, now_ms: int) -> pa.Array | None:
+    if name not in batch.schema.names:
+        if name == "timestamp":
+            return pa.repeat(pa.scalar(now_ms, TIMESTAMP), batch.num_rows)
+        return None
+    array = batch.column(name)
+    if name in ("key", "headers") and array.null_count == len(array):
+        return None
+    if array.type != COLUMN_TYPES[name]:
+        try:
+            array = array.cast(COLUMN_TYPES[name], safe=name != "timestamp")
+        except pa.ArrowException as error:
+            raise InvalidRequest(
+                f"column cannot be stored: {error}. column={name} type={array.type} "
+                f"wanted={COLUMN_TYPES[name]}"
+            ) from error
+    if name == "timestamp" and array.null_count:
+        array = pc.fill_null(array, pa.scalar(now_ms, TIMESTAMP))
+    return array
+
+
+def check_record_sizes(batch: pa.RecordBatch, max_message_bytes: int) -> None:
+    """Refuse records that Kafka would refuse.
+
+    Cheap: a look at the columns' lengths, and at single records only when the batch as a whole is
+    larger than one record may be.
+
+    Raises:
+        RecordTooLarge: a record over `max.message.bytes`; the message names its row and size.
+    """
+    if batch.nbytes + RECORD_OVERHEAD_BYTES_MAX <= max_message_bytes:
+        return
+    sizes = None
+    for name in ("key", "value"):
+        if name in batch.schema.names:
+            part = pc.fill_null(pc.binary_length(batch.column(name)), 0)
+            sizes = part if sizes is None else pc.add(sizes, part)
+    largest = pc.max(sizes).as_py() or 0
+    if "headers" in batch.schema.names:
+        sizes = pc.add(sizes, _header_bytes(batch.column("headers")))
+        largest = pc.max(sizes).as_py() or 0
+    if largest + RECORD_OVERHEAD_BYTES_MAX > max_message_bytes:
+        row = pc.index(sizes, largest).as_py()
+        raise RecordTooLarge(
+            "a record is larger than the topic takes; split it or raise max.message.bytes. "
+            f"row={row} bytes={largest} max.message.bytes={max_message_bytes}"
+        )
+
+
+def _header_bytes(headers: pa.Array) -> pa.Array:
+    items = headers.flatten()
+    lengths = pc.add(
+        pc.fill_null(pc.binary_length(items.field("key")), 0),
+        pc.fill_null(pc.binary_length(items.field("value")), 0),
+    )
+    rows = np.bincount(
+        pc.list_parent_indices(headers).to_numpy(zero_copy_only=False),
+        weights=lengths.to_numpy(zero_copy_only=False),
+        minlength=len(headers),
+    )
+    return pa.array(rows.astype(np.int64))
