@@ -33,15 +33,14 @@ class SegmentDraft:
     segment: Segment
     """With base offset 0, so its offsets are relative."""
 
+    def placed(self, base_offset: int, commit: Commit | None = None) -> Segment:
+        """Return the metadata of the segment that holds these records from `base_offset` on."""
+        end_offset = base_offset + self.segment.end_offset
+        return replace(self.segment, base_offset=base_offset, end_offset=end_offset, commit=commit)
+
     def at(self, base_offset: int, commit: Commit | None = None) -> bytes:
-        """Return the file that holds these records from `base_offset` on."""
-        placed = replace(
-            self.segment,
-            base_offset=base_offset,
-            end_offset=base_offset + self.segment.end_offset,
-            commit=commit,
-        )
-        return finish_file(self.part, to_metadata(placed))
+        """Return the file of that segment."""
+        return finish_file(self.part, to_metadata(self.placed(base_offset, commit)))
 
 
 def draft_records(

@@ -1,0 +1,131 @@
+"""What pure log code asks of a store, and how a shell answers.
+
+A protocol (append, refresh, change the manifest) is a generator: it yields requests and is sent
+their answers. It never touches a store, so the exhaustive model in `tests/model` runs the very
+code that production runs, one request at a time, in every order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes [start, end) of one object; a negative start counts from its end."""
+
+    key: str
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GetMany:
+    """Read several ranges at once. Answer: for each its bytes, or None if the object is absent."""
+
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Create an object unless it exists. Answer: PutOutcome."""
+
+    key: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ListAfter:
+    """List keys under a prefix after a key. Answer: list of ObjectInfo."""
+
+    prefix: str
+    start_after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove an object nobody needs any more. Answer: None."""
+
+    key: str
+
+
+Effect = GetMany | Put | ListAfter | Delete
+Answer = list[bytes | None] | PutOutcome | list[ObjectInfo] | None
+Result = TypeVar("Result")
+Protocol = Generator[Effect, Any, Result]
+"""A protocol that ends with a Result. Answers are typed by the request, see `get`, `put`, …"""
+
+
+def get_many(ranges: tuple[Range, ...]) -> Protocol[list[bytes | None]]:
+    """Ask for several ranges."""
+    found: list[bytes | None] = yield GetMany(ranges)
+    return found
+
+
+def get(key: str, start: int | None = None, end: int | None = None) -> Protocol[bytes | None]:
+    """Ask for one range; None when the object is absent."""
+    found: list[bytes | None] = yield GetMany((Range(key, start, end),))
+    return found[0]
+
+
+def put(key: str, data: bytes) -> Protocol[PutOutcome]:
+    """Ask for an object to be created."""
+    outcome: PutOutcome = yield Put(key, data)
+    return outcome
+
+
+def list_after(prefix: str, start_after: str) -> Protocol[list[ObjectInfo]]:
+    """Ask for the objects after a key."""
+    found: list[ObjectInfo] = yield ListAfter(prefix, start_after)
+    return found
+
+
+def delete(key: str) -> Protocol[None]:
+    """Ask for an object to be removed."""
+    yield Delete(key)
+
+
+def perform(effect: Effect, store: ObjectStore, pool: Executor | None = None) -> Answer:
+    """Answer one request from a store; several ranges are read in parallel when a pool is given."""
+    match effect:
+        case GetMany(ranges):
+            if pool is None or len(ranges) < 2:
+                return [_read(store, r) for r in ranges]
+            return list(pool.map(lambda r: _read(store, r), ranges))
+        case Put(key, data):
+            return store.put_if_absent(key, data)
+        case ListAfter(prefix, start_after):
+            return list(store.list(prefix, start_after))
+        case Delete(key):
+            store.delete(key)
+            return None
+
+
+def run(
+    protocol: Protocol[Result], store: ObjectStore, pool: Executor | None = None
+) -> Result:
+    """Run a protocol to its end on a store. Errors of the store are raised inside it."""
+    try:
+        effect = next(protocol)
+        while True:
+            try:
+                answer = perform(effect, store, pool)
+            except Exception as error:  # noqa: BLE001 - handed on, not swallowed
+                effect = protocol.throw(error)
+            else:
+                effect = protocol.send(answer)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+def _read(store: ObjectStore, wanted: Range) -> bytes | None:
+    try:
+        return store.get(wanted.key, wanted.start, wanted.end)
+    except ObjectNotFound:
+        return None

@@ -1,0 +1,256 @@
+"""One partition's log: the shell that runs the pure protocols on a store.
+
+Holds the newest view it knows and one thread pool. Thread-safe: appends of one PartitionLog go one
+after the other (FORMAT.md 5 allows one put in flight per writer), reads run beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock
+
+import pyarrow as pa
+
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
+from sparklog.core.errors import InvalidRequest, OutcomeUnknown
+from sparklog.core.types import TimestampType
+from sparklog.log import lookup
+from sparklog.log.append import Appended, Candidate, append
+from sparklog.log.draft import SegmentDraft, draft_records, draft_references
+from sparklog.log.effects import Protocol, Result, get, put, run
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
+from sparklog.log.reading import SegmentReader
+from sparklog.log.schema import check_record_sizes, normalized, read_schema
+from sparklog.log.segment import Commit, CommitKey, Reference
+from sparklog.log.view import PartitionView, refresh
+from sparklog.store.base import ObjectStore, PutOutcome
+
+DEFAULT_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+STAGE_TRIES_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """What a partition's log needs of its topic's configuration."""
+
+    codec: str = "lz4"
+    """none, lz4 or zstd: what Arrow stores (`compression.type`)."""
+    zstd_level: int = 3
+    max_message_bytes: int = 1_048_588
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    tail_segments_max: int = 32
+    """A tail this long is taken into the manifest by whoever appends next."""
+    writer_expiry_ms: int = 7 * 24 * 3600 * 1000
+    """A writer of idempotent commits that is silent this long is forgotten
+    (`transactional.id.expiration.ms`)."""
+
+
+class PartitionLog:
+    """One partition of one topic, on one store."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        layout: PartitionLayout,
+        config: LogConfig | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        entropy: Entropy = SYSTEM_ENTROPY,
+        pool: Executor | None = None,
+    ) -> None:
+        """Open the log; nothing is read before it is needed. A missing `pool` is made here."""
+        self._store = store
+        self.layout = layout
+        self.config = config if config is not None else LogConfig()
+        self._clock = clock
+        self._entropy = entropy
+        self._pool = pool if pool is not None else ThreadPoolExecutor(8, "sparklog-read")
+        self._reader = SegmentReader(store, layout, self._pool)
+        self._view = PartitionView(layout)
+        self._fresh = False
+        self._lock = Lock()
+
+    def view(self, *, refreshed: bool = True) -> PartitionView:
+        """Return the partition as it is now, or as it was when last looked at.
+
+        Cost: a listing of the log and one or two of manifests, plus a footer per new segment.
+
+        Raises:
+            DataCorrupt: the tail is damaged.
+        """
+        with self._lock:
+            if refreshed or not self._fresh:
+                self._view = self._run(refresh(self._view))
+                self._fresh = True
+            return self._view
+
+    def append(
+        self, batches: Sequence[pa.RecordBatch], *, key: CommitKey | None = None
+    ) -> Appended:
+        """Append records as one segment: all of them or none.
+
+        `batches` have columns `value` and optionally `timestamp`, `key`, `headers` (see
+        `log.schema`). With a commit key the append happens at most once.
+
+        Raises:
+            InvalidRequest: wrong columns, no records. RecordTooLarge: over `max.message.bytes`.
+            OutcomeUnknown: read the log before trying again, or try again with the same key.
+            Unavailable: the store does not answer; nothing was appended.
+        """
+        return self._append(self._draft(batches), key, None)
+
+    def append_at(self, batches: Sequence[pa.RecordBatch], offset: int) -> Appended | None:
+        """Append records at this very offset, or return None because it is taken."""
+        return self._append_if(self._draft(batches), None, offset)
+
+    def append_staged(
+        self, staged: Sequence[Reference], *, key: CommitKey | None = None
+    ) -> Appended:
+        """Append objects that `stage` uploaded, in the order given, as one small segment.
+
+        Raises:
+            InvalidRequest: nothing to append. Others as `append`.
+        """
+        if not any(r.rows for r in staged):
+            raise InvalidRequest("nothing to append: no staged records")
+        draft = draft_references(
+            self.layout,
+            [r for r in staged if r.rows],
+            new_nonce(self._entropy),
+            timestamp_type=self.config.timestamp_type,
+        )
+        return self._append(draft, key, None)
+
+    def stage(self, batches: Sequence[pa.RecordBatch]) -> Reference:
+        """Upload records without appending them. An object nobody appends is collected later.
+
+        Raises:
+            InvalidRequest, RecordTooLarge: as `append`.
+            OutcomeUnknown, Unavailable: the store; stage again.
+        """
+        draft = self._draft(batches)
+        segment = draft.segment
+        name = self.layout.staged_name(segment.nonce)
+        data = draft.at(0)
+        self._run(_create(self.layout.key(name), data))
+        return Reference(
+            object=name,
+            base=0,
+            end=segment.end_offset,
+            rows=segment.rows,
+            size_bytes=len(data),
+            nonce=segment.nonce,
+            min_timestamp_ms=segment.min_timestamp_ms,
+            max_timestamp_ms=segment.max_timestamp_ms,
+        )
+
+    def read(
+        self,
+        base_offset: int,
+        end_offset: int,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        *,
+        view: PartitionView | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records of [base_offset, end_offset) with these columns, in offset order.
+
+        Memory: a few megabytes, whatever the range.
+
+        Raises:
+            InvalidRequest: an unknown column. OffsetOutOfRange: not within the log.
+            DataCorrupt: an object is damaged or missing; the message names it.
+        """
+        read_schema(columns)
+        seen = view if view is not None else self.view(refreshed=False)
+        if view is None and end_offset > seen.end_offset:
+            seen = self.view()
+        return self._reader.read(seen, base_offset, end_offset, columns)
+
+    def offset_for_time(
+        self, timestamp_ms: int, *, view: PartitionView | None = None
+    ) -> lookup.TimedOffset | None:
+        """Return the first record whose timestamp is at or after `timestamp_ms`, or None."""
+        return lookup.offset_for_time(self._reader, view or self.view(), timestamp_ms)
+
+    def offset_of_max_timestamp(self) -> lookup.TimedOffset | None:
+        """Return the first record that has the highest timestamp, or None in an empty log."""
+        return lookup.offset_of_max_timestamp(self._reader, self.view())
+
+    def delete_records(self, before_offset: int) -> int:
+        """Make `before_offset` (-1: the end) the log start offset; returns the new log start.
+
+        Raises:
+            OffsetOutOfRange: beyond the log end.
+        """
+        with self._lock:
+            self._view = self._run(
+                change(self._view, raise_log_start(before_offset), new_nonce(self._entropy))
+            )
+            return self._view.log_start_offset
+
+    def absorb_tail(self, segments_min: int = 1) -> PartitionView:
+        """Take the tail into the manifest when it is `segments_min` long; readers then ask less."""
+        with self._lock:
+            self._absorb(segments_min)
+            return self._view
+
+    def _draft(self, batches: Sequence[pa.RecordBatch]) -> SegmentDraft:
+        now_ms = self._clock.now_ms()
+        ready = [normalized(b, now_ms) for b in batches if b.num_rows]
+        if not ready:
+            raise InvalidRequest("nothing to append: no records")
+        if self.config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            ready = [normalized(_without_timestamp(b), now_ms) for b in ready]
+        for batch in ready:
+            check_record_sizes(batch, self.config.max_message_bytes)
+        return draft_records(
+            self.layout,
+            ready,
+            new_nonce(self._entropy),
+            codec=self.config.codec,
+            level=self.config.zstd_level,
+            timestamp_type=self.config.timestamp_type,
+        )
+
+    def _append(self, draft: SegmentDraft, key: CommitKey | None, only_at: None) -> Appended:
+        done = self._append_if(draft, key, only_at)
+        assert done is not None, "only an append at a given offset can find it taken"
+        return done
+
+    def _append_if(
+        self, draft: SegmentDraft, key: CommitKey | None, only_at: int | None
+    ) -> Appended | None:
+        commit = Commit(key, self._clock.now_ms()) if key is not None else None
+        with self._lock:
+            if not self._fresh:
+                self._view = self._run(refresh(self._view))
+                self._fresh = True
+            self._view, done = self._run(append(self._view, Candidate(draft, commit, only_at)))
+            if len(self._view.tail) >= self.config.tail_segments_max:
+                self._absorb(self.config.tail_segments_max)
+            return done
+
+    def _absorb(self, segments_min: int) -> None:
+        expired_ms = self._clock.now_ms() - self.config.writer_expiry_ms
+        plan = absorb_tail(segments_min, expired_ms)
+        self._view = self._run(change(self._view, plan, new_nonce(self._entropy)))
+
+    def _run(self, protocol: Protocol[Result]) -> Result:
+        return run(protocol, self._store, self._pool)
+
+
+def _create(key: str, data: bytes) -> Protocol[None]:
+    """Create an object under a name nobody else uses."""
+    for _ in range(STAGE_TRIES_MAX):
+        outcome = yield from put(key, data)
+        if outcome is PutOutcome.CREATED or (yield from get(key)) == data:
+            return
+    raise OutcomeUnknown(f"the store does not tell whether the upload happened. object={key}")
+
+
+def _without_timestamp(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.drop_columns(["timestamp"])

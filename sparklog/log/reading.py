@@ -1,0 +1,121 @@
+"""Reading a partition from a store: footers cached, the next bytes fetched while these are decoded."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future
+from threading import Lock
+
+import pyarrow as pa
+
+from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
+from sparklog.log import ranges
+from sparklog.log.effects import run
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest import Entry
+from sparklog.log.segment import Segment
+from sparklog.log.view import PartitionView, read_segment
+from sparklog.store.base import ObjectNotFound, ObjectStore
+
+FOOTERS_CACHED = 256
+PIECES_AHEAD = 2
+"""Pieces fetched beyond the one being decoded; with `ranges.FETCH_BYTES_MAX` this bounds memory."""
+
+
+class SegmentReader:
+    """Reads one partition's objects. Thread-safe."""
+
+    def __init__(self, store: ObjectStore, layout: PartitionLayout, pool: Executor) -> None:
+        """Read through `store`; `pool` fetches ahead."""
+        self._store = store
+        self._layout = layout
+        self._pool = pool
+        self._footers: OrderedDict[str, Segment] = OrderedDict()
+        self._lock = Lock()
+
+    def footer(self, entry: Entry) -> Segment:
+        """Return the metadata of an entry's object.
+
+        Raises:
+            DataCorrupt: damaged, or not the object that the entry means.
+        """
+        with self._lock:
+            known = self._footers.get(entry.object)
+            if known is not None:
+                self._footers.move_to_end(entry.object)
+                return known
+        found = run(read_segment(self._layout, entry.object, entry.size_bytes), self._store)
+        key = self._layout.key(entry.object)
+        if found is None:
+            raise DataCorrupt(f"object is missing though the log names it; run verify. object={key}")
+        segment = found[0]
+        if segment.rows != entry.rows:
+            raise DataCorrupt(
+                "object does not hold what the log says; run verify. "
+                f"object={key} rows={segment.rows} expected={entry.rows}"
+            )
+        with self._lock:
+            self._footers[entry.object] = segment
+            while len(self._footers) > FOOTERS_CACHED:
+                self._footers.popitem(last=False)
+        return segment
+
+    def read(
+        self, view: PartitionView, base_offset: int, end_offset: int, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records of [base_offset, end_offset) in order, at most 16,384 a batch.
+
+        Cost: one request per object for its footer and about one per 4 MiB.
+
+        Raises:
+            OffsetOutOfRange: the range is not within [log start, log end).
+            DataCorrupt: an object is damaged or missing.
+        """
+        if not view.log_start_offset <= base_offset <= end_offset <= view.end_offset:
+            raise OffsetOutOfRange(
+                "the offsets asked for are not all in the log. "
+                f"partition={view.layout.topic}-{view.layout.partition} "
+                f"base_offset={base_offset} end_offset={end_offset} "
+                f"log_start_offset={view.log_start_offset} log_end_offset={view.end_offset}"
+            )
+        entries = view.covering(base_offset, end_offset)
+        if set(columns) <= {"offset"} and all(
+            e.rows == e.end_offset - e.base_offset for e in entries
+        ):
+            yield from ranges.dense_batches(base_offset, end_offset, columns)
+            return
+        ahead: deque[tuple[ranges.Piece, Future[list[tuple[int, bytes]]]]] = deque()
+        for piece in self._pieces(entries, base_offset, end_offset, columns):
+            ahead.append((piece, self._pool.submit(self._fetch, piece)))
+            if len(ahead) > PIECES_AHEAD:
+                ready, fetched = ahead.popleft()
+                yield from ranges.decode(ready, fetched.result(), columns)
+        for ready, fetched in ahead:
+            yield from ranges.decode(ready, fetched.result(), columns)
+
+    def _pieces(
+        self, entries: Sequence[Entry], base_offset: int, end_offset: int, columns: Sequence[str]
+    ) -> Iterator[ranges.Piece]:
+        for entry in entries:
+            # An entry may be read for fewer offsets than its object holds.
+            low, high = max(base_offset, entry.base_offset), min(end_offset, entry.end_offset)
+            yield from ranges.pieces(
+                self._layout.key(entry.object),
+                self.footer(entry),
+                entry.object_base,
+                low,
+                high,
+                columns,
+            )
+
+    def _fetch(self, piece: ranges.Piece) -> list[tuple[int, bytes]]:
+        try:
+            return [
+                (start, self._store.get(piece.object, start, end))
+                for start, end in ranges.byte_ranges(piece)
+            ]
+        except ObjectNotFound as error:
+            raise DataCorrupt(
+                f"object is missing though the log names it; run verify. object={piece.object}"
+            ) from error

@@ -1,0 +1,246 @@
+"""What one partition looked like at one moment: a manifest, and the chain above it.
+
+`refresh` brings a view up to date; both are pure (FORMAT.md 4 says when a tail may be believed).
+  V1  the tail joins the manifest's end: its first segment starts there, each next where one ends
+  V2  a view's end offset was a free name after every name below it was taken
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from sparklog.core.errors import DataCorrupt
+from sparklog.log import manifest as manifests
+from sparklog.log.arrow_file import TRAILER_BYTES, footer_metadata, footer_start
+from sparklog.log.effects import Protocol, Range, get, get_many, list_after
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest import EMPTY, Entry, Manifest, WriterState, entries_of
+from sparklog.log.segment import CommitKey, Segment, from_metadata
+
+FOOTER_READ_BYTES = 64 * 1024
+"""How much of an object's end is read in the hope that it holds the whole footer."""
+REFRESH_ROUNDS_MAX = 16
+NAMES_READ_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TailSegment:
+    """A segment of the chain above the manifest."""
+
+    segment: Segment
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """The partition as it was when the view was taken. Later views only ever add to it."""
+
+    layout: PartitionLayout
+    manifest: Manifest = EMPTY
+    manifest_name_version: int = 0
+    """The highest manifest name seen, readable or not."""
+    tail: tuple[TailSegment, ...] = ()
+    unreadable: tuple[str, ...] = field(default=(), compare=False)
+    """Manifests that were passed over because they are damaged."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """Return the first offset that may be read."""
+        return self.manifest.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Return the offset the next record will get."""
+        return self.tail[-1].segment.end_offset if self.tail else self.manifest.end_offset
+
+    def tail_entries(self) -> Iterator[Entry]:
+        """Yield the entries of the tail, in offset order."""
+        for one in self.tail:
+            yield from entries_of(one.segment, one.name, one.size_bytes)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Return every entry, in offset order."""
+        return (*self.manifest.entries, *self.tail_entries())
+
+    def covering(self, base_offset: int, end_offset: int) -> tuple[Entry, ...]:
+        """Return the entries that hold any of [base_offset, end_offset)."""
+        if base_offset >= end_offset:
+            return ()
+        entries = self.entries
+        first = bisect_right(entries, base_offset, key=lambda e: e.end_offset)
+        last = bisect_right(entries, end_offset - 1, key=lambda e: e.base_offset)
+        return entries[first:last]
+
+    def committed(self, key: CommitKey) -> WriterState | None:
+        """Return where the writer's last commit lies if it is `key` or a later one, else None."""
+        for one in reversed(self.tail):
+            commit = one.segment.commit
+            if commit is not None and commit.key.writer == key.writer:
+                if commit.key.sequence < key.sequence:
+                    return None
+                return WriterState(
+                    commit.key.sequence,
+                    one.segment.base_offset,
+                    one.segment.end_offset,
+                    commit.timestamp_ms,
+                )
+        return manifests.commit_state(self.manifest.writers, key)
+
+    def extended(self, segment: Segment, name: str, size_bytes: int) -> PartitionView:
+        """Return the view with one more segment at its end.
+
+        Raises:
+            DataCorrupt: the segment does not start where the chain ends, or has no length.
+        """
+        if segment.base_offset != self.end_offset or segment.end_offset <= segment.base_offset:
+            raise DataCorrupt(
+                "segment does not continue the chain; run verify. "
+                f"object={self.layout.key(name)} base_offset={segment.base_offset} "
+                f"end_offset={segment.end_offset} chain_end={self.end_offset}"
+            )
+        return replace(self, tail=(*self.tail, TailSegment(segment, name, size_bytes)))
+
+
+def read_segment(
+    layout: PartitionLayout, name: str, size_bytes: int | None = None
+) -> Protocol[tuple[Segment, int] | None]:
+    """Read a segment's metadata and size; None if the object is absent. One request, seldom two.
+
+    Raises:
+        DataCorrupt: the object is damaged.
+    """
+    key = layout.key(name)
+    tail = yield from get(key, -FOOTER_READ_BYTES)
+    if tail is None:
+        return None
+    if size_bytes is None and len(tail) < FOOTER_READ_BYTES:
+        size_bytes = len(tail)
+    return (yield from _decode_segment(layout, key, tail, size_bytes))
+
+
+def _decode_segment(
+    layout: PartitionLayout, key: str, tail: bytes, size_bytes: int | None
+) -> Protocol[tuple[Segment, int] | None]:
+    # Positions from the end do not need the size: pretend the file is as large as it may be.
+    pretended = size_bytes if size_bytes is not None else 1 << 62
+    footer_bytes = pretended - footer_start(tail, pretended, key)
+    if footer_bytes > len(tail):
+        longer = yield from get(key, -footer_bytes)
+        if longer is None or len(longer) < footer_bytes:
+            raise DataCorrupt(f"object is shorter than its footer says; run verify. object={key}")
+        tail = longer
+    segment = from_metadata(footer_metadata(tail[-footer_bytes:], key), layout, key)
+    if size_bytes is None:
+        size_bytes = _size_from_index(segment, footer_bytes)
+    return segment, size_bytes
+
+
+def _size_from_index(segment: Segment, footer_bytes: int) -> int:
+    if segment.batches:
+        last = segment.batches[-1].stored
+        stream_end = last.position + last.meta.length + last.body_length
+    else:
+        stream_end = segment.head[0]
+    return stream_end + 8 + footer_bytes
+
+
+def refresh(view: PartitionView) -> Protocol[PartitionView]:
+    """Return the partition as it is now. One listing of the log and one of manifests when idle.
+
+    Raises:
+        DataCorrupt: a segment of the tail is damaged, or the chain is broken.
+    """
+    for _ in range(REFRESH_ROUNDS_MAX):
+        view, _ = yield from newer_manifest(view)
+        view = yield from follow_chain(view)
+        checked, moved = yield from newer_manifest(view)
+        if not moved:
+            return view
+        view = checked
+    raise DataCorrupt(
+        "the manifest kept changing while the tail was read; is a job rewriting in a loop? "
+        f"partition={view.layout.folder}"
+    )
+
+
+def newer_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
+    """Look for a newer manifest. Returns the view from there, and whether there was a newer name.
+
+    The tail that the newer manifest now covers is dropped. Damaged versions are passed over.
+    """
+    layout = view.layout
+    after = layout.key(layout.manifest_name(view.manifest_name_version))
+    listed = yield from list_after(layout.manifest_prefix, after)
+    versions = [v for info in listed if (v := layout.manifest_version(info.key)) is not None]
+    if not versions:
+        return view, False
+    found = view.manifest
+    unreadable = list(view.unreadable)
+    for version in sorted(versions, reverse=True):
+        name = layout.manifest_name(version)
+        data = yield from get(layout.key(name))
+        if data is None:
+            continue
+        try:
+            candidate = manifests.decode(data, layout, layout.key(name))
+        except DataCorrupt as error:
+            unreadable.append(str(error))
+            continue
+        found = candidate
+        break
+    return at_manifest(view, found, max(versions), tuple(unreadable)), True
+
+
+def at_manifest(
+    view: PartitionView,
+    found: Manifest,
+    highest: int,
+    unreadable: tuple[str, ...] = (),
+) -> PartitionView:
+    """Return the view moved to manifest `found`; the tail that it covers is dropped."""
+    tail = tuple(t for t in view.tail if t.segment.base_offset >= found.end_offset)
+    if tail and tail[0].segment.base_offset != found.end_offset:
+        tail = ()
+    return replace(
+        view,
+        manifest=found,
+        manifest_name_version=max(highest, view.manifest_name_version),
+        tail=tail,
+        unreadable=unreadable,
+    )
+
+
+def follow_chain(view: PartitionView) -> Protocol[PartitionView]:
+    """Extend the view by the segments that now follow its end.
+
+    Names that do not continue the chain are orphans and are passed over.
+    """
+    layout = view.layout
+    end = view.end_offset
+    # '-' sorts before '.', so a rewritten name at `end` sorts before the chain's own name there.
+    after = layout.key(layout.chain_name(end - 1)) if end else ""
+    listed = yield from list_after(layout.chain_prefix, after)
+    sizes = {
+        base: info.size_bytes
+        for info in listed
+        if (base := layout.chain_base(info.key)) is not None and base >= end
+    }
+    bases = sorted(sizes)
+    for at in range(0, len(bases), NAMES_READ_AT_ONCE):
+        some = bases[at : at + NAMES_READ_AT_ONCE]
+        keys = [layout.key(layout.chain_name(base)) for base in some]
+        ranges = tuple(Range(key, -FOOTER_READ_BYTES) for key in keys)
+        tails = yield from get_many(ranges)
+        for base, key, tail in zip(some, keys, tails, strict=True):
+            if base != view.end_offset:
+                continue
+            if tail is None or len(tail) < TRAILER_BYTES:
+                raise DataCorrupt(f"segment vanished or was cut off; run verify. object={key}")
+            decoded = yield from _decode_segment(layout, key, tail, sizes[base])
+            assert decoded is not None
+            view = view.extended(decoded[0], layout.chain_name(base), sizes[base])
+    return view
