@@ -1,0 +1,252 @@
+"""A whole log under one root: the registry and its partitions, with no server running.
+
+The shell over `registry` (decisions), `image` (state) and `log` (partitions). Thread-safe.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import RLock
+
+from crc32c import crc32c
+
+from sparklog.cluster import records as codec
+from sparklog.cluster import registry
+from sparklog.cluster.image import MetadataImage, Topic, from_document, to_document
+from sparklog.cluster.records import Record
+from sparklog.cluster.topic_config import log_config
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_topic_id
+from sparklog.core.errors import InvalidPartitions, Unavailable, UnknownTopicOrPartition
+from sparklog.log.layout import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    PartitionLayout,
+    topic_folder,
+    topic_of_key,
+)
+from sparklog.log.partition_log import PartitionLog
+from sparklog.store.base import ObjectNotFound, ObjectStore
+from sparklog.store.open import open_store
+
+READ_THREADS = 8
+SNAPSHOT_EVERY = 256
+"""Metadata records between snapshots: bounds what a newcomer replays."""
+LOST_RACES_MAX = 1000
+
+Decision = Callable[[MetadataImage], list[Record]]
+
+
+def open_log(root: str, *, clock: Clock = SYSTEM_CLOCK, entropy: Entropy = SYSTEM_ENTROPY) -> Log:
+    """Open the log under `root` (`file://…`, a path, `s3://…`, `memory://…`); it may be empty.
+
+    Raises:
+        InvalidConfig: not a root sparklog knows. Unavailable: the store does not answer.
+    """
+    return Log(
+        open_store(root, clock=clock, entropy=entropy, label_of=topic_of_key),
+        clock=clock,
+        entropy=entropy,
+    )
+
+
+class Log:
+    """Topics and partitions under one root."""
+
+    def __init__(
+        self, store: ObjectStore, *, clock: Clock = SYSTEM_CLOCK, entropy: Entropy = SYSTEM_ENTROPY
+    ) -> None:
+        """Use `store`; nothing is read before it is needed."""
+        self.store = store
+        self._clock = clock
+        self._entropy = entropy
+        self._pool = ThreadPoolExecutor(READ_THREADS, "sparklog-read")
+        self._lock = RLock()
+        layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
+        self._metadata = PartitionLog(
+            store, layout, clock=clock, entropy=entropy, pool=self._pool
+        )
+        self._image: MetadataImage | None = None
+        self._snapshot_end = 0
+        self._partitions: dict[tuple[str, int], tuple[Mapping[str, str], PartitionLog]] = {}
+
+    def close(self) -> None:
+        """Stop the threads and release the store's connections."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.store.close()
+
+    def __enter__(self) -> Log:
+        """Return the log itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the log."""
+        self.close()
+
+    def refresh(self) -> MetadataImage:
+        """Return the registry as it is now."""
+        with self._lock:
+            image = self._image if self._image is not None else self._newest_snapshot()
+            view = self._metadata.view()
+            if image.end_offset > view.end_offset:  # a snapshot of another, deleted log
+                image = MetadataImage()
+            for batch in self._metadata.read(
+                image.end_offset, view.end_offset, ("value",), view=view
+            ):
+                end = image.end_offset + batch.num_rows
+                image = image.applied(codec.decode(batch, image.end_offset), end)
+            self._image = image
+            return image
+
+    def topics(self) -> Mapping[str, Topic]:
+        """Return every topic, by name."""
+        return self.refresh().topics
+
+    def topic(self, name: str) -> Topic:
+        """Return one topic.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic.
+        """
+        return registry.known_topic(self.refresh(), name)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int = 1,
+    ) -> Topic:
+        """Create a topic.
+
+        Raises:
+            InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidConfig: see `registry`.
+        """
+        if replication_factor < 1:
+            raise InvalidPartitions(
+                f"replication factor must be at least 1. topic={name} given={replication_factor}"
+            )
+        topic_id = new_topic_id(self._entropy)
+        wanted = dict(configs or {})
+        image = self._decide(
+            lambda now: registry.create_topic(now, name, topic_id, partitions, wanted)
+        )
+        return image.topics[name]
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its objects.
+
+        The topic is gone once the registry says so; objects that cannot be deleted now are orphans,
+        which name nothing and are collected later.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic.
+        """
+        topic = self.topic(name)
+        self._decide(lambda now: registry.delete_topic(now, name))
+        with self._lock:
+            for key in [k for k in self._partitions if k[0] == topic.topic_id]:
+                del self._partitions[key]
+        for info in list(self.store.list(topic_folder(name, topic.topic_id))):
+            self.store.delete(info.key)
+
+    def add_partitions(self, name: str, total: int) -> Topic:
+        """Grow a topic to `total` partitions.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidPartitions: see `registry`.
+        """
+        return self._decide(lambda now: registry.add_partitions(now, name, total)).topics[name]
+
+    def alter_configs(
+        self, name: str, set: Mapping[str, str] | None = None, remove: Iterable[str] = ()
+    ) -> Topic:
+        """Change a topic's settings.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidConfig: see `registry`.
+        """
+        wanted, removed = dict(set or {}), tuple(remove)
+        image = self._decide(lambda now: registry.alter_configs(now, name, wanted, removed))
+        return image.topics[name]
+
+    def partition(self, topic: str, partition: int) -> PartitionLog:
+        """Return one partition's log; the same object for the same topic id and settings.
+
+        Cost: no request when the topic is known, else a look at the registry.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic or partition.
+        """
+        with self._lock:
+            image = self._image
+            known = image.topics.get(topic) if image is not None else None
+            if known is None or not 0 <= partition < known.partitions:
+                known = self.topic(topic)
+            if not 0 <= partition < known.partitions:
+                raise UnknownTopicOrPartition(
+                    "no such partition. "
+                    f"topic={topic} partition={partition} partitions={known.partitions}"
+                )
+            return self._partition(known, partition)
+
+    def _partition(self, topic: Topic, partition: int) -> PartitionLog:
+        key = (topic.topic_id, partition)
+        configs, found = self._partitions.get(key, (None, None))
+        if found is None or configs != topic.configs:
+            found = PartitionLog(
+                self.store,
+                PartitionLayout(topic.name, topic.topic_id, partition),
+                log_config(topic.configs),
+                clock=self._clock,
+                entropy=self._entropy,
+                pool=self._pool,
+            )
+            self._partitions[key] = (topic.configs, found)
+        return found
+
+    def _decide(self, decision: Decision) -> MetadataImage:
+        """Append what `decision` makes of the newest image; decide again when somebody was faster."""
+        with self._lock:
+            for _ in range(LOST_RACES_MAX):
+                image = self.refresh()
+                made = decision(image)
+                if not made:
+                    return image
+                done = self._metadata.append_at([codec.encode(made)], image.end_offset)
+                if done is not None:
+                    self._image = image.applied(made, done.end_offset)
+                    self._take_snapshot(self._image)
+                    return self._image
+        raise Unavailable(f"lost too many races for the metadata log. races={LOST_RACES_MAX}")
+
+    def _take_snapshot(self, image: MetadataImage) -> None:
+        if image.end_offset - self._snapshot_end < SNAPSHOT_EVERY:
+            return
+        layout = self._metadata.layout
+        text = json.dumps(to_document(image), separators=(",", ":"))
+        document = {
+            "format": 1,
+            "end_offset": image.end_offset,
+            "crc32c": crc32c(text.encode()),
+            "image": text,
+        }
+        key = layout.key(layout.snapshot_name(image.end_offset))
+        self.store.put(key, json.dumps(document).encode())
+        self._snapshot_end = image.end_offset
+
+    def _newest_snapshot(self) -> MetadataImage:
+        layout = self._metadata.layout
+        ends = [layout.snapshot_end(i.key) for i in self.store.list(layout.snapshot_prefix)]
+        for end in sorted((e for e in ends if e is not None), reverse=True):
+            try:
+                document = json.loads(self.store.get(layout.key(layout.snapshot_name(end))))
+                text = document["image"]
+                if document["crc32c"] == crc32c(text.encode()) and document["format"] == 1:
+                    self._snapshot_end = end
+                    return from_document(json.loads(text), end)
+            except (ValueError, KeyError, TypeError, AttributeError, ObjectNotFound):
+                continue  # a hint nobody depends on: the log itself says it all
+        return MetadataImage()

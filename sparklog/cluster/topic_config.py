@@ -1,0 +1,36 @@
+"""What a partition's log takes from its topic's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparklog.core.settings import parse_topic_configs
+from sparklog.core.types import TimestampType
+from sparklog.log.partition_log import LogConfig
+
+_CODEC_OF = {
+    # `producer` keeps what a producer chose on the wire; a direct append has no wire and takes lz4.
+    "producer": "lz4",
+    "lz4": "lz4",
+    "zstd": "zstd",
+    "uncompressed": "none",
+    # Arrow bodies know two codecs; the other two of Kafka's map to the one with the same purpose.
+    "gzip": "zstd",
+    "snappy": "lz4",
+}
+
+
+def log_config(configs: Mapping[str, str]) -> LogConfig:
+    """Return the log's configuration for a topic's explicitly set `configs`.
+
+    Raises:
+        InvalidConfig: an unknown setting or a bad value.
+    """
+    parsed = parse_topic_configs(dict(configs))
+    log_append = parsed["message.timestamp.type"] == "LogAppendTime"
+    return LogConfig(
+        codec=_CODEC_OF[str(parsed["compression.type"])],
+        zstd_level=int(parsed["compression.zstd.level"]),
+        max_message_bytes=int(parsed["max.message.bytes"]),
+        timestamp_type=TimestampType.LOG_APPEND_TIME if log_append else TimestampType.CREATE_TIME,
+    )
