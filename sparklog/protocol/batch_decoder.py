@@ -1,0 +1,205 @@
+"""The bytes of one record batch to Arrow rows: checksum, codec, then the compiled scan.
+
+Refuses to know where batches come from or which records a reader may see (transactions, control
+batches). Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
+
+  R1  whatever the bytes, `decode` returns or raises DataCorrupt
+  R2  gaps in offsets, which compaction leaves, show in the offset column
+  R3  with LogAppendTime every row has the header's max timestamp
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.core.errors import DataCorrupt
+from sparklog.core.types import TimestampType
+from sparklog.protocol.arrays import Bytes, Int32s, Int64s
+from sparklog.protocol.arrow_records import (
+    HEADER_TYPE,
+    HEADERS_TYPE,
+    RECORDS_SCHEMA,
+)
+from sparklog.protocol.batch_header import (
+    HEADER_BYTES,
+    INT32_MAX,
+    BatchHeader,
+    BytesLike,
+    check_crc,
+    parse_header,
+    whole_batch,
+)
+from sparklog.protocol.compression import DECOMPRESSED_BYTES_MAX, decompress
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_FAULTS: Final = {
+    1: "a record runs past its end",
+    2: "a number is longer than its type",
+    3: "a record's length is not that of its fields",
+    4: "an offset delta does not rise, or passes the header's last offset delta",
+    5: "a header count cannot be right",
+    6: "a header has no key",
+    7: "bytes are left over after the last record",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """One batch: its header, and its records by the columns of RECORDS_SCHEMA."""
+
+    header: BatchHeader
+    records: pa.RecordBatch
+
+
+def decode(
+    data: BytesLike,
+    *,
+    verify_crc: bool = True,
+    max_decompressed_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> DecodedBatch:
+    """Take one record batch apart.
+
+    The header keys of a sloppy client that are not UTF-8 get replacement characters, as in Java.
+
+    Args:
+        data: exactly one batch; `memory_records.split_batches` finds them.
+        verify_crc: False where the same bytes were checked before.
+        max_decompressed_bytes: bound on the records, so that a small batch cannot eat the memory.
+
+    Raises:
+        DataCorrupt: the bytes are no batch of magic 2, were changed, or contradict themselves;
+            refuse the request, or read another copy.
+    """
+    header = parse_header(data)
+    batch = whole_batch(data, header)
+    extra = memoryview(data).nbytes - header.size_bytes
+    if extra:
+        raise DataCorrupt(
+            "bytes follow the record batch; split the buffer first. "
+            f"base_offset={header.base_offset} batch_bytes={header.size_bytes} extra_bytes={extra}"
+        )
+    if verify_crc:
+        check_crc(batch, header)
+    if header.record_count == 0 and len(batch) == HEADER_BYTES:
+        return DecodedBatch(header, RECORDS_SCHEMA.empty_table().to_batches()[0])
+    bound = min(max_decompressed_bytes, INT32_MAX)
+    plain = decompress(batch[HEADER_BYTES:], header.codec, bound)
+    return DecodedBatch(header, _records(header, np.frombuffer(plain, np.uint8)))
+
+
+def _records(header: BatchHeader, data: Bytes) -> pa.RecordBatch:
+    """Scan and copy the records of a decompressed batch into Arrow arrays."""
+    kernels = _kernels()
+    rows = header.record_count
+    if rows > len(data) // kernels.RECORD_BYTES_MIN:
+        raise DataCorrupt(
+            "record batch holds fewer records than its header says; read another copy or have it "
+            f"sent again. base_offset={header.base_offset} record_count={rows} bytes={len(data)}"
+        )
+    longs = np.empty((2, rows), np.int64)
+    starts = np.empty((3, rows), np.int32)
+    ends = np.zeros((3, rows + 1), np.int32)
+    valid = np.zeros((3, (rows + 7) // 8), np.uint8)
+    sums = np.zeros(kernels.SUMS, np.int64)
+    is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    timestamp = header.max_timestamp if is_append_time else header.base_timestamp
+    fault = kernels.scan_records(
+        data,
+        header.base_offset,
+        header.last_offset_delta,
+        timestamp,
+        is_append_time,
+        longs,
+        starts,
+        ends,
+        valid,
+        sums,
+    )
+    _raise_if(fault, header, int(sums[kernels.BAD_RECORD]))
+    nulls = [int(count) for count in sums[: kernels.HEADERS]]
+    columns = [
+        _array(pa.int64(), rows, None, 0, longs[0]),
+        _array(RECORDS_SCHEMA.field("timestamp").type, rows, None, 0, longs[1]),
+    ]
+    for column in (kernels.KEY, kernels.VALUE):
+        into = np.empty(int(ends[column, rows]), np.uint8)
+        kernels.gather(data, starts[column], ends[column], into)
+        columns.append(_array(pa.binary(), rows, valid[column], nulls[column], ends[column], into))
+    lists = kernels.HEADER_LIST
+    if nulls[lists] == rows:
+        columns.append(pa.nulls(rows, HEADERS_TYPE))
+    else:
+        headers = _headers(header, data, starts[lists], ends[lists], sums)
+        buffers = [pa.py_buffer(valid[lists]) if nulls[lists] else None, pa.py_buffer(ends[lists])]
+        columns.append(
+            pa.Array.from_buffers(
+                HEADERS_TYPE, rows, buffers, null_count=nulls[lists], children=[headers]
+            )
+        )
+    return pa.RecordBatch.from_arrays(columns, schema=RECORDS_SCHEMA)
+
+
+def _headers(
+    header: BatchHeader, data: Bytes, starts: Int32s, ends: Int32s, sums: Int64s
+) -> pa.Array:
+    """Copy the headers of all records, side by side, into one struct array."""
+    kernels = _kernels()
+    count = int(sums[kernels.HEADERS])
+    key_ends = np.empty(count + 1, np.int32)
+    keys = np.empty(int(sums[kernels.HEADER_KEY_BYTES]), np.uint8)
+    value_ends = np.empty(count + 1, np.int32)
+    values = np.empty(int(sums[kernels.HEADER_VALUE_BYTES]), np.uint8)
+    value_valid = np.zeros((count + 7) // 8, np.uint8)
+    fault = kernels.gather_headers(
+        data, starts, ends, key_ends, keys, value_ends, values, value_valid
+    )
+    _raise_if(fault, header, -1)
+    nulls = int(sums[kernels.HEADER_VALUE_NULLS])
+    fields = [
+        _utf8(_array(pa.binary(), count, None, 0, key_ends, keys)),
+        _array(pa.binary(), count, value_valid, nulls, value_ends, values),
+    ]
+    return pa.StructArray.from_arrays(fields, fields=list(HEADER_TYPE))
+
+
+def _array(
+    kind: pa.DataType,
+    rows: int,
+    valid: Bytes | None,
+    nulls: int,
+    *buffers: Int64s | Int32s | Bytes,
+) -> pa.Array:
+    bitmap = pa.py_buffer(valid) if valid is not None and nulls else None
+    return pa.Array.from_buffers(
+        kind, rows, [bitmap, *(pa.py_buffer(buffer) for buffer in buffers)], null_count=nulls
+    )
+
+
+def _utf8(keys: pa.Array) -> pa.Array:
+    """Return header keys as strings; only keys that are not UTF-8 take the slow way."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
+
+
+def _raise_if(fault: int, header: BatchHeader, record: int) -> None:
+    if fault:
+        raise DataCorrupt(
+            f"record batch is malformed: {_FAULTS[fault]}; read another copy or have it sent "
+            f"again. base_offset={header.base_offset} record={record} "
+            f"record_count={header.record_count}"
+        )
+
+
+def _kernels() -> ModuleType:
+    """Load numba and the machine code on first use: importing them costs a third of a second."""
+    from sparklog.protocol import decode_kernels  # noqa: PLC0415 - see above
+
+    return decode_kernels

@@ -1,0 +1,294 @@
+"""Header of a record batch of magic 2: a frozen value, and the fields a broker may stamp in place.
+
+    byte  field                      byte  field
+       0  base offset         int64    23  last offset delta  int32
+       8  length              int32    27  base timestamp     int64
+      12  leader epoch        int32    35  max timestamp      int64
+      16  magic                int8    43  producer id        int64
+      17  CRC-32C            uint32    51  producer epoch     int16
+      21  attributes          int16    53  base sequence      int32
+                                       57  record count       int32
+                                       61  records, compressed as the attributes say
+
+Attributes: bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon. Others
+are kept as they came.
+
+  H1  `length` counts the bytes after itself, so a batch takes `length + 12` bytes
+  H2  the CRC covers the attributes to the end: base offset and leader epoch are stamped without it
+  H3  with the timestamp type LogAppendTime the max timestamp is the timestamp of every record
+  H4  with the delete horizon bit the base timestamp *is* the horizon; deltas count from it
+
+Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
+Source: Kafka protocol guide, record batch; KIP-98, KIP-534.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple, TypeAlias
+
+import crc32c
+
+from sparklog.core.errors import DataCorrupt
+from sparklog.core.types import NO_PRODUCER_ID, TimestampType
+
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+
+HEADER_BYTES: Final = 61
+LENGTH_END: Final = 12
+"""Where the bytes that `length` counts begin."""
+MAGIC_AT: Final = 16
+MAGIC: Final = 2
+NO_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+
+LAYOUT: Final = struct.Struct(">qiibIhiqqqhii")
+_CRC_AT: Final = 17
+_ATTRIBUTES_AT: Final = 21
+_MAX_TIMESTAMP_AT: Final = 35
+_INT64: Final = struct.Struct(">q")
+_INT32: Final = struct.Struct(">i")
+_INT16: Final = struct.Struct(">h")
+_UINT32: Final = struct.Struct(">I")
+
+CODEC_MASK: Final = 0x07
+TIMESTAMP_TYPE_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+
+INT16_MAX: Final = 2**15 - 1
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+
+class Codec(IntEnum):
+    """How the records of a batch are compressed, with Kafka's numbers."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records, in wire order."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of the whole batch, header included."""
+        return self.length + LENGTH_END
+
+    @property
+    def last_offset(self) -> int:
+        """Return the offset of the last record (before compaction took it, perhaps)."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def end_offset(self) -> int:
+        """Return the offset after the last one."""
+        return self.last_offset + 1
+
+    @property
+    def codec(self) -> Codec:
+        """Return how the records are compressed."""
+        return Codec(self.attributes & CODEC_MASK)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Return who set the timestamps."""
+        if self.attributes & TIMESTAMP_TYPE_BIT:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        """Tell whether a transaction decides the fate of these records."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """Tell whether the record is a marker, which no consumer is shown."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """Return when compaction may drop the batch's tombstones and markers, if it was set."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Tell whether an idempotent or transactional producer wrote this."""
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """Return the sequence number of the last record, or NO_SEQUENCE."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+    def to_bytes(self) -> bytes:
+        """Return the header as it goes over the wire."""
+        return LAYOUT.pack(*self)
+
+
+def increment_sequence(sequence: int, count: int) -> int:
+    """Return the sequence number `count` after `sequence`; after 2**31 - 1 comes 0."""
+    return (sequence + count) & INT32_MAX
+
+
+def parse_header(data: BytesLike, position: int = 0) -> BatchHeader:
+    """Read the header of the batch that starts at `position`, and check what it alone can tell.
+
+    The CRC is not looked at; see `check_crc`.
+
+    Raises:
+        DataCorrupt: too few bytes, another magic, or fields that contradict each other.
+    """
+    view = memoryview(data).cast("B")
+    left = len(view) - position
+    if left > MAGIC_AT and view[position + MAGIC_AT] != MAGIC:
+        raise DataCorrupt(_explain_magic(_signed(view[position + MAGIC_AT]), position))
+    if left < HEADER_BYTES:
+        raise DataCorrupt(
+            "record batch is cut short inside its header; fetch or send it whole. "
+            f"position={position} bytes={left} header_bytes={HEADER_BYTES}"
+        )
+    header = BatchHeader._make(LAYOUT.unpack_from(view, position))
+    problem = _problem_of(header)
+    if problem is not None:
+        raise DataCorrupt(
+            f"record batch header is malformed: {problem}. position={position} "
+            f"base_offset={header.base_offset}"
+        )
+    return header
+
+
+def whole_batch(data: BytesLike, header: BatchHeader, position: int = 0) -> memoryview:
+    """Return a view of exactly the batch that starts at `position`.
+
+    Raises:
+        DataCorrupt: the batch goes on after the last byte there is.
+    """
+    batch = memoryview(data).cast("B")[position : position + header.size_bytes]
+    if len(batch) < header.size_bytes:
+        raise DataCorrupt(
+            "record batch is cut short; fetch or send it whole. "
+            f"position={position} base_offset={header.base_offset} bytes={len(batch)} "
+            f"batch_bytes={header.size_bytes}"
+        )
+    return batch
+
+
+def check_crc(data: BytesLike, header: BatchHeader, position: int = 0) -> None:
+    """Compare the checksum of the batch at `position` with its header.
+
+    Raises:
+        DataCorrupt: bytes changed since the producer wrote them, or are missing.
+    """
+    found = crc32c.crc32c(whole_batch(data, header, position)[_ATTRIBUTES_AT:])
+    if found != header.crc:
+        raise DataCorrupt(
+            "record batch fails its CRC-32C: bytes changed since its producer wrote them; read "
+            f"another copy or have it sent again. base_offset={header.base_offset} "
+            f"crc_in_header={header.crc:#010x} crc_of_bytes={found:#010x}"
+        )
+
+
+def crc_of_body(attributes_to_count: bytes, records: BytesLike) -> int:
+    """Return the CRC-32C of a batch from its header bytes after the CRC field and its records."""
+    return crc32c.crc32c(records, crc32c.crc32c(attributes_to_count))
+
+
+def seal_header(header: BatchHeader, records: BytesLike) -> bytes:
+    """Return the bytes of `header` with the length and CRC that go with `records`."""
+    records_bytes = memoryview(records).nbytes
+    sized = header._replace(length=HEADER_BYTES - LENGTH_END + records_bytes, crc=0)
+    crc = crc_of_body(sized.to_bytes()[_ATTRIBUTES_AT:], records)
+    return sized._replace(crc=crc).to_bytes()
+
+
+def stamp_offset(
+    buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0
+) -> None:
+    """Write where the leader put a batch, in place; the CRC stays right (H2)."""
+    _INT64.pack_into(buffer, position, base_offset)
+    _INT32.pack_into(buffer, position + LENGTH_END, leader_epoch)
+
+
+def stamp_max_timestamp(
+    buffer: bytearray | memoryview,
+    timestamp_type: TimestampType,
+    max_timestamp_ms: int,
+    position: int = 0,
+) -> None:
+    """Write timestamp type and max timestamp, in place, and the CRC that goes with them.
+
+    With LogAppendTime this sets the timestamp of every record without touching one (H3).
+
+    Raises:
+        DataCorrupt: there is no whole batch at `position`.
+    """
+    header = parse_header(buffer, position)
+    batch = whole_batch(buffer, header, position)
+    if header.timestamp_type is timestamp_type and header.max_timestamp == max_timestamp_ms:
+        return
+    attributes = header.attributes & ~TIMESTAMP_TYPE_BIT
+    if timestamp_type is TimestampType.LOG_APPEND_TIME:
+        attributes |= TIMESTAMP_TYPE_BIT
+    _INT16.pack_into(batch, _ATTRIBUTES_AT, attributes)
+    _INT64.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp_ms)
+    _UINT32.pack_into(batch, _CRC_AT, crc32c.crc32c(batch[_ATTRIBUTES_AT:]))
+
+
+def _signed(byte: int) -> int:
+    return byte - 256 if byte > 127 else byte
+
+
+def _explain_magic(magic: int, position: int) -> str:
+    if magic in {0, 1}:
+        return (
+            f"message set of magic {magic} refused: that format ended with Kafka 4.0; use a client "
+            "that speaks Produce version 3 or newer (any since Kafka 0.11). "
+            f"position={position} magic={magic} wanted={MAGIC}"
+        )
+    return (
+        f"no record batch here: magic {magic} is unknown; check that the bytes start at a batch. "
+        f"position={position} magic={magic} wanted={MAGIC}"
+    )
+
+
+def _problem_of(header: BatchHeader) -> str | None:
+    """Say what is wrong with a header, or nothing."""
+    count, delta = header.record_count, header.last_offset_delta
+    rules = (
+        (header.length < HEADER_BYTES - LENGTH_END, f"length={header.length} is below the header"),
+        (header.size_bytes > INT32_MAX, f"length={header.length} is over the limit of a batch"),
+        (header.base_offset < 0, "the base offset is negative"),
+        (delta < 0, f"last_offset_delta={delta} is negative"),
+        (header.last_offset >= INT64_MAX, f"last_offset_delta={delta} leads past the last offset"),
+        (count < 0, f"record_count={count} is negative"),
+        (count > delta + 1, f"record_count={count} exceeds last_offset_delta={delta} plus one"),
+        (header.attributes & CODEC_MASK > Codec.ZSTD, f"attributes={header.attributes}: no codec"),
+        (header.producer_id < NO_PRODUCER_ID, f"producer_id={header.producer_id} is below -1"),
+        (header.producer_epoch < NO_EPOCH, f"producer_epoch={header.producer_epoch} is below -1"),
+        (header.base_sequence < NO_SEQUENCE, f"base_sequence={header.base_sequence} is below -1"),
+    )
+    return next((problem for broken, problem in rules if broken), None)

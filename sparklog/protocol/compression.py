@@ -1,0 +1,185 @@
+"""Kafka's four codecs, both ways, on whole buffers; pyarrow does the work.
+
+Knows nothing of records. Sizes are bytes. What Java's client reads decides what is written:
+
+  C1  gzip: one member. zstd: one frame. Several in a row are read.
+  C2  snappy: written in xerial's framing (blocks of 32 KiB, as Java does), read framed or raw
+      (librdkafka writes raw)
+  C3  lz4: frames of independent 64 KiB blocks, because Java refuses dependent ones, which is what
+      Arrow's own lz4 frames hold beyond one block; any valid frame is read
+  C4  decompression stops at a bound, before the memory is spent
+
+Source: KIP-110, KIP-390; LZ4 frame format 1.6; snappy-java's SnappyOutputStream.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from sparklog.core.errors import DataCorrupt
+from sparklog.protocol.batch_header import BytesLike, Codec
+
+DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Bound on one batch when the caller names none: a hundred times Kafka's `max.message.bytes`, and
+little beside the 512 MiB a task may use."""
+
+_DEFAULT_LEVEL: Final = {Codec.GZIP: 6, Codec.ZSTD: 3}
+"""What Kafka's `compression.gzip.level` and `compression.zstd.level` default to."""
+
+_STREAMED: Final = {Codec.GZIP: "gzip", Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
+_READ_BYTES_MIN: Final = 64 * 1024
+_EXPECTED_RATIO: Final = 4
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_XERIAL_BLOCK_LENGTH: Final = struct.Struct(">i")
+
+_LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
+"""Magic, flags (version 1, independent blocks), block size 64 KiB, checksum of those two."""
+_LZ4_BLOCK_BYTES: Final = 64 * 1024
+_LZ4_BLOCK_LENGTH: Final = struct.Struct("<I")
+_LZ4_STORED: Final = 0x80000000
+_LZ4_END: Final = bytes(4)
+
+
+def compress(data: BytesLike, codec: Codec, level: int | None = None) -> bytes:
+    """Return `data` compressed; with Codec.NONE, a copy.
+
+    Args:
+        data: the bytes to compress.
+        codec: how.
+        level: for gzip 1 to 9, for zstd -131072 to 22; None means Kafka's default. snappy and lz4
+            have none.
+    """
+    view = memoryview(data).cast("B")
+    if codec is Codec.NONE:
+        return bytes(view)
+    if codec is Codec.SNAPPY:
+        return b"".join(_xerial_blocks(view))
+    if codec is Codec.LZ4:
+        return b"".join(_lz4_blocks(view))
+    chosen = _DEFAULT_LEVEL[codec] if level is None else level
+    packed: bytes = pa.Codec(_STREAMED[codec], compression_level=chosen).compress(
+        view, asbytes=True
+    )
+    return packed
+
+
+def decompress(data: BytesLike, codec: Codec, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> BytesLike:
+    """Return `data` decompressed; with Codec.NONE, `data` itself.
+
+    Raises:
+        DataCorrupt: the bytes are not what the codec writes, are cut short, or hold more than
+            `max_bytes`.
+    """
+    view = memoryview(data).cast("B")
+    if codec is Codec.NONE:
+        return view
+    try:
+        if codec is Codec.SNAPPY:
+            return _read_snappy(view, max_bytes)
+        return _read_stream(view, codec, max_bytes)
+    except (OSError, ValueError) as error:
+        raise DataCorrupt(
+            f"records are not valid {codec.name.lower()}: {error}; have the batch sent again. "
+            f"bytes={len(view)}"
+        ) from error
+
+
+def _read_stream(view: memoryview, codec: Codec, max_bytes: int) -> BytesLike:
+    """Decompress in pieces that double, so that what is allocated follows what is found."""
+    pieces: list[bytes] = []
+    total = 0
+    wanted = max(_READ_BYTES_MIN, _EXPECTED_RATIO * len(view))
+    with pa.CompressedInputStream(pa.py_buffer(view), _STREAMED[codec]) as stream:
+        while True:
+            wanted = min(wanted, max_bytes + 1 - total)
+            piece = stream.read(wanted)
+            pieces.append(piece)
+            total += len(piece)
+            if total > max_bytes:
+                raise _over_bound(codec, max_bytes)
+            if len(piece) < wanted:
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            wanted *= 2
+
+
+def _read_snappy(view: memoryview, max_bytes: int) -> BytesLike:
+    """Decompress xerial's framing, or raw snappy where its magic is missing."""
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _read_snappy_block(view, max_bytes)
+    pieces: list[bytes] = []
+    left = max_bytes
+    position = 0
+    while position < len(view):
+        if bytes(view[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
+            position += len(_XERIAL_HEADER)
+            if position > len(view):
+                raise ValueError("cut short inside its header")
+            continue
+        start = position + _XERIAL_BLOCK_LENGTH.size
+        if start > len(view):
+            raise ValueError("cut short before a block")
+        (length,) = _XERIAL_BLOCK_LENGTH.unpack_from(view, position)
+        if not 0 <= length <= len(view) - start:
+            raise ValueError(f"block of {length} bytes where {len(view) - start} are left")
+        pieces.append(_read_snappy_block(view[start : start + length], left))
+        left -= len(pieces[-1])
+        position = start + length
+    return b"".join(pieces)
+
+
+def _read_snappy_block(block: memoryview, max_bytes: int) -> bytes:
+    size_bytes = _snappy_size(block)
+    if size_bytes > max_bytes:
+        raise _over_bound(Codec.SNAPPY, max_bytes)
+    plain: bytes = pa.Codec("snappy").decompress(block, size_bytes, asbytes=True)
+    if len(plain) != size_bytes:
+        raise ValueError(f"block holds {len(plain)} bytes where {size_bytes} are promised")
+    return plain
+
+
+def _snappy_size(block: memoryview) -> int:
+    """Read how long the block is decompressed: a little-endian base-128 number in front."""
+    size_bytes = 0
+    for index, byte in enumerate(block[:5]):
+        size_bytes |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return size_bytes
+    raise ValueError("block without a length")
+
+
+def _xerial_blocks(view: memoryview) -> Iterator[bytes]:
+    codec = pa.Codec("snappy")
+    yield _XERIAL_HEADER
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = codec.compress(view[start : start + _XERIAL_BLOCK_BYTES], asbytes=True)
+        yield _XERIAL_BLOCK_LENGTH.pack(len(block))
+        yield block
+
+
+def _lz4_blocks(view: memoryview) -> Iterator[bytes]:
+    codec = pa.Codec("lz4_raw")
+    yield _LZ4_HEADER
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        plain = view[start : start + _LZ4_BLOCK_BYTES]
+        block = codec.compress(plain, asbytes=True)
+        if len(block) < len(plain):
+            yield _LZ4_BLOCK_LENGTH.pack(len(block))
+            yield block
+        else:
+            yield _LZ4_BLOCK_LENGTH.pack(len(plain) | _LZ4_STORED)
+            yield bytes(plain)
+    yield _LZ4_END
+
+
+def _over_bound(codec: Codec, max_bytes: int) -> DataCorrupt:
+    return DataCorrupt(
+        f"records decompress to more than the bound; the {codec.name.lower()} bytes are hostile or "
+        f"the batch is too big: send smaller batches. max_bytes={max_bytes}"
+    )

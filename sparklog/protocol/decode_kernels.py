@@ -1,0 +1,312 @@
+"""The records of one decompressed batch, taken apart into columns by compiled code.
+
+Two steps: `scan_records` checks every length, fills offsets and timestamps and notes where keys,
+values and headers lie; `gather` and `gather_headers` then copy the bytes into arrays that the scan
+measured. Importing this module compiles (or loads) the kernels; see `jit`.
+
+    record: length varint | attributes int8 | timestamp delta varlong | offset delta varint
+            | key length varint, key | value length varint, value | header count varint, headers
+    header: key length varint, key | value length varint, value
+
+  D1  no byte outside `data` is read, whatever the bytes say
+  D2  offset deltas rise from record to record and never pass the header's last offset delta
+  D3  a negative length is a null, as Java's reader has it; header keys and counts have none
+
+Positions and sizes are bytes. Source: Kafka protocol guide, record; Java's DefaultRecord.readFrom.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+
+from sparklog.protocol.arrays import Bytes, Int32s, Int64s
+from sparklog.protocol.jit import copy_bytes, inlined, kernel
+
+RECORD_BYTES_MIN: Final = 7
+"""Size of a record without key, value and headers: bounds how many a batch can hold."""
+
+
+class Fault(IntEnum):
+    """Why a scan stopped."""
+
+    NONE = 0
+    CUT_SHORT = 1
+    VARINT = 2
+    RECORD_LENGTH = 3
+    OFFSET_DELTA = 4
+    HEADER_COUNT = 5
+    HEADER_KEY = 6
+    LEFT_OVER = 7
+
+
+# Numba freezes plain integers into the machine code, where an enumeration costs a lookup.
+KEY: Final = 0
+VALUE: Final = 1
+HEADER_LIST: Final = 2
+"""Rows of the two-dimensional arrays that a scan fills."""
+NULLS: Final = 0
+"""Slots 0, 1 and 2 of a scan's sums: how many keys, values and header lists are null."""
+HEADERS: Final = 3
+HEADER_KEY_BYTES: Final = 4
+HEADER_VALUE_BYTES: Final = 5
+HEADER_VALUE_NULLS: Final = 6
+BAD_RECORD: Final = 7
+"""Which record a fault is in."""
+SUMS: Final = 8
+
+_INT_BYTES_MAX: Final = 5
+_LONG_BYTES_MAX: Final = 10
+_INT64_MASK: Final = 2**63 - 1
+_HEADER_BYTES_MIN: Final = 2
+_CUT_SHORT: Final = -int(Fault.CUT_SHORT)
+_BAD_VARINT: Final = -int(Fault.VARINT)
+_BAD_RECORD_LENGTH: Final = -int(Fault.RECORD_LENGTH)
+_BAD_OFFSET_DELTA: Final = -int(Fault.OFFSET_DELTA)
+_BAD_HEADER_COUNT: Final = -int(Fault.HEADER_COUNT)
+_BAD_HEADER_KEY: Final = -int(Fault.HEADER_KEY)
+_LEFT_OVER: Final = -int(Fault.LEFT_OVER)
+
+
+@inlined
+def _varint(data: Bytes, position: int, end: int, bytes_max: int) -> tuple[int, int]:
+    """Read a zigzag number; return it and the position after it, or a negated fault."""
+    raw = 0
+    for index in range(bytes_max):
+        if position >= end:
+            return 0, _CUT_SHORT
+        byte = int(np.int64(data[position]))
+        position += 1
+        raw |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return ((raw >> 1) & _INT64_MASK) ^ -(raw & 1), position
+    return 0, _BAD_VARINT
+
+
+@inlined
+def _field(data: Bytes, position: int, end: int) -> tuple[int, int]:
+    """Read a length; return it and where its bytes start (they are all there), or a fault."""
+    length, start = _varint(data, position, end, _INT_BYTES_MAX)
+    if start >= 0 and length > end - start:
+        return 0, _CUT_SHORT
+    return length, start
+
+
+@inlined
+def _header(data: Bytes, position: int, end: int) -> tuple[int, int, int, int]:
+    """Read one header; return where key and value start and their lengths, or a fault first."""
+    key_length, key_start = _field(data, position, end)
+    if key_start < 0:
+        return key_start, 0, 0, 0
+    if key_length < 0:
+        return _BAD_HEADER_KEY, 0, 0, 0
+    value_length, value_start = _field(data, key_start + key_length, end)
+    if value_start < 0:
+        return value_start, 0, 0, 0
+    return key_start, key_length, value_start, value_length
+
+
+@inlined
+def _scan_headers(data: Bytes, position: int, end: int, count: int, sums: Int64s) -> int:
+    """Check and add up `count` headers; return the position after them, or a fault."""
+    for _ in range(count):
+        key_start, key_length, value_start, value_length = _header(data, position, end)
+        if key_start < 0:
+            return key_start
+        if value_length < 0:
+            sums[HEADER_VALUE_NULLS] += 1
+            value_length = 0
+        sums[HEADER_KEY_BYTES] += key_length
+        sums[HEADER_VALUE_BYTES] += value_length
+        position = value_start + value_length
+    sums[HEADERS] += count
+    return position
+
+
+@inlined
+def _scan_field(
+    data: Bytes,
+    position: int,
+    end: int,
+    column: int,
+    row: int,
+    starts: Int32s,
+    ends: Int32s,
+    valid: Bytes,
+    sums: Int64s,
+) -> int:
+    """Note where a key or value lies; return the position after it, or a fault."""
+    length, start = _field(data, position, end)
+    if start < 0:
+        return start
+    starts[column, row] = start
+    if length < 0:
+        sums[NULLS + column] += 1
+        length = 0
+    else:
+        valid[column, row >> 3] |= np.uint8(1 << (row & 7))
+    ends[column, row + 1] = ends[column, row] + length
+    return start + length
+
+
+@inlined
+def _scan_header_list(
+    data: Bytes,
+    position: int,
+    end: int,
+    row: int,
+    starts: Int32s,
+    ends: Int32s,
+    valid: Bytes,
+    sums: Int64s,
+) -> int:
+    """Note where the headers of a record lie; return the position after them, or a fault."""
+    count, position = _varint(data, position, end, _INT_BYTES_MAX)
+    if position < 0:
+        return position
+    if count < 0 or count > (end - position) // _HEADER_BYTES_MIN:
+        return _BAD_HEADER_COUNT
+    starts[HEADER_LIST, row] = position
+    ends[HEADER_LIST, row + 1] = ends[HEADER_LIST, row] + count
+    if count == 0:
+        sums[NULLS + HEADER_LIST] += 1
+        return position
+    valid[HEADER_LIST, row >> 3] |= np.uint8(1 << (row & 7))
+    return _scan_headers(data, position, end, count, sums)
+
+
+@kernel(
+    "int64(Array(uint8, 1, 'C', True), int64, int64, int64, boolean, "
+    "int64[:, ::1], int32[:, ::1], int32[:, ::1], uint8[:, ::1], int64[::1])"
+)
+def scan_records(
+    data: Bytes,
+    base_offset: int,
+    last_offset_delta: int,
+    timestamp: int,
+    is_append_time: bool,
+    longs: Int64s,
+    starts: Int32s,
+    ends: Int32s,
+    valid: Bytes,
+    sums: Int64s,
+) -> int:
+    """Check, measure and locate all records; return a `Fault`.
+
+    Args:
+        data: the records, decompressed.
+        base_offset: from the header.
+        last_offset_delta: from the header.
+        timestamp: of every record if `is_append_time`, else what the deltas count from.
+        is_append_time: whether the broker set the timestamps.
+        longs: filled with offsets (row 0) and timestamps (row 1), one column a record.
+        starts: filled with where in `data` KEY, VALUE and HEADER_LIST of each record begin.
+        ends: zeros, filled with Arrow's list offsets of those three, one more than records.
+        valid: zeros, filled with Arrow's validity bits of those three.
+        sums: zeros, filled as the slots say.
+    """
+    end = data.size
+    position = 0
+    delta_before = -1
+    for row in range(longs.shape[1]):
+        sums[BAD_RECORD] = row
+        length, position = _varint(data, position, end, _INT_BYTES_MAX)
+        if position < 0:
+            return -position
+        if length < 1 or length > end - position:
+            return -_BAD_RECORD_LENGTH
+        record_end = position + length
+        timestamp_delta, position = _varint(data, position + 1, record_end, _LONG_BYTES_MAX)
+        if position < 0:
+            return -position
+        delta, position = _varint(data, position, record_end, _INT_BYTES_MAX)
+        if position < 0:
+            return -position
+        if delta <= delta_before or delta > last_offset_delta:
+            return -_BAD_OFFSET_DELTA
+        delta_before = delta
+        longs[0, row] = base_offset + delta
+        longs[1, row] = timestamp if is_append_time else timestamp + timestamp_delta
+        position = _scan_field(data, position, record_end, KEY, row, starts, ends, valid, sums)
+        if position >= 0:
+            position = _scan_field(
+                data, position, record_end, VALUE, row, starts, ends, valid, sums
+            )
+        if position >= 0:
+            position = _scan_header_list(data, position, record_end, row, starts, ends, valid, sums)
+        if position < 0:
+            return -position
+        if position != record_end:
+            return -_BAD_RECORD_LENGTH
+    return 0 if position == end else -_LEFT_OVER
+
+
+@kernel("void(Array(uint8, 1, 'C', True), int32[::1], int32[::1], uint8[::1])")
+def gather(data: Bytes, starts: Int32s, ends: Int32s, into: Bytes) -> None:
+    """Copy one column's bytes together: `starts` and `ends` as a scan without fault left them.
+
+    What lies outside `data` or `into` is not copied, should the arrays be somebody else's.
+    """
+    for row in range(starts.size):
+        start = int(np.int64(starts[row]))
+        target = int(np.int64(ends[row]))
+        count = int(np.int64(ends[row + 1])) - target
+        inside = start >= 0 and target >= 0 and count > 0
+        if inside and count <= data.size - start and count <= into.size - target:
+            copy_bytes(into, target, data, start, count)
+
+
+@kernel(
+    "int64(Array(uint8, 1, 'C', True), int32[::1], int32[::1], "
+    "int32[::1], uint8[::1], int32[::1], uint8[::1], uint8[::1])"
+)
+def gather_headers(
+    data: Bytes,
+    starts: Int32s,
+    ends: Int32s,
+    key_ends: Int32s,
+    keys: Bytes,
+    value_ends: Int32s,
+    values: Bytes,
+    value_valid: Bytes,
+) -> int:
+    """Copy all headers together; return a `Fault`, which only bytes changed since the scan bring.
+
+    Args:
+        data: the records, decompressed.
+        starts: where the headers of each record begin, from the scan.
+        ends: Arrow's list offsets of the header lists, from the scan.
+        key_ends: filled with Arrow's offsets of the keys, one more than headers.
+        keys: filled with the bytes of the keys.
+        value_ends: filled with Arrow's offsets of the values, one more than headers.
+        values: filled with the bytes of the values.
+        value_valid: zeros, filled with the validity bits of the values.
+    """
+    header = 0
+    key_end = 0
+    value_end = 0
+    key_ends[0] = 0
+    value_ends[0] = 0
+    for row in range(starts.size):
+        position = int(np.int64(starts[row]))
+        for _ in range(int(np.int64(ends[row + 1])) - int(np.int64(ends[row]))):
+            key_start, key_length, value_start, value_length = _header(data, position, data.size)
+            if key_start < 0:
+                return -key_start
+            if value_length >= 0:
+                value_valid[header >> 3] |= np.uint8(1 << (header & 7))
+            else:
+                value_length = 0
+            if key_length > keys.size - key_end or value_length > values.size - value_end:
+                return -_CUT_SHORT
+            copy_bytes(keys, key_end, data, key_start, key_length)
+            copy_bytes(values, value_end, data, value_start, value_length)
+            position = value_start + value_length
+            key_end += key_length
+            value_end += value_length
+            header += 1
+            key_ends[header] = key_end
+            value_ends[header] = value_end
+    return 0

@@ -1,0 +1,127 @@
+"""Compile kernels with numba, and keep the machine code where the next process finds it.
+
+Compiling takes seconds, loading milliseconds, and Spark starts many processes. numba keeps code
+beside the source, else in the user's cache folder. Where neither can be written (a read-only
+install, a task user without a home) a private folder under the system's temporary folder serves;
+where even that fails, kernels are compiled anew in each process.
+
+  J1  a kernel calls only functions of its own module, because numba notices changes in that file
+      alone; the exceptions, `copy_bytes` and `murmur2`, are done for good
+  J2  cached code is loaded only from folders that nobody but us can write
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import pickle
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
+
+from sparklog.protocol.arrays import Bytes
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+logger = logging.getLogger(__name__)
+
+_numba = importlib.import_module("numba")
+_numba_types = importlib.import_module("numba.core.types")
+_numba_codegen = importlib.import_module("numba.core.cgutils")
+_numba_extending = importlib.import_module("numba.extending")
+
+_OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
+"""Kernels allocate nothing, so numba's reference counts (`_nrt`) only cost: fifteen times the rest
+of a scan, when they were on."""
+
+_UNUSABLE_CACHE = (RuntimeError, OSError, EOFError, pickle.UnpicklingError)
+"""What numba raises when it finds no folder, or cannot write or read what is in it."""
+
+
+def kernel(signature: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Compile a function for exactly `signature`, without the interpreter lock, cached on disk."""
+
+    def compile_now(function: Callable[P, R]) -> Callable[P, R]:
+        try:
+            return _compile(function, signature, cache=True)
+        except _UNUSABLE_CACHE as error:
+            logger.debug("kernel cache unusable kernel=%s error=%s", function.__name__, error)
+        try:
+            with _private_cache():
+                return _compile(function, signature, cache=True)
+        except _UNUSABLE_CACHE as error:
+            logger.debug("no kernel cache kernel=%s error=%s", function.__name__, error)
+        return _compile(function, signature, cache=False)
+
+    return compile_now
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function callable from kernels of its module; it is compiled into each of them."""
+    return cast("Callable[P, R]", _numba.njit(**_OPTIONS, forceinline=True)(function))
+
+
+def _copy_bytes_code(
+    _typing: object, target: Any, target_at: object, source: Any, source_at: object, count: object
+) -> tuple[Any, Callable[[Any, Any, Any, Any], Any]]:
+    """Tell numba how to type and emit `copy_bytes`: one memcpy, ten times a loop's speed."""
+    position = _numba_types.int64
+    signature = _numba_types.void(target, position, source, position, position)
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        into = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        out_of = context.make_array(signature.args[2])(context, builder, arguments[2]).data
+        _numba_codegen.raw_memcpy(
+            builder,
+            builder.gep(into, [arguments[1]]),
+            builder.gep(out_of, [arguments[3]]),
+            arguments[4],
+            1,
+        )
+        return context.get_dummy_value()
+
+    return signature, emit
+
+
+copy_bytes = cast(
+    "Callable[[Bytes, int, Bytes, int, int], None]",
+    _numba_extending.intrinsic(_copy_bytes_code),
+)
+"""For kernels: copy (target, position, source, position, count). The caller has checked bounds."""
+
+
+def _compile(function: Callable[P, R], signature: str, *, cache: bool) -> Callable[P, R]:
+    compiler = _numba.njit(signature, **_OPTIONS, cache=cache)
+    return cast("Callable[P, R]", compiler(function))
+
+
+@contextmanager
+def _private_cache() -> Iterator[None]:
+    """Point numba at a folder of our own for the time of one compilation."""
+    before = _numba.config.CACHE_DIR
+    _numba.config.CACHE_DIR = str(private_cache_folder())
+    try:
+        yield
+    finally:
+        _numba.config.CACHE_DIR = before
+
+
+def private_cache_folder() -> Path:
+    """Return a folder under the temporary folder that only this user can write, made if absent.
+
+    Raises:
+        OSError: it cannot be made, or somebody else made it (cached code is code).
+    """
+    user = os.getuid()
+    folder = Path(tempfile.gettempdir()) / f"sparklog-kernels-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    private = stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o022
+    if not private:
+        raise PermissionError(f"kernel cache folder is not ours alone; remove it. folder={folder}")
+    return folder
