@@ -18,7 +18,7 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.core.names import check_topic_name
-from sparklog.core.settings import parse_topic_configs
+from sparklog.core.settings import check_topic_config_names, parse_topic_configs
 
 PARTITIONS_MAX = 100_000
 """Per topic: far above what one folder listing or one metadata append should carry."""
@@ -46,7 +46,7 @@ def create_topic(
         raise InvalidPartitions(
             f"a topic has from 1 to {PARTITIONS_MAX} partitions. topic={name} partitions={partitions}"
         )
-    parse_topic_configs(dict(configs))
+    parse_topic_configs(configs)
     return [
         TopicRecord(name, topic_id),
         *(PartitionRecord(topic_id, p) for p in range(partitions)),
@@ -95,7 +95,7 @@ def alter_configs(
     """
     topic = known_topic(image, name)
     removed = list(remove)
-    parse_topic_configs(dict.fromkeys(removed, ""), names_only=True)
+    check_topic_config_names(removed)
     merged = {**{k: v for k, v in topic.configs.items() if k not in removed}, **set_}
     parse_topic_configs(merged)
     return [

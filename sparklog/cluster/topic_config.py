@@ -26,11 +26,11 @@ def log_config(configs: Mapping[str, str]) -> LogConfig:
     Raises:
         InvalidConfig: an unknown setting or a bad value.
     """
-    parsed = parse_topic_configs(dict(configs))
-    log_append = parsed["message.timestamp.type"] == "LogAppendTime"
+    parsed = parse_topic_configs(configs)
+    log_append = parsed.text("message.timestamp.type") == "LogAppendTime"
     return LogConfig(
-        codec=_CODEC_OF[str(parsed["compression.type"])],
-        zstd_level=int(parsed["compression.zstd.level"]),
-        max_message_bytes=int(parsed["max.message.bytes"]),
+        codec=_CODEC_OF[parsed.text("compression.type")],
+        zstd_level=parsed.whole("compression.zstd.level"),
+        max_message_bytes=parsed.whole("max.message.bytes"),
         timestamp_type=TimestampType.LOG_APPEND_TIME if log_append else TimestampType.CREATE_TIME,
     )

@@ -1,0 +1,221 @@
+"""Settings under Kafka's names: what a setting is, and how given texts become checked values.
+
+The tables are in `settings` (a topic's) and `broker_settings`. A setting arrives as text, as in
+Kafka, and is checked once, at the edge; behind it only typed values travel.
+
+  C1  an unknown name is an error, never ignored
+  C2  a value is within its limits, and relations between settings hold for the values together
+  C3  what was not set has its default; only what was set is stored
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from sparklog.core.errors import InvalidConfig
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+"""Kafka's way to say never or unbounded."""
+
+Value = bool | int | float | str | tuple[str, ...]
+
+
+class Kind(StrEnum):
+    """A setting's type, with Kafka's names for it."""
+
+    BOOLEAN = "boolean"
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    STRING = "string"
+    LIST = "list"
+
+
+class Acts(StrEnum):
+    """Where a setting has an effect."""
+
+    APPEND = "on every append, with or without a broker"
+    BROKER = "where a broker leads the partition"
+    JOBS = "in the retain and compact jobs"
+    NEVER = "nowhere: accepted so that a Kafka topic's settings carry over"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. `at_least` and `at_most` are inclusive; `choices` bounds text and lists."""
+
+    name: str
+    kind: Kind
+    default: Value
+    acts: Acts
+    reason: str
+    """Why it exists, what the default costs, or why it has no effect here."""
+    unit: str = ""
+    at_least: float | None = None
+    at_most: float | None = None
+    choices: tuple[str, ...] = ()
+    kafka_default: Value | None = None
+    """Kafka's default where ours differs; None where it is the same or Kafka has no such thing."""
+
+    def parse(self, text: str) -> Value:
+        """Return the value that `text` spells.
+
+        Raises:
+            InvalidConfig: not of this kind or outside its limits; the message names both.
+        """
+        value = _PARSERS[self.kind](self, text.strip())
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            self._check_limits(value)
+        return value
+
+    def spell(self, value: Value) -> str:
+        """Return `value` as Kafka's tools print it."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return ",".join(value) if isinstance(value, tuple) else str(value)
+
+    def refuse(self, text: str, expected: str) -> InvalidConfig:
+        """Return the error for a value that is not what this setting takes."""
+        return InvalidConfig(f"{self.name} takes {expected}. {self.name}={text!r}")
+
+    def _check_limits(self, value: float) -> None:
+        if self.at_least is not None and value < self.at_least:
+            raise self.refuse(str(value), f"a value of at least {self.at_least}")
+        if self.at_most is not None and value > self.at_most:
+            raise self.refuse(str(value), f"a value of at most {self.at_most}")
+
+
+def _parse_boolean(setting: Setting, text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise setting.refuse(text, "true or false")
+    return text.lower() == "true"
+
+
+def _parse_whole(setting: Setting, text: str) -> int:
+    bound = INT_MAX if setting.kind is Kind.INT else LONG_MAX
+    if re.fullmatch(r"[+-]?[0-9]{1,19}", text) is None or not -bound - 1 <= int(text) <= bound:
+        raise setting.refuse(text, f"a whole number of {32 if bound == INT_MAX else 64} bits")
+    return int(text)
+
+
+def _parse_double(setting: Setting, text: str) -> float:
+    if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text) is None:
+        raise setting.refuse(text, "a number")
+    value = float(text)
+    if math.isinf(value):
+        raise setting.refuse(text, "a number within the range of a double")
+    return value
+
+
+def _parse_string(setting: Setting, text: str) -> str:
+    if setting.choices and text not in setting.choices:
+        raise setting.refuse(text, f"one of {', '.join(setting.choices)}")
+    return text
+
+
+def _parse_list(setting: Setting, text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",")) if text else ()
+    wrong = [
+        word for word in words if not word or (setting.choices and word not in setting.choices)
+    ]
+    if wrong or len(set(words)) != len(words):
+        expected = f"some of {', '.join(setting.choices)}" if setting.choices else "words"
+        raise setting.refuse(text, f"{expected}, each once, with commas between them")
+    return words
+
+
+_PARSERS: Final[Mapping[Kind, Callable[[Setting, str], Value]]] = {
+    Kind.BOOLEAN: _parse_boolean,
+    Kind.INT: _parse_whole,
+    Kind.LONG: _parse_whole,
+    Kind.DOUBLE: _parse_double,
+    Kind.STRING: _parse_string,
+    Kind.LIST: _parse_list,
+}
+
+
+def table_of(*settings: Setting) -> Mapping[str, Setting]:
+    """Return the settings by name, in the order of their names."""
+    return {setting.name: setting for setting in sorted(settings, key=lambda s: s.name)}
+
+
+def check_names(names: Iterable[str], table: Mapping[str, Setting]) -> None:
+    """Refuse a name that is not in `table`.
+
+    Raises:
+        InvalidConfig: the message offers the closest known name.
+    """
+    for name in names:
+        if name not in table:
+            close = difflib.get_close_matches(name, table, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(table)}."
+            raise InvalidConfig(f"unknown setting: {hint} setting={name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Config(Mapping[str, Value]):
+    """Every setting of a table with its value: what was set, and the defaults for the rest."""
+
+    table: Mapping[str, Setting]
+    given: Mapping[str, Value]
+
+    def __getitem__(self, name: str) -> Value:
+        return self.given[name] if name in self.given else self.table[name].default
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def flag(self, name: str) -> bool:
+        """Return the value of a boolean setting."""
+        value = self[name]
+        assert isinstance(value, bool), name
+        return value
+
+    def whole(self, name: str) -> int:
+        """Return the value of an int or long setting."""
+        value = self[name]
+        assert isinstance(value, int), name
+        assert not isinstance(value, bool), name
+        return value
+
+    def number(self, name: str) -> float:
+        """Return the value of a double setting."""
+        value = self[name]
+        assert isinstance(value, float), name
+        return value
+
+    def text(self, name: str) -> str:
+        """Return the value of a string setting."""
+        value = self[name]
+        assert isinstance(value, str), name
+        return value
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Return the value of a list setting."""
+        value = self[name]
+        assert isinstance(value, tuple), name
+        return value
+
+    def spelled(self) -> dict[str, str]:
+        """Return every setting as text, as Kafka's tools print it."""
+        return {name: setting.spell(self[name]) for name, setting in self.table.items()}
+
+
+def parse_configs(given: Mapping[str, str], table: Mapping[str, Setting]) -> Config:
+    """Return the checked values of `given`, with the defaults of `table` behind them.
+
+    Raises:
+        InvalidConfig: an unknown name, or a value outside its setting's limits.
+    """
+    check_names(given, table)
+    return Config(table, {name: table[name].parse(text) for name, text in given.items()})
