@@ -12,7 +12,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sparklog.core.errors import OutcomeUnknown
 from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome
+
+CREATE_TRIES_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,19 @@ def put(key: str, data: bytes) -> Protocol[PutOutcome]:
     """Ask for an object to be created."""
     outcome: PutOutcome = yield Put(key, data)
     return outcome
+
+
+def create(key: str, data: bytes) -> Protocol[None]:
+    """Create an object under a name that nobody else uses.
+
+    Raises:
+        OutcomeUnknown: the store does not tell; use another name.
+    """
+    for _ in range(CREATE_TRIES_MAX):
+        outcome = yield from put(key, data)
+        if outcome is PutOutcome.CREATED or (yield from get(key)) == data:
+            return
+    raise OutcomeUnknown(f"the store does not tell whether the upload happened. object={key}")
 
 
 def list_after(prefix: str, start_after: str) -> Protocol[list[ObjectInfo]]:

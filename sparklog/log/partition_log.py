@@ -15,22 +15,21 @@ import pyarrow as pa
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
-from sparklog.core.errors import InvalidRequest, OutcomeUnknown
+from sparklog.core.errors import InvalidRequest
 from sparklog.core.types import TimestampType
 from sparklog.log import lookup
 from sparklog.log.append import Appended, Candidate, append
 from sparklog.log.draft import SegmentDraft, draft_records, draft_references
-from sparklog.log.effects import Protocol, Result, get, put, run
+from sparklog.log.effects import Protocol, Result, create, run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
 from sparklog.log.reading import SegmentReader
 from sparklog.log.schema import check_record_sizes, normalized, read_schema
 from sparklog.log.segment import Commit, CommitKey, Reference
 from sparklog.log.view import PartitionView, refresh
-from sparklog.store.base import ObjectStore, PutOutcome
+from sparklog.store.base import ObjectStore
 
 DEFAULT_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
-STAGE_TRIES_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,7 @@ class PartitionLog:
         segment = draft.segment
         name = self.layout.staged_name(segment.nonce)
         data = draft.at(0)
-        self._run(_create(self.layout.key(name), data))
+        self._run(create(self.layout.key(name), data))
         return Reference(
             object=name,
             base=0,
@@ -241,15 +240,6 @@ class PartitionLog:
 
     def _run(self, protocol: Protocol[Result]) -> Result:
         return run(protocol, self._store, self._pool)
-
-
-def _create(key: str, data: bytes) -> Protocol[None]:
-    """Create an object under a name nobody else uses."""
-    for _ in range(STAGE_TRIES_MAX):
-        outcome = yield from put(key, data)
-        if outcome is PutOutcome.CREATED or (yield from get(key)) == data:
-            return
-    raise OutcomeUnknown(f"the store does not tell whether the upload happened. object={key}")
 
 
 def _without_timestamp(batch: pa.RecordBatch) -> pa.RecordBatch:

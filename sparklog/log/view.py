@@ -156,11 +156,16 @@ def refresh(view: PartitionView) -> Protocol[PartitionView]:
     """
     for _ in range(REFRESH_ROUNDS_MAX):
         view, _ = yield from newer_manifest(view)
-        view = yield from follow_chain(view)
-        checked, moved = yield from newer_manifest(view)
+        trouble: DataCorrupt | None = None
+        try:
+            view = yield from follow_chain(view)
+        except DataCorrupt as error:
+            trouble = error
+        view, moved = yield from newer_manifest(view)
+        if not moved and trouble is not None:
+            raise trouble
         if not moved:
             return view
-        view = checked
     raise DataCorrupt(
         "the manifest kept changing while the tail was read; is a job rewriting in a loop? "
         f"partition={view.layout.folder}"

@@ -1,0 +1,1 @@
+"""Exhaustive checks of small cases: every interleaving, every fault in a budget."""

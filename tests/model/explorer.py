@@ -1,0 +1,163 @@
+"""Runs protocols (generators over `log.effects`) through every interleaving, exhaustively.
+
+A state is the objects in the store, each actor's history of answers, the puts still under way and the
+faults left to spend. A generator is deterministic in its answers, so histories stand for its inner
+state: equal states are visited once, and an actor is re-run only for a history not seen before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sparklog.core.errors import SparklogError
+from sparklog.log.effects import Delete, Effect, GetMany, ListAfter, Protocol, Put
+from sparklog.store.base import ObjectInfo, PutOutcome
+
+Objects = tuple[tuple[str, bytes], ...]
+History = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Somebody who runs a protocol; what it reports through `done` counts from that moment on."""
+
+    name: str
+    start: Callable[[Callable[[Any], None]], Protocol[Any]]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where an actor stands after a history: its next request, or its end; and its reports."""
+
+    effect: Effect | None
+    reports: tuple[Any, ...]
+    error: SparklogError | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """One moment of the whole."""
+
+    objects: Objects
+    histories: tuple[History, ...]
+    crashed: tuple[bool, ...]
+    late: tuple[tuple[str, bytes], ...] = ()
+    """Puts whose sender was told nothing and that may still arrive."""
+    lost_replies: int = 0
+    late_puts: int = 0
+    crashes: int = 0
+
+
+class Explorer:
+    """Visits every state reachable from a start; calls `check` on each."""
+
+    def __init__(self, actors: list[Actor]) -> None:
+        """Explore what `actors` can do."""
+        self.actors = actors
+        self._standings: dict[tuple[int, History], Standing] = {}
+
+    def standing(self, actor: int, history: History) -> Standing:
+        """Return where `actor` stands after these answers."""
+        found = self._standings.get((actor, history))
+        if found is None:
+            found = self._rerun(actor, history)
+            self._standings[(actor, history)] = found
+        return found
+
+    def _rerun(self, actor: int, history: History) -> Standing:
+        reports: list[Any] = []
+        protocol = self.actors[actor].start(reports.append)
+        try:
+            effect = next(protocol)
+            for answer in history:
+                effect = protocol.send(list(answer) if isinstance(answer, tuple) else answer)
+        except StopIteration:
+            return Standing(None, tuple(reports))
+        except SparklogError as error:
+            return Standing(None, tuple(reports), error)
+        return Standing(effect, tuple(reports))
+
+    def explore(self, start: State, check: Callable[[State, bool], None]) -> int:
+        """Call `check(state, final)` for every reachable state; returns how many there are."""
+        seen = {start}
+        stack = [start]
+        while stack:
+            state = stack.pop()
+            following = list(self.steps(state))
+            check(state, not following)
+            for one in following:
+                if one not in seen:
+                    seen.add(one)
+                    stack.append(one)
+        return len(seen)
+
+    def steps(self, state: State) -> Iterator[State]:
+        """Yield every state one step further."""
+        for key, data in state.late:
+            rest = tuple(p for p in state.late if p != (key, data))
+            yield replace(state, objects=_created(state.objects, key, data), late=rest)
+        for actor in range(len(self.actors)):
+            if state.crashed[actor]:
+                continue
+            effect = self.standing(actor, state.histories[actor]).effect
+            if effect is None:
+                continue
+            yield from self._answers(state, actor, effect)
+            if state.crashes:
+                crashed = (*state.crashed[:actor], True, *state.crashed[actor + 1 :])
+                yield replace(state, crashed=crashed, crashes=state.crashes - 1)
+
+    def _answers(self, state: State, actor: int, effect: Effect) -> Iterator[State]:
+        objects = dict(state.objects)
+        match effect:
+            case GetMany(ranges):
+                answer = tuple(
+                    None if r.key not in objects else objects[r.key][r.start : r.end]
+                    for r in ranges
+                )
+                yield _answered(state, actor, answer)
+            case ListAfter(prefix, start_after):
+                listed = tuple(
+                    ObjectInfo(k, len(d), 0)
+                    for k, d in state.objects
+                    if k.startswith(prefix) and k > start_after
+                )
+                yield _answered(state, actor, listed)
+            case Delete(key):
+                gone = tuple(item for item in state.objects if item[0] != key)
+                yield replace(_answered(state, actor, None), objects=gone)
+            case Put(key, data):
+                yield from self._put(state, actor, key, data)
+
+    def _put(self, state: State, actor: int, key: str, data: bytes) -> Iterator[State]:
+        there = any(k == key for k, _ in state.objects)
+        created = _created(state.objects, key, data)
+        outcome = PutOutcome.EXISTS if there else PutOutcome.CREATED
+        yield replace(_answered(state, actor, outcome), objects=created)
+        unknown = _answered(state, actor, PutOutcome.UNKNOWN)
+        if state.lost_replies:
+            spent = replace(unknown, lost_replies=state.lost_replies - 1)
+            yield replace(spent, objects=created)
+            # A client library that retries by itself reports its own object as somebody else's.
+            exists = _answered(state, actor, PutOutcome.EXISTS)
+            yield replace(exists, objects=created, lost_replies=state.lost_replies - 1)
+        if state.late_puts:
+            late = tuple(sorted({*state.late, (key, data)}))
+            yield replace(unknown, late=late, late_puts=state.late_puts - 1)
+
+
+def _answered(state: State, actor: int, answer: Any) -> State:
+    histories = (
+        *state.histories[:actor],
+        (*state.histories[actor], answer),
+        *state.histories[actor + 1 :],
+    )
+    return replace(state, histories=histories)
+
+
+def _created(objects: Objects, key: str, data: bytes) -> Objects:
+    if any(k == key for k, _ in objects):
+        return objects
+    return tuple(sorted((*objects, (key, data))))
