@@ -87,7 +87,7 @@ def decode(
     if verify_crc:
         check_crc(batch, header)
     if header.record_count == 0 and len(batch) == HEADER_BYTES:
-        return DecodedBatch(header, RECORDS_SCHEMA.empty_table().to_batches()[0])
+        return DecodedBatch(header, pa.RecordBatch.from_pylist([], RECORDS_SCHEMA))
     bound = min(max_decompressed_bytes, INT32_MAX)
     plain = decompress(batch[HEADER_BYTES:], header.codec, bound)
     return DecodedBatch(header, _records(header, np.frombuffer(plain, np.uint8)))

@@ -111,13 +111,26 @@ def _read_stream(view: memoryview, codec: Codec, max_bytes: int) -> BytesLike:
 
 def _read_snappy(view: memoryview, max_bytes: int) -> BytesLike:
     """Decompress xerial's framing, or raw snappy where its magic is missing."""
-    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _read_snappy_block(view, max_bytes)
+    codec = pa.Codec("snappy")
     pieces: list[bytes] = []
-    left = max_bytes
+    total = 0
+    for block in _snappy_blocks(view):
+        size_bytes = _snappy_size(block)
+        total += size_bytes
+        if total > max_bytes:
+            raise _over_bound(Codec.SNAPPY, max_bytes)
+        pieces.append(codec.decompress(block, size_bytes, asbytes=True))
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
+    """Yield the blocks of xerial's framing, or all of a raw one."""
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        yield view
+        return
     position = 0
     while position < len(view):
-        if bytes(view[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
+        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
             if position > len(view):
                 raise ValueError("cut short inside its header")
@@ -128,20 +141,8 @@ def _read_snappy(view: memoryview, max_bytes: int) -> BytesLike:
         (length,) = _XERIAL_BLOCK_LENGTH.unpack_from(view, position)
         if not 0 <= length <= len(view) - start:
             raise ValueError(f"block of {length} bytes where {len(view) - start} are left")
-        pieces.append(_read_snappy_block(view[start : start + length], left))
-        left -= len(pieces[-1])
+        yield view[start : start + length]
         position = start + length
-    return b"".join(pieces)
-
-
-def _read_snappy_block(block: memoryview, max_bytes: int) -> bytes:
-    size_bytes = _snappy_size(block)
-    if size_bytes > max_bytes:
-        raise _over_bound(Codec.SNAPPY, max_bytes)
-    plain: bytes = pa.Codec("snappy").decompress(block, size_bytes, asbytes=True)
-    if len(plain) != size_bytes:
-        raise ValueError(f"block holds {len(plain)} bytes where {size_bytes} are promised")
-    return plain
 
 
 def _snappy_size(block: memoryview) -> int:
