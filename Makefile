@@ -1,0 +1,66 @@
+# Every target prepares what it needs by itself; `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+PYTHON ?=
+ROOT ?=
+ARGS ?=
+
+# Set-up notes a Java here when the one on PATH would not do.
+ifndef JAVA_HOME
+export JAVA_HOME = $(shell cat .venv/sparklog-java-home 2>/dev/null)
+endif
+
+##@ Use it
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@/ { printf "%s%s\n", (n++ ? "\n" : ""), substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: ## build .venv: Python packages, Java, jars (instant when done; PYTHON=/path/to/python3)
+	@PYTHON="$(PYTHON)" .ci/setup
+
+.PHONY: demo
+demo: setup ## send a year of flights through a log and check the totals (ROOT=s3://bucket/prefix)
+	@$(BIN)/python -m sparklog.cli.demo $(if $(ROOT),--root "$(ROOT)") $(ARGS)
+
+##@ Work on it
+.PHONY: test
+test: setup ## run the test suite (ARGS=-k name picks some)
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: check
+check: setup ## formatting, lint, types and house rules
+	@$(BIN)/ruff format --check
+	@$(BIN)/ruff check
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/tidy
+
+.PHONY: format
+format: setup ## put the code in the project's format
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+.PHONY: soak
+soak: setup ## run the tests that take minutes on purpose
+	@$(BIN)/python -m pytest -m soak $(ARGS)
+
+##@ Measure it
+.PHONY: bench
+bench: bench-log ## run every benchmark
+
+.PHONY: bench-log
+bench-log: setup ## compare with Kafka's Spark connector and with Parquet (ARGS=--quick)
+	@$(BIN)/python -m tests.bench.log $(ARGS)
+
+##@ Clean up
+.PHONY: clean
+clean: ## remove caches and results; .venv stays
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	  spark-warehouse metastore_db derby.log artifacts bench-results demo-root
+	@find sparklog jobs tests -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
