@@ -1,0 +1,139 @@
+"""Damaged, foreign and missing objects: found, named, never returned as data."""
+
+from __future__ import annotations
+
+import pytest
+from sparklog.core.errors import DataCorrupt
+from sparklog.log.partition_log import LogConfig
+from sparklog.store.memory import MemoryStore
+
+from tests.unit.log.records import LAYOUT, batch, numbered, open_partition, values
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore("test")
+
+
+def overwrite(store: MemoryStore, name: str, data: bytes) -> None:
+    store.put(LAYOUT.key(name), data)
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_a_flipped_bit_anywhere_is_found_or_harmless(store: MemoryStore, codec: str) -> None:
+    expected = [b"value-%d" % i for i in range(60)]
+    open_partition(store, LogConfig(codec=codec)).append([numbered(0, 60)])
+    name = LAYOUT.chain_name(0)
+    whole = store.get(LAYOUT.key(name))
+    found = 0
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << (position % 8)
+        overwrite(store, name, bytes(damaged))
+        try:
+            got = values(open_partition(store), 0, 60)
+        except DataCorrupt as error:
+            assert name in str(error)
+            found += 1
+        else:
+            assert got == expected, f"wrong data returned after a flip at {position}"
+    assert found > len(whole) // 3
+
+
+@pytest.mark.parametrize("keep", [0, 1, 9, 10, 200, 0.5, 0.99, -1])
+def test_a_truncated_segment_is_named(store: MemoryStore, keep: float) -> None:
+    open_partition(store).append([numbered(0, 5000)])
+    name = LAYOUT.chain_name(0)
+    whole = store.get(LAYOUT.key(name))
+    size = int(keep * len(whole)) if isinstance(keep, float) else keep
+    overwrite(store, name, whole[:size])
+    with pytest.raises(DataCorrupt, match=name):
+        values(open_partition(store), 0, 1)
+
+
+def test_a_missing_object_that_the_log_names_is_reported(store: MemoryStore) -> None:
+    log = open_partition(store)
+    log.append([numbered(0, 5)])
+    log.absorb_tail()
+    store.delete(LAYOUT.key(LAYOUT.chain_name(0)))
+    with pytest.raises(DataCorrupt, match=r"missing.*00\.arrow"):
+        values(open_partition(store), 0, 5)
+
+
+def test_an_append_never_continues_behind_a_damaged_segment(store: MemoryStore) -> None:
+    open_partition(store).append([numbered(0, 5)])
+    overwrite(store, LAYOUT.chain_name(0), b"rubbish")
+    with pytest.raises(DataCorrupt):
+        open_partition(store).append([numbered(5, 1)])
+
+
+def test_an_unreadable_manifest_is_passed_over_for_the_chain(store: MemoryStore) -> None:
+    log = open_partition(store)
+    for i in range(6):
+        log.append([numbered(i, 1)])
+        log.absorb_tail()
+    newest = log.view().manifest.version
+    for version in (newest, newest - 1):
+        overwrite(store, LAYOUT.manifest_name(version), b"rubbish that is no manifest")
+    again = open_partition(store)
+    assert values(again, 0, 6) == [b"value-%d" % i for i in range(6)]
+    assert len(again.view().unreadable) == 2
+    again.append([numbered(6, 1)])
+    again.absorb_tail()
+    healed = open_partition(store)
+    assert healed.view().manifest.version == newest + 1
+    assert values(healed, 0, 7) == [b"value-%d" % i for i in range(7)]
+
+
+def test_without_any_readable_manifest_the_whole_chain_is_followed(store: MemoryStore) -> None:
+    log = open_partition(store)
+    for i in range(3):
+        log.append([numbered(i, 1)])
+    log.absorb_tail()
+    overwrite(store, LAYOUT.manifest_name(1), b"")
+    assert values(open_partition(store), 0, 3) == [b"value-%d" % i for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["log/readme.txt", "log/1.arrow", "log/00000000000000000003.arrow.bak", "manifest/x.arrow",
+     "staged/x", "log/sub/00000000000000000003.arrow"],
+)  # fmt: skip
+def test_a_foreign_object_changes_nothing(store: MemoryStore, name: str) -> None:
+    open_partition(store).append([numbered(0, 3)])
+    overwrite(store, name, b"somebody's notes")
+    log = open_partition(store)
+    log.append([numbered(3, 2)])
+    assert values(log, 0, 5) == [b"value-%d" % i for i in range(5)]
+
+
+def test_an_orphan_inside_a_covered_range_is_not_part_of_the_log(store: MemoryStore) -> None:
+    log = open_partition(store)
+    log.append([numbered(0, 4)])
+    log.append([numbered(4, 1)])
+    # Somebody created a name in the middle of a segment: no chain leads there.
+    overwrite(store, LAYOUT.chain_name(2), store.get(LAYOUT.key(LAYOUT.chain_name(4))))
+    again = open_partition(store)
+    assert again.view().end_offset == 5
+    assert values(again, 0, 5) == [b"value-%d" % i for i in range(5)]
+
+
+def test_another_partitions_segment_is_refused(store: MemoryStore) -> None:
+    open_partition(store).append([numbered(0, 1)])
+    data = store.get(LAYOUT.key(LAYOUT.chain_name(0)))
+    other = LAYOUT.__class__(LAYOUT.topic, LAYOUT.topic_id, 9)
+    store.put(other.key(other.chain_name(0)), data)
+    from sparklog.log.partition_log import PartitionLog
+
+    with pytest.raises(DataCorrupt, match="another partition"):
+        PartitionLog(store, other).view()
+
+
+def test_a_newer_format_is_refused_by_name(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr("sparklog.log.segment.FORMAT_VERSION", 2)
+        open_partition(store).append([batch([b"from the future"])])
+    with pytest.raises(DataCorrupt, match="upgrade this reader.*format=2"):
+        open_partition(store).view()
