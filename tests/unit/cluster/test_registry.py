@@ -1,0 +1,119 @@
+"""The registry: topics made, changed and deleted by many, with nothing but the log between them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sparklog.cluster import open as open_module
+from sparklog.cluster.open import Log
+from sparklog.core.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidTopic,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
+from sparklog.store.memory import MemoryStore
+
+from tests.unit.log.records import batch
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore("registry")
+
+
+def test_a_topic_is_seen_by_every_other_opening(store: MemoryStore) -> None:
+    made = Log(store).create_topic("flights", 3, {"retention.ms": "1000"})
+    seen = Log(store).topic("flights")
+    assert seen == made
+    assert seen.partitions == 3
+    assert seen.configs == {"retention.ms": "1000"}
+
+
+def test_a_recreated_topic_shares_nothing_with_the_old_one(store: MemoryStore) -> None:
+    log, other = Log(store), Log(store)
+    first = log.create_topic("flights", 1)
+    log.partition("flights", 0).append([batch([b"old"])])
+    assert other.partition("flights", 0).view().end_offset == 1
+    log.delete_topic("flights")
+    with pytest.raises(UnknownTopicOrPartition, match="sparklog topics --create --topic flights"):
+        other.topic("flights")
+    second = other.create_topic("flights", 1)
+    assert second.topic_id != first.topic_id
+    assert log.partition("flights", 0).view().end_offset == 0
+    assert not [i.key for i in store.list("topics/flights~") if first.topic_id in i.key]
+
+
+def test_partitions_grow_and_never_shrink(store: MemoryStore) -> None:
+    log = Log(store)
+    log.create_topic("t", 2)
+    assert log.add_partitions("t", 5).partitions == 5
+    for total in (5, 4, 0):
+        with pytest.raises(InvalidPartitions):
+            log.add_partitions("t", total)
+    assert Log(store).topic("t").partitions == 5
+    with pytest.raises(UnknownTopicOrPartition, match="partitions=5"):
+        log.partition("t", 5)
+
+
+def test_bad_requests_say_what_to_do(store: MemoryStore) -> None:
+    log = Log(store)
+    log.create_topic("a.b", 1)
+    with pytest.raises(TopicAlreadyExists, match=r"topic=a\.b"):
+        log.create_topic("a.b", 1)
+    with pytest.raises(TopicAlreadyExists, match=r"existing=a\.b"):
+        log.create_topic("a_b", 1)
+    with pytest.raises(InvalidTopic):
+        log.create_topic("a b", 1)
+    with pytest.raises(InvalidPartitions):
+        log.create_topic("c", 0)
+    with pytest.raises(InvalidPartitions, match="replication factor"):
+        log.create_topic("c", 1, replication_factor=0)
+    with pytest.raises(InvalidConfig, match=r"retention\.ms"):
+        log.create_topic("c", 1, {"retention.mss": "1"})
+    with pytest.raises(InvalidConfig):
+        log.alter_configs("a.b", {"retention.ms": "soon"})
+    assert list(Log(store).topics()) == ["a.b"]
+
+
+def test_settings_are_set_and_removed(store: MemoryStore) -> None:
+    log = Log(store)
+    log.create_topic("t", 1, {"retention.ms": "5", "compression.type": "zstd"})
+    log.alter_configs("t", {"retention.bytes": "7"}, remove=["retention.ms"])
+    assert Log(store).topic("t").configs == {"compression.type": "zstd", "retention.bytes": "7"}
+    log.partition("t", 0).append([batch([b"x" * 1000])])
+    (entry,) = log.partition("t", 0).view().entries
+    assert log.partition("t", 0).config.codec == "zstd"
+    assert entry.size_bytes < 3000
+
+
+def test_a_name_is_given_once_however_many_ask(store: MemoryStore) -> None:
+    def create(_: int) -> str:
+        try:
+            return Log(store).create_topic("wanted", 1).topic_id
+        except TopicAlreadyExists:
+            return ""
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = [i for i in pool.map(create, range(24)) if i]
+    assert ids == [Log(store).topic("wanted").topic_id]
+
+
+def test_a_snapshot_bounds_the_replay_and_is_only_a_hint(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_module, "SNAPSHOT_EVERY", 4)
+    log = Log(store)
+    for i in range(5):
+        log.create_topic(f"t{i}", 2)
+    layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
+    snapshots = [i.key for i in store.list(layout.snapshot_prefix)]
+    assert snapshots
+    expected = log.topics()
+    assert Log(store).topics() == expected
+    for key in snapshots:
+        store.put(key, store.get(key).replace(b"t1", b"tX"))
+    assert Log(store).topics() == expected
