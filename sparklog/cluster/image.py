@@ -1,7 +1,7 @@
 """The metadata image: what the registry says at one offset. An immutable value.
 
-  I1  topic names and topic ids are unique
-  I2  partitions of a topic are numbered from 0 without gaps
+I1  topic names and topic ids are unique
+I2  partitions of a topic are numbered from 0 without gaps
 """
 
 from __future__ import annotations

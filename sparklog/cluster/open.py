@@ -65,9 +65,7 @@ class Log:
         self._pool = ThreadPoolExecutor(READ_THREADS, "sparklog-read")
         self._lock = RLock()
         layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
-        self._metadata = PartitionLog(
-            store, layout, clock=clock, entropy=entropy, pool=self._pool
-        )
+        self._metadata = PartitionLog(store, layout, clock=clock, entropy=entropy, pool=self._pool)
         self._image: MetadataImage | None = None
         self._snapshot_end = 0
         self._partitions: dict[tuple[str, int], tuple[Mapping[str, str], PartitionLog]] = {}
@@ -161,14 +159,14 @@ class Log:
         return self._decide(lambda now: registry.add_partitions(now, name, total)).topics[name]
 
     def alter_configs(
-        self, name: str, set: Mapping[str, str] | None = None, remove: Iterable[str] = ()
+        self, name: str, values: Mapping[str, str] | None = None, remove: Iterable[str] = ()
     ) -> Topic:
         """Change a topic's settings.
 
         Raises:
             UnknownTopicOrPartition, InvalidConfig: see `registry`.
         """
-        wanted, removed = dict(set or {}), tuple(remove)
+        wanted, removed = dict(values or {}), tuple(remove)
         image = self._decide(lambda now: registry.alter_configs(now, name, wanted, removed))
         return image.topics[name]
 
@@ -208,7 +206,7 @@ class Log:
         return found
 
     def _decide(self, decision: Decision) -> MetadataImage:
-        """Append what `decision` makes of the newest image; decide again when somebody was faster."""
+        """Append what `decision` makes of the newest image; again when somebody was faster."""
         with self._lock:
             for _ in range(LOST_RACES_MAX):
                 image = self.refresh()

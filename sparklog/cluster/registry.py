@@ -39,12 +39,13 @@ def create_topic(
     clash = _colliding(image, name)
     if clash:
         raise TopicAlreadyExists(
-            "topic name differs from an existing one only in '.' and '_', which metrics cannot tell "
-            f"apart. topic={name} existing={clash}"
+            "topic name differs from an existing one only in '.' and '_', which metrics cannot "
+            f"tell apart. topic={name} existing={clash}"
         )
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidPartitions(
-            f"a topic has from 1 to {PARTITIONS_MAX} partitions. topic={name} partitions={partitions}"
+            f"a topic has from 1 to {PARTITIONS_MAX} partitions. "
+            f"topic={name} partitions={partitions}"
         )
     parse_topic_configs(configs)
     return [
@@ -68,7 +69,7 @@ def add_partitions(image: MetadataImage, name: str, total: int) -> list[Record]:
 
     Raises:
         UnknownTopicOrPartition: no such topic.
-        InvalidPartitions: not more than before; a key would change its partition and records be lost.
+        InvalidPartitions: not more than before; records would be lost.
     """
     topic = known_topic(image, name)
     if total == topic.partitions:

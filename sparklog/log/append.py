@@ -80,7 +80,9 @@ def _already(view: PartitionView, candidate: Candidate) -> Appended | None:
     if candidate.commit is None:
         return None
     state = view.committed(candidate.commit.key)
-    return state and Appended(state.base_offset, state.end_offset, repeated=True)
+    if state is None:
+        return None
+    return Appended(state.base_offset, state.end_offset, repeated=True)
 
 
 def _put_at(

@@ -93,9 +93,7 @@ def write_stream(
 def finish_file(part: StreamPart, metadata: Mapping[str, str]) -> bytes:
     """Return the whole file: the stream, its end mark, and a footer that carries `metadata`."""
     footer = _footer(part.schema, part.batches, metadata)
-    return b"".join(
-        (part.data, _END_OF_STREAM, footer, struct.pack("<i", len(footer)), MAGIC)
-    )
+    return b"".join((part.data, _END_OF_STREAM, footer, struct.pack("<i", len(footer)), MAGIC))
 
 
 def footer_start(tail: bytes, size_bytes: int, name: str) -> int:
@@ -110,7 +108,7 @@ def footer_start(tail: bytes, size_bytes: int, name: str) -> int:
             f"object={name} bytes={size_bytes}"
         )
     (length,) = struct.unpack_from("<i", tail, len(tail) - TRAILER_BYTES)
-    start = size_bytes - TRAILER_BYTES - length
+    start = size_bytes - TRAILER_BYTES - int(length)
     if length <= 0 or start < STREAM_START:
         raise DataCorrupt(
             f"footer length is impossible; run verify. object={name} footer_length={length}"

@@ -122,16 +122,14 @@ def perform(effect: Effect, store: ObjectStore, pool: Executor | None = None) ->
             return None
 
 
-def run(
-    protocol: Protocol[Result], store: ObjectStore, pool: Executor | None = None
-) -> Result:
+def run(protocol: Protocol[Result], store: ObjectStore, pool: Executor | None = None) -> Result:
     """Run a protocol to its end on a store. Errors of the store are raised inside it."""
     try:
         effect = next(protocol)
         while True:
             try:
                 answer = perform(effect, store, pool)
-            except Exception as error:  # noqa: BLE001 - handed on, not swallowed
+            except Exception as error:
                 effect = protocol.throw(error)
             else:
                 effect = protocol.send(answer)

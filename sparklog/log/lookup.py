@@ -1,4 +1,4 @@
-"""Finding a record by time. Kafka's rule: the first offset whose timestamp is at or after the target.
+"""Finding a record by time: as in Kafka, the first offset whose timestamp is not before it.
 
 Cost: one footer and one small range, whatever the size of the log; the next segment's too when the
 log start hides the match.

@@ -12,6 +12,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -133,9 +134,7 @@ def with_log_start(manifest: Manifest, log_start_offset: int) -> Manifest:
     return replace(manifest, log_start_offset=start, entries=kept)
 
 
-def commit_state(
-    writers: Mapping[str, WriterState], key: CommitKey
-) -> WriterState | None:
+def commit_state(writers: Mapping[str, WriterState], key: CommitKey) -> WriterState | None:
     """Return the writer's state if it committed `key` or something later, else None."""
     state = writers.get(key.writer)
     return state if state is not None and state.sequence >= key.sequence else None
@@ -196,7 +195,7 @@ def decode(data: bytes, layout: PartitionLayout, name: str) -> Manifest:
 def broken_invariant(manifest: Manifest) -> str:
     """Return which of M1 and M2 the manifest breaks, or ''."""
     entries = manifest.entries
-    for one, next_one in zip(entries, entries[1:], strict=False):
+    for one, next_one in pairwise(entries):
         if one.end_offset != next_one.base_offset:
             return f"entries do not join at offset {one.end_offset}"
     if any(e.base_offset >= e.end_offset or not is_data_name(e.object) for e in entries):

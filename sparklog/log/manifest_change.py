@@ -1,7 +1,7 @@
 """Changing the manifest: the protocol of FORMAT.md 6, pure, and the plans that use it.
 
-A plan looks at a view and returns the next manifest, or None when there is nothing (left) to do. Plans
-are run again after every lost race, so a plan must see its own work as done.
+A plan looks at a view and returns the next manifest, or None when there is nothing (left) to do.
+Plans are run again after every lost race, so a plan must see its own work as done.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def change(view: PartitionView, plan: Plan, nonce: str) -> Protocol[PartitionVie
 
 
 def absorb_tail(segments_min: int, expired_before_ms: int) -> Plan:
-    """Plan to take the tail in once it is `segments_min` long; writers silent for long are dropped."""
+    """Plan to take in a tail of `segments_min` or more; writers long silent are dropped."""
 
     def plan(view: PartitionView) -> Manifest | None:
         if not view.tail or len(view.tail) < segments_min:

@@ -1,7 +1,7 @@
 """Reading record batches by offset range and column: which bytes, checked, decoded.
 
-Only the wanted columns' bytes are fetched and only they are decompressed. Every byte that is used has
-passed its CRC. Sizes are bytes.
+Only the wanted columns' bytes are fetched and only they are decompressed. Every byte that is used
+has passed its CRC. Sizes are bytes.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ def pieces(
     size = 0
 
     def piece() -> Piece:
-        return Piece(
-            key, segment, object_base, tuple(run), tuple(stored), base_offset, end_offset
-        )
+        return Piece(key, segment, object_base, tuple(run), tuple(stored), base_offset, end_offset)
 
     for batch in segment.batches:
         if object_base + batch.end <= base_offset or object_base + batch.base >= end_offset:
@@ -137,7 +135,11 @@ def batch_of(arrays: Sequence[pa.Array], columns: Sequence[str], rows: int) -> p
 
 
 def _column(
-    name: str, index: BatchIndex, loaded: pa.RecordBatch | None, offsets: np.ndarray, segment: Segment
+    name: str,
+    index: BatchIndex,
+    loaded: pa.RecordBatch | None,
+    offsets: np.ndarray,
+    segment: Segment,
 ) -> pa.Array:
     if name == "offset":
         return pa.array(offsets)
@@ -189,7 +191,7 @@ def _load(piece: Piece, fetched: Sequence[tuple[int, bytes]]) -> list[pa.RecordB
 
 
 def _schema_message(schema: pa.Schema) -> bytes:
-    return schema.serialize().to_pybytes()
+    return bytes(schema.serialize())
 
 
 def _cut(fetched: Sequence[tuple[int, bytes]], span: Span, name: str) -> memoryview:
@@ -202,5 +204,3 @@ def _cut(fetched: Sequence[tuple[int, bytes]], span: Span, name: str) -> memoryv
         "object is shorter than its index says: truncated; run verify. "
         f"object={name} position={span.start} length={span.length}"
     )
-
-

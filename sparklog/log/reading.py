@@ -1,4 +1,4 @@
-"""Reading a partition from a store: footers cached, the next bytes fetched while these are decoded."""
+"""Reading a partition from a store: footers cached, the next bytes fetched ahead."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ class SegmentReader:
         found = run(read_segment(self._layout, entry.object, entry.size_bytes), self._store)
         key = self._layout.key(entry.object)
         if found is None:
-            raise DataCorrupt(f"object is missing though the log names it; run verify. object={key}")
+            raise DataCorrupt(
+                f"object is missing though the log names it; run verify. object={key}"
+            )
         segment = found[0]
         if segment.rows != entry.rows:
             raise DataCorrupt(

@@ -28,7 +28,8 @@ Kind = Literal["data", "reference", "control"]
 class CommitKey:
     """Names one commit of one writer; a partition takes it at most once.
 
-    `sequence` rises from commit to commit. A streaming query is a writer, its batch id the sequence.
+    `sequence` rises from commit to commit. A streaming query is a writer, its batch
+    id the sequence.
     """
 
     writer: str
@@ -116,7 +117,7 @@ class Segment:
     references: tuple[Reference, ...] = field(default=())
 
     def nonce_at(self, offset: int) -> str | None:
-        """Return the nonce of the append that put `offset` here, or None when it is not recorded."""
+        """Return the nonce of the append that put `offset` here, or None if not recorded."""
         if not self.appends:
             return self.nonce if self.base_offset <= offset < self.end_offset else None
         for append in self.appends:
@@ -304,7 +305,9 @@ def _batch(index: dict[str, Any], names: tuple[str, ...], i: int) -> BatchIndex:
 
 
 def _commit_document(commit: Commit | None) -> list[Any] | None:
-    return commit and [commit.key.writer, commit.key.sequence, commit.timestamp_ms]
+    if commit is None:
+        return None
+    return [commit.key.writer, commit.key.sequence, commit.timestamp_ms]
 
 
 def _commit(document: list[Any] | None) -> Commit | None:

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
+
 from sparklog.cluster.open import Log
 from sparklog.log.segment import CommitKey
 from sparklog.store.file import FileStore

@@ -1,7 +1,7 @@
 """Runs protocols (generators over `log.effects`) through every interleaving, exhaustively.
 
-A state is the objects in the store, each actor's history of answers, the puts still under way and the
-faults left to spend. A generator is deterministic in its answers, so histories stand for its inner
+A state is the objects in the store, each actor's history of answers, the puts still under way and
+the faults left to spend. A generator is deterministic in its answers, so histories stand for its inner
 state: equal states are visited once, and an actor is re-run only for a history not seen before.
 """
 

@@ -1,7 +1,7 @@
 """Direct append, model-checked: the product's own protocols in every order, with every fault.
 
-What must hold in each state: an acknowledged append is in the log once, at the offset it was told, and
-nothing is in the log twice. What a reader believed to have seen never turns out to be something else.
+What must hold in each state: an acknowledged append is in the log once, at the offset it was told,
+and nothing is in the log twice. What a reader believed to have seen never turns out otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from sparklog.log.manifest_change import absorb_tail, change, raise_log_start, w
 from sparklog.log.segment import Append, Commit, CommitKey, Segment, to_metadata
 from sparklog.log.view import PartitionView, read_segment, refresh
 from sparklog.store.memory import MemoryStore
-
 from tests.model.explorer import Actor, Explorer, State
 
 LAYOUT = PartitionLayout("t", "A" * 22, 0)
@@ -52,7 +51,9 @@ def _draft(nonce: str, length: int = 1) -> TinyDraft:
     return TinyDraft(_PART, Segment(LAYOUT.topic_id, 0, 0, length, length, nonce, head=head))
 
 
-def _writer(name: str, appends: int, view: PartitionView = COLD, key: CommitKey | None = None) -> Actor:
+def _writer(
+    name: str, appends: int, view: PartitionView = COLD, key: CommitKey | None = None
+) -> Actor:
     """Appends one after the other, reporting each acknowledged (nonce, offsets)."""
 
     def start(done: Callable[[Any], None]) -> Protocol[None]:
@@ -206,8 +207,14 @@ CASES: dict[str, tuple[list[Actor], dict[str, int]]] = {
         [_writer("a", 2), _merger()],
         {"lost_replies": 1, "crashes": 1},
     ),
-    "a writer, a late put and a merge": ([_writer("a", 1), _writer("b", 1), _merger()], {"late_puts": 1}),
-    "two writers, two appends each, and a merge": ([_writer("a", 2), _writer("b", 2), _merger()], {}),
+    "a writer, a late put and a merge": (
+        [_writer("a", 1), _writer("b", 1), _merger()],
+        {"late_puts": 1},
+    ),
+    "two writers, two appends each, and a merge": (
+        [_writer("a", 2), _writer("b", 2), _merger()],
+        {},
+    ),
     "three writers and a merge": (
         [_writer("a", 1), _writer("b", 1), _writer("c", 1), _merger()],
         {},
@@ -215,13 +222,20 @@ CASES: dict[str, tuple[list[Actor], dict[str, int]]] = {
     "a writer and two merges": ([_writer("a", 2), _merger(), _merger("9" * 32)], {}),
     "two writers and a trim": ([_writer("a", 1), _writer("b", 1), _trimmer()], {}),
     "a writer and two who change the manifest": ([_writer("a", 2), _absorber(), _absorber()], {}),
-    "a reader beside a writer and a merge": ([_writer("a", 1), _merger(), _reader()], {"crashes": 1}),
+    "a reader beside a writer and a merge": (
+        [_writer("a", 1), _merger(), _reader()],
+        {"crashes": 1},
+    ),
     "one commit key, two writers": (
         [_writer("a", 1, key=CommitKey("q", 7)), _writer("b", 1, key=CommitKey("q", 7))],
         {"lost_replies": 1, "crashes": 1},
     ),
     "one commit key, two writers and an absorber": (
-        [_writer("a", 1, key=CommitKey("q", 7)), _writer("b", 1, key=CommitKey("q", 7)), _absorber()],
+        [
+            _writer("a", 1, key=CommitKey("q", 7)),
+            _writer("b", 1, key=CommitKey("q", 7)),
+            _absorber(),
+        ],
         {},
     ),
 }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
 from sparklog.core.errors import OffsetOutOfRange
 from sparklog.log.partition_log import LogConfig, PartitionLog
 from sparklog.log.segment import CommitKey, Reference
 from sparklog.store.memory import MemoryStore
-
 from tests.unit.log.records import LAYOUT, batch
 
 RECORDS = st.lists(
@@ -129,7 +129,9 @@ def _batch(records: list[Record]) -> object:
     )
 
 
-def _read(log: PartitionLog, low: int, high: int) -> list[tuple[int, bytes | None, bytes | None, int]]:
+def _read(
+    log: PartitionLog, low: int, high: int
+) -> list[tuple[int, bytes | None, bytes | None, int]]:
     found = []
     for one in log.read(low, high, ("offset", "key", "value", "timestamp")):
         columns = [one.column(i) for i in range(3)]

@@ -1,7 +1,7 @@
-"""Makes a golden folder: `python -m tests.golden.log.make FOLDER`. Never run it over an existing one.
+"""Makes a golden folder: `python -m tests.golden.log.make FOLDER`. Never over an existing one.
 
-Everything is drawn from a seed and a clock that stands still, so the content is known; the bytes may
-differ from library version to library version, which is why they are kept.
+Everything is drawn from a seed and a clock that stands still, so the content is known; the bytes
+may differ from library version to library version, which is why they are kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from sparklog.core.clock import ManualClock
 from sparklog.core.entropy import SeededEntropy
 from sparklog.log.segment import CommitKey
 from sparklog.store.file import FileStore
-
 from tests.unit.log.records import batch
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from sparklog.cluster import open as open_module
 from sparklog.cluster.open import Log
 from sparklog.core.errors import (
@@ -16,7 +17,6 @@ from sparklog.core.errors import (
 )
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
 from sparklog.store.memory import MemoryStore
-
 from tests.unit.log.records import batch
 
 

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from sparklog.store.file import FileStore
-
 from tests.unit.log.records import open_partition, values
 
 WRITERS = 4

@@ -6,12 +6,12 @@ import os
 
 import pyarrow as pa
 import pytest
+
 from sparklog.core.errors import InvalidRequest, OffsetOutOfRange, RecordTooLarge
 from sparklog.core.types import TimestampType
 from sparklog.log.partition_log import LogConfig
 from sparklog.store.counting import CountingStore
 from sparklog.store.memory import MemoryStore
-
 from tests.unit.log.records import batch, numbered, open_partition, values
 
 
@@ -116,7 +116,9 @@ def test_one_percent_of_the_offsets_costs_about_one_percent_of_the_bytes() -> No
 
 def test_a_column_that_is_not_asked_for_is_not_read(store: CountingStore) -> None:
     log = open_partition(store, LogConfig(codec="none"))
-    big = batch([os.urandom(1000) for _ in range(50_000)], keys=[b"k%08d" % i for i in range(50_000)])
+    big = batch(
+        [os.urandom(1000) for _ in range(50_000)], keys=[b"k%08d" % i for i in range(50_000)]
+    )
     log.append([big])
     log.view()
     list(log.read(0, 1, ("key",)))  # the footer is known from here on

@@ -1,0 +1,340 @@
+"""Publishing staged objects to many partitions at once, exactly once. Source: FORMAT.md 7.
+
+Whoever creates the record `commits/<writer>/<sequence>.json` decides what the batch contains; after
+that, anybody may carry it out, as often as it takes. `decide` is pure (a protocol over
+`log.effects`); `publish` is the shell that runs it and appends to the partitions in parallel.
+
+  P1  a batch is what its record says, whoever publishes it and however often
+  P2  a partition takes a batch at most once: the append carries the commit key
+  P3  a staged object that a record names is never deleted here
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from crc32c import crc32c
+
+from sparklog.cluster.image import MetadataImage
+from sparklog.cluster.open import Log
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
+from sparklog.core.errors import (
+    DataCorrupt,
+    InvalidRequest,
+    OutcomeUnknown,
+    SparklogError,
+    UnknownTopicOrPartition,
+)
+from sparklog.core.types import TopicPartition
+from sparklog.log.append import Appended
+from sparklog.log.effects import Protocol, get, put, run
+from sparklog.log.layout import commit_key
+from sparklog.log.partition_log import PartitionLog
+from sparklog.log.segment import (
+    FORMAT_VERSION,
+    CommitKey,
+    Reference,
+    reference_document,
+    reference_from_document,
+)
+from sparklog.store.base import PutOutcome
+
+CREATE_TRIES_MAX = 8
+"""How often a record whose put stays unknown is put again."""
+APPEND_TRIES_MAX = 4
+"""How often an append of unknown outcome is repeated; its commit key makes that harmless."""
+APPENDS_AT_ONCE = 16
+
+_WRITER = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPartition:
+    """What is staged for one partition, in the order it is to be appended."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    staged: tuple[Reference, ...]
+
+    @property
+    def place(self) -> TopicPartition:
+        """Return the partition's name."""
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A publication record."""
+
+    writer: str
+    sequence: int
+    nonce: str
+    timestamp_ms: int
+    partitions: tuple[StagedPartition, ...]
+
+
+def publish(
+    log: Log,
+    writer: str,
+    sequence: int,
+    staged: Iterable[StagedPartition],
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    entropy: Entropy = SYSTEM_ENTROPY,
+) -> Mapping[TopicPartition, Appended]:
+    """Make batch `sequence` of `writer` part of the log, once, however often this is called.
+
+    If the batch has a record already, that is what gets published, and `staged` is dropped.
+
+    Args:
+        writer: names the writer for ever, for example a streaming query's id.
+        sequence: rises from batch to batch of one writer.
+        staged: what this call would publish; partitions may repeat, their order is kept.
+
+    Raises:
+        InvalidRequest: not a name for a writer.
+        UnknownTopicOrPartition: a topic is gone, or was deleted and created again.
+        OutcomeUnknown, Unavailable: call again with the same writer and sequence.
+        DataCorrupt: the record is damaged.
+
+    Cost: one put, and per partition one put and a listing; a GET if there is nothing to publish.
+    """
+    if not _WRITER.fullmatch(writer) or sequence < 0:
+        raise InvalidRequest(
+            "not a writer and batch to commit for; a name takes letters, digits, '.', '_' and '-'. "
+            f"writer={writer!r} sequence={sequence}"
+        )
+    image = log.refresh()
+    mine = Publication(writer, sequence, new_nonce(entropy), clock.now_ms(), merged(staged))
+    _check_topics(image, mine.partitions)
+    decided = run(decide(mine), log.store)
+    if decided.nonce != mine.nonce:
+        _check_topics(image, decided.partitions)
+        drop_staged(log, mine.partitions, but=decided.partitions)
+    key = CommitKey(writer, sequence)
+
+    def append_one(place: PartitionLog, part: StagedPartition) -> Appended:
+        _refuse_forgotten(place, decided, clock.now_ms())
+        return _persistently(lambda: place.append_staged(part.staged, key=key))
+
+    return _append_all(log, decided.partitions, append_one)
+
+
+def append_once(log: Log, staged: Iterable[StagedPartition]) -> Mapping[TopicPartition, Appended]:
+    """Append staged objects that no commit key guards; doing it again one after the other is safe.
+
+    Each partition gets its objects as one append; together they are not atomic. A repeated call
+    finds the objects in the log by name, unless a rewrite has replaced them meanwhile.
+
+    Raises:
+        UnknownTopicOrPartition: a topic is gone, or was deleted and created again.
+        OutcomeUnknown, Unavailable: some partitions may have their records; call again.
+    """
+    parts = merged(staged)
+    _check_topics(log.refresh(), parts)
+
+    def append_one(place: PartitionLog, part: StagedPartition) -> Appended:
+        wanted = {r.object for r in part.staged}
+        found = [e for e in place.view().entries if e.object in wanted]
+        if found:
+            return Appended(found[0].base_offset, found[-1].end_offset, repeated=True)
+        return place.append_staged(part.staged)
+
+    return _append_all(log, parts, append_one)
+
+
+def decide(mine: Publication) -> Protocol[Publication]:
+    """Create the batch's record, or return the one that exists.
+
+    Nothing is created for an empty batch: whoever has records for it may still decide.
+
+    Raises:
+        OutcomeUnknown: the store does not tell. DataCorrupt: the record is damaged.
+    """
+    key = commit_key(mine.writer, mine.sequence)
+    if not mine.partitions:
+        stored = yield from get(key)
+        return mine if stored is None else decode(stored, key)
+    data = encode(mine)
+    for _ in range(CREATE_TRIES_MAX):
+        if (yield from put(key, data)) is PutOutcome.CREATED:
+            return mine
+        stored = yield from get(key)
+        if stored is not None:
+            return decode(stored, key)
+    raise OutcomeUnknown(
+        f"the store does not tell whether the batch's record exists; publish it again. object={key}"
+    )
+
+
+def merged(staged: Iterable[StagedPartition]) -> tuple[StagedPartition, ...]:
+    """Return one entry per partition, the objects of each in the order given.
+
+    Raises:
+        UnknownTopicOrPartition: one topic under two ids.
+    """
+    objects: dict[TopicPartition, list[Reference]] = {}
+    ids: dict[str, str] = {}
+    for part in staged:
+        if ids.setdefault(part.topic, part.topic_id) != part.topic_id:
+            raise _recreated(part.topic, part.topic_id, ids[part.topic])
+        objects.setdefault(part.place, []).extend(r for r in part.staged if r.rows)
+    return tuple(
+        StagedPartition(place.topic, ids[place.topic], place.partition, tuple(found))
+        for place, found in sorted(objects.items())
+        if found
+    )
+
+
+def drop_staged(
+    log: Log, staged: Iterable[StagedPartition], but: Iterable[StagedPartition] = ()
+) -> None:
+    """Delete staged objects that nothing names. Best effort: what stays is an orphan.
+
+    Objects that are also in `but` are kept: the same call may be made twice.
+    """
+    kept = {r.object for part in but for r in part.staged}
+    for part in staged:
+        try:
+            layout = log.partition(part.topic, part.partition).layout
+            if layout.topic_id != part.topic_id:
+                continue
+            for reference in part.staged:
+                if reference.object not in kept:
+                    log.store.delete(layout.key(reference.object))
+        except SparklogError:
+            continue
+
+
+def encode(publication: Publication) -> bytes:
+    """Return the record as the object's bytes."""
+    text = json.dumps(
+        {
+            "nonce": publication.nonce,
+            "writer": publication.writer,
+            "sequence": publication.sequence,
+            "timestamp": publication.timestamp_ms,
+            "partitions": [
+                {
+                    "topic": p.topic,
+                    "topic_id": p.topic_id,
+                    "partition": p.partition,
+                    "staged": [reference_document(r) for r in p.staged],
+                }
+                for p in publication.partitions
+            ],
+        },
+        separators=(",", ":"),
+    )
+    document = {"format": FORMAT_VERSION, "crc32c": crc32c(text.encode()), "commit": text}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def decode(data: bytes, name: str) -> Publication:
+    """Return the record in an object.
+
+    Raises:
+        DataCorrupt: damaged, or of a newer format.
+    """
+    try:
+        outer = json.loads(data)
+        version, text = outer["format"], outer["commit"]
+        if version > FORMAT_VERSION:
+            raise DataCorrupt(
+                "the batch's record was written by a newer sparklog; upgrade. "
+                f"object={name} format={version} known={FORMAT_VERSION}"
+            )
+        if crc32c(text.encode()) != outer["crc32c"]:
+            raise DataCorrupt(f"the batch's record fails its checksum. object={name}")
+        return _publication(json.loads(text))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataCorrupt(
+            f"the batch's record is not as the format says: {error!r}. object={name}"
+        ) from error
+
+
+def _publication(document: dict[str, Any]) -> Publication:
+    return Publication(
+        writer=str(document["writer"]),
+        sequence=int(document["sequence"]),
+        nonce=str(document["nonce"]),
+        timestamp_ms=int(document["timestamp"]),
+        partitions=tuple(
+            StagedPartition(
+                str(p["topic"]),
+                str(p["topic_id"]),
+                int(p["partition"]),
+                tuple(reference_from_document(r) for r in p["staged"]),
+            )
+            for p in document["partitions"]
+        ),
+    )
+
+
+def _append_all(
+    log: Log,
+    parts: Sequence[StagedPartition],
+    append_one: Callable[[PartitionLog, StagedPartition], Appended],
+) -> Mapping[TopicPartition, Appended]:
+    """Append to every partition in parallel; the first error is raised when all have ended."""
+    places = [log.partition(p.topic, p.partition) for p in parts]
+    if len(parts) <= 1:
+        return {p.place: append_one(log_of, p) for p, log_of in zip(parts, places, strict=True)}
+    with ThreadPoolExecutor(min(APPENDS_AT_ONCE, len(parts)), "sparklog-publish") as pool:
+        running = [pool.submit(append_one, *pair) for pair in zip(places, parts, strict=True)]
+    return {p.place: done.result() for p, done in zip(parts, running, strict=True)}
+
+
+def _persistently(append: Callable[[], Appended]) -> Appended:
+    for _ in range(APPEND_TRIES_MAX - 1):
+        try:
+            return append()
+        except OutcomeUnknown:
+            continue
+    return append()
+
+
+def _refuse_forgotten(place: PartitionLog, decided: Publication, now_ms: int) -> None:
+    """Refuse a batch so old that the partition may have it and have forgotten that it has."""
+    if now_ms - decided.timestamp_ms < place.config.writer_expiry_ms:
+        return
+    view = place.view()
+    if decided.writer in view.manifest.writers or any(
+        one.segment.commit is not None and one.segment.commit.key.writer == decided.writer
+        for one in view.tail
+    ):
+        return
+    raise OutcomeUnknown(
+        "the batch was decided so long ago that nothing tells any more whether this partition has "
+        "it; compare the log with the source, then start the query with a new checkpoint. "
+        f"partition={place.layout.folder} writer={decided.writer} sequence={decided.sequence}"
+    )
+
+
+def _check_topics(image: MetadataImage, parts: Iterable[StagedPartition]) -> None:
+    for part in parts:
+        topic = image.topics.get(part.topic)
+        if topic is None:
+            raise UnknownTopicOrPartition(
+                "the topic was deleted while records were being written to it; create it with "
+                f"`sparklog topics --create --topic {part.topic}` and write again. "
+                f"topic={part.topic} topic_id={part.topic_id}"
+            )
+        if topic.topic_id != part.topic_id:
+            raise _recreated(part.topic, part.topic_id, topic.topic_id)
+
+
+def _recreated(topic: str, staged_id: str, current_id: str) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(
+        "the topic was deleted and created again while records were being written to it, and the "
+        "records went with the old one; write them again (a streaming query that stays at this "
+        "batch needs a new checkpoint). "
+        f"topic={topic} written_to_id={staged_id} current_id={current_id}"
+    )
