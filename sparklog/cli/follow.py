@@ -1,0 +1,185 @@
+"""Reading partitions from given positions on, and following their ends.
+
+While nothing arrives, a look at a partition is one request: does the object exist that the next
+append would create? Now and then the whole partition is looked at again, because a job may have
+rewritten the log and deleted the object that the probe waits for; and the topic, for new partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sparklog.cluster.open import Log
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from sparklog.core.types import TopicPartition
+from sparklog.log.partition_log import PartitionLog
+from sparklog.log.view import PartitionView
+from sparklog.store.base import ObjectNotFound
+
+CHUNK_OFFSETS = 65_536
+"""Offsets read of one partition before the next one has its turn."""
+POLL_MIN_S = 0.05
+POLL_MAX_S = 1.0
+"""Between looks while idle: doubled each time, so that a quiet topic costs little."""
+FULL_LOOK_EVERY_S = 30.0
+EARLIEST = -2
+LATEST = -1
+
+Start = int
+"""An offset, or EARLIEST or LATEST."""
+
+
+@dataclass(slots=True)
+class Position:
+    """The next offset to read of one partition, and the partition as last seen."""
+
+    topic_partition: TopicPartition
+    partition: PartitionLog
+    view: PartitionView
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Some records of one partition."""
+
+    topic_partition: TopicPartition
+    batch: pa.RecordBatch
+
+
+class Follower:
+    """Reads partitions in turns and keeps the position of each."""
+
+    def __init__(
+        self,
+        log: Log,
+        columns: Sequence[str],
+        warn: Callable[[str], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Read `columns`; `warn` is told of records that were deleted before they were read."""
+        self._log = log
+        self._columns = columns
+        self._warn = warn
+        self._clock = clock
+        self._positions: list[Position] = []
+        self._whole_topics: list[str] = []
+        self._poll_s = POLL_MIN_S
+        self._looked_s = clock.monotonic_s()
+
+    def add_topic(self, topic: str, start: Start, only: int | None = None) -> None:
+        """Read every partition of `topic`, or `only` one, from `start` on.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic or partition.
+            OffsetOutOfRange: there is no such offset to start at.
+        """
+        if only is not None:
+            self._add(TopicPartition(topic, only), start)
+            return
+        self._whole_topics.append(topic)
+        for number in range(self._log.topic(topic).partitions):
+            self._add(TopicPartition(topic, number), start)
+
+    def ready(self, records_max: int | None) -> Iterator[Arrived]:
+        """Yield what there is to read now, at most about `CHUNK_OFFSETS` of each partition.
+
+        Raises:
+            DataCorrupt: a damaged object, by name.
+        """
+        left = records_max
+        for position in self._positions:
+            if left is not None and left <= 0:
+                return
+            for batch in self._chunk(position, left):
+                # Skipped are the offsets without a record, of compacted segments and of markers.
+                left = None if left is None else left - batch.num_rows
+                yield Arrived(position.topic_partition, batch)
+
+    def wait(self, at_most_s: float | None) -> None:
+        """Wait a little, then look for new records.
+
+        Raises:
+            UnknownTopicOrPartition: a topic was deleted.
+        """
+        pause_s = self._poll_s if at_most_s is None else min(self._poll_s, max(0.0, at_most_s))
+        self._clock.sleep_s(pause_s)
+        self._poll_s = min(POLL_MAX_S, self._poll_s * 2)
+        full = self._clock.monotonic_s() - self._looked_s >= FULL_LOOK_EVERY_S
+        if full:
+            self._look_at_topics()
+            self._looked_s = self._clock.monotonic_s()
+        for position in self._positions:
+            if full or self._has_more(position):
+                self._refresh(position)
+                self._poll_s = POLL_MIN_S if _behind(position) else self._poll_s
+
+    def _add(self, tp: TopicPartition, start: Start) -> None:
+        partition = self._log.partition(tp.topic, tp.partition)
+        view = partition.view()
+        self._positions.append(Position(tp, partition, view, _first(tp, view, start)))
+
+    def _chunk(self, position: Position, records_max: int | None) -> Iterator[pa.RecordBatch]:
+        base = position.next_offset
+        wanted = CHUNK_OFFSETS if records_max is None else min(CHUNK_OFFSETS, records_max)
+        end = min(position.view.end_offset, base + wanted)
+        if base >= end:
+            return
+        position.next_offset = end
+        yield from position.partition.read(base, end, self._columns, view=position.view)
+
+    def _has_more(self, position: Position) -> bool:
+        layout = position.partition.layout
+        try:
+            self._log.store.head(layout.key(layout.chain_name(position.view.end_offset)))
+        except ObjectNotFound:
+            return False
+        return True
+
+    def _refresh(self, position: Position) -> None:
+        position.view = position.partition.view()
+        start = position.view.log_start_offset
+        if position.next_offset < start:
+            self._warn(
+                "warning: records were deleted before they were read; going on at the log start. "
+                f"partition={position.topic_partition} "
+                f"offset={position.next_offset} log_start_offset={start}"
+            )
+            position.next_offset = start
+
+    def _look_at_topics(self) -> None:
+        topics = self._log.topics()
+        for layout in {p.partition.layout for p in self._positions}:
+            found = topics.get(layout.topic)
+            if found is None or found.topic_id != layout.topic_id:
+                raise UnknownTopicOrPartition(
+                    "the topic was deleted while it was read. "
+                    f"topic={layout.topic} topic_id={layout.topic_id}"
+                )
+        known = {p.topic_partition for p in self._positions}
+        for name in self._whole_topics:
+            for number in range(topics[name].partitions):
+                if TopicPartition(name, number) not in known:
+                    self._add(TopicPartition(name, number), EARLIEST)
+
+
+def _first(tp: TopicPartition, view: PartitionView, start: Start) -> int:
+    if start == EARLIEST:
+        return view.log_start_offset
+    if start == LATEST:
+        return view.end_offset
+    if not view.log_start_offset <= start <= view.end_offset:
+        raise OffsetOutOfRange(
+            "there is no such offset to start at; use --offset earliest or latest. "
+            f"partition={tp} offset={start} log_start_offset={view.log_start_offset} "
+            f"log_end_offset={view.end_offset}"
+        )
+    return start
+
+
+def _behind(position: Position) -> bool:
+    return position.next_offset < position.view.end_offset

@@ -1,0 +1,117 @@
+"""`sparklog get-offsets`: kafka-get-offsets, one `topic:partition:offset` a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from sparklog.cli.output import Output
+from sparklog.cli.root import add_root_options, opened_log
+from sparklog.cli.selection import (
+    described,
+    matching_topics,
+    partition_filter,
+    partition_numbers,
+)
+from sparklog.cli.usage import Arguments, CommandParser, UsageError
+from sparklog.cluster.open import Log
+from sparklog.core.errors import UnknownTopicOrPartition
+from sparklog.core.types import NO_TIMESTAMP_MS, TopicPartition
+from sparklog.log.lookup import TimedOffset
+from sparklog.log.partition_log import PartitionLog
+
+LOOKED_AT_ONCE = 8
+NO_OFFSET = -1
+
+Look = Callable[[PartitionLog], TimedOffset | None]
+
+
+def configure(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--topic", help="topics, a regular expression; all without it")
+    parser.add_argument("--partitions", metavar="N,…", help="partitions; all without it")
+    parser.add_argument(
+        "--topic-partitions", metavar="PATTERNS", help="such as t1:1,t2:0-3,t3,t4:5-,t5:-3"
+    )
+    parser.add_argument(
+        "--time",
+        default="latest",
+        metavar="TIME",
+        help="latest or -1 (default), earliest or -2, max-timestamp or -3, or ms since 1970; "
+        "a time means the first record at or after it",
+    )
+    parser.add_argument(
+        "--exclude-internal-topics", action="store_true", help="leave out Kafka's own"
+    )
+    add_root_options(parser)
+
+
+def run(args: Arguments, output: Output) -> int:
+    """Look up one offset per partition."""
+    look = _look(args.time)
+    with opened_log(args) as log:
+        chosen = _chosen(log, args)
+        with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
+            found = pool.map(lambda tp: look(log.partition(tp.topic, tp.partition)), chosen)
+            for tp, answer in zip(chosen, found, strict=True):
+                _print(tp, answer, output)
+    return 0
+
+
+def _chosen(log: Log, args: Arguments) -> list[TopicPartition]:
+    if args.topic_partitions is not None and (args.topic or args.partitions):
+        raise UsageError("--topic-partitions cannot be used with --topic or --partitions")
+    topics = log.topics()
+    exclude_internal = args.exclude_internal_topics
+    if args.topic_partitions is not None:
+        matches = partition_filter(args.topic_partitions)
+        names = matching_topics(topics, None, exclude_internal=exclude_internal)
+    else:
+        wanted = partition_numbers(args.partitions) if args.partitions else None
+        names = matching_topics(topics, args.topic, exclude_internal=exclude_internal)
+
+        def matches(_: str, partition: int) -> bool:
+            return wanted is None or partition in wanted
+
+    chosen = [
+        TopicPartition(name, partition)
+        for name in names
+        for partition in range(topics[name].partitions)
+        if matches(name, partition)
+    ]
+    if not chosen:
+        asked = described([args.topic, args.partitions, args.topic_partitions])
+        raise UnknownTopicOrPartition(
+            "no topic and partition matches; `sparklog topics --describe` shows what there is. "
+            f"wanted={asked}"
+        )
+    return chosen
+
+
+def _look(time: str) -> Look:
+    match time:
+        case "latest" | "-1":
+            return lambda partition: TimedOffset(partition.view().end_offset, NO_TIMESTAMP_MS)
+        case "earliest" | "-2":
+            return lambda partition: TimedOffset(partition.view().log_start_offset, NO_TIMESTAMP_MS)
+        case "max-timestamp" | "-3":
+            return PartitionLog.offset_of_max_timestamp
+    if not (time.isascii() and time.isdigit()):
+        raise UsageError(
+            f"malformed time {time!r}; use -1 or latest, -2 or earliest, -3 or max-timestamp, or "
+            "milliseconds since 1970"
+        )
+    return lambda partition: partition.offset_for_time(int(time))
+
+
+def _print(tp: TopicPartition, answer: TimedOffset | None, output: Output) -> None:
+    if answer is not None:
+        output.line(f"{tp.topic}:{tp.partition}:{answer.offset}")
+    output.document(
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "offset": answer.offset if answer is not None else NO_OFFSET,
+            "timestamp": answer.timestamp_ms if answer is not None else NO_TIMESTAMP_MS,
+        }
+    )

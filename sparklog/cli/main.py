@@ -1,0 +1,154 @@
+"""The `sparklog` command: finds the sub-command, runs it, turns errors into exit codes.
+
+  0    done
+  1    failed; one line on standard error says why and what to do
+  2    called wrongly; the usage is on standard error
+  130  interrupted
+  141  whoever read the output went away (as a process that SIGPIPE ends)
+
+A command is a module with `configure(parser)` and `run(args, output) -> exit code`. It is imported
+only when it is asked for, which keeps every start short.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from sparklog.cli.output import Output, say
+from sparklog.cli.usage import Arguments, CommandParser, UsageError, suggestion
+from sparklog.core.errors import SparklogError
+
+DONE = 0
+FAILED = 1
+MISUSED = 2
+INTERRUPTED = 130
+READER_GONE = 141
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Where a command is implemented and what it is for."""
+
+    module: str
+    summary: str
+
+
+class CommandModule(Protocol):
+    """What every command's module offers."""
+
+    def configure(self, parser: CommandParser) -> None:
+        """Declare the command's options."""
+
+    def run(self, args: Arguments, output: Output) -> int:
+        """Do it, and return the exit code."""
+
+
+COMMANDS = {
+    "topics": Command("topics", "Create, list, describe, alter and delete topics."),
+    "configs": Command("configs", "Show and change the settings of topics."),
+    "produce": Command("produce", "Append each line of standard input to a topic."),
+    "consume": Command("consume", "Print the records of topics, and follow them."),
+    "get-offsets": Command("get_offsets", "Print offsets of partitions, also by time."),
+    "delete-records": Command("delete_records", "Delete the oldest records of partitions."),
+    "dump-log": Command("dump_log", "Print segments, manifests and records as they are stored."),
+    "completion": Command("completion", "Print a completion script for bash, zsh or fish."),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(given)
+        sys.stdout.flush()
+    except SystemExit as stop:  # argparse has said all there is to say
+        return stop.code if isinstance(stop.code, int) else FAILED
+    except KeyboardInterrupt:
+        return _after(INTERRUPTED)
+    except BrokenPipeError:
+        return _after(READER_GONE)
+    except SparklogError as error:
+        return _failed(str(error))
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        return _failed(f"{error.strerror or error}{where}")
+    return code
+
+
+def parser_of(name: str) -> tuple[CommandModule, CommandParser]:
+    """Return a command's module and its parser."""
+    command = COMMANDS[name]
+    module = cast("CommandModule", importlib.import_module(f"sparklog.cli.{command.module}"))
+    parser = CommandParser(name, command.summary)
+    module.configure(parser)
+    return module, parser
+
+
+def _dispatch(given: list[str]) -> int:
+    name = given[0] if given else "--help"
+    if name in {"-h", "--help"}:
+        print(_overview())
+        return DONE if given else MISUSED
+    if name == "--version":
+        print(f"sparklog {_version()}")
+        return DONE
+    if name not in COMMANDS:
+        say(f"error: no such command: {name!r}; {suggestion(name, list(COMMANDS))}")
+        return MISUSED
+    module, parser = parser_of(name)
+    args = parser.parse_args(given[1:])
+    output = Output(sys.stdout.buffer, as_json=bool(getattr(args, "json", False)))
+    try:
+        code = module.run(args, output)
+    except UsageError as error:
+        parser.error(str(error))
+    output.flush()
+    return code
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: sparklog COMMAND [options]",
+            "",
+            *lines,
+            "",
+            "The log is where --root or SPARKLOG_ROOT says: a folder or s3://bucket/prefix.",
+            "`sparklog COMMAND --help` lists the options of a command.",
+        ]
+    )
+
+
+def _version() -> str:
+    from importlib import metadata  # noqa: PLC0415 - slow to import, seldom asked
+
+    try:
+        return metadata.version("sparklog")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _failed(message: str) -> int:
+    code = _after(FAILED)
+    say(f"error: {message}")
+    return code
+
+
+def _after(code: int) -> int:
+    """Flush what is left, or drop it: nobody may be reading, and exiting must not complain."""
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):
+        try:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, sys.stdout.fileno())
+        except (OSError, ValueError):
+            pass  # standard output is no file: there is nothing to flush into
+    return code

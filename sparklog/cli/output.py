@@ -1,0 +1,64 @@
+"""Where results go: text as Kafka's tools print it, or one JSON object per line.
+
+Both are streams, so that a command over a huge partition needs no more memory than one over a small
+one. Results go to standard output, everything said about them to standard error.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+
+class Output:
+    """One command's results."""
+
+    def __init__(self, stream: BinaryIO, *, as_json: bool) -> None:
+        """Write to `stream`."""
+        self._stream = stream
+        self.as_json = as_json
+
+    def put(self, text: str | bytes, document: Mapping[str, Any]) -> None:
+        """Write one result: the line `text`, or `document` when JSON is wanted."""
+        if self.as_json:
+            self.document(document)
+        else:
+            self.line(text)
+
+    def line(self, text: str | bytes) -> None:
+        """Write a line that has no JSON form; nothing when JSON is wanted."""
+        if not self.as_json:
+            data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+            self._stream.write(data + b"\n")
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Write a JSON object that has no text form; nothing when text is wanted."""
+        if self.as_json:
+            text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+            self._stream.write(text.encode("utf-8", "surrogateescape") + b"\n")
+
+    def raw(self, data: bytes) -> None:
+        """Write bytes as they are."""
+        self._stream.write(data)
+
+    def flush(self) -> None:
+        """Hand over what is buffered: before waiting, so that a reader sees all there is."""
+        self._stream.flush()
+
+
+def say(message: str) -> None:
+    """Tell the person something that is not a result, on standard error."""
+    print(message.replace("\n", " "), file=sys.stderr, flush=True)
+
+
+def readable(data: bytes | None) -> str | dict[str, str] | None:
+    """Return bytes for JSON: a string where they are UTF-8, else `{"base64": …}`."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode("ascii")}

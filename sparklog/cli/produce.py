@@ -1,0 +1,232 @@
+"""`sparklog produce`: Kafka's console producer, appending without a broker."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+
+from sparklog.cli.line_input import LineInput
+from sparklog.cli.line_reader import LineReader, LineRecord
+from sparklog.cli.output import Output
+from sparklog.cli.root import add_root_options, opened_log
+from sparklog.cli.topic_appender import TopicAppender
+from sparklog.cli.usage import (
+    Arguments,
+    CommandParser,
+    UsageError,
+    check_known,
+    counting_number,
+    key_values,
+    whole_number,
+)
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import SparklogError
+from sparklog.core.settings import parse_topic_configs
+
+BATCH_BYTES = 4 * 1024 * 1024
+"""Kafka's 16 KiB would make a request and an object of every few lines."""
+BATCH_RECORDS_MAX = 100_000
+LINGER_MS = 1000
+"""As Kafka's console producer waits for more lines; a person typing is not made to wait."""
+HEADERS_ALLOWANCE = 4
+"""A line may be this many times the largest record, for null markers and separators."""
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+PRODUCER_PROPERTIES = ("acks", "batch.size", "compression.type", "linger.ms")
+
+
+def configure(parser: CommandParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--topic", required=True, help="where to append")
+    for option, name in (("--property", "property"), ("--reader-property", "reader_property")):
+        parser.add_argument(
+            option,
+            dest=name,
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="how to read a line: parse.key, key.separator, parse.headers, headers.delimiter, "
+            "headers.separator, headers.key.separator, null.marker, ignore.error",
+        )
+    parser.add_argument(
+        "--batch-size",
+        type=counting_number,
+        metavar="BYTES",
+        help=f"append once this much is gathered (default {BATCH_BYTES})",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=whole_number,
+        metavar="MS",
+        help=f"how long a line may wait for more of them (default {LINGER_MS}; 0 when typing)",
+    )
+    parser.add_argument("--sync", action="store_true", help="append every line by itself")
+    parser.add_argument(
+        "--compression-codec",
+        nargs="?",
+        const="gzip",
+        choices=CODECS,
+        metavar="CODEC",
+        help=f"one of {', '.join(CODECS)} (default: the topic's compression.type); segments "
+        "know lz4 and zstd, so gzip is stored as zstd and snappy as lz4",
+    )
+    for option, name in (
+        ("--producer-property", "producer_property"),
+        ("--command-property", "command_property"),
+    ):
+        parser.add_argument(
+            option,
+            dest=name,
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help=f"a producer's setting: {', '.join(PRODUCER_PROPERTIES)}",
+        )
+    add_root_options(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """When gathered lines are appended."""
+
+    size_bytes: int
+    linger_s: float
+    one_by_one: bool
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Lines that wait to be appended."""
+
+    records: list[LineRecord] = field(default_factory=list)
+    size_bytes: int = 0
+    since_s: float = 0.0
+
+
+def run(args: Arguments, output: Output) -> int:
+    """Append lines until the input ends; what was read before an error is appended first."""
+    reader = LineReader(_properties(args, "property", "reader_property"))
+    settings = _properties(args, "producer_property", "command_property")
+    check_known(settings, PRODUCER_PROPERTIES, "--producer-property")
+    if settings.get("acks", "all") not in ("all", "-1", "0", "1"):
+        raise UsageError("acks is 0, 1 or all; every append waits for the storage anyway")
+    typing = sys.stdin.isatty() and sys.stdout.isatty() and not output.as_json
+    batching = _batching(args, settings, typing=typing)
+    codec = args.compression_codec or _codec(settings)
+    with opened_log(args) as log:
+        topic = log.topic(args.topic)
+        largest = parse_topic_configs(topic.configs).whole("max.message.bytes")
+        source = LineInput(sys.stdin.buffer, largest * HEADERS_ALLOWANCE)
+        session = _Session(TopicAppender(log, topic, codec), reader, batching, output)
+        session.run(source, prompt=typing)
+    return 0
+
+
+class _Session:
+    """Gathers lines and appends them."""
+
+    def __init__(
+        self,
+        appender: TopicAppender,
+        reader: LineReader,
+        batching: Batching,
+        output: Output,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._appender = appender
+        self._reader = reader
+        self._batching = batching
+        self._output = output
+        self._clock = clock
+        self._gathered = _Gathered()
+
+    def run(self, source: LineInput, *, prompt: bool) -> None:
+        """Read to the end; a line that cannot be read or an interrupt keeps what came before."""
+        try:
+            while True:
+                if prompt and not self._gathered.records:
+                    self._output.raw(b">")
+                    self._output.flush()
+                lines = source.lines(self._patience_s())
+                if lines is None:
+                    break
+                for line in lines:
+                    self._take(self._reader.parse(line))
+                if not self._may_wait():
+                    self._append()
+        except (SparklogError, KeyboardInterrupt):
+            gathered = self._gathered
+            if gathered.records:
+                self._append()
+            raise
+        self._append()
+
+    def _take(self, record: LineRecord) -> None:
+        gathered = self._gathered
+        if not gathered.records:
+            gathered.since_s = self._clock.monotonic_s()
+        gathered.records.append(record)
+        gathered.size_bytes += record.size_bytes
+        full = (
+            gathered.size_bytes >= self._batching.size_bytes
+            or len(gathered.records) >= BATCH_RECORDS_MAX
+        )
+        if full or self._batching.one_by_one:
+            self._append()
+
+    def _patience_s(self) -> float | None:
+        if not self._gathered.records:
+            return None
+        waited_s = self._clock.monotonic_s() - self._gathered.since_s
+        return max(0.0, self._batching.linger_s - waited_s)
+
+    def _may_wait(self) -> bool:
+        patience_s = self._patience_s()
+        return patience_s is None or patience_s > 0
+
+    def _append(self) -> None:
+        records = self._gathered.records
+        # Emptied first: what failed must not be appended again on the way out.
+        self._gathered = _Gathered()
+        if not records:
+            return
+        for delivery in self._appender.append(records):
+            self._output.document(
+                {
+                    "topic": delivery.topic_partition.topic,
+                    "partition": delivery.topic_partition.partition,
+                    "baseOffset": delivery.appended.base_offset,
+                    "count": delivery.appended.end_offset - delivery.appended.base_offset,
+                }
+            )
+        self._output.flush()
+
+
+def _properties(args: Arguments, old: str, new: str) -> dict[str, str]:
+    """Return properties given under either of an option's two names."""
+    if getattr(args, old) and getattr(args, new):
+        options = [f"--{name.replace('_', '-')}" for name in (old, new)]
+        raise UsageError(f"{options[0]} and {options[1]} say the same; use one")
+    return key_values(getattr(args, old) or getattr(args, new), f"--{new.replace('_', '-')}")
+
+
+def _batching(args: Arguments, settings: dict[str, str], *, typing: bool) -> Batching:
+    linger_ms = args.timeout
+    if linger_ms is None:
+        default = 0 if typing else LINGER_MS
+        linger_ms = _setting(settings, "linger.ms", default)
+    size_bytes = args.batch_size or _setting(settings, "batch.size", BATCH_BYTES)
+    return Batching(size_bytes, linger_ms / 1000, args.sync)
+
+
+def _setting(settings: dict[str, str], name: str, default: int) -> int:
+    text = settings.get(name, str(default)).strip()
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"{name} takes a whole number, not {text!r}")
+    return int(text)
+
+
+def _codec(settings: dict[str, str]) -> str | None:
+    codec = settings.get("compression.type")
+    if codec is not None and codec not in CODECS:
+        raise UsageError(f"compression.type is one of {', '.join(CODECS)}, not {codec!r}")
+    return codec

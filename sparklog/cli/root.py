@@ -1,0 +1,45 @@
+"""Which log a command works on: the one place that decides it.
+
+Without a broker that is a root, opened here. Commands take a `Log` and never ask where it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sparklog.cli.usage import Arguments, CommandParser, UsageError
+from sparklog.cluster.open import Log, open_log
+
+ROOT_VARIABLE = "SPARKLOG_ROOT"
+
+
+def add_root_options(parser: CommandParser) -> None:
+    """Declare the options every command on a log has."""
+    parser.add_argument(
+        "--root",
+        metavar="URL",
+        help=f"where the log is: a folder, file://…, s3://bucket/prefix (default ${ROOT_VARIABLE})",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def root_of(args: Arguments) -> str | None:
+    """Return the root that was given, by option or environment."""
+    root = args.root if args.root is not None else os.environ.get(ROOT_VARIABLE)  # noqa: TID251 - the edge
+    return root or None
+
+
+@contextmanager
+def opened_log(args: Arguments) -> Iterator[Log]:
+    """Open the log that the options name, and close it afterwards.
+
+    Raises:
+        UsageError: no root. InvalidConfig: not a root. Unavailable: the store does not answer.
+    """
+    root = root_of(args)
+    if root is None:
+        raise UsageError(f"which log? give --root URL or set {ROOT_VARIABLE}")
+    with open_log(root) as log:
+        yield log

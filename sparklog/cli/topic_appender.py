@@ -1,0 +1,92 @@
+"""Appending records to the partitions that Kafka's default partitioner would choose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sparklog.cli.line_reader import LineRecord
+from sparklog.cluster.image import Topic
+from sparklog.cluster.open import Log
+from sparklog.cluster.topic_config import log_config
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
+from sparklog.core.types import TopicPartition
+from sparklog.log.append import Appended
+from sparklog.log.schema import HEADERS
+from sparklog.protocol.partitioner import partition_for_key, partitions_for_keys
+
+KEYS_WORTH_COMPILING = 4096
+"""From so many keys on, the compiled partitioner pays for the time it takes to load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Where some of the records went."""
+
+    topic_partition: TopicPartition
+    appended: Appended
+
+
+class TopicAppender:
+    """Appends to one topic."""
+
+    def __init__(
+        self, log: Log, topic: Topic, codec: str | None, entropy: Entropy = SYSTEM_ENTROPY
+    ) -> None:
+        """Compress with `codec` (Kafka's word) unless the topic insists on its own; None: its own.
+
+        As in Kafka the topic's `compression.type` wins unless it is `producer`.
+        """
+        self._topic = topic
+        self._entropy = entropy
+        self._partitions = [log.partition(topic.name, p) for p in range(topic.partitions)]
+        if codec is not None and topic.configs.get("compression.type", "producer") == "producer":
+            chosen = "uncompressed" if codec == "none" else codec
+            config = log_config({**topic.configs, "compression.type": chosen})
+            for partition in self._partitions:
+                partition.config = config
+
+    def append(self, records: Sequence[LineRecord]) -> Iterator[Delivery]:
+        """Append the records, each partition's as one segment, yielding as each is done.
+
+        Raises:
+            RecordTooLarge: over `max.message.bytes`; nothing of that partition was appended.
+            OutcomeUnknown, Unavailable: as `PartitionLog.append`.
+        """
+        rows: dict[int, list[LineRecord]] = {}
+        for record, partition in zip(records, self._chosen(records), strict=True):
+            rows.setdefault(partition, []).append(record)
+        for partition, chosen in rows.items():
+            appended = self._partitions[partition].append([_batch(chosen)])
+            yield Delivery(TopicPartition(self._topic.name, partition), appended)
+
+    def _chosen(self, records: Sequence[LineRecord]) -> Sequence[int]:
+        count = len(self._partitions)
+        if count == 1:
+            return [0] * len(records)
+        # Records without a key stick together, so that they make one segment: KIP-480.
+        sticky = int(self._entropy.random() * count)
+        keys = [record.key for record in records]
+        if len(keys) < KEYS_WORTH_COMPILING:
+            return [sticky if key is None else partition_for_key(key, count) for key in keys]
+        column = pa.array(keys, pa.binary())
+        chosen: list[int] = partitions_for_keys(column, count, sticky_partition=sticky).tolist()
+        return chosen
+
+
+def _batch(records: Sequence[LineRecord]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([r.key for r in records], pa.binary()),
+            "value": pa.array([r.value for r in records], pa.binary()),
+            "headers": pa.array([_headers(r) for r in records], HEADERS),
+        }
+    )
+
+
+def _headers(record: LineRecord) -> list[dict[str, object]] | None:
+    if record.headers is None:
+        return None
+    return [{"key": name, "value": value} for name, value in record.headers]

@@ -1,0 +1,110 @@
+"""How commands declare their options, and how a wrong call is answered: exit code 2.
+
+Options are spelled as Kafka's tools spell them, in full: no abbreviations, because a script that
+abbreviates breaks when an option is added.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Arguments = argparse.Namespace
+
+
+class UsageError(Exception):
+    """The options contradict each other, or one has an impossible value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option as completion scripts need it."""
+
+    name: str
+    takes_value: bool
+    choices: tuple[str, ...]
+    help: str
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of one command."""
+
+    def __init__(self, command: str, summary: str) -> None:
+        """Name the command as a person types it."""
+        super().__init__(
+            prog=f"sparklog {command}",
+            description=summary,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def options(self) -> list[Option]:
+        """Return every long option, in the order of declaration."""
+        return [
+            Option(
+                name=name,
+                takes_value=action.nargs != 0,
+                choices=tuple(str(c) for c in action.choices or ()),
+                help=(action.help or "").split(";")[0].split(" (")[0],
+            )
+            for action in self._actions
+            if action.help is not argparse.SUPPRESS
+            for name in action.option_strings
+            if name.startswith("--")
+        ]
+
+
+def whole_number(text: str) -> int:
+    """Return a number of at least zero, for `type=`."""
+    value = int(text) if text.isascii() and text.isdigit() else -1
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"not a whole number: {text!r}")
+    return value
+
+
+def counting_number(text: str) -> int:
+    """Return a number of at least one, for `type=`."""
+    value = whole_number(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1: {text!r}")
+    return value
+
+
+def key_values(given: Iterable[str], option: str) -> dict[str, str]:
+    """Return `key=value` words as a dictionary; a later one wins, a value may be empty.
+
+    Raises:
+        UsageError: a word without '='.
+    """
+    found = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{option} takes key=value, not {word!r}")
+        found[key.strip()] = value
+    return found
+
+
+def check_known(given: Iterable[str], known: Sequence[str], option: str) -> None:
+    """Refuse a property nobody would look at.
+
+    Raises:
+        UsageError: the message offers the closest known name.
+    """
+    for name in given:
+        if name not in known:
+            raise UsageError(f"{option} knows no {name!r}; {suggestion(name, known)}")
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """Return "did you mean …?" for a near miss, else what there is to choose from."""
+    import difflib  # noqa: PLC0415 - only a wrong call pays for it
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"choose from {', '.join(known)}"
+
+
+def is_true(text: str) -> bool:
+    """Read a boolean property as Kafka's tools do: anything but "true" is false."""
+    return text.strip().lower() == "true"
