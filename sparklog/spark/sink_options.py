@@ -1,0 +1,141 @@
+"""The options of a write: those of Spark's Kafka sink, a root instead of an address, nothing else.
+
+Names are case-insensitive, as everywhere in Spark. Producer settings (`kafka.*`) are taken so that
+a job can be moved as it is: compression acts, what is about connections or batching has nothing to
+act on, and what would change the records or their partitions is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from sparklog.core.errors import InvalidConfig
+
+ROOT_VARIABLE: Final = "SPARKLOG_ROOT"
+KNOWN: Final = (
+    "path",
+    "topic",
+    "includeHeaders",
+    "txnAppId",
+    "txnVersion",
+    "checkpointLocation",
+    "queryName",
+)
+"""`includeHeaders` has no effect, as in Kafka's sink: a `headers` column is written if there is
+one. The last two are Spark's own; it hands them to every streaming sink."""
+
+_REFUSED: Final = {
+    "key.serializer": "keys are written as they are; convert the column instead",
+    "value.serializer": "values are written as they are; convert the column instead",
+    "partitioner.class": "give every row its partition in a `partition` column instead",
+    "interceptor.classes": "change the rows before they are written instead",
+}
+_APP_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of one write, checked."""
+
+    root: str
+    topic: str | None = None
+    """Where all rows go; it goes before a `topic` column."""
+    compression: str | None = None
+    """Kafka's `compression.type` of the producer; acts where the topic's own is `producer`."""
+    zstd_level: str | None = None
+    transaction: tuple[str, int] | None = None
+    """`(txnAppId, txnVersion)`: a batch write with the same or a lower version writes nothing."""
+
+
+def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """Check the options of a write.
+
+    Raises:
+        InvalidConfig: unknown, missing, contradictory or unsupported options.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    _check_names(given)
+    return SinkOptions(
+        root=_root(given.get("path")),
+        topic=_topic(given.get("topic")),
+        compression=_compression(given.get("kafka.compression.type")),
+        zstd_level=given.get("kafka.compression.zstd.level"),
+        transaction=_transaction(given, streaming),
+    )
+
+
+def _check_names(given: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in KNOWN}
+    for name in given:
+        if name.startswith("kafka."):
+            _check_producer_setting(name.removeprefix("kafka."), given[name])
+        elif name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {known[close[0]]}?" if close else "it may be misspelt."
+            raise InvalidConfig(
+                f"the sparklog sink has no such option; {hint} It knows {', '.join(KNOWN[:5])} and "
+                f"kafka.*. option={name}"
+            )
+
+
+def _check_producer_setting(name: str, value: str) -> None:
+    advice = _REFUSED.get(name)
+    if name == "partitioner.ignore.keys" and value.strip().lower() == "true":
+        advice = "drop the key column, or give every row its partition in a `partition` column"
+    if advice is not None:
+        raise InvalidConfig(f"Kafka option '{name}' is not supported: {advice}. value={value}")
+
+
+def _root(path: str | None) -> str:
+    root = path if path is not None else os.environ.get(ROOT_VARIABLE)  # noqa: TID251 - the edge
+    if root is None or not root.strip():
+        raise InvalidConfig(
+            "no log to write to; set the option `path` or the environment variable "
+            f"{ROOT_VARIABLE} to its root, for example s3://bucket/prefix"
+        )
+    return root.strip()
+
+
+def _topic(topic: str | None) -> str | None:
+    if topic is None:
+        return None
+    if not topic.strip():
+        raise InvalidConfig("the option `topic` is empty; name a topic or use a `topic` column")
+    return topic.strip()
+
+
+def _compression(codec: str | None) -> str | None:
+    if codec is None:
+        return None
+    if codec.strip().lower() not in _CODECS:
+        raise InvalidConfig(
+            f"no such codec; choose from {', '.join(_CODECS)}. kafka.compression.type={codec}"
+        )
+    return codec.strip().lower()
+
+
+def _transaction(given: Mapping[str, str], streaming: bool) -> tuple[str, int] | None:
+    app_id, version = given.get("txnappid"), given.get("txnversion")
+    if app_id is None and version is None:
+        return None
+    if streaming:
+        raise InvalidConfig(
+            "txnAppId and txnVersion are for batch writes, for example in foreachBatch; a "
+            "streaming write already knows its query and batch. Leave them out"
+        )
+    if app_id is None or version is None:
+        raise InvalidConfig(
+            f"txnAppId and txnVersion belong together. txnAppId={app_id} txnVersion={version}"
+        )
+    if not _APP_ID.fullmatch(app_id) or not version.strip().isdecimal():
+        raise InvalidConfig(
+            "txnAppId takes letters, digits, '.', '_' and '-', and txnVersion a number from 0. "
+            f"txnAppId={app_id!r} txnVersion={version!r}"
+        )
+    return app_id, int(version)
