@@ -11,6 +11,7 @@ batches). Offsets count records, timestamps are milliseconds since the Unix epoc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from sparklog.protocol.arrow_records import (
     HEADER_TYPE,
     HEADERS_TYPE,
     RECORDS_SCHEMA,
+    TIMESTAMP_TYPE,
 )
 from sparklog.protocol.batch_header import (
     HEADER_BYTES,
@@ -38,6 +40,8 @@ from sparklog.protocol.compression import DECOMPRESSED_BYTES_MAX, decompress
 if TYPE_CHECKING:
     from types import ModuleType
 
+_INT64: Final = pa.int64()
+_BINARY: Final = pa.binary()
 _FAULTS: Final = {
     1: "a record runs past its end",
     2: "a number is longer than its type",
@@ -121,16 +125,18 @@ def _records(header: BatchHeader, data: Bytes) -> pa.RecordBatch:
         valid,
         sums,
     )
-    _raise_if(fault, header, int(sums[kernels.BAD_RECORD]))
-    nulls = [int(count) for count in sums[: kernels.HEADERS]]
+    nulls = sums.tolist()
+    if fault:
+        raise _malformed(fault, header, nulls[kernels.BAD_RECORD])
     columns = [
-        _array(pa.int64(), rows, None, 0, longs[0]),
-        _array(RECORDS_SCHEMA.field("timestamp").type, rows, None, 0, longs[1]),
+        _array(_INT64, rows, None, 0, longs[0]),
+        _array(TIMESTAMP_TYPE, rows, None, 0, longs[1]),
     ]
     for column in (kernels.KEY, kernels.VALUE):
-        into = np.empty(int(ends[column, rows]), np.uint8)
-        kernels.gather(data, starts[column], ends[column], into)
-        columns.append(_array(pa.binary(), rows, valid[column], nulls[column], ends[column], into))
+        column_ends = ends[column]
+        into = np.empty(column_ends[rows], np.uint8)
+        kernels.gather(data, starts[column], column_ends, into)
+        columns.append(_array(_BINARY, rows, valid[column], nulls[column], column_ends, into))
     lists = kernels.HEADER_LIST
     if nulls[lists] == rows:
         columns.append(pa.nulls(rows, HEADERS_TYPE))
@@ -159,11 +165,12 @@ def _headers(
     fault = kernels.gather_headers(
         data, starts, ends, key_ends, keys, value_ends, values, value_valid
     )
-    _raise_if(fault, header, -1)
+    if fault:
+        raise _malformed(fault, header, -1)
     nulls = int(sums[kernels.HEADER_VALUE_NULLS])
     fields = [
-        _utf8(_array(pa.binary(), count, None, 0, key_ends, keys)),
-        _array(pa.binary(), count, value_valid, nulls, value_ends, values),
+        _utf8(_array(_BINARY, count, None, 0, key_ends, keys)),
+        _array(_BINARY, count, value_valid, nulls, value_ends, values),
     ]
     return pa.StructArray.from_arrays(fields, fields=list(HEADER_TYPE))
 
@@ -176,9 +183,7 @@ def _array(
     *buffers: Int64s | Int32s | Bytes,
 ) -> pa.Array:
     bitmap = pa.py_buffer(valid) if valid is not None and nulls else None
-    return pa.Array.from_buffers(
-        kind, rows, [bitmap, *(pa.py_buffer(buffer) for buffer in buffers)], null_count=nulls
-    )
+    return pa.Array.from_buffers(kind, rows, [bitmap, *map(pa.py_buffer, buffers)], nulls)
 
 
 def _utf8(keys: pa.Array) -> pa.Array:
@@ -189,15 +194,14 @@ def _utf8(keys: pa.Array) -> pa.Array:
         return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
 
 
-def _raise_if(fault: int, header: BatchHeader, record: int) -> None:
-    if fault:
-        raise DataCorrupt(
-            f"record batch is malformed: {_FAULTS[fault]}; read another copy or have it sent "
-            f"again. base_offset={header.base_offset} record={record} "
-            f"record_count={header.record_count}"
-        )
+def _malformed(fault: int, header: BatchHeader, record: int) -> DataCorrupt:
+    return DataCorrupt(
+        f"record batch is malformed: {_FAULTS[fault]}; read another copy or have it sent again. "
+        f"base_offset={header.base_offset} record={record} record_count={header.record_count}"
+    )
 
 
+@cache
 def _kernels() -> ModuleType:
     """Load numba and the machine code on first use: importing them costs a third of a second."""
     from sparklog.protocol import decode_kernels  # noqa: PLC0415 - see above

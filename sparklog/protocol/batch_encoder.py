@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -160,6 +161,8 @@ def encode_many(
     first_base_offset = base_offset
     row = 0
     while row < records.num_rows:
+        if writer.offset_at(row, base_offset) - base_offset > INT32_MAX:
+            base_offset = writer.offset_at(row, base_offset)
         span = writer.measure(row, base_offset, records_bytes_max)
         is_lone = span.end_row == row
         if is_lone:
@@ -322,6 +325,7 @@ def _raise_if(fault: int, base_offset: int) -> None:
         )
 
 
+@cache
 def _kernels() -> ModuleType:
     """Load numba and the machine code on first use: importing them costs a third of a second."""
     from sparklog.protocol import encode_kernels  # noqa: PLC0415 - see above

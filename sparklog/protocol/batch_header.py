@@ -278,17 +278,26 @@ def _explain_magic(magic: int, position: int) -> str:
 def _problem_of(header: BatchHeader) -> str | None:
     """Say what is wrong with a header, or nothing."""
     count, delta = header.record_count, header.last_offset_delta
-    rules = (
-        (header.length < HEADER_BYTES - LENGTH_END, f"length={header.length} is below the header"),
-        (header.size_bytes > INT32_MAX, f"length={header.length} is over the limit of a batch"),
-        (header.base_offset < 0, "the base offset is negative"),
-        (delta < 0, f"last_offset_delta={delta} is negative"),
-        (header.last_offset >= INT64_MAX, f"last_offset_delta={delta} leads past the last offset"),
-        (count < 0, f"record_count={count} is negative"),
-        (count > delta + 1, f"record_count={count} exceeds last_offset_delta={delta} plus one"),
-        (header.attributes & CODEC_MASK > Codec.ZSTD, f"attributes={header.attributes}: no codec"),
-        (header.producer_id < NO_PRODUCER_ID, f"producer_id={header.producer_id} is below -1"),
-        (header.producer_epoch < NO_EPOCH, f"producer_epoch={header.producer_epoch} is below -1"),
-        (header.base_sequence < NO_SEQUENCE, f"base_sequence={header.base_sequence} is below -1"),
-    )
-    return next((problem for broken, problem in rules if broken), None)
+    if header.length < HEADER_BYTES - LENGTH_END:
+        return f"length={header.length} is below the header"
+    if header.length > INT32_MAX - LENGTH_END:
+        return f"length={header.length} is over the limit of a batch"
+    if header.base_offset < 0:
+        return "the base offset is negative"
+    if delta < 0:
+        return f"last_offset_delta={delta} is negative"
+    if header.base_offset + delta >= INT64_MAX:
+        return f"last_offset_delta={delta} leads past the last offset"
+    if count < 0:
+        return f"record_count={count} is negative"
+    if count > delta + 1:
+        return f"record_count={count} exceeds last_offset_delta={delta} plus one"
+    if header.attributes & CODEC_MASK > Codec.ZSTD:
+        return f"attributes={header.attributes}: no codec"
+    if header.producer_id < NO_PRODUCER_ID:
+        return f"producer_id={header.producer_id} is below -1"
+    if header.producer_epoch < NO_EPOCH:
+        return f"producer_epoch={header.producer_epoch} is below -1"
+    if header.base_sequence < NO_SEQUENCE:
+        return f"base_sequence={header.base_sequence} is below -1"
+    return None

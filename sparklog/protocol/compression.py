@@ -125,12 +125,12 @@ def _read_snappy(view: memoryview, max_bytes: int) -> BytesLike:
 
 def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
     """Yield the blocks of xerial's framing, or all of a raw one."""
-    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         yield view
         return
     position = 0
     while position < len(view):
-        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+        if bytes(view[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
             if position > len(view):
                 raise ValueError("cut short inside its header")

@@ -199,6 +199,17 @@ def test_offsets_too_far_apart_make_two_batches() -> None:
     assert [(h.base_offset, h.last_offset) for h in headers] == [(0, 2**31 - 1), (2**31, 2**31)]
 
 
+def test_a_first_offset_too_far_from_the_base_moves_the_base() -> None:
+    rows = rows_of({"offset": 2**31 + 5, "value": b"a"}, {"offset": 2**31 + 9, "value": b"b"})
+    with pytest.raises(InvalidRequest, match=r"too far apart for one batch.*row=0"):
+        encode(rows, base_offset=5)
+    settings = BatchSettings(producer_id=1, producer_epoch=0, base_sequence=0)
+    (data,) = encode_many(rows, settings, base_offset=5, max_batch_bytes=1000)
+    header = parse_header(data)
+    assert (header.base_offset, header.last_offset) == (2**31 + 5, 2**31 + 9)
+    assert header.base_sequence == 0  # 2**31 further on, sequence numbers are round again
+
+
 def test_a_batch_without_rows_keeps_offsets_and_producer() -> None:
     settings = BatchSettings(producer_id=5, producer_epoch=1, base_sequence=44)
     nothing = numbered(1).slice(0, 0)

@@ -1,0 +1,113 @@
+"""Where compiled kernels are kept, and that they come late; each case in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sparklog.protocol.partitioner as partitioner_module
+
+SOURCE = Path(partitioner_module.__file__).parents[1]
+PLACE_KEYS = """
+import pyarrow as pa
+from sparklog.protocol.partitioner import partition_for_key, partitions_for_keys
+found = partitions_for_keys(pa.array([b"foobar"]), 1000, sticky_partition=0)
+assert found.tolist() == [partition_for_key(b"foobar", 1000)]
+from sparklog.protocol.partition_kernels import assign_partitions
+print(sum(assign_partitions.stats.cache_hits.values()))
+"""
+
+
+def run(code: str, root: Path, **environment: str) -> str:
+    """Run Python with the sparklog found under `root`; return what it prints."""
+    inherited = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**inherited, "PYTHONPATH": str(root), **environment},
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def read_only_install(tmp_path: Path) -> Path:
+    """Copy sparklog to where no code can be kept beside it, whoever runs this."""
+    for room in ("core", "protocol"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(SOURCE / room, tmp_path / "sparklog" / room, ignore=ignored)
+        (tmp_path / "sparklog" / room / "__pycache__").write_text(
+            "a file, where a folder is needed"
+        )
+    (tmp_path / "tmp").mkdir()
+    return tmp_path
+
+
+def no_home(root: Path) -> dict[str, str]:
+    return {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull, "TMPDIR": str(root / "tmp")}
+
+
+def test_importing_the_codec_loads_no_compiler() -> None:
+    code = (
+        "import sys, sparklog.protocol.record_batch, sparklog.protocol.partitioner, "
+        "sparklog.protocol.control, sparklog.protocol.memory_records; "
+        "print([name for name in ('numba', 'llvmlite', 'pyspark') if name in sys.modules])"
+    )
+    assert run(code, SOURCE.parent) == "[]"
+
+
+def test_one_key_is_placed_without_a_compiler() -> None:
+    code = (
+        "import sys; from sparklog.protocol.partitioner import partition_for_key; "
+        "print(partition_for_key(b'foobar', 1000), 'numba' in sys.modules)"
+    )
+    assert run(code, SOURCE.parent).endswith("False")
+
+
+def test_a_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(SOURCE, tmp_path / "sparklog", ignore=ignored)
+    assert run(PLACE_KEYS, tmp_path) == "0"
+    assert run(PLACE_KEYS, tmp_path) == "1"
+
+
+def test_a_read_only_install_keeps_code_in_a_private_folder(read_only_install: Path) -> None:
+    environment = no_home(read_only_install)
+    assert run(PLACE_KEYS, read_only_install, **environment) == "0"
+    (folder,) = (read_only_install / "tmp").glob("sparklog-kernels-*")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(folder.rglob("*.nbc"))
+    assert run(PLACE_KEYS, read_only_install, **environment) == "1"
+
+
+def test_a_folder_that_others_can_write_is_not_trusted(read_only_install: Path) -> None:
+    folder = read_only_install / "tmp" / f"sparklog-kernels-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    assert run(PLACE_KEYS, read_only_install, **no_home(read_only_install)) == "0"
+    assert list(folder.iterdir()) == []
+
+
+def test_without_any_place_for_code_kernels_still_work(read_only_install: Path) -> None:
+    (read_only_install / "tmp" / f"sparklog-kernels-{os.getuid()}").write_text("no folder")
+    assert run(PLACE_KEYS, read_only_install, **no_home(read_only_install)) == "0"
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("size", [0, 100])
+def test_damaged_code_is_compiled_again(tmp_path: Path, suffix: str, size: int) -> None:
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(SOURCE, tmp_path / "sparklog", ignore=ignored)
+    assert run(PLACE_KEYS, tmp_path) == "0"
+    (damaged,) = (tmp_path / "sparklog" / "protocol" / "__pycache__").glob(f"*.{suffix}")
+    damaged.write_bytes(damaged.read_bytes()[:size])
+    assert run(PLACE_KEYS, tmp_path, TMPDIR=str(tmp_path)) == "0"
