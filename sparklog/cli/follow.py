@@ -2,7 +2,7 @@
 
 While nothing arrives, a look at a partition is one request: does the object exist that the next
 append would create? Now and then the whole partition is looked at again, because a job may have
-rewritten the log and deleted the object that the probe waits for; and the topic, for new partitions.
+rewritten the log and deleted the object that the probe waits for; so is the topic.
 """
 
 from __future__ import annotations

@@ -40,6 +40,10 @@ class Output:
             text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
             self._stream.write(text.encode("utf-8", "surrogateescape") + b"\n")
 
+    def fields(self, word: str, kind: str, fields: Mapping[str, Any]) -> None:
+        """Write a result that is a list of fields: `word name: value …`, or JSON of type `kind`."""
+        self.put(f"{word} {spelled(fields)}" if word else spelled(fields), {"type": kind, **fields})
+
     def raw(self, data: bytes) -> None:
         """Write bytes as they are."""
         self._stream.write(data)
@@ -47,6 +51,22 @@ class Output:
     def flush(self) -> None:
         """Hand over what is buffered: before waiting, so that a reader sees all there is."""
         self._stream.flush()
+
+
+def spelled(fields: Mapping[str, Any]) -> str:
+    """Return fields as Kafka's DumpLogSegments prints them."""
+    return " ".join(f"{name}: {_word(value)}" for name, value in fields.items())
+
+
+def _word(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case list():
+            return f"[{','.join(map(str, value))}]"
+        case None:
+            return "none"
+    return str(value)
 
 
 def say(message: str) -> None:

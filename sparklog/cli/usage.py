@@ -7,8 +7,10 @@ abbreviates breaks when an option is added.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 Arguments = argparse.Namespace
 
@@ -39,6 +41,14 @@ class CommandParser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong with the call, and stop with exit code 2."""
+        self.exit(2, f"error: {message}; `{self.prog} --help` lists the options\n")
+
+    def words(self) -> list[str]:
+        """Return what may stand without an option's name."""
+        return [str(c) for a in self._actions if not a.option_strings for c in a.choices or ()]
+
     def options(self) -> list[Option]:
         """Return every long option, in the order of declaration."""
         return [
@@ -46,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
                 name=name,
                 takes_value=action.nargs != 0,
                 choices=tuple(str(c) for c in action.choices or ()),
-                help=(action.help or "").split(";")[0].split(" (")[0],
+                help=re.split(r"[;:(]", action.help or "")[0].strip(),
             )
             for action in self._actions
             if action.help is not argparse.SUPPRESS

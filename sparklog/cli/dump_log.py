@@ -1,0 +1,228 @@
+"""`sparklog dump-log`: kafka-dump-log for segments, manifests and references.
+
+Shows what is stored, object by object, without believing the log: also what is damaged, and what no
+log names any more. An object that is damaged is named, and the rest is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sparklog.cli.output import Output, say
+from sparklog.cli.root import add_root_options, opened_log, root_of
+from sparklog.cli.segment_dump import Depth, SegmentDump
+from sparklog.cli.stored_object import StoredObject, read_object
+from sparklog.cli.usage import Arguments, CommandParser, UsageError, whole_number
+from sparklog.cluster.open import Log
+from sparklog.core.errors import DataCorrupt, UnknownTopicOrPartition
+from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout, is_data_name
+from sparklog.log.manifest import Manifest
+from sparklog.log.manifest import decode as decode_manifest
+from sparklog.log.segment import from_metadata
+from sparklog.store.base import ObjectNotFound, ObjectStore
+from sparklog.store.open import open_store
+
+SHOWN_DAMAGED_MAX = 5
+
+
+def configure(parser: CommandParser) -> None:
+    """Declare the options."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--topic", help="every object of this topic's partitions")
+    which.add_argument(
+        "--files",
+        action="append",
+        metavar="OBJECT,…",
+        help="these objects: paths, URLs, or names relative to the root",
+    )
+    parser.add_argument(
+        "--partition", type=whole_number, metavar="N", help="only this partition of the topic"
+    )
+    parser.add_argument("--deep-iteration", action="store_true", help="print every record")
+    parser.add_argument(
+        "--print-data-log", action="store_true", help="print every record with key and value"
+    )
+    parser.add_argument(
+        "--skip-record-metadata", action="store_true", help="print key and value only"
+    )
+    add_root_options(parser)
+
+
+def run(args: Arguments, output: Output) -> int:
+    """Print everything; fail at the end if anything was damaged."""
+    if args.partition is not None and args.topic is None:
+        raise UsageError("--partition needs --topic")
+    depth = Depth(
+        records=args.deep_iteration or args.print_data_log,
+        data=args.print_data_log,
+        record_metadata=not args.skip_record_metadata,
+    )
+    damaged: list[str] = []
+    if args.topic is not None:
+        with opened_log(args) as log:
+            for layout in _layouts(log, args):
+                walk = _Walk(log.store, output, depth)
+                walk.partition(layout)
+                damaged += walk.damaged
+    else:
+        names = [name.strip() for given in args.files for name in given.split(",")]
+        for name in names:
+            root, key = _located(name, root_of(args))
+            walk = _Walk(open_store(root), output, depth)
+            walk.one(key)
+            damaged += walk.damaged
+    if damaged:
+        shown = ", ".join(damaged[:SHOWN_DAMAGED_MAX])
+        more = len(damaged) - SHOWN_DAMAGED_MAX
+        raise DataCorrupt(
+            "stored bytes are damaged; restore them from a copy, or delete the records there. "
+            f"damaged={shown}{f' and {more} more' if more > 0 else ''}"
+        )
+    return 0
+
+
+class _Walk:
+    """Prints objects of one store."""
+
+    def __init__(self, store: ObjectStore, output: Output, depth: Depth) -> None:
+        self._store = store
+        self._output = output
+        self._segments = SegmentDump(store, output, depth)
+        self._other_damage: list[str] = []
+
+    @property
+    def damaged(self) -> list[str]:
+        """Return what was found damaged."""
+        return self._other_damage + self._segments.damaged
+
+    def partition(self, layout: PartitionLayout) -> None:
+        """Print the newest manifest that can be read, then every segment and staged object."""
+        bases = self._newest_manifest(layout)
+        for info in self._store.list(layout.folder):
+            name = layout.relative(info.key)
+            if is_data_name(name):
+                self._segment(info.key, info.size_bytes, layout, bases)
+            elif layout.manifest_version(info.key) is None and (
+                layout.snapshot_end(info.key) is None
+            ):
+                self._output.flush()
+                say(f"Ignoring unknown file {info.key}")
+
+    def one(self, key: str) -> None:
+        """Print one object, wherever it lies."""
+        self._begin(key)
+        try:
+            found = read_object(self._store, key)
+            layout = found.home("")
+            if found.is_manifest:
+                manifest = decode_manifest(self._store.get(key), layout, key)
+                self._manifest(manifest)
+            else:
+                self._print(found, layout, {})
+        except DataCorrupt as error:
+            self._broken(error)
+
+    def _newest_manifest(self, layout: PartitionLayout) -> dict[str, int]:
+        """Print it; return the offset at which each object that it names starts."""
+        listed = [info.key for info in self._store.list(layout.manifest_prefix)]
+        for key in reversed([key for key in listed if layout.manifest_version(key) is not None]):
+            self._begin(key)
+            try:
+                manifest = decode_manifest(self._store.get(key), layout, key)
+            except DataCorrupt as error:
+                self._broken(error)
+                continue
+            except ObjectNotFound:
+                continue  # an old version that was deleted meanwhile
+            self._manifest(manifest)
+            return {entry.object: entry.object_base for entry in manifest.entries}
+        return {}
+
+    def _segment(
+        self, key: str, size_bytes: int, layout: PartitionLayout, bases: dict[str, int]
+    ) -> None:
+        self._begin(key)
+        try:
+            self._print(read_object(self._store, key, size_bytes), layout, bases)
+        except DataCorrupt as error:
+            self._broken(error)
+        except ObjectNotFound:
+            say(f"Deleted meanwhile: {key}")
+
+    def _print(self, found: StoredObject, layout: PartitionLayout, bases: dict[str, int]) -> None:
+        segment = from_metadata(found.metadata, layout, found.key)
+        for reference in segment.references:
+            bases[reference.object] = segment.base_offset + reference.base
+        object_base = bases.get(layout.relative(found.key), segment.base_offset)
+        self._segments.print(found.key, segment, object_base, found.size_bytes)
+
+    def _manifest(self, manifest: Manifest) -> None:
+        fields = {
+            "version": manifest.version,
+            "logStartOffset": manifest.log_start_offset,
+            "endOffset": manifest.end_offset,
+            "count": len(manifest.entries),
+            "nonce": manifest.nonce,
+        }
+        self._output.fields("Manifest", "manifest", fields)
+        for name, state in manifest.writers.items():
+            fields = {
+                "writer": name,
+                "sequence": state.sequence,
+                "baseOffset": state.base_offset,
+                "lastOffset": state.end_offset - 1,
+                "timestamp": state.timestamp_ms,
+            }
+            self._output.fields("Writer", "writer", fields)
+        for entry in manifest.entries:
+            fields = {
+                "baseOffset": entry.base_offset,
+                "lastOffset": entry.end_offset - 1,
+                "count": entry.rows,
+                "object": entry.object,
+                "objectBase": entry.object_base,
+                "size": entry.size_bytes,
+                "minTimestamp": entry.min_timestamp_ms,
+                "maxTimestamp": entry.max_timestamp_ms,
+                "partitionLeaderEpoch": entry.leader_epoch,
+                "nonce": entry.nonce,
+            }
+            self._output.fields("|", "manifestEntry", fields)
+
+    def _begin(self, key: str) -> None:
+        self._output.put(f"Dumping {key}", {"type": "object", "object": key})
+
+    def _broken(self, error: DataCorrupt) -> None:
+        self._output.flush()
+        say(f"error: {error}")
+        self._other_damage.append(str(error).rpartition("object=")[2])
+
+
+def _layouts(log: Log, args: Arguments) -> Iterator[PartitionLayout]:
+    if args.topic == METADATA_TOPIC:
+        yield PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
+        return
+    topic = log.topic(args.topic)
+    if args.partition is not None and args.partition >= topic.partitions:
+        raise UnknownTopicOrPartition(
+            "no such partition. "
+            f"topic={topic.name} partition={args.partition} partitions={topic.partitions}"
+        )
+    for number in range(topic.partitions):
+        if args.partition in (None, number):
+            yield PartitionLayout(topic.name, topic.topic_id, number)
+
+
+def _located(name: str, root: str | None) -> tuple[str, str]:
+    """Return the store and the key in it of an object given by path, URL or name."""
+    if "://" not in name and not Path(name).is_file():
+        if root is None:
+            raise UsageError(f"no such file: {name!r}; for a name in a log give --root, too")
+        return root, name
+    # The log's own root keeps the names as the log has them.
+    outside, inside, key = name.rpartition("/topics/")
+    if inside:
+        return outside or "/", f"topics/{key}"
+    parent, _, file = name.rpartition("/")
+    return parent or ("/" if name.startswith("/") else "."), file
