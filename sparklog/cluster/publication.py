@@ -51,7 +51,7 @@ APPEND_TRIES_MAX = 4
 """How often an append of unknown outcome is repeated; its commit key makes that harmless."""
 APPENDS_AT_ONCE = 16
 
-_WRITER = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_WRITER = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)

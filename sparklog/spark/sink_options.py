@@ -35,7 +35,7 @@ _REFUSED: Final = {
     "partitioner.class": "give every row its partition in a `partition` column instead",
     "interceptor.classes": "change the rows before they are written instead",
 }
-_APP_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_APP_ID: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
