@@ -14,11 +14,13 @@ import sparklog.protocol.partitioner as partitioner_module
 
 SOURCE = Path(partitioner_module.__file__).parents[1]
 PLACE_KEYS = """
+import os
 import pyarrow as pa
 from sparklog.protocol.partitioner import partition_for_key, partitions_for_keys
 found = partitions_for_keys(pa.array([b"foobar"]), 1000, sticky_partition=0)
 assert found.tolist() == [partition_for_key(b"foobar", 1000)]
-from sparklog.protocol.partition_kernels import assign_partitions
+from sparklog.protocol.partition_kernels import assign_partitions, __file__ as place
+assert place.startswith(os.getcwd()), place
 print(sum(assign_partitions.stats.cache_hits.values()))
 """
 
@@ -40,16 +42,20 @@ def run(code: str, root: Path, **environment: str) -> str:
 
 
 @pytest.fixture
-def read_only_install(tmp_path: Path) -> Path:
-    """Copy sparklog to where no code can be kept beside it, whoever runs this."""
-    for room in ("core", "protocol"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(SOURCE / room, tmp_path / "sparklog" / room, ignore=ignored)
-        (tmp_path / "sparklog" / room / "__pycache__").write_text(
-            "a file, where a folder is needed"
-        )
+def install(tmp_path: Path) -> Path:
+    """Copy sparklog to where nothing has been compiled yet."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(SOURCE, tmp_path / "sparklog", ignore=ignored)
     (tmp_path / "tmp").mkdir()
     return tmp_path
+
+
+@pytest.fixture
+def read_only_install(install: Path) -> Path:
+    """Put files where folders for code are needed, so that even root can keep none."""
+    for room in (install / "sparklog").rglob("*/"):
+        (room / "__pycache__").write_text("not a folder")
+    return install
 
 
 def no_home(root: Path) -> dict[str, str]:
@@ -73,11 +79,9 @@ def test_one_key_is_placed_without_a_compiler() -> None:
     assert run(code, SOURCE.parent).endswith("False")
 
 
-def test_a_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(SOURCE, tmp_path / "sparklog", ignore=ignored)
-    assert run(PLACE_KEYS, tmp_path) == "0"
-    assert run(PLACE_KEYS, tmp_path) == "1"
+def test_a_second_process_loads_what_the_first_compiled(install: Path) -> None:
+    assert run(PLACE_KEYS, install) == "0"
+    assert run(PLACE_KEYS, install) == "1"
 
 
 def test_a_read_only_install_keeps_code_in_a_private_folder(read_only_install: Path) -> None:
@@ -104,10 +108,8 @@ def test_without_any_place_for_code_kernels_still_work(read_only_install: Path) 
 
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 @pytest.mark.parametrize("size", [0, 100])
-def test_damaged_code_is_compiled_again(tmp_path: Path, suffix: str, size: int) -> None:
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(SOURCE, tmp_path / "sparklog", ignore=ignored)
-    assert run(PLACE_KEYS, tmp_path) == "0"
-    (damaged,) = (tmp_path / "sparklog" / "protocol" / "__pycache__").glob(f"*.{suffix}")
+def test_damaged_code_is_compiled_again(install: Path, suffix: str, size: int) -> None:
+    assert run(PLACE_KEYS, install) == "0"
+    (damaged,) = (install / "sparklog" / "protocol" / "__pycache__").glob(f"*.{suffix}")
     damaged.write_bytes(damaged.read_bytes()[:size])
-    assert run(PLACE_KEYS, tmp_path, TMPDIR=str(tmp_path)) == "0"
+    assert run(PLACE_KEYS, install, TMPDIR=str(install / "tmp")) == "0"
