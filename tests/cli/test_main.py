@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sparklog.cli.main import COMMANDS, main
+from tests.cli.conftest import Cli
+
+COMMAND_CALLS = {
+    "topics": ["--list"],
+    "configs": ["--describe", "--entity-type", "topics"],
+    "produce": ["--topic", "t"],
+    "consume": ["--topic", "t"],
+    "get-offsets": [],
+    "delete-records": ["--offset-json-file", "-"],
+    "dump-log": ["--topic", "t"],
+}
+
+
+def test_the_console_script_is_this_main() -> None:
+    project = tomllib.loads(Path("pyproject.toml").read_text())
+    assert project["project"]["scripts"]["sparklog"] == f"{main.__module__}:{main.__name__}"
+
+
+def test_help_lists_every_command_and_each_has_its_own(cli: Cli) -> None:
+    overview = cli.ok("--help").text
+    for name in COMMANDS:
+        assert f"  {name} " in overview
+        assert cli.ok(name, "--help").text.startswith(f"usage: sparklog {name}")
+
+
+def test_no_command_at_all_shows_the_help_as_an_error(cli: Cli) -> None:
+    outcome = cli()
+    assert outcome.code == 2
+    assert "usage: sparklog COMMAND" in outcome.text
+
+
+def test_a_misspelt_command_is_answered_with_the_closest(file_cli: Cli) -> None:
+    assert "did you mean topics?" in file_cli.misused("topisc")
+    assert "choose from" in file_cli.misused("zzz")
+
+
+def test_the_version_is_the_packages(cli: Cli) -> None:
+    assert re.fullmatch(r"sparklog \S.*\n", cli.ok("--version").text)
+
+
+@pytest.mark.parametrize("command", COMMAND_CALLS)
+def test_without_a_root_every_command_says_so_in_one_line(file_cli: Cli, command: str) -> None:
+    stdin = b'{"partitions": []}'
+    outcome = file_cli(command, *COMMAND_CALLS[command], root="", stdin=stdin)
+    assert outcome.code == 2
+    (line,) = outcome.errors.splitlines()
+    assert "--root" in line
+    assert "SPARKLOG_ROOT" in line
+
+
+def test_the_option_goes_before_the_environment(file_cli: Cli, tmp_path: Path) -> None:
+    file_cli.ok("topics", "--create", "--topic", "here")
+    other = str(tmp_path / "other")
+    assert file_cli.ok("topics", "--list", "--root", other).text == ""
+    assert file_cli.ok("topics", "--list").lines == ["here"]
+
+
+def test_a_root_of_no_known_kind_is_named(file_cli: Cli) -> None:
+    error = file_cli.fails("topics", "--list", "--root", "ftp://host/x")
+    assert "ftp://host/x" in error
+
+
+@pytest.mark.parametrize("command", COMMAND_CALLS)
+def test_every_command_takes_root_and_json(file_cli: Cli, command: str) -> None:
+    text = file_cli.ok(command, "--help").text
+    assert "--root" in text
+    assert "--json" in text
+
+
+def test_a_folder_that_cannot_be_read_is_one_line(file_cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("a file where the folder should be")
+    error = file_cli.fails("topics", "--create", "--topic", "t")
+    assert "cannot write" in error
+
+
+def test_abbreviated_options_are_not_guessed(file_cli: Cli) -> None:
+    assert "unrecognized arguments" in file_cli.misused("topics", "--list", "--exclude")
