@@ -1,15 +1,18 @@
 """Counting: how many requests of which kind were made, for whom, and how many bytes they moved.
 
 Requests are the bill of an object store, so every store counts its own. Kinds are `get`, `put`,
-`list` (one per page), `delete` and `head`; a label is a topic name, or '' for none.
+`list` (one per page), `delete` and `head`; a label is a topic name, or '' for none. A request sent
+again counts again. Latencies are seconds.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
+
+from sparklog.core.forking import PerProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,43 +22,107 @@ class RequestCount:
     requests: int
     bytes: int
 
+    def __add__(self, other: RequestCount) -> RequestCount:
+        """Return both together."""
+        return RequestCount(self.requests + other.requests, self.bytes + other.bytes)
+
+    def __sub__(self, other: RequestCount) -> RequestCount:
+        """Return what came on top of `other`."""
+        return RequestCount(self.requests - other.requests, self.bytes - other.bytes)
+
+
+NOTHING = RequestCount(0, 0)
 
 Snapshot = Mapping[tuple[str, str], RequestCount]
 """(kind, label) to count."""
 
 
+def diff(before: Snapshot, after: Snapshot) -> Snapshot:
+    """Return what was counted between two snapshots of the same counters, without the zeros."""
+    changes = {k: count - before.get(k, NOTHING) for k, count in after.items()}
+    return {k: change for k, change in changes.items() if change != NOTHING}
+
+
+def by_kind(snapshot: Snapshot) -> dict[str, RequestCount]:
+    """Return the counts of a snapshot by kind, over all labels."""
+    totals: dict[str, RequestCount] = {}
+    for (kind, _), count in snapshot.items():
+        totals[kind] = totals.get(kind, NOTHING) + count
+    return totals
+
+
+def by_label(snapshot: Snapshot) -> dict[str, RequestCount]:
+    """Return the counts of a snapshot by label, over all kinds."""
+    totals: dict[str, RequestCount] = {}
+    for (_, label), count in snapshot.items():
+        totals[label] = totals.get(label, NOTHING) + count
+    return totals
+
+
 class RequestCounters:
-    """Thread-safe counters of requests and bytes by kind and label."""
+    """Thread-safe counters of requests and bytes by kind and label.
+
+    A forked child starts from what its parent had counted.
+    """
 
     def __init__(self) -> None:
         """Start at zero."""
         self._requests: Counter[tuple[str, str]] = Counter()
         self._bytes: Counter[tuple[str, str]] = Counter()
-        self._lock = Lock()
+        self._lock = PerProcess(Lock)
 
     def add(self, kind: str, label: str, size_bytes: int = 0, requests: int = 1) -> None:
         """Count requests of one kind."""
-        with self._lock:
+        with self._lock.get():
             self._requests[kind, label] += requests
             self._bytes[kind, label] += size_bytes
 
     def snapshot(self) -> Snapshot:
         """Return the counts as they are now."""
-        with self._lock:
+        with self._lock.get():
             return {k: RequestCount(n, self._bytes[k]) for k, n in self._requests.items()}
 
     def by_kind(self) -> dict[str, RequestCount]:
         """Return the counts by kind, over all labels."""
-        totals: dict[str, RequestCount] = {}
-        for (kind, _), count in self.snapshot().items():
-            sofar = totals.get(kind, RequestCount(0, 0))
-            totals[kind] = RequestCount(
-                sofar.requests + count.requests, sofar.bytes + count.bytes
-            )
-        return totals
+        return by_kind(self.snapshot())
+
+    def by_label(self) -> dict[str, RequestCount]:
+        """Return the counts by label, over all kinds."""
+        return by_label(self.snapshot())
 
     def reset(self) -> None:
         """Start at zero again."""
-        with self._lock:
+        with self._lock.get():
             self._requests.clear()
             self._bytes.clear()
+
+
+class Latencies:
+    """The last few latencies of one kind of request, and their percentiles. Thread-safe."""
+
+    def __init__(self, kept: int = 256) -> None:
+        """Keep the last `kept` latencies."""
+        self._recent: deque[float] = deque(maxlen=kept)
+        self._lock = PerProcess(Lock)
+
+    def add(self, seconds: float) -> None:
+        """Record one request that took `seconds`."""
+        with self._lock.get():
+            self._recent.append(seconds)
+
+    def __len__(self) -> int:
+        """Return how many latencies are kept now."""
+        return len(self._recent)
+
+    def percentile(self, share: float) -> float | None:
+        """Return the seconds within which `share` (0 to 1) of the requests ended; None for none."""
+        ordered = sorted(self.last())
+        if not ordered:
+            return None
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    def last(self, count: int | None = None) -> list[float]:
+        """Return the latest `count` latencies, or all that are kept, oldest first."""
+        with self._lock.get():
+            recent = list(self._recent)
+        return recent if count is None else recent[max(0, len(recent) - count) :]

@@ -1,7 +1,7 @@
 """The object store, reduced to what the log needs.
 
-Keys are relative to the store's root, '/'-separated, without a leading slash. Objects are
-immutable once created by `put_if_absent`; `put` is only for hints nobody depends on.
+Keys are relative to the store's root, '/'-separated, without a leading slash (see `check_key`).
+Objects are immutable once created by `put_if_absent`; `put` is only for hints nobody depends on.
 
 What every implementation guarantees (the conformance suite is the proof):
   S1  of all `put_if_absent` calls on one absent key exactly one answers CREATED
@@ -13,10 +13,19 @@ What every implementation guarantees (the conformance suite is the proof):
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+
+from sparklog.core.errors import InvalidRequest, Unavailable
+
+KEY_BYTES_MAX = 800
+"""S3 takes keys of 1024 bytes; the rest is for the root's own prefix."""
+_PART = re.compile(r"(?!\.{1,2}$)(?!\.put-)[A-Za-z0-9!+,.=@_~-]{1,255}")
+"""File systems take names of 255 bytes."""
+_PREFIX = re.compile(r"[A-Za-z0-9!+,.=@_~-]*")
 
 
 class PutOutcome(Enum):
@@ -37,8 +46,61 @@ class ObjectInfo:
     """When the store says the object was written; for clean-up only, never for order."""
 
 
-class ObjectNotFound(KeyError):  # noqa: N818 - reads as a fact, like KeyError
+class ObjectNotFound(KeyError):
     """No object under this key. Internal to store and log: a missing name is an answer there."""
+
+
+class Weather(Unavailable):
+    """The store answered "not now", or not at all: the same request may well succeed in a moment.
+
+    Stays inside this room: `retrying` turns it into an answer, or into Unavailable.
+    """
+
+    def __init__(self, message: str, *, unsettled: bool) -> None:
+        """Say what happened; `unsettled` if a write may have happened all the same."""
+        super().__init__(message)
+        self.unsettled = unsettled
+
+
+def check_key(key: str) -> None:
+    """Refuse what is no key on every store alike.
+
+    A key is made of parts that file systems and S3 take as they are: ASCII letters, digits and
+    `!+,-.=@_~`, so that the order of its characters is the order of its bytes. `.` and `..` are no
+    parts, `.put-` starts none, and no key goes on from another key with a slash.
+
+    Raises:
+        InvalidRequest: not a key.
+    """
+    if len(key) > KEY_BYTES_MAX or not all(map(_PART.fullmatch, key.split("/"))):
+        raise InvalidRequest(
+            "not a key; use ASCII letters, digits, !+,-.=@_~ and single slashes between parts. "
+            f"key={key[:KEY_BYTES_MAX]!r} characters={len(key)}"
+        )
+
+
+def check_prefix(prefix: str) -> None:
+    """Refuse what no key can start with.
+
+    Raises:
+        InvalidRequest: not the start of a key.
+    """
+    *folders, last = prefix.split("/")
+    if not all(map(_PART.fullmatch, folders)) or not _PREFIX.fullmatch(last):
+        raise InvalidRequest(f"no key can start like this. prefix={prefix[:KEY_BYTES_MAX]!r}")
+
+
+def check_range(start: int | None, end: int | None) -> None:
+    """Refuse what is no byte range on every store alike.
+
+    Raises:
+        InvalidRequest: a negative end, or a start counted from the end together with an end.
+    """
+    if end is not None and (end < 0 or (start is not None and start < 0)):
+        raise InvalidRequest(
+            "not a range; use start and end from the front, or a negative start alone. "
+            f"start={start} end={end}"
+        )
 
 
 class ObjectStore(ABC):
@@ -51,9 +113,10 @@ class ObjectStore(ABC):
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return bytes [start, end) of the object; a negative start counts from its end.
 
-        A range that reaches past the end returns what there is.
+        A range that reaches past the end returns what there is, and a negative start stands alone.
 
         Raises:
+            InvalidRequest: not a key, or not a range.
             ObjectNotFound: no such object.
             Unavailable: the store does not answer within the retry budget.
         """
@@ -66,6 +129,7 @@ class ObjectStore(ABC):
         caller compares the nonce it put inside. Never raises for a lost reply: that is UNKNOWN.
 
         Raises:
+            InvalidRequest: not a key.
             Unavailable: the store refused or could not be reached; nothing was written.
         """
 

@@ -1,22 +1,46 @@
-"""A folder as an object store: temporary file, fsync, hard link.
+"""A folder as an object store: whole files that appear at once.
 
-Creating the final name by a link is what makes it exclusive and whole at once: opening it with O_EXCL
-would be exclusive, but readers could see it half written. Temporary names start with `.put-` and are
-no keys. Sizes are bytes.
+An object is written into a file without a name, forced to the disk, and linked to its final name.
+The link is what makes it exclusive and whole at once: opening the name with O_EXCL would be
+exclusive, but readers could see it half written. A killed writer leaves nothing behind. Where the
+file system has no nameless files (NFS) the file starts as `.put-…`, which is no key and is never
+listed. Sizes are bytes.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import stat as modes
 from collections.abc import Iterator
 from pathlib import Path
 
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import InvalidRequest, Unavailable
-from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome
+from sparklog.store.base import (
+    ObjectInfo,
+    ObjectNotFound,
+    ObjectStore,
+    PutOutcome,
+    check_key,
+    check_prefix,
+    check_range,
+)
 
 TEMPORARY_PREFIX = ".put-"
+_NO_NAMELESS_FILES = frozenset(
+    {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM, errno.EXDEV}
+)
+"""What file systems and old kernels say to O_TMPFILE, and a missing /proc to linking one."""
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; free some space and try again",
+    errno.EDQUOT: "the disk quota is used up; free some space and try again",
+    errno.EFBIG: "the file is larger than this process may write; raise the limit",
+    errno.EACCES: "no permission; check the folder's owner and mode",
+    errno.EPERM: "not permitted; the file system must know hard links",
+    errno.EROFS: "the file system is read-only; remount it or use another root",
+    errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
+}
 
 
 class FileStore(ObjectStore):
@@ -30,45 +54,52 @@ class FileStore(ObjectStore):
         self.url = self._folder.as_uri()
         self._fsync = fsync
         self._entropy = entropy
+        self._nameless = hasattr(os, "O_TMPFILE")
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """See `ObjectStore.get`."""
+        check_range(start, end)
         try:
             with self._path(key).open("rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
                 low, high, _ = slice(start, end).indices(size)
-                return os.pread(file.fileno(), max(0, high - low), low)
+                file.seek(low)
+                return _read(file.fileno(), high - low)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise ObjectNotFound(key) from error
         except OSError as error:
             raise self._unavailable("read", key, error) from error
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
-        """See `ObjectStore.put_if_absent`; never UNKNOWN."""
+        """See `ObjectStore.put_if_absent`. UNKNOWN only if the disk fails after the link."""
         path = self._path(key)
         try:
-            temporary = self._write_temporary(path, data)
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return PutOutcome.EXISTS
-            finally:
-                os.unlink(temporary)
-            self._sync_folder(path.parent)
+            if os.path.lexists(path) or not self._link_new(path, data):
+                return self._exists(key, path)
         except OSError as error:
             raise self._unavailable("write", key, error) from error
+        try:
+            self._sync_folder(path.parent)
+        except OSError:
+            return PutOutcome.UNKNOWN
         return PutOutcome.CREATED
 
     def put(self, key: str, data: bytes) -> None:
         """See `ObjectStore.put`."""
         path = self._path(key)
         try:
-            os.replace(self._write_temporary(path, data), path)
+            temporary = self._write_temporary(path, data)
+            try:
+                os.replace(temporary, path)
+            except OSError:
+                os.unlink(temporary)
+                raise
         except OSError as error:
             raise self._unavailable("write", key, error) from error
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """See `ObjectStore.list`."""
+        """See `ObjectStore.list`. Cost: one look into each folder that can hold such keys."""
+        check_prefix(prefix)
         folder, _, _ = prefix.rpartition("/")
         yield from self._walk(f"{folder}/" if folder else "", prefix, start_after)
 
@@ -76,43 +107,95 @@ class FileStore(ObjectStore):
         """See `ObjectStore.delete`. Folders stay: another writer may be about to use them."""
         try:
             self._path(key).unlink(missing_ok=True)
+        except NotADirectoryError:
+            return
         except OSError as error:
             raise self._unavailable("delete", key, error) from error
 
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
         try:
-            stat = self._path(key).stat()
+            found = self._path(key).stat()
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ObjectNotFound(key) from error
-        return ObjectInfo(key, stat.st_size, stat.st_mtime_ns // 1_000_000)
+        except OSError as error:
+            raise self._unavailable("look at", key, error) from error
+        if not modes.S_ISREG(found.st_mode):
+            raise ObjectNotFound(key)
+        return ObjectInfo(key, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def _path(self, key: str) -> Path:
-        parts = key.split("/")
-        if any(part in ("", ".", "..") or part.startswith(TEMPORARY_PREFIX) for part in parts):
-            raise InvalidRequest(f"not a key. key={key!r}")
-        return self._folder.joinpath(*parts)
+        check_key(key)
+        return self._folder / key
 
-    def _write_temporary(self, path: Path, data: bytes) -> str:
-        name = str(path.parent / f"{TEMPORARY_PREFIX}{new_nonce(self._entropy)}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    def _exists(self, key: str, path: Path) -> PutOutcome:
+        if path.is_dir():
+            raise InvalidRequest(f"other keys go on from this one with a slash. key={key}")
+        return PutOutcome.EXISTS
+
+    def _link_new(self, path: Path, data: bytes) -> bool:
+        """Write `data` and give it its name; False if somebody has the name."""
+        self._make_folder(path.parent)
+        if self._nameless:
+            try:
+                return self._link_nameless(path, data)
+            except OSError as error:
+                if error.errno not in _NO_NAMELESS_FILES:
+                    raise
+                self._nameless = False
+        temporary = self._write_temporary(path, data)
         try:
-            descriptor = os.open(name, flags, 0o644)
-        except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(name, flags, 0o644)
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(temporary)
+        return True
+
+    def _link_nameless(self, path: Path, data: bytes) -> bool:
+        descriptor = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o644)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            if self._fsync:
-                os.fsync(descriptor)
+            self._fill(descriptor, data)
+            # A source folder makes Python call linkat, which follows the link in /proc to the file.
+            source = f"/proc/self/fd/{descriptor}"
+            os.link(source, path, src_dir_fd=descriptor, follow_symlinks=True)
+        except FileExistsError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _write_temporary(self, path: Path, data: bytes) -> Path:
+        self._make_folder(path.parent)
+        name = path.parent / f"{TEMPORARY_PREFIX}{new_nonce(self._entropy)}"
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            self._fill(descriptor, data)
         except BaseException:
             os.unlink(name)
             raise
         finally:
             os.close(descriptor)
         return name
+
+    def _fill(self, descriptor: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        if self._fsync:
+            os.fsync(descriptor)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make `folder` and those above it; each new name is forced to the disk in its parent."""
+        if folder.is_dir():
+            return
+        self._make_folder(folder.parent)
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            if not folder.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+        self._sync_folder(folder.parent)
 
     def _sync_folder(self, folder: Path) -> None:
         if not self._fsync:
@@ -134,7 +217,7 @@ class FileStore(ObjectStore):
                         for e in found
                         if not e.name.startswith(TEMPORARY_PREFIX)
                     ),
-                    key=lambda pair: pair[0].encode(),
+                    key=lambda pair: os.fsencode(pair[0]),
                 )
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -153,13 +236,16 @@ class FileStore(ObjectStore):
                 yield ObjectInfo(key, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def _unavailable(self, verb: str, key: str, error: OSError) -> Unavailable:
-        advice = {
-            errno.ENOSPC: "the disk is full; free some space and try again",
-            errno.EDQUOT: "the disk quota is used up; free some space and try again",
-            errno.EFBIG: "the file is larger than this process may write; raise the limit",
-            errno.EACCES: "no permission; check the folder's owner and mode",
-            errno.EROFS: "the file system is read-only",
-        }.get(error.errno or 0, "check the disk")
+        advice = _ADVICE.get(error.errno or 0, "check the disk")
         return Unavailable(
             f"cannot {verb}: {advice}. root={self.url} key={key} error={error.strerror}"
         )
+
+
+def _read(descriptor: int, size_bytes: int) -> bytes:
+    """Return the next bytes of a file, at most `size_bytes`; one read gives up to 2 GiB."""
+    parts = []
+    while size_bytes > 0 and (part := os.read(descriptor, size_bytes)):
+        parts.append(part)
+        size_bytes -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

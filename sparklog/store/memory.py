@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from threading import Lock
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome
+from sparklog.store.base import (
+    ObjectInfo,
+    ObjectNotFound,
+    ObjectStore,
+    PutOutcome,
+    check_key,
+    check_prefix,
+    check_range,
+)
 
 _SHARED: dict[str, MemoryStore] = {}
 _SHARED_LOCK = Lock()
@@ -30,10 +38,12 @@ class MemoryStore(ObjectStore):
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """See `ObjectStore.get`."""
+        check_range(start, end)
         return self._found(key)[0][start:end]
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         """See `ObjectStore.put_if_absent`; never UNKNOWN."""
+        check_key(key)
         with self._lock:
             if key in self._objects:
                 return PutOutcome.EXISTS
@@ -42,11 +52,13 @@ class MemoryStore(ObjectStore):
 
     def put(self, key: str, data: bytes) -> None:
         """See `ObjectStore.put`."""
+        check_key(key)
         with self._lock:
             self._objects[key] = bytes(data), self._clock.now_ms()
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`."""
+        check_prefix(prefix)
         with self._lock:
             keys = sorted(k for k in self._objects if k.startswith(prefix) and k > start_after)
             found = [ObjectInfo(k, len(self._objects[k][0]), self._objects[k][1]) for k in keys]
@@ -54,6 +66,7 @@ class MemoryStore(ObjectStore):
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
+        check_key(key)
         with self._lock:
             self._objects.pop(key, None)
 
@@ -63,6 +76,7 @@ class MemoryStore(ObjectStore):
         return ObjectInfo(key, len(data), modified_ms)
 
     def _found(self, key: str) -> tuple[bytes, int]:
+        check_key(key)
         with self._lock:
             if key not in self._objects:
                 raise ObjectNotFound(key)

@@ -36,5 +36,6 @@ def _raw(root: str, clock: Clock, entropy: Entropy) -> ObjectStore:
     if parts.scheme == "file" or (not parts.scheme and root):
         return FileStore(unquote(parts.path) if parts.scheme else root, entropy=entropy)
     raise InvalidConfig(
-        f"not a root sparklog knows; use a path, file://, s3://bucket/prefix or memory://. root={root!r}"
+        "not a root sparklog knows; use a path, file://, s3://bucket/prefix or memory://. "
+        f"root={root!r}"
     )

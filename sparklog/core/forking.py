@@ -1,0 +1,50 @@
+"""Values that must not cross a fork: connections, threads, locks.
+
+Spark's Python daemon forks its workers. A child inherits the memory but not the threads, and it
+shares open sockets and the kernel's list of watched ones with its parent. So a child makes its own
+value, and never touches or drops the inherited one: closing that would unhook the parent's sockets.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Generation:
+    """How many forks lie between the first process and this one."""
+
+    number = 0
+
+
+def _count_fork() -> None:
+    _Generation.number += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+class PerProcess(Generic[T]):
+    """One value per process, made at the first use. Thread-safe.
+
+    Threads that ask first at the same moment may each make a value; one of them is kept, and the
+    others are dropped unused. So making one must be cheap and open nothing.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        """Remember how to make the value."""
+        self._make = make
+        self._values: dict[int, T] = {}
+
+    def get(self) -> T:
+        """Return this process's value."""
+        number = _Generation.number
+        found = self._values.get(number)
+        return found if found is not None else self._values.setdefault(number, self._make())
+
+    def take(self) -> T | None:
+        """Forget and return this process's value; None if it was never made."""
+        return self._values.pop(_Generation.number, None)

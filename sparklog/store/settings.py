@@ -1,0 +1,81 @@
+"""What can be set about a store, and why each default is what it is.
+
+Names end in their unit. Nothing here reads the environment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from sparklog.core.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """How a store is asked, and for how long."""
+
+    fsync: bool = True
+    """File roots: force each object to the disk before it counts as created. Without it a power
+    cut may take back what was acknowledged; a killed process takes back nothing either way."""
+
+    connect_timeout_s: float = 5.0
+    """Longest wait for a connection. Within a region it takes milliseconds."""
+
+    read_timeout_s: float = 20.0
+    """Longest silence on a connection. S3's own slow answers stay under ten seconds."""
+
+    request_timeout_s: float = 120.0
+    """Longest time for one request. A segment of 128 MiB takes this at 1 MiB/s."""
+
+    connections_max: int = 64
+    """Connections to one S3 endpoint per process. At 50 MB/s each they fill a 25 Gbit/s card."""
+
+    probe: bool = True
+    """S3 roots: before a process first writes, check that the store refuses to create a key twice.
+    One request, two if nobody did it before; without the check a store that ignores If-None-Match
+    would let two writers overwrite each other's records."""
+
+    retry_deadline_s: float = 30.0
+    """How long one request is tried before Unavailable. Longer than S3 takes to split a hot
+    prefix's load, shorter than Kafka clients' own delivery time-out of 120 s."""
+
+    retry_first_pause_ms: float = 50.0
+    """Upper end of the first pause; it doubles from try to try, each time drawn from zero up."""
+
+    retry_pause_max_ms: float = 5_000.0
+    """Upper end of any pause: a store that is back is noticed within this."""
+
+    retry_burst: int = 64
+    """Retries one store in one process may send without waiting for `retry_per_s`."""
+
+    retry_per_s: float = 16.0
+    """Retries per second beyond the burst, over all threads: keeps a storm from feeding itself."""
+
+    hedge: bool = True
+    """S3 roots: send a GET a second time when it is slow, and take the first answer."""
+
+    hedge_percentile: float = 0.95
+    """A GET is slow when it takes longer than this share of the recent ones of its size."""
+
+    hedge_after_min_ms: float = 20.0
+    """Never hedge sooner: below this a second request costs more than it saves."""
+
+    hedge_share_max: float = 0.05
+    """Hedges per GET, at most: bounds what hedging adds to the bill."""
+
+    hedge_samples_min: int = 32
+    """GETs of a size that must have been seen before the percentile means anything."""
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense.
+
+        Raises:
+            InvalidConfig: a number that is not positive, or a share above 1.
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, bool) and value <= 0:
+                raise InvalidConfig(f"must be positive. setting={field.name} value={value}")
+        for name in ("hedge_percentile", "hedge_share_max"):
+            if getattr(self, name) > 1:
+                raise InvalidConfig(f"a share is at most 1. setting={name}")
