@@ -26,11 +26,11 @@ def configure(parser: CommandParser) -> None:
         "--add-config",
         action="append",
         default=[],
-        metavar="N=V,…",
+        metavar="N=V,...",
         help="settings to set; a value with commas stands in [brackets]",
     )
     parser.add_argument(
-        "--delete-config", action="append", default=[], metavar="N,…", help="settings to reset"
+        "--delete-config", action="append", default=[], metavar="N,...", help="settings to reset"
     )
     add_root_options(parser)
 

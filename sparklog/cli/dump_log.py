@@ -33,7 +33,7 @@ def configure(parser: CommandParser) -> None:
     which.add_argument(
         "--files",
         action="append",
-        metavar="OBJECT,…",
+        metavar="OBJECT,...",
         help="these objects: paths, URLs, or names relative to the root",
     )
     parser.add_argument(

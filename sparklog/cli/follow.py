@@ -26,6 +26,9 @@ POLL_MIN_S = 0.05
 POLL_MAX_S = 1.0
 """Between looks while idle: doubled each time, so that a quiet topic costs little."""
 FULL_LOOK_EVERY_S = 30.0
+VIEW_AGE_MAX_S = 20.0
+"""A long read renews its view this often, because what a rewrite replaced is deleted after
+`file.delete.delay.ms` (60 s)."""
 EARLIEST = -2
 LATEST = -1
 
@@ -40,6 +43,8 @@ class Position:
     topic_partition: TopicPartition
     partition: PartitionLog
     view: PartitionView
+    seen_s: float
+    """When the view was taken."""
     next_offset: int
 
 
@@ -121,9 +126,12 @@ class Follower:
     def _add(self, tp: TopicPartition, start: Start) -> None:
         partition = self._log.partition(tp.topic, tp.partition)
         view = partition.view()
-        self._positions.append(Position(tp, partition, view, _first(tp, view, start)))
+        seen_s = self._clock.monotonic_s()
+        self._positions.append(Position(tp, partition, view, seen_s, _first(tp, view, start)))
 
     def _chunk(self, position: Position, records_max: int | None) -> Iterator[pa.RecordBatch]:
+        if _behind(position) and self._clock.monotonic_s() - position.seen_s > VIEW_AGE_MAX_S:
+            self._refresh(position)
         base = position.next_offset
         wanted = CHUNK_OFFSETS if records_max is None else min(CHUNK_OFFSETS, records_max)
         end = min(position.view.end_offset, base + wanted)
@@ -141,6 +149,7 @@ class Follower:
         return True
 
     def _refresh(self, position: Position) -> None:
+        position.seen_s = self._clock.monotonic_s()
         position.view = position.partition.view()
         start = position.view.log_start_offset
         if position.next_offset < start:

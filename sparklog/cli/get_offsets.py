@@ -29,7 +29,7 @@ Look = Callable[[PartitionLog], TimedOffset | None]
 def configure(parser: CommandParser) -> None:
     """Declare the options."""
     parser.add_argument("--topic", help="topics, a regular expression; all without it")
-    parser.add_argument("--partitions", metavar="N,…", help="partitions; all without it")
+    parser.add_argument("--partitions", metavar="N,...", help="partitions; all without it")
     parser.add_argument(
         "--topic-partitions", metavar="PATTERNS", help="such as t1:1,t2:0-3,t3,t4:5-,t5:-3"
     )

@@ -5,7 +5,13 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from sparklog.cli.follow import EARLIEST, FULL_LOOK_EVERY_S, LATEST, Follower
+from sparklog.cli.follow import (
+    EARLIEST,
+    FULL_LOOK_EVERY_S,
+    LATEST,
+    VIEW_AGE_MAX_S,
+    Follower,
+)
 from sparklog.cluster.open import Log
 from sparklog.core.clock import ManualClock
 from sparklog.core.errors import UnknownTopicOrPartition
@@ -181,3 +187,18 @@ def test_records_deleted_before_they_were_read_are_passed_over_with_a_warning(
     assert values(follower) == ["d"]
     assert len(warnings) == 1
     assert "partition=t-0 offset=0 log_start_offset=3" in warnings[0]
+
+
+def test_a_long_read_does_not_hold_on_to_an_old_view(
+    log: Log, store: Watched, clock: ManualClock, follow: Follow
+) -> None:
+    """A job replaces the objects behind a view, and deletes them a minute later."""
+    log.create_topic("t")
+    append(log, *"abc")
+    follower = follow()
+    assert values(follower, 1) == ["a"]
+    with Log(store) as elsewhere:
+        append(elsewhere, "d")
+        elsewhere.partition("t", 0).delete_records(2)
+    clock.sleep_s(VIEW_AGE_MAX_S + 1)
+    assert values(follower) == ["c", "d"]

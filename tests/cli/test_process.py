@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pty
 import signal
 import struct
 import subprocess
@@ -110,6 +111,33 @@ def test_a_producer_appends_while_its_input_stays_open(root: str, log: Log) -> N
         process.stdin.close()
         assert process.wait(DEADLINE_S) == 0
     assert log.partition("t", 0).view().end_offset == 2
+
+
+def test_a_person_typing_is_prompted_and_does_not_wait(root: str, log: Log) -> None:
+    log.create_topic("t")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "produce", "--topic", "t"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env=_environment(root),
+    )
+    with process:
+        os.close(theirs)
+        try:
+            assert os.read(ours, 1) == b">"
+            os.write(ours, b"typed\n")
+            shown = b""
+            while not shown.endswith(b">"):
+                shown += os.read(ours, 100)
+            assert shown == b"typed\r\n>"
+            assert log.partition("t", 0).view().end_offset == 1
+            os.write(ours, b"\x04")
+            assert process.wait(DEADLINE_S) == 0
+        finally:
+            process.kill()
+            os.close(ours)
 
 
 def test_an_interrupted_producer_appends_what_it_has_read(root: str, log: Log) -> None:
