@@ -20,7 +20,7 @@ def add_root_options(parser: CommandParser) -> None:
     parser.add_argument(
         "--root",
         metavar="URL",
-        help=f"where the log is: a folder, file://..., s3://bucket/prefix (default ${ROOT_VARIABLE})",
+        help=f"where the log is: a folder or s3://bucket/prefix (default ${ROOT_VARIABLE})",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
