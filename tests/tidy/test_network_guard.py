@@ -7,13 +7,12 @@ import socket
 import pytest
 
 
-@pytest.mark.parametrize("address", [("192.0.2.1", 9), ("example.invalid", 80)])
-def test_a_connection_to_another_machine_is_refused(address: tuple[str, int]) -> None:
+def test_a_connection_to_another_machine_is_refused() -> None:
     with (
         socket.socket() as client,
         pytest.raises(AssertionError, match="connection to another machine"),
     ):
-        client.connect(address)
+        client.connect(("192.0.2.1", 9))
 
 
 def test_a_connection_to_this_machine_is_let_through() -> None:
