@@ -13,6 +13,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+_INHERITED: list[object] = []
+"""Values of parent processes whose owner is gone: kept, so that nothing closes them."""
+
 
 class _Generation:
     """How many forks lie between the first process and this one."""
@@ -47,4 +50,7 @@ class PerProcess(Generic[T]):
 
     def take(self) -> T | None:
         """Forget and return this process's value; None if it was never made."""
-        return self._values.pop(_Generation.number, None)
+        mine = self._values.pop(_Generation.number, None)
+        _INHERITED.extend(self._values.values())
+        self._values.clear()
+        return mine

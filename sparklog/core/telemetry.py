@@ -121,8 +121,7 @@ class Latencies:
             return None
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
-    def last(self, count: int | None = None) -> list[float]:
-        """Return the latest `count` latencies, or all that are kept, oldest first."""
+    def last(self) -> list[float]:
+        """Return the latencies that are kept, oldest first."""
         with self._lock.get():
-            recent = list(self._recent)
-        return recent if count is None else recent[max(0, len(recent) - count) :]
+            return list(self._recent)

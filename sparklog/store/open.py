@@ -1,8 +1,15 @@
-"""From a root URL to a store that counts its requests."""
+"""From a root URL to a store that retries and counts its requests.
+
+    retrying -> probing -> hedging -> counting -> memory | file | S3
+                (S3 only)  (S3 only)
+
+Counting sits right above the store, so it sees every request that is sent, retries and hedges too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from urllib.parse import unquote, urlsplit
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -11,31 +18,73 @@ from sparklog.core.errors import InvalidConfig
 from sparklog.store.base import ObjectStore
 from sparklog.store.counting import CountingStore
 from sparklog.store.file import FileStore
+from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import shared_memory_store
+from sparklog.store.probe import ProbingStore
+from sparklog.store.retrying import RetryingStore
+from sparklog.store.s3_access import S3Access
+from sparklog.store.settings import StoreSettings
 
 
 def open_store(
     root: str,
+    settings: StoreSettings | None = None,
     *,
     clock: Clock = SYSTEM_CLOCK,
     entropy: Entropy = SYSTEM_ENTROPY,
     label_of: Callable[[str], str] = lambda key: "",
-) -> CountingStore:
-    """Open the store under `root`: a path, `file://…` or `memory://…`.
+    environment: Mapping[str, str] | None = None,
+) -> RetryingStore:
+    """Open the store under `root`. Sends nothing yet.
+
+    Args:
+        root: a path, `file://…`, `s3://bucket/prefix` or `memory://name`.
+        settings: limits and time-outs; the defaults fit most.
+        clock: measures and waits.
+        entropy: jitter and temporary names.
+        label_of: turns a key into the label its requests are counted under.
+        environment: where Amazon's variables are read; the process's own by default.
 
     Raises:
         InvalidConfig: not a root sparklog knows.
     """
-    return CountingStore(_raw(root, clock, entropy), label_of)
-
-
-def _raw(root: str, clock: Clock, entropy: Entropy) -> ObjectStore:
+    settings = settings if settings is not None else StoreSettings()
     parts = urlsplit(root)
+    store: ObjectStore
     if parts.scheme == "memory":
-        return shared_memory_store(parts.netloc + parts.path, clock)
-    if parts.scheme == "file" or (not parts.scheme and root):
-        return FileStore(unquote(parts.path) if parts.scheme else root, entropy=entropy)
-    raise InvalidConfig(
-        "not a root sparklog knows; use a path, file://, s3://bucket/prefix or memory://. "
-        f"root={root!r}"
-    )
+        store = shared_memory_store(parts.netloc + parts.path, clock)
+    elif parts.scheme == "file" or (not parts.scheme and root):
+        folder = unquote(parts.path) if parts.scheme else root
+        store = FileStore(folder, fsync=settings.fsync, entropy=entropy)
+    elif parts.scheme == "s3":
+        process = os.environ  # noqa: TID251 - opening a store is an edge
+        access = S3Access.from_environment(environment if environment is not None else process)
+        return _s3(parts.netloc, unquote(parts.path), access, settings, clock, entropy, label_of)
+    else:
+        raise InvalidConfig(
+            "not a root sparklog knows; use a path, file://, s3://bucket/prefix or memory://. "
+            f"root={root!r}"
+        )
+    counting = CountingStore(store, label_of)
+    return RetryingStore(counting, counting.counters, settings, clock=clock, entropy=entropy)
+
+
+def _s3(
+    bucket: str,
+    prefix: str,
+    access: S3Access,
+    settings: StoreSettings,
+    clock: Clock,
+    entropy: Entropy,
+    label_of: Callable[[str], str],
+) -> RetryingStore:
+    # The client libraries take half a second to import, which other roots need not wait for.
+    from sparklog.store.s3 import S3Store  # noqa: PLC0415
+
+    counting = CountingStore(S3Store(bucket, prefix, access, settings), label_of)
+    store: ObjectStore = counting
+    if settings.hedge:
+        store = HedgingStore(store, settings, clock)
+    if settings.probe:
+        store = ProbingStore(store, f"{access.endpoint_url} {store.url}")
+    return RetryingStore(store, counting.counters, settings, clock=clock, entropy=entropy)

@@ -1,0 +1,189 @@
+"""A bucket, or a part of one, as an object store.
+
+Every operation is one request (a listing: one per 1000 keys), sent once: there is no look before a
+read, no cache of listings, no retry. Errors of the weather kind go to `retrying`. A put whose
+answer never came is UNKNOWN: the caller reads back, which costs less than sending the object again.
+Sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+from botocore.exceptions import ClientError
+
+from sparklog.core.errors import InvalidConfig, InvalidRequest
+from sparklog.core.forking import PerProcess
+from sparklog.store.base import (
+    ObjectInfo,
+    ObjectNotFound,
+    ObjectStore,
+    PutOutcome,
+    Weather,
+    check_key,
+    check_prefix,
+    check_range,
+)
+from sparklog.store.s3_access import S3Access
+from sparklog.store.s3_connection import S3Connection
+from sparklog.store.s3_errors import status_of, translate
+from sparklog.store.settings import StoreSettings
+
+T = TypeVar("T")
+
+PAGE_KEYS_MAX = 1000
+"""Keys in one page of a listing: S3 gives no more."""
+ROOT_BYTES_MAX = 200
+"""With it a key of `KEY_BYTES_MAX` stays under S3's 1024 bytes."""
+_DIRECTORY_BUCKET = "--x-s3"
+_PLAIN_BODY_BYTES_MAX = 1024 * 1024
+"""Larger bodies are handed over as a stream, which does not block the loop while it is sent."""
+
+
+class S3Store(ObjectStore):
+    """Objects under `s3://bucket/prefix`. Thread-safe, and safe to use after a fork."""
+
+    def __init__(self, bucket: str, prefix: str, access: S3Access, settings: StoreSettings) -> None:
+        """Use `prefix` of `bucket`; nothing is sent yet.
+
+        Raises:
+            InvalidConfig: no bucket, a prefix that is no key, or a directory bucket, which lists in
+                no order.
+        """
+        prefix = prefix.strip("/")
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+        if not bucket or bucket.endswith(_DIRECTORY_BUCKET):
+            raise InvalidConfig(
+                f"name a general purpose bucket; directory ones list in no order. root={self.url}"
+            )
+        try:
+            check_key(prefix or "root")
+        except InvalidRequest as error:
+            raise InvalidConfig(f"not a prefix for keys. root={self.url} ({error})") from error
+        if len(prefix) > ROOT_BYTES_MAX:
+            raise InvalidConfig(f"the prefix is too long. root={self.url} most={ROOT_BYTES_MAX}")
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._endpoint = access.endpoint_url or "aws"
+        self._connection = PerProcess(lambda: S3Connection(access, settings))
+        weakref.finalize(self, _close, self._connection)
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """See `ObjectStore.get`."""
+        check_range(start, end)
+        if end is not None and end <= (start or 0):
+            self.head(key)
+            return b""
+        wanted = _range_header(start, end)
+        arguments = {**self._named(key), **({"Range": wanted} if wanted else {})}
+
+        async def request(client: Any) -> bytes:
+            answer = await client.get_object(**arguments)
+            async with answer["Body"] as body:
+                data: bytes = await body.read()
+            return data
+
+        try:
+            return self._connection.get().run(request)
+        except ClientError as error:
+            if status_of(error) == 416:  # the range starts at the end or beyond
+                return b""
+            raise self._translated(error, "get", key) from error
+        except Exception as error:
+            raise self._translated(error, "get", key) from error
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        """See `ObjectStore.put_if_absent`. Raises Weather if S3 answered "not now"."""
+        arguments = {**self._named(key), "IfNoneMatch": "*"}
+        try:
+            self._connection.get().run(lambda s3: s3.put_object(Body=_body(data), **arguments))
+        except ClientError as error:
+            if status_of(error) == 412:
+                return PutOutcome.EXISTS
+            raise self._translated(error, "put", key) from error
+        except Exception as error:
+            translated = self._translated(error, "put", key)
+            if isinstance(translated, Weather) and translated.unsettled:
+                return PutOutcome.UNKNOWN
+            raise translated from error
+        return PutOutcome.CREATED
+
+    def put(self, key: str, data: bytes) -> None:
+        """See `ObjectStore.put`."""
+        named = self._named(key)
+        self._run("put", key, lambda s3: s3.put_object(Body=_body(data), **named))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        """See `ObjectStore.list`. Cost: one request per 1000 keys, sent as they are needed."""
+        check_prefix(prefix)
+        arguments = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+        if start_after:
+            arguments["StartAfter"] = self._prefix + start_after
+        while True:
+            page = self._page(prefix, arguments)
+            for found in page.get("Contents", ()):
+                key = found["Key"].removeprefix(self._prefix)
+                if key > start_after:
+                    yield ObjectInfo(key, found["Size"], _milliseconds(found))
+            if not page.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    def delete(self, key: str) -> None:
+        """See `ObjectStore.delete`."""
+        named = self._named(key)
+        try:
+            self._run("delete", key, lambda s3: s3.delete_object(**named))
+        except ObjectNotFound:
+            return
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `ObjectStore.head`."""
+        named = self._named(key)
+        found = self._run("head", key, lambda s3: s3.head_object(**named))
+        return ObjectInfo(key, found["ContentLength"], _milliseconds(found))
+
+    def close(self) -> None:
+        """Close this process's connections; a later request opens new ones."""
+        _close(self._connection)
+
+    def _named(self, key: str) -> dict[str, str]:
+        check_key(key)
+        return {"Bucket": self._bucket, "Key": self._prefix + key}
+
+    def _page(self, prefix: str, arguments: dict[str, str]) -> dict[str, Any]:
+        return self._run("list", prefix, lambda s3: s3.list_objects_v2(**arguments))
+
+    def _run(self, operation: str, key: str, request: Callable[[Any], Awaitable[T]]) -> T:
+        try:
+            return self._connection.get().run(request)
+        except Exception as error:
+            raise self._translated(error, operation, key) from error
+
+    def _translated(self, error: Exception, operation: str, key: str) -> Exception:
+        return translate(error, operation, f"root={self.url} key={key} endpoint={self._endpoint}")
+
+
+def _close(connection: PerProcess[S3Connection]) -> None:
+    mine = connection.take()
+    if mine is not None:
+        mine.close()
+
+
+def _body(data: bytes) -> bytes | io.BytesIO:
+    return data if len(data) <= _PLAIN_BODY_BYTES_MAX else io.BytesIO(data)
+
+
+def _range_header(start: int | None, end: int | None) -> str | None:
+    if end is not None:
+        return f"bytes={start or 0}-{end - 1}"
+    if start is None or start == 0:
+        return None
+    return f"bytes={start}-" if start > 0 else f"bytes={start}"
+
+
+def _milliseconds(found: dict[str, Any]) -> int:
+    return round(float(found["LastModified"].timestamp()) * 1000)

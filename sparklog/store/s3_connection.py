@@ -1,0 +1,110 @@
+"""One process's connections to an S3 endpoint.
+
+Owns the client and its event loop thread. It never sends a request a second time: botocore's
+retries are set to none, and so is aiohttp's silent repeat on a connection that broke. Both would
+hide requests from the bill, and aiohttp's could even report "refused, nothing written" for a put
+whose first copy arrived. Retrying is `retrying`'s job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from aiobotocore.config import AioConfig
+from aiobotocore.httpsession import AIOHTTPSession
+from aiobotocore.session import get_session
+from botocore.handlers import add_expect_header
+from fsspec.asyn import get_loop
+
+from sparklog.store.s3_access import S3Access
+from sparklog.store.settings import StoreSettings
+
+T = TypeVar("T")
+
+HIDDEN_RETRIES = 0
+"""How often the libraries below repeat a request by themselves."""
+CLOSE_TIMEOUT_S = 5.0
+
+
+class _SendOnce(AIOHTTPSession):  # type: ignore[misc]  # the library ships no types
+    """Keeps aiohttp from repeating a request on a second connection."""
+
+    async def _get_session(self, proxy_url: str | None) -> Any:
+        session = await super()._get_session(proxy_url)
+        session._retry_connection = False  # noqa: SLF001 - aiohttp has no public switch
+        return session
+
+
+class S3Connection:
+    """A client that is made at the first request. Thread-safe; of one process only."""
+
+    def __init__(self, access: S3Access, settings: StoreSettings) -> None:
+        """Remember how to connect; nothing is opened yet."""
+        self._access = access
+        self._settings = settings
+        self._making = asyncio.Lock()
+        self._context: Any = None
+        self._client: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, request: Callable[[Any], Awaitable[T]]) -> T:
+        """Run `request` with the client in the loop thread, and wait for its result.
+
+        Raises whatever the request raises, and TimeoutError after `request_timeout_s`.
+        """
+        loop = self._loop = get_loop()
+        return asyncio.run_coroutine_threadsafe(self._bounded(request), loop).result()
+
+    def close(self) -> None:
+        """Close the connections; a later request opens new ones.
+
+        The garbage collector may call this in the loop's own thread, which cannot wait for itself.
+        """
+        loop = self._loop
+        if loop is None or loop.is_closed() or not loop.is_running():
+            return
+        closing = asyncio.run_coroutine_threadsafe(self._disconnect(), loop)
+        if asyncio._get_running_loop() is not loop:  # noqa: SLF001 - None outside of any loop
+            closing.result(CLOSE_TIMEOUT_S)
+
+    async def _bounded(self, request: Callable[[Any], Awaitable[T]]) -> T:
+        client = self._client if self._client is not None else await self._connect()
+        async with asyncio.timeout(self._settings.request_timeout_s):
+            return await request(client)
+
+    async def _connect(self) -> Any:
+        async with self._making:
+            if self._client is None:
+                access, settings = self._access, self._settings
+                config = AioConfig(
+                    http_session_cls=_SendOnce,
+                    connect_timeout=settings.connect_timeout_s,
+                    read_timeout=settings.read_timeout_s,
+                    max_pool_connections=settings.connections_max,
+                    retries={"total_max_attempts": 1 + HIDDEN_RETRIES, "mode": "standard"},
+                    # Segments carry CRC-32C; other S3s refuse Amazon's newer checksum headers.
+                    request_checksum_calculation="when_required",
+                    response_checksum_validation="when_required",
+                )
+                self._context = get_session().create_client(
+                    "s3",
+                    config=config,
+                    endpoint_url=access.endpoint_url,
+                    region_name=access.region,
+                    aws_access_key_id=access.access_key_id,
+                    aws_secret_access_key=access.secret_access_key,
+                    aws_session_token=access.session_token,
+                )
+                client = await self._context.__aenter__()
+                # aiohttp would wait for a "100 Continue" that some servers never send.
+                client.meta.events.unregister("before-call.s3", add_expect_header)
+                self._client = client
+        return self._client
+
+    async def _disconnect(self) -> None:
+        async with self._making:
+            context, self._context, self._client = self._context, None, None
+            if context is not None:
+                await context.__aexit__(None, None, None)

@@ -1,0 +1,117 @@
+"""What an S3 error means for the caller: pure translation.
+
+    404                        ObjectNotFound, or InvalidConfig for a missing bucket
+    409                        weather; another write to the key is under way, nothing was written
+    429, 5xx, cut or silent    weather; a write may have happened all the same
+    refused, no such host      weather; nothing was sent
+    401, 403, no credentials   InvalidConfig
+    expired, clock skewed      Unavailable
+
+Source: Amazon S3 API reference, error responses and conditional writes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import ClientConnectorError
+from aiohttp import ClientError as HttpError
+from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
+
+from sparklog.core.errors import InvalidConfig, SparklogError, Unavailable
+from sparklog.store.base import ObjectNotFound, Weather
+
+_NEVER_SENT = (boto.ConnectTimeoutError, boto.ProxyConnectionError)
+_LOST = (
+    boto.HTTPClientError,
+    boto.ConnectionError,
+    boto.IncompleteReadError,
+    boto.ChecksumError,
+    ResponseParserError,
+    HttpError,
+    TimeoutError,
+    OSError,
+)
+_NO_IDENTITY = (boto.NoCredentialsError, boto.PartialCredentialsError, boto.ProfileNotFound)
+_STALE_IDENTITY = frozenset({"ExpiredToken", "TokenRefreshRequired", "RequestTimeTooSkewed"})
+
+
+def status_of(error: boto.ClientError) -> int:
+    """Return the HTTP status of an answer."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def code_of(error: boto.ClientError) -> str:
+    """Return S3's name for the error."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def translate(error: Exception, operation: str, where: str) -> Exception:
+    """Return the error to raise instead; an error that is none of S3's comes back as it is.
+
+    Args:
+        error: what the client raised.
+        operation: what was tried, for the message.
+        where: root, key and endpoint as key=value, for the message.
+    """
+    if isinstance(error, boto.ClientError):
+        return _answered(error, operation, where)
+    if isinstance(error, _NO_IDENTITY):
+        return InvalidConfig(
+            "S3 needs credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the "
+            f"machine a role. operation={operation} {where} error={error}"
+        )
+    if isinstance(error, boto.SSLError):
+        return Unavailable(
+            "no secure connection to S3; check the endpoint's scheme and certificate. "
+            f"operation={operation} {where} error={error}"
+        )
+    if isinstance(error, boto.EndpointConnectionError) and _refused(error):
+        return _weather("S3 cannot be reached", error, operation, where, unsettled=False)
+    if isinstance(error, _NEVER_SENT):
+        return _weather("S3 cannot be reached", error, operation, where, unsettled=False)
+    if isinstance(error, (boto.CredentialRetrievalError, boto.TokenRetrievalError)):
+        return _weather("no credentials just now", error, operation, where, unsettled=False)
+    if isinstance(error, _LOST):
+        return _weather("S3 did not finish its answer", error, operation, where, unsettled=True)
+    return error
+
+
+def _refused(error: boto.EndpointConnectionError) -> bool:
+    """Tell a connection never made from one that broke: aiobotocore calls both by one name."""
+    return isinstance(error.kwargs.get("error"), ClientConnectorError)
+
+
+def _answered(error: boto.ClientError, operation: str, where: str) -> Exception:
+    status, code = status_of(error), code_of(error)
+    told = f"operation={operation} {where} status={status} code={code}"
+    if code == "NoSuchBucket":
+        return InvalidConfig(f"no such bucket; create it or use another root. {told}")
+    if status == 404:
+        return ObjectNotFound(where)
+    if status == 409:
+        return Weather(f"another write to this key is under way. {told}", unsettled=False)
+    if status == 429 or status >= 500 or code == "RequestTimeout":
+        return Weather(f"S3 is busy. {told}", unsettled=True)
+    if code in _STALE_IDENTITY:
+        return Unavailable(
+            f"S3 refuses credentials that are no longer valid; renew them, or set the clock. {told}"
+        )
+    if status in (401, 403):
+        return InvalidConfig(
+            "S3 refuses access; check the credentials and grant s3:GetObject, s3:PutObject, "
+            f"s3:DeleteObject and s3:ListBucket (without it absent objects are refused too). {told}"
+        )
+    return _refusal(error, told)
+
+
+def _refusal(error: boto.ClientError, told: str) -> SparklogError:
+    return Unavailable(f"S3 refuses the request; see the code. {told} error={error}")
+
+
+def _weather(what: str, error: Any, operation: str, where: str, *, unsettled: bool) -> Weather:
+    return Weather(
+        f"{what}. operation={operation} {where} error={type(error).__name__}: {error}",
+        unsettled=unsettled,
+    )
