@@ -1,0 +1,20 @@
+"""Send rows of CSV, JSON lines, Parquet or any other Spark source to a topic.
+
+spark-submit jobs/produce.py --root s3://bucket/log --topic t --input flights.csv --key tailnum
+spark-submit jobs/produce.py --help
+"""
+
+import sys
+
+from sparklog.spark.job import run_job
+from sparklog.spark.produce import produce
+from sparklog.spark.produce_arguments import parse_produce
+
+
+def main() -> int:
+    """Run the job and return its exit code."""
+    return run_job("sparklog produce", parse_produce, produce)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""What the command lines of jobs share: a parser, where the log is, how a stream runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from sparklog.core.errors import InvalidRequest
+from sparklog.spark.streaming import Pace
+
+ROOT_VARIABLE = "SPARKLOG_ROOT"
+
+
+class JobParser(argparse.ArgumentParser):
+    """The parser of one job. Options are spelled in full: scripts must survive new options."""
+
+    def __init__(self, program: str, summary: str, examples: str) -> None:
+        """Name the job as a person types it."""
+        super().__init__(
+            prog=program,
+            description=summary,
+            epilog=examples,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+
+def counting_number(text: str) -> int:
+    """Return a number of at least one, for `type=`."""
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1: {text!r}")
+    return int(text)
+
+
+def key_values(given: Iterable[str], option: str) -> dict[str, str]:
+    """Return `key=value` words as a dictionary; a later one wins, a value may be empty.
+
+    Raises:
+        InvalidRequest: a word without '='.
+    """
+    found = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise InvalidRequest(f"{option} takes key=value, not {word!r}")
+        found[key.strip()] = value
+    return found
+
+
+def add_log_options(parser: JobParser) -> None:
+    """Declare where the log is and how the report looks."""
+    parser.add_argument(
+        "--root",
+        metavar="URL",
+        help=f"where the log is: a folder, file://…, s3://bucket/prefix (default ${ROOT_VARIABLE})",
+    )
+    parser.add_argument("--json", action="store_true", help="report as one JSON object")
+
+
+def log_root(given: argparse.Namespace) -> str:
+    """Return the log's root; a path is made absolute, because tasks run in other folders.
+
+    Raises:
+        InvalidRequest: no root was given.
+    """
+    root = given.root if given.root is not None else os.environ.get(ROOT_VARIABLE)  # noqa: TID251
+    if root is None or not root.strip():
+        raise InvalidRequest(f"which log? give --root URL or set {ROOT_VARIABLE}")
+    return root if "://" in root else str(Path(root).absolute())
+
+
+def add_pace_options(parser: JobParser, stream_help: str) -> None:
+    """Declare how a stream runs."""
+    group = parser.add_argument_group("streaming")
+    group.add_argument("--stream", action="store_true", help=stream_help)
+    group.add_argument(
+        "--available-now",
+        action="store_true",
+        help="stream what is there now in bounded batches, then end (implies --stream)",
+    )
+    group.add_argument(
+        "--checkpoint", metavar="PATH", help="where the stream keeps its place; needed to stream"
+    )
+    group.add_argument(
+        "--trigger", metavar="INTERVAL", help='time between batches, for example "10 seconds"'
+    )
+
+
+def pace_of(given: argparse.Namespace, *, needs_checkpoint: bool = True) -> Pace | None:
+    """Return how the stream runs, None when the work is not a stream.
+
+    Raises:
+        InvalidRequest: options that do not go together.
+    """
+    if not (given.stream or given.available_now):
+        if given.checkpoint is not None or given.trigger is not None:
+            raise InvalidRequest("--checkpoint and --trigger are for a stream: add --stream")
+        return None
+    if given.available_now and given.trigger is not None:
+        raise InvalidRequest("--available-now runs without pauses: leave --trigger out")
+    if needs_checkpoint and given.checkpoint is None:
+        raise InvalidRequest(
+            "a stream needs --checkpoint, a folder where it keeps its place: with it, records are "
+            "neither lost nor written twice when it is started again"
+        )
+    return Pace(given.available_now, given.trigger, given.checkpoint)

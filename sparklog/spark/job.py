@@ -1,0 +1,149 @@
+"""What every job shares: a session, one line for an error, exit codes.
+
+  0    done
+  1    failed; one line on standard error says why and what to do
+  2    called wrongly; the usage is on standard error
+  130  interrupted
+  141  whoever read the output went away
+  143  terminated
+
+Results go to standard output, everything said about them to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Protocol, TypeVar
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sparklog.core.errors import SparklogError
+from sparklog.spark.progress import Progress, Report
+
+DONE = 0
+FAILED = 1
+INTERRUPTED = 130
+READER_GONE = 141
+TERMINATED = 143
+MESSAGE_LENGTH_MAX = 2000
+
+_OWN_ERROR = re.compile(r"sparklog\.core\.errors\.(\w+): (.+)")
+_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
+
+SESSION_CONF = {
+    # Jobs say themselves how far they are; Spark's bar would write over it.
+    "spark.ui.showConsoleProgress": "false",
+}
+
+OpenSession = Callable[[Mapping[str, str]], SparkSession]
+"""Returns the session, started with some configuration; nothing starts before it is called."""
+
+
+class JobArguments(Protocol):
+    """What every job's parsed command line has."""
+
+    @property
+    def json(self) -> bool:
+        """Return whether the report is wanted as JSON."""
+        ...
+
+
+Job = TypeVar("Job", bound=JobArguments)
+
+
+class Terminated(Exception):
+    """Somebody asked the process to end."""
+
+
+def run_job(
+    name: str,
+    parse: Callable[[Sequence[str]], Job],
+    body: Callable[[Job, OpenSession, Progress], Report],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run a job from its command line to its exit code."""
+    progress = Progress(sys.stderr)
+    previous = signal.signal(signal.SIGTERM, _terminate)
+    sessions: list[SparkSession] = []
+
+    def open_session(conf: Mapping[str, str]) -> SparkSession:
+        sessions.append(job_session(name, conf))
+        return sessions[0]
+
+    try:
+        job = parse(sys.argv[1:] if argv is None else argv)
+        report = body(job, open_session, progress)
+        progress.close()
+        if job.json:
+            print(report.to_json(), flush=True)
+        else:
+            print(report.to_text(), file=sys.stderr, flush=True)
+        code = DONE if report.ended_by is None else report.ended_by
+    except SystemExit as stop:  # argparse has said all there is to say
+        code = stop.code if isinstance(stop.code, int) else FAILED
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Terminated:
+        code = TERMINATED
+    except BrokenPipeError:
+        code = READER_GONE
+        # Python flushes standard output once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (SparklogError, PySparkException, Py4JError, OSError) as error:
+        progress.close()
+        print(f"error: {failure_line(error)}", file=sys.stderr, flush=True)
+        code = FAILED
+    finally:
+        progress.close()
+        signal.signal(signal.SIGTERM, previous)
+    _stop(sessions)
+    return code
+
+
+def job_session(name: str, conf: Mapping[str, str]) -> SparkSession:
+    """Return the session of a job: the one spark-submit prepared, or one made here."""
+    # Spark would look for `python3` on PATH, which need not be the one that has sparklog.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # noqa: TID251 - this is the edge
+    builder = SparkSession.builder.appName(name)
+    for key, value in {**SESSION_CONF, **conf}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def failure_line(error: BaseException) -> str:
+    """Return an error as one line: what sparklog said where it said something, else Spark's words.
+
+    Spark wraps what a data source raises into a trace of its own.
+    """
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename else ""
+        text = f"{error.strerror}{where}"
+    own = _OWN_ERROR.findall(text)
+    if own:
+        text = own[-1][1]
+    elif isinstance(error, Py4JError):
+        causes = _CAUSE.findall(text)
+        text = causes[-1] if causes else text
+    text = text.split("JVM stacktrace:")[0].split("\n\tat ")[0]
+    text = " ".join(text.split()) or type(error).__name__
+    return text if len(text) <= MESSAGE_LENGTH_MAX else text[:MESSAGE_LENGTH_MAX] + " …"
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def _stop(sessions: Sequence[SparkSession]) -> None:
+    for session in sessions:
+        try:
+            session.stop()
+        except (Py4JError, PySparkException, OSError):
+            pass  # the JVM is gone already, for example by the same Ctrl-C
