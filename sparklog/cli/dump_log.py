@@ -7,10 +7,11 @@ log names any more. An object that is damaged is named, and the rest is shown.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from sparklog.cli.output import Output, say
-from sparklog.cli.root import add_root_options, opened_log, root_of
+from sparklog.cli.root import add_root_options, opened_log, opened_store, root_of
 from sparklog.cli.segment_dump import Depth, SegmentDump
 from sparklog.cli.stored_object import StoredObject, read_object
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, whole_number
@@ -21,7 +22,6 @@ from sparklog.log.manifest import Manifest
 from sparklog.log.manifest import decode as decode_manifest
 from sparklog.log.segment import from_metadata
 from sparklog.store.base import ObjectNotFound, ObjectStore
-from sparklog.store.open import open_store
 
 SHOWN_DAMAGED_MAX = 5
 
@@ -69,8 +69,9 @@ def run(args: Arguments, output: Output) -> int:
         names = [name.strip() for given in args.files for name in given.split(",")]
         for name in names:
             root, key = _located(name, root_of(args))
-            walk = _Walk(open_store(root), output, depth)
-            walk.one(key)
+            with closing(opened_store(root)) as store:
+                walk = _Walk(store, output, depth)
+                walk.one(key)
             damaged += walk.damaged
     if damaged:
         shown = ", ".join(damaged[:SHOWN_DAMAGED_MAX])

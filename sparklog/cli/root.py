@@ -10,9 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sparklog.cli.usage import Arguments, CommandParser, UsageError
-from sparklog.cluster.open import Log, open_log
+from sparklog.cluster.open import Log
+from sparklog.log.layout import topic_of_key
+from sparklog.store.base import ObjectStore
+from sparklog.store.open import open_store
+from sparklog.store.settings import StoreSettings
 
 ROOT_VARIABLE = "SPARKLOG_ROOT"
+STORE_SETTINGS = StoreSettings(retry_deadline_s=10.0)
+"""A person waits for the answer, and can ask again; a job had better try for longer."""
 
 
 def add_root_options(parser: CommandParser) -> None:
@@ -41,5 +47,14 @@ def opened_log(args: Arguments) -> Iterator[Log]:
     root = root_of(args)
     if root is None:
         raise UsageError(f"which log? give --root URL or set {ROOT_VARIABLE}")
-    with open_log(root) as log:
+    with Log(opened_store(root)) as log:
         yield log
+
+
+def opened_store(root: str) -> ObjectStore:
+    """Open the store under `root`.
+
+    Raises:
+        InvalidConfig: not a root.
+    """
+    return open_store(root, STORE_SETTINGS, label_of=topic_of_key)
