@@ -1,0 +1,1 @@
+"""Other systems that sparklog is compared with, started for real from jars."""
