@@ -83,11 +83,15 @@ class Log:
         """Close the log."""
         self.close()
 
-    def refresh(self) -> MetadataImage:
-        """Return the registry as it is now."""
+    def refresh(self, *, probing: bool = False) -> MetadataImage:
+        """Return the registry as it is now.
+
+        Cost: three listings; `probing` one request when nothing has changed (for whoever asks
+        often; see `PartitionLog.probe`).
+        """
         with self._lock:
             image = self._image if self._image is not None else self._newest_snapshot()
-            view = self._metadata.view()
+            view = self._metadata.probe() if probing else self._metadata.view()
             if image.end_offset > view.end_offset:  # a snapshot of another, deleted log
                 image = MetadataImage()
             for batch in self._metadata.read(

@@ -26,7 +26,7 @@ from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
 from sparklog.log.reading import SegmentReader
 from sparklog.log.schema import check_record_sizes, normalized, read_schema
 from sparklog.log.segment import Commit, CommitKey, Reference
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.view import PartitionView, probe, refresh
 from sparklog.store.base import ObjectStore
 
 DEFAULT_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
@@ -85,6 +85,22 @@ class PartitionLog:
             if refreshed or not self._fresh:
                 self._view = self._run(refresh(self._view))
                 self._fresh = True
+            return self._view
+
+    def probe(self) -> PartitionView:
+        """Return the partition with what was appended since it was last looked at.
+
+        For whoever asks often. Sees appends, and rewrites only when there are appends too: a view
+        from it may be old in its log start and its objects, so call `view` every few seconds.
+
+        Cost: one request when nothing was appended, else one more per segment and a listing.
+
+        Raises:
+            DataCorrupt: the tail is damaged.
+        """
+        with self._lock:
+            self._view = self._run(probe(self._view) if self._fresh else refresh(self._view))
+            self._fresh = True
             return self._view
 
     def append(

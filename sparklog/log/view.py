@@ -22,6 +22,8 @@ from sparklog.log.segment import CommitKey, Segment, from_metadata
 FOOTER_READ_BYTES = 64 * 1024
 """How much of an object's end is read in the hope that it holds the whole footer."""
 REFRESH_ROUNDS_MAX = 16
+PROBES_MAX = 8
+"""Segments found one after the other before a listing is the cheaper way."""
 NAMES_READ_AT_ONCE = 64
 
 
@@ -170,6 +172,34 @@ def refresh(view: PartitionView) -> Protocol[PartitionView]:
         "the manifest kept changing while the tail was read; is a job rewriting in a loop? "
         f"partition={view.layout.folder}"
     )
+
+
+def probe(view: PartitionView) -> Protocol[PartitionView]:
+    """Return the partition with what was appended since. One request when that is nothing.
+
+    Asks for the next name of the chain, as long as one is there. That such an object continues the
+    chain is only sure while no newer manifest exists (FORMAT.md 4), so one look follows; nothing
+    new, however, is no proof that no manifest moved on: `refresh` now and then.
+
+    Raises:
+        DataCorrupt: a segment of the tail is damaged, or the chain is broken.
+    """
+    longer = view
+    for _ in range(PROBES_MAX):
+        name = view.layout.chain_name(longer.end_offset)
+        try:
+            found = yield from read_segment(view.layout, name)
+            if found is None:
+                break
+            longer = longer.extended(found[0], name, found[1])
+        except DataCorrupt:
+            return (yield from refresh(view))
+    else:
+        return (yield from refresh(view))
+    if longer is view:
+        return view
+    _, moved = yield from newer_manifest(longer)
+    return (yield from refresh(view)) if moved else longer
 
 
 def newer_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:

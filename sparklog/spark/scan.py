@@ -1,0 +1,240 @@
+"""What a task does: read some offsets of one partition into batches as Spark wants them.
+
+The planner ships the manifest entries that cover a task's offsets, so a task asks neither the
+registry nor a listing: it reads footers and the ranges it needs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
+from sparklog.core.types import TopicPartition
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest import Entry, Manifest
+from sparklog.log.reading import SegmentReader
+from sparklog.log.view import PartitionView
+from sparklog.spark.data_loss import report_data_loss
+from sparklog.spark.open_logs import shared_log
+from sparklog.spark.splitting import Task
+
+logger = logging.getLogger(__name__)
+
+FETCH_THREADS = 8
+READERS_KEPT = 64
+"""Readers a worker remembers, with their footers: a partition's next task finds them."""
+BATCH_ROWS = 32_768
+BATCH_BYTES = 8 << 20
+"""Rows and bytes up to which small batches of a log are joined: fewer, larger batches cost Spark
+less, up to about this size."""
+EMPTY_BATCH_ROWS = 1 << 20
+"""Rows of a batch without columns, which costs nothing to make."""
+
+_FROM_PLACE = ("topic", "partition")
+
+_PackedEntry = tuple[int, int, str, int, int, int]
+
+
+@dataclass(frozen=True)
+class Slice(InputPartition):
+    """One task's share, with the entries it is to read. Small: it is pickled for every task."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    base_offset: int
+    end_offset: int
+    entries: tuple[_PackedEntry, ...]
+
+
+def slice_of(task: Task, view: PartitionView) -> Slice:
+    """Return what to send to the task."""
+    offsets = task.offsets
+    return Slice(
+        task.place.topic,
+        view.layout.topic_id,
+        task.place.partition,
+        offsets.base_offset,
+        offsets.end_offset,
+        tuple(
+            (e.base_offset, e.end_offset, e.object, e.object_base, e.size_bytes, e.rows)
+            for e in view.covering(offsets.base_offset, offsets.end_offset)
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What all tasks of a read have in common. Pickled with the read function."""
+
+    root: str
+    columns: tuple[str, ...]
+    """Spark's columns, as the source spells them."""
+    schema: pa.Schema
+    fail_on_data_loss: bool
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of one task; none for the partition that Spark makes of nothing.
+
+        Raises:
+            DataCorrupt: an object is damaged. OffsetOutOfRange: records are gone, and that is to
+                fail. Unavailable: the store does not answer.
+        """
+        if not isinstance(partition, Slice):
+            return
+        stored = [name for name in self.columns if name not in _FROM_PLACE]
+        shape = _Shape(self, partition)
+        for batch in joined(self._stored(partition, stored), len(self.columns)):
+            yield shape.batch(batch)
+
+    def _stored(self, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        layout = PartitionLayout(part.topic, part.topic_id, part.partition)
+        view = _view(layout, part)
+        dense = all(rows == end - base for base, end, _, _, _, rows in part.entries)
+        at = part.base_offset
+        try:
+            for batch in _reader(self.root, layout).read(view, at, part.end_offset, columns):
+                yield batch
+                at += batch.num_rows
+        except DataCorrupt as error:
+            if not dense and at > part.base_offset:
+                raise
+            # A plan may be older than the objects it names: rewritten or deleted meanwhile.
+            logger.warning("looking again for records that moved. reason=%s", error)
+            yield from self._again(part, at, columns, error)
+
+    def _again(
+        self, part: Slice, at: int, columns: Sequence[str], error: DataCorrupt
+    ) -> Iterator[pa.RecordBatch]:
+        place = TopicPartition(part.topic, part.partition)
+        log = shared_log(self.root)
+        topic = log.topics().get(part.topic)
+        if topic is None or topic.topic_id != part.topic_id:
+            report_data_loss(
+                f"Topic {part.topic} was deleted while it was read.", fail=self.fail_on_data_loss
+            )
+            return
+        partition = log.partition(part.topic, part.partition)
+        view = partition.view()
+        if _packed(view, at, part.end_offset) == _packed(
+            _view(partition.layout, part), at, part.end_offset
+        ):
+            raise error
+        if at < view.log_start_offset:
+            report_data_loss(
+                f"Offsets of {place} from {at} on were to be read but the log starts at "
+                f"{view.log_start_offset}.",
+                fail=self.fail_on_data_loss,
+            )
+            at = min(view.log_start_offset, part.end_offset)
+        try:
+            yield from partition.read(at, part.end_offset, columns, view=view)
+        except OffsetOutOfRange as out_of_range:
+            raise error from out_of_range
+
+
+class _Shape:
+    """Turns batches of a log into batches of Spark's columns."""
+
+    def __init__(self, scan: Scan, part: Slice) -> None:
+        self._columns = scan.columns
+        self._schema = scan.schema
+        self._constants = {
+            "topic": pa.scalar(part.topic, pa.string()),
+            "partition": pa.scalar(part.partition, pa.int32()),
+        }
+        self._repeated: dict[str, pa.Array] = {}
+
+    def batch(self, stored: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._columns:
+            return stored
+        arrays = [self._column(name, stored) for name in self._columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, name: str, stored: pa.RecordBatch) -> pa.Array:
+        if name in self._constants:
+            return self._constant(name, stored.num_rows)
+        array = stored.column(name)
+        if name == "timestamp":
+            return array.cast(self._schema.field(self._columns.index(name)).type)
+        return array
+
+    def _constant(self, name: str, rows: int) -> pa.Array:
+        known = self._repeated.get(name)
+        if known is None or len(known) < rows:
+            known = self._repeated[name] = pa.repeat(self._constants[name], max(rows, BATCH_ROWS))
+        return known.slice(0, rows)
+
+
+def joined(batches: Iterator[pa.RecordBatch], columns: int) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in fewer batches."""
+    rows_max = BATCH_ROWS if columns else EMPTY_BATCH_ROWS
+    pending: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if pending and (rows + batch.num_rows > rows_max or size + batch.nbytes > BATCH_BYTES):
+            yield _concat(pending)
+            pending, rows, size = [], 0, 0
+        pending.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+    if pending:
+        yield _concat(pending)
+
+
+def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _view(layout: PartitionLayout, part: Slice) -> PartitionView:
+    entries = tuple(
+        Entry(base, end, name, object_base, size_bytes, rows, 0, 0, 0, "")
+        for base, end, name, object_base, size_bytes, rows in part.entries
+    )
+    manifest = Manifest(
+        log_start_offset=part.base_offset, end_offset=part.end_offset, entries=entries
+    )
+    return PartitionView(layout, manifest)
+
+
+def _packed(view: PartitionView, low: int, high: int) -> list[str]:
+    return [entry.object for entry in view.covering(low, high)]
+
+
+_lock = Lock()
+_readers: OrderedDict[tuple[int, str, PartitionLayout], SegmentReader] = OrderedDict()
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _reader(root: str, layout: PartitionLayout) -> SegmentReader:
+    """Return this process's reader of a partition; a forked child makes its own."""
+    process = os.getpid()
+    key = (process, root, layout)
+    with _lock:
+        pool = _pools.get(process)
+        if pool is None:
+            pool = _pools[process] = ThreadPoolExecutor(FETCH_THREADS, "sparklog-scan")
+        found = _readers.get(key)
+        if found is None:
+            found = _readers[key] = SegmentReader(shared_log(root).store, layout, pool)
+        _readers.move_to_end(key)
+        while len(_readers) > READERS_KEPT:
+            _readers.popitem(last=False)
+        return found
+
+
+def _fresh_lock() -> None:
+    global _lock  # noqa: PLW0603 - a lock that another thread held at the fork stays held for ever
+    _lock = Lock()
+
+
+os.register_at_fork(after_in_child=_fresh_lock)

@@ -1,0 +1,73 @@
+"""The data source `sparklog`: what Spark makes for every read and write of that format."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from sparklog.spark.options import (
+    check_read_or_write_options,
+    include_headers,
+    parse_batch_options,
+    parse_stream_options,
+)
+from sparklog.spark.read_schema import full_schema
+from sparklog.spark.reader import SparklogReader
+from sparklog.spark.stream_reader import SparklogStreamReader
+from sparklog.spark.writer import batch_writer, stream_writer
+
+
+class SparklogDataSource(DataSource):
+    """Topics as tables and streams, with the columns and options of Spark's Kafka source."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format(…)` and `USING`."""
+        return "sparklog"
+
+    def schema(self) -> StructType:
+        """Return the columns of a read that names none of its own.
+
+        Raises:
+            InvalidConfig: options that fit neither a read nor a write.
+        """
+        check_read_or_write_options(self.options)
+        return full_schema(include_headers=include_headers(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query.
+
+        Raises:
+            InvalidConfig, InvalidRequest: options or columns that do not fit.
+        """
+        return SparklogReader(parse_batch_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return the reader of a streaming query.
+
+        Raises:
+            InvalidConfig, InvalidRequest: options or columns that do not fit.
+        """
+        return SparklogStreamReader(parse_stream_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch query.
+
+        Raises:
+            InvalidConfig, InvalidRequest: options or columns that do not fit.
+        """
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """Return the writer of a streaming query.
+
+        Raises:
+            InvalidConfig, InvalidRequest: options or columns that do not fit.
+        """
+        return stream_writer(self.options, schema, overwrite)

@@ -1,0 +1,245 @@
+"""Streaming reads: one process per query decides offsets and plans batches, tasks read them.
+
+Offsets in the checkpoint look as those of Spark's Kafka source: `{"topic": {"0": 123}}`, the next
+offset to read by partition. A plan depends on nothing but two of them and the log, so that a batch
+that is repeated after a crash reads what it read before.
+
+  R1  the first batch of a query that starts at the end of a partition takes nothing from it: it
+      writes the place into the checkpoint, which a restart would otherwise look up anew
+  R2  an end below its start means that the topic was created anew (a log's end never moves back):
+      if that is not to fail, the new topic is read from its beginning
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from sparklog.cluster.open import Log
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.types import OffsetRange, TopicPartition
+from sparklog.spark.admission import Delay, at_most
+from sparklog.spark.data_loss import report_data_loss
+from sparklog.spark.offset_limits import format_offsets, parse_offsets, spell
+from sparklog.spark.offsets import clip, resolve_start
+from sparklog.spark.open_logs import shared_log
+from sparklog.spark.options import SourceOptions
+from sparklog.spark.read_schema import arrow_schema, columns_of
+from sparklog.spark.scan import Scan, slice_of
+from sparklog.spark.snapshot import Snapshot
+from sparklog.spark.splitting import split
+from sparklog.spark.tracking import Tracker
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows topics. Method names and the order of calls are Spark's."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        open_log: Callable[[str], Log] = shared_log,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Read the columns of `schema`; nothing is looked at before a query asks.
+
+        Raises:
+            InvalidRequest: columns or types that the source does not have.
+        """
+        self._options = options
+        self._scan = Scan(
+            options.root, columns_of(schema), arrow_schema(schema), options.fail_on_data_loss
+        )
+        self._open_log = open_log
+        self._clock = clock
+        self._tracker: Tracker | None = None
+        self._delay = Delay(
+            options.min_offsets_per_trigger or 0, options.max_trigger_delay_ms / 1000
+        )
+        self._initial: dict[TopicPartition, int] | None = None
+        self._at_end: frozenset[TopicPartition] = frozenset()
+        """Partitions that the query starts at the end of (R1)."""
+        self._noted_initial = False
+        self._recreated: dict[TopicPartition, int] = {}
+        """Where the query stood in partitions whose topic was created anew meanwhile."""
+        self._latest: Offsets = {}
+        self._until: Snapshot | None = None
+        """With Trigger.AvailableNow: what there was when the query began."""
+        self._available_now = False
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a query without a checkpoint begins; the same however often it is asked.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidRequest: the options do not fit what is in the log.
+        """
+        if self._initial is None:
+            snapshot = self._follow().first()
+            self._initial = resolve_start(
+                self._options.starting,
+                snapshot.views,
+                snapshot.offset_at_time,
+                unmatched_is_latest=self._options.unmatched_start_is_latest,
+            )
+            ends = snapshot.ends
+            self._at_end = frozenset(p for p, o in self._initial.items() if o == ends[p])
+        return format_offsets(self._initial)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return up to where the next batch reads; `start` again if there is nothing to read.
+
+        Raises:
+            OffsetOutOfRange: a topic is gone or new under its old name, and that is to fail.
+        """
+        begin = parse_offsets(start, "start of the batch")
+        snapshot = self._available()
+        latest = self._check_ends(begin, snapshot)
+        self._latest = snapshot.ends
+        if begin == self._initial and not self._noted_initial:
+            self._noted_initial = True
+            latest.update({place: begin[place] for place in self._at_end if place in latest})
+        if isinstance(limit, ReadAllAvailable):
+            return format_offsets(latest)
+        known = {p: begin.get(p, snapshot.views[p].log_start_offset) for p in latest}
+        if self._waits(known, latest):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            latest = at_most(limit.max_rows, known, latest)
+        return format_offsets(latest)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return the limit that the options set.
+
+        Spark's Python API has no limit of both kinds; `latestOffset` applies a minimum by itself.
+        """
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read what is there when the query begins, and then no more."""
+        self._available_now = True
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Return the ends of all partitions, for the query's progress."""
+        return format_offsets(self._latest) or None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Cut what lies between two offsets into tasks.
+
+        Raises:
+            OffsetOutOfRange: some of it is gone, and that is to fail.
+        """
+        begin = parse_offsets(start, "start of the batch")
+        until = parse_offsets(end, "end of the batch")
+        self._check_gone(begin, until)
+        views = self._follow().holding(until).views
+        ranges: dict[TopicPartition, OffsetRange] = {}
+        for place, high in until.items():
+            view = views.get(place)
+            if view is None:
+                self._lost(f"Partitions {spell([place])} have been deleted.")
+                continue
+            low = self._begin_of(place, begin, high, view.log_start_offset)
+            ranges[place] = clip(
+                place, low, high, view, fail_on_data_loss=self._options.fail_on_data_loss
+            )
+        tasks = split(
+            ranges,
+            views,
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+        return [slice_of(task, views[task.place]) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a task's records."""
+        return self._scan.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the query's checkpoint holds its offsets."""
+
+    def stop(self) -> None:
+        """Stop following."""
+        if self._tracker is not None:
+            self._tracker.close()
+
+    def _follow(self) -> Tracker:
+        if self._tracker is None:
+            log = self._open_log(self._options.root)
+            self._tracker = Tracker(log, self._options.selection, self._clock)
+        return self._tracker
+
+    def _available(self) -> Snapshot:
+        if not self._available_now:
+            return self._follow().now()
+        if self._until is None:
+            self._until = self._follow().now()
+        return self._until
+
+    def _check_ends(self, begin: Offsets, snapshot: Snapshot) -> dict[TopicPartition, int]:
+        """Return the ends, after reporting what cannot be a log that only grows."""
+        latest = snapshot.ends
+        self._check_gone(begin, latest)
+        for place in self._follow().take_recreated() & begin.keys():
+            self._recreated[place] = begin[place]
+        for place, offset in begin.items():
+            if self._recreated.get(place) == offset and place in latest:
+                self._lost(f"Topic {place.topic} was deleted and created again.")
+                # Below its start, so that the plan reads the new topic from its beginning (R2).
+                latest[place] = min(latest[place], max(0, offset - 1))
+            elif latest.get(place, offset) < offset:
+                self._lost(_changed(place, offset, latest[place]))
+        return latest
+
+    def _check_gone(self, begin: Offsets, until: Offsets) -> None:
+        gone = begin.keys() - until.keys()
+        if gone:
+            self._lost(f"Partitions {spell(gone)} have been deleted.")
+
+    def _waits(self, begin: Offsets, latest: Offsets) -> bool:
+        if self._options.min_offsets_per_trigger is None or self._available_now:
+            return False
+        return self._delay.holds(begin, latest, self._clock.monotonic_s())
+
+    def _begin_of(self, place: TopicPartition, begin: Offsets, high: int, log_start: int) -> int:
+        low = begin.get(place)
+        if low is None:
+            if log_start:
+                self._lost(f"Added partition {place} starts from {log_start} instead of 0.")
+            return min(log_start, high)
+        if low <= high:
+            return low
+        if begin != self._initial:
+            self._lost(_changed(place, low, high))
+            return min(log_start, high)
+        if place not in self._at_end:
+            self._lost(_changed(place, low, high))
+        # A first batch that is repeated: its start was looked up anew, its end is what counts.
+        return high
+
+    def _lost(self, reason: str) -> None:
+        report_data_loss(reason, fail=self._options.fail_on_data_loss)
+
+
+def _changed(place: TopicPartition, before: int, now: int) -> str:
+    return (
+        f"Partition {place} offset was changed from {before} to {now}. This could either be a user "
+        "error that the start offset is set too high and this is the first batch, or the topic was "
+        "deleted and created again."
+    )

@@ -1,0 +1,56 @@
+"""Spark for tests: one session for the whole folder, and logs in temporary folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sparklog.cluster.open import Log, open_log
+from sparklog.spark.session import session_builder
+
+MakeLog = Callable[..., Log]
+
+LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two local cores, shared by all tests here: leave its settings as they were."""
+    home = tmp_path_factory.mktemp("spark")
+    settings = {**LOCAL_SETTINGS, "spark.sql.warehouse.dir": (home / "warehouse").as_uri()}
+    session = session_builder(settings).master("local[2]").appName("tests").getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def log_root(tmp_path: Path) -> str:
+    """The root of a log that does not exist yet."""
+    return (tmp_path / "log").as_uri()
+
+
+@pytest.fixture
+def make_log(log_root: str) -> Iterator[MakeLog]:
+    """Make a log with topics: `make_log(flights=3)` has one topic of three partitions."""
+    opened: list[Log] = []
+
+    def make(**partitions: int) -> Log:
+        log = open_log(log_root)
+        opened.append(log)
+        for topic, count in partitions.items():
+            log.create_topic(topic, partitions=count)
+        return log
+
+    yield make
+    for log in opened:
+        log.close()
