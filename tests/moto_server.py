@@ -1,7 +1,7 @@
 """A real S3 server (moto) in a process of its own, for tests and demonstrations.
 
-Run as a script it serves on a free port of this machine, prints the port, and ends when its standard
-input does: however the parent dies, the server goes with it.
+Run as a script it serves on a free port of this machine, prints the port, and ends when its
+standard input does: however the parent dies, the server goes with it.
 """
 
 from __future__ import annotations
@@ -70,14 +70,18 @@ def moto_server() -> Iterator[MotoServer]:
 
 def serve() -> None:
     """Serve until standard input ends."""
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import WSGIRequestHandler, make_server
+    # Only the server's own process needs these, and they take seconds to import.
+    from moto.moto_server.werkzeug_app import (  # noqa: PLC0415
+        DomainDispatcherApplication,
+        create_backend_app,
+    )
+    from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: PLC0415
 
     class KeptConnections(WSGIRequestHandler):
         protocol_version = "HTTP/1.1"  # werkzeug closes after every answer otherwise
         disable_nagle_algorithm = True
 
-        def log(self, type: str, message: str, *args: object) -> None:
+        def log(self, *_: object) -> None:
             """Keep quiet."""
 
     application = DomainDispatcherApplication(create_backend_app)

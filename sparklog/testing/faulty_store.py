@@ -1,0 +1,179 @@
+"""A store with bad days: any store, with faults by plan.
+
+A plan is a tuple of rules. Each operation looks for the first rule that applies to it, and suffers
+that rule's fault. Which operations a probability picks comes from the given `Entropy`, so the same
+seed and the same operations meet the same faults. Durations are seconds on the given `Clock`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from threading import Lock
+from typing import TypeVar
+
+from sparklog.core.clock import Clock
+from sparklog.core.entropy import Entropy
+from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome, Weather
+
+T = TypeVar("T")
+
+OPERATIONS = frozenset({"get", "put", "list", "delete", "head"})
+WRITES = frozenset({"put", "delete"})
+
+
+class Fault(Enum):
+    """What goes wrong."""
+
+    REFUSED = "refused"
+    """No connection: nothing happens, and the caller knows."""
+    BUSY = "busy"
+    """503: nothing happens, but the caller cannot be sure."""
+    BUSY_AFTER = "busy after"
+    """A write happens, and is answered by 503 all the same."""
+    LOST_REQUEST = "lost request"
+    """Nothing happens and no answer comes."""
+    LOST_REPLY = "lost reply"
+    """It happens, but no answer comes."""
+    LATE = "late"
+    """No answer comes, and a write happens only `delay_s` later."""
+    SLOW = "slow"
+    """It happens after `delay_s`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When which fault happens."""
+
+    fault: Fault
+    operations: frozenset[str] = OPERATIONS
+    prefix: str = ""
+    """Of the key, or of what is listed."""
+    probability: float = 1.0
+    times_max: int | None = None
+    """How often at most; None for no bound."""
+    from_s: float = 0.0
+    until_s: float = float("inf")
+    """The window of an outage, on the store's clock."""
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """One fault that happened, for the story of a failed test."""
+
+    at_s: float
+    fault: Fault
+    operation: str
+    key: str
+
+
+class FaultyStore(ObjectStore):
+    """Passes everything on, except where a rule says otherwise. Thread-safe."""
+
+    def __init__(
+        self, store: ObjectStore, rules: Sequence[Rule], *, clock: Clock, entropy: Entropy
+    ) -> None:
+        """Put `rules` between `store` and its users."""
+        self.url = store.url
+        self.injected: list[Injected] = []
+        self._store = store
+        self._rules = tuple(rules)
+        self._used = [0] * len(self._rules)
+        self._late: list[tuple[float, Callable[[], object]]] = []
+        self._clock = clock
+        self._entropy = entropy
+        self._lock = Lock()
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """See `ObjectStore.get`."""
+        return self._do("get", key, lambda: self._store.get(key, start, end))
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        """See `ObjectStore.put_if_absent`; a put without an answer is UNKNOWN."""
+        try:
+            return self._do("put", key, lambda: self._store.put_if_absent(key, data))
+        except _NoAnswer:
+            return PutOutcome.UNKNOWN
+
+    def put(self, key: str, data: bytes) -> None:
+        """See `ObjectStore.put`."""
+        self._do("put", key, lambda: self._store.put(key, data))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        """See `ObjectStore.list`. A fault hits the whole listing, before its first key."""
+        yield from self._do("list", prefix, lambda: tuple(self._store.list(prefix, start_after)))
+
+    def delete(self, key: str) -> None:
+        """See `ObjectStore.delete`."""
+        self._do("delete", key, lambda: self._store.delete(key))
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `ObjectStore.head`."""
+        return self._do("head", key, lambda: self._store.head(key))
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    def deliver_late(self, *, everything: bool = False) -> int:
+        """Let late writes arrive whose time has come, or all of them; return how many.
+
+        Every operation does this first.
+        """
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            due = [one for one in self._late if everything or one[0] <= now_s]
+            self._late = [one for one in self._late if one not in due]
+        for _, write in sorted(due, key=lambda one: one[0]):
+            write()
+        return len(due)
+
+    def _do(self, operation: str, key: str, request: Callable[[], T]) -> T:
+        self.deliver_late()
+        rule = self._rule(operation, key)
+        if rule is None:
+            return request()
+        told = f"root={self.url} key={key} operation={operation} fault={rule.fault.value}"
+        match rule.fault:
+            case Fault.REFUSED:
+                raise Weather(f"injected. {told}", unsettled=False)
+            case Fault.BUSY:
+                raise Weather(f"injected. {told}", unsettled=True)
+            case Fault.BUSY_AFTER:
+                request()
+                raise Weather(f"injected. {told}", unsettled=True)
+            case Fault.LOST_REQUEST:
+                raise _NoAnswer(f"injected. {told}", unsettled=True)
+            case Fault.LOST_REPLY:
+                request()
+                raise _NoAnswer(f"injected. {told}", unsettled=True)
+            case Fault.LATE:
+                if operation in WRITES:
+                    with self._lock:
+                        self._late.append((self._clock.monotonic_s() + rule.delay_s, request))
+                raise _NoAnswer(f"injected. {told}", unsettled=True)
+            case Fault.SLOW:
+                self._clock.sleep_s(rule.delay_s)
+                return request()
+
+    def _rule(self, operation: str, key: str) -> Rule | None:
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            for at, rule in enumerate(self._rules):
+                if (
+                    operation in rule.operations
+                    and key.startswith(rule.prefix)
+                    and rule.from_s <= now_s < rule.until_s
+                    and (rule.times_max is None or self._used[at] < rule.times_max)
+                    and (rule.probability >= 1 or self._entropy.random() < rule.probability)
+                ):
+                    self._used[at] += 1
+                    self.injected.append(Injected(now_s, rule.fault, operation, key))
+                    return rule
+        return None
+
+
+class _NoAnswer(Weather):
+    """No answer at all: for a put this is UNKNOWN."""

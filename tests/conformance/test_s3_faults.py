@@ -1,0 +1,380 @@
+"""S3 on bad days: a real server behind a real proxy that has faults by plan."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import pytest
+
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.entropy import SYSTEM_ENTROPY
+from sparklog.core.errors import InvalidConfig, Unavailable
+from sparklog.store.base import ObjectNotFound, PutOutcome
+from sparklog.store.open import open_store
+from sparklog.store.probe import PROBE_KEY
+from sparklog.store.retrying import RetryingStore
+from sparklog.store.settings import StoreSettings
+from tests.conformance.conftest import BUCKET
+from tests.fault_proxy import Action, FaultProxy, fault_proxy
+from tests.moto_server import MotoServer
+
+CREATED, EXISTS, UNKNOWN = PutOutcome.CREATED, PutOutcome.EXISTS, PutOutcome.UNKNOWN
+MINE = b"nonce of this writer"
+HASTY = StoreSettings(
+    connect_timeout_s=1.0,
+    read_timeout_s=0.5,
+    retry_deadline_s=1.0,
+    retry_first_pause_ms=5,
+    retry_pause_max_ms=100,
+    hedge=False,
+)
+PATIENT = StoreSettings(retry_deadline_s=20.0, retry_first_pause_ms=5, retry_pause_max_ms=50)
+
+Open = Callable[..., RetryingStore]
+
+
+@pytest.fixture
+def proxy(moto: MotoServer) -> Iterator[FaultProxy]:
+    with fault_proxy(moto.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def open_through(moto: MotoServer, proxy: FaultProxy) -> Iterator[Open]:
+    opened: list[RetryingStore] = []
+
+    def open_one(
+        settings: StoreSettings = HASTY, endpoint_url: str | None = None, bucket: str = BUCKET
+    ) -> RetryingStore:
+        environment = moto.environment(endpoint_url or proxy.endpoint_url)
+        root = f"s3://{bucket}/{uuid4().hex}"
+        opened.append(open_store(root, settings, environment=environment))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def store(open_through: Open) -> RetryingStore:
+    """A store that is connected and probed, with its counters at zero."""
+    store = open_through()
+    assert store.put_if_absent("connected", b"") is CREATED
+    store.counters.reset()
+    return store
+
+
+def requests(store: RetryingStore) -> dict[str, int]:
+    return {kind: count.requests for kind, count in store.counters.by_kind().items()}
+
+
+# Answered "not now"
+
+
+def test_a_put_answered_slow_down_is_sent_again_and_counted_again(
+    store: RetryingStore, proxy: FaultProxy
+) -> None:
+    proxy.add(Action.ANSWER, "PUT", "log/0", times=2)
+    assert store.put_if_absent("log/0", MINE) is CREATED
+    assert requests(store) == {"put": 3}
+    assert proxy.sent("PUT", "log/0") == 3
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 429])
+def test_a_get_answered_with_a_server_error_is_sent_again(
+    store: RetryingStore, proxy: FaultProxy, status: int
+) -> None:
+    store.put_if_absent("log/0", MINE)
+    proxy.add(Action.ANSWER, "GET", "log/0", times=1, status=status, code="InternalError")
+    assert store.get("log/0") == MINE
+    assert requests(store) == {"put": 1, "get": 2}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "PUT"])
+def test_every_operation_survives_a_busy_moment(
+    store: RetryingStore, proxy: FaultProxy, method: str
+) -> None:
+    store.put_if_absent("log/0", MINE)
+    proxy.add(Action.ANSWER, method, times=1)
+    {
+        "GET": lambda: list(store.list("log/")),
+        "HEAD": lambda: store.head("log/0"),
+        "DELETE": lambda: store.delete("log/0"),
+        "PUT": lambda: store.put("hint", b""),
+    }[method]()
+    assert proxy.sent(method) >= 2
+
+
+def test_a_put_that_happened_but_was_answered_slow_down_ends_as_taken_by_its_own_nonce(
+    store: RetryingStore, proxy: FaultProxy
+) -> None:
+    proxy.add(Action.FORWARD_THEN_ANSWER, "PUT", "log/0", times=1)
+    assert store.put_if_absent("log/0", MINE) is EXISTS
+    assert store.get("log/0") == MINE
+
+
+def test_a_put_always_answered_slow_down_ends_unknown(
+    store: RetryingStore, proxy: FaultProxy
+) -> None:
+    proxy.add(Action.ANSWER, "PUT", "log/0")
+    assert store.put_if_absent("log/0", MINE) is UNKNOWN
+    with pytest.raises(ObjectNotFound):
+        store.get("log/0")
+    assert proxy.sent("PUT", "log/0") == requests(store)["put"] > 2
+
+
+def test_a_get_always_answered_slow_down_ends_unavailable_and_says_so(
+    store: RetryingStore, proxy: FaultProxy
+) -> None:
+    proxy.add(Action.ANSWER, "GET", "log/0")
+    with pytest.raises(Unavailable, match=r"does not answer.*operation=get.*503.*SlowDown"):
+        store.get("log/0")
+
+
+def test_a_conflict_with_another_writer_is_tried_again(
+    store: RetryingStore, proxy: FaultProxy
+) -> None:
+    conflict = {"status": 409, "code": "ConditionalRequestConflict"}
+    proxy.add(Action.ANSWER, "PUT", "log/0", times=2, **conflict)
+    assert store.put_if_absent("log/0", MINE) is CREATED
+    proxy.add(Action.ANSWER, "PUT", "log/0", times=1, **conflict)
+    assert store.put_if_absent("log/0", b"late") is EXISTS
+
+
+def test_a_lasting_conflict_ends_unavailable_because_nothing_was_written(
+    store: RetryingStore, proxy: FaultProxy
+) -> None:
+    proxy.add(Action.ANSWER, "PUT", "log/0", status=409, code="ConditionalRequestConflict")
+    with pytest.raises(Unavailable, match="another write to this key"):
+        store.put_if_absent("log/0", MINE)
+
+
+# No answer at all
+
+
+@pytest.mark.parametrize("size", [20, 3_000_000])
+def test_a_lost_answer_to_a_successful_put_is_unknown_and_reading_back_settles_it(
+    store: RetryingStore, proxy: FaultProxy, size: int
+) -> None:
+    proxy.add(Action.LOSE_ANSWER, "PUT", "log/0", times=1)
+    assert store.put_if_absent("log/0", MINE * (size // 20)) is UNKNOWN
+    assert proxy.sent("PUT", "log/0") == 1, "nobody may send a put again behind our back"
+    assert requests(store) == {"put": 1}
+    assert store.get("log/0", 0, 20) == MINE
+    assert store.put_if_absent("log/0", b"again") is EXISTS
+
+
+def test_a_put_lost_on_its_way_is_unknown_and_can_be_sent_again(
+    store: RetryingStore, proxy: FaultProxy
+) -> None:
+    proxy.add(Action.LOSE_REQUEST, "PUT", "log/0", times=1)
+    assert store.put_if_absent("log/0", MINE) is UNKNOWN
+    assert proxy.sent("PUT", "log/0") == 1
+    with pytest.raises(ObjectNotFound):
+        store.get("log/0")
+    assert store.put_if_absent("log/0", MINE) is CREATED
+
+
+def test_a_put_without_an_answer_in_time_is_unknown_and_may_still_appear(
+    store: RetryingStore, proxy: FaultProxy
+) -> None:
+    proxy.add(Action.HOLD, "PUT", "log/0", times=1)
+    began_s = SYSTEM_CLOCK.monotonic_s()
+    assert store.put_if_absent("log/0", MINE) is UNKNOWN
+    assert SYSTEM_CLOCK.monotonic_s() - began_s < 5
+    assert store.get("log/0") == MINE
+
+
+@pytest.mark.parametrize("action", [Action.LOSE_REQUEST, Action.LOSE_ANSWER, Action.CUT_ANSWER])
+def test_a_get_that_breaks_off_is_sent_again(
+    store: RetryingStore, proxy: FaultProxy, action: Action
+) -> None:
+    data = MINE * 100_000
+    store.put_if_absent("log/0", data)
+    proxy.add(action, "GET", "log/0", times=2)
+    assert store.get("log/0") == data
+    assert store.get("log/0", 10, 30) == data[10:30]
+    assert requests(store) == {"put": 1, "get": 4}
+    assert proxy.sent("GET", "log/0") == 4
+
+
+def test_a_listing_goes_on_behind_the_last_key_when_a_page_fails(
+    moto: MotoServer, store: RetryingStore, proxy: FaultProxy
+) -> None:
+    names = [f"many/{n:05}" for n in range(1100)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: store.put_if_absent(key, b""), names))
+    proxy.add(Action.ANSWER, "GET", "continuation-token", times=1)
+    proxy.add(Action.LOSE_REQUEST, "GET", "start-after", times=1)
+    assert [info.key for info in store.list("many/")] == names
+
+
+# The server is gone
+
+
+def test_a_server_that_comes_back_is_found_again(store: RetryingStore, proxy: FaultProxy) -> None:
+    retrying = open_like(store, PATIENT)
+    proxy.go_away()
+    with ThreadPoolExecutor(2) as pool:
+        put = pool.submit(retrying.put_if_absent, "log/0", MINE)
+        get = pool.submit(retrying.get, "connected")
+        wait_for(lambda: requests(store).get("put", 0) > 2 and requests(store).get("get", 0) > 2)
+        assert not put.done()
+        assert not get.done()
+        proxy.listen()
+        assert put.result() is CREATED
+        assert get.result() == b""
+    assert store.get("log/0") == MINE
+
+
+def test_a_server_that_never_was_there_is_unavailable_in_bounded_time(open_through: Open) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
+        endpoint_url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        store = open_through(endpoint_url=endpoint_url)
+        began_s = SYSTEM_CLOCK.monotonic_s()
+        for operation in (
+            lambda: store.put_if_absent("log/0", MINE),
+            lambda: store.get("log/0"),
+            lambda: list(store.list("log/")),
+        ):
+            with pytest.raises(Unavailable) as caught:
+                operation()
+            for told in ("check that it is up", store.url, endpoint_url, "tries="):
+                assert told in str(caught.value)
+        assert SYSTEM_CLOCK.monotonic_s() - began_s < 3 * (HASTY.retry_deadline_s + 1)
+
+
+def test_a_host_without_a_name_is_unavailable(open_through: Open) -> None:
+    store = open_through(endpoint_url="http://no-such-host.invalid:9")
+    with pytest.raises(Unavailable, match=r"no-such-host\.invalid"):
+        store.put_if_absent("log/0", MINE)
+
+
+def test_a_refused_put_is_never_called_unwritten_when_an_earlier_copy_was_sent(
+    store: RetryingStore, proxy: FaultProxy
+) -> None:
+    proxy.add(Action.FORWARD_THEN_ANSWER, "PUT", "log/0", times=1)
+    proxy.add(Action.ANSWER, "PUT", "log/0", status=409, code="ConditionalRequestConflict")
+    assert store.put_if_absent("log/0", MINE) is UNKNOWN
+    assert store.get("log/0") == MINE
+
+
+# Fix the settings: no retry helps
+
+
+def test_a_missing_bucket_is_said_at_once(open_through: Open) -> None:
+    store = open_through(bucket="no-such-bucket")
+    for operation in (
+        lambda: store.put_if_absent("log/0", MINE),
+        lambda: store.get("log/0"),
+        lambda: list(store.list("log/")),
+    ):
+        with pytest.raises(InvalidConfig, match="no such bucket"):
+            operation()
+    assert requests(store) == {"put": 1, "get": 1, "list": 1}
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"])
+def test_refused_credentials_are_said_at_once(
+    store: RetryingStore, proxy: FaultProxy, code: str
+) -> None:
+    proxy.add(Action.ANSWER, "GET", status=403, code=code)
+    with pytest.raises(InvalidConfig, match=f"check the credentials.*{code}"):
+        store.get("log/0")
+    assert requests(store) == {"get": 1}
+
+
+def test_expired_credentials_are_unavailable_and_not_retried(
+    store: RetryingStore, proxy: FaultProxy
+) -> None:
+    proxy.add(Action.ANSWER, "GET", status=400, code="ExpiredToken")
+    with pytest.raises(Unavailable, match="no longer valid"):
+        store.get("log/0")
+    assert requests(store) == {"get": 1}
+
+
+# The probe
+
+
+def test_a_store_that_ignores_the_condition_is_refused_before_anything_is_written(
+    open_through: Open, proxy: FaultProxy
+) -> None:
+    proxy.add(Action.IGNORE_CONDITION, "PUT")
+    store = open_through()
+    for _ in range(2):
+        with pytest.raises(InvalidConfig, match="honours If-None-Match"):
+            store.put_if_absent("log/0", MINE)
+    assert proxy.sent("PUT", "log/0") == 0
+    with pytest.raises(ObjectNotFound):
+        store.get("log/0")
+
+
+def test_the_probe_costs_two_puts_for_a_root_one_for_a_process_and_none_for_a_reader(
+    moto: MotoServer, open_through: Open, proxy: FaultProxy
+) -> None:
+    reader = open_through()
+    assert list(reader.list("")) == []
+    assert proxy.sent("PUT") == 0
+    writer = open_through()
+    writer.put_if_absent("log/0", MINE)
+    writer.put_if_absent("log/1", MINE)
+    assert proxy.sent("PUT", PROBE_KEY) == 2
+    again = open_store(writer.url, environment=moto.environment(proxy.endpoint_url))
+    again.put_if_absent("log/2", MINE)
+    again.close()
+    assert proxy.sent("PUT", PROBE_KEY) == 2
+    assert [info.key for info in writer.list("")] == ["log/0", "log/1", "log/2"]
+    other = moto.environment()  # another endpoint is another store, as for another process
+    elsewhere = open_store(writer.url, environment=other)
+    elsewhere.put_if_absent("log/3", MINE)
+    assert requests(elsewhere) == {"put": 2}
+    elsewhere.close()
+
+
+def test_a_busy_moment_during_the_probe_does_not_fail_the_put(
+    open_through: Open, proxy: FaultProxy
+) -> None:
+    proxy.add(Action.ANSWER, "PUT", PROBE_KEY, times=1)
+    proxy.add(Action.LOSE_ANSWER, "PUT", PROBE_KEY, times=1)
+    assert open_through().put_if_absent("log/0", MINE) is CREATED
+
+
+# Hedging
+
+
+def test_a_get_that_hangs_is_answered_by_a_second_one(
+    open_through: Open, proxy: FaultProxy
+) -> None:
+    store = open_through(StoreSettings(read_timeout_s=30, hedge_samples_min=20))
+    store.put_if_absent("log/0", MINE)
+    for _ in range(40):
+        assert store.get("log/0") == MINE
+    proxy.add(Action.HOLD, "GET", "log/0", times=1)
+    began_s = SYSTEM_CLOCK.monotonic_s()
+    assert store.get("log/0") == MINE
+    assert SYSTEM_CLOCK.monotonic_s() - began_s < 10
+    assert not proxy.released.is_set()
+    assert proxy.sent("GET", "log/0") == 42
+    proxy.released.set()
+    wait_for(lambda: requests(store)["get"] == 42)
+
+
+def open_like(store: RetryingStore, settings: StoreSettings) -> RetryingStore:
+    """Return the same store with other patience."""
+    return RetryingStore(
+        store._store, store.counters, settings, clock=SYSTEM_CLOCK, entropy=SYSTEM_ENTROPY
+    )
+
+
+def wait_for(true: Callable[[], bool], within_s: float = 20.0) -> None:
+    tick = threading.Event()
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + within_s
+    while not true():
+        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "it did not happen in time"
+        tick.wait(0.01)

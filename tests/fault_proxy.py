@@ -1,0 +1,208 @@
+"""A real HTTP proxy that stands in front of an S3 server and has faults by plan."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from http.client import HTTPConnection, HTTPResponse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+FORWARD_TIMEOUT_S = 60.0
+
+
+class Action(Enum):
+    """What happens to a request."""
+
+    ANSWER = "answer with `status` and do not forward"
+    FORWARD_THEN_ANSWER = "forward, then answer with `status` instead of the true answer"
+    LOSE_REQUEST = "close the connection and do not forward"
+    LOSE_ANSWER = "forward, then close the connection without an answer"
+    CUT_ANSWER = "forward, then close the connection in the middle of the body"
+    HOLD = "forward, and keep the answer until `released` or closed"
+    IGNORE_CONDITION = "forward without If-None-Match"
+
+
+@dataclass
+class Rule:
+    """Which requests suffer what, and how often."""
+
+    action: Action
+    method: str
+    path_has: str = ""
+    times: int = 1_000_000
+    status: int = 503
+    code: str = "SlowDown"
+
+
+class FaultProxy:
+    """Forwards to a server on this machine; safe to change while it runs."""
+
+    def __init__(self, upstream_port: int) -> None:
+        self.upstream_port = upstream_port
+        self.requests: list[tuple[str, str]] = []
+        self.released = threading.Event()
+        self._rules: list[Rule] = []
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._server: ThreadingHTTPServer | None = None
+        self.port = 0
+        self.listen()
+
+    @property
+    def endpoint_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def add(self, action: Action, method: str, path_has: str = "", **more: Any) -> None:
+        with self._lock:
+            self._rules.append(Rule(action, method, path_has, **more))
+
+    def sent(self, method: str, path_has: str = "") -> int:
+        """Return how many such requests came in."""
+        return sum(m == method and path_has in p for m, p in self.requests)
+
+    def listen(self) -> None:
+        """Listen, on the same port as before if there was one."""
+        proxy = self
+
+        class Handler(_Handler):
+            owner = proxy
+
+        self._server = _Server(("127.0.0.1", self.port), Handler)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def go_away(self) -> None:
+        """Stop listening and break every connection; new ones are refused."""
+        assert self._server is not None
+        self._server.shutdown()
+        with self._lock:
+            for one in self._open:
+                try:
+                    one.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # closed by the client meanwhile
+        self._server.server_close()
+        self._server = None
+
+    def close(self) -> None:
+        self.released.set()
+        if self._server is not None:
+            self.go_away()
+
+    def rule_for(self, method: str, path: str) -> Rule | None:
+        with self._lock:
+            self.requests.append((method, path))
+            for rule in self._rules:
+                if rule.times > 0 and rule.method == method and rule.path_has in path:
+                    rule.times -= 1
+                    return rule
+        return None
+
+    def opened(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._open.add(connection)
+
+    def closed(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._open.discard(connection)
+
+
+class _Server(ThreadingHTTPServer):
+    allow_reuse_address = True
+    daemon_threads = False  # server_close waits for the handlers
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Keep quiet: broken connections are what this is for."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: FaultProxy
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        super().setup()
+        self.owner.opened(self.request)
+
+    def finish(self) -> None:
+        self.owner.closed(self.request)
+        super().finish()
+
+    def _handle(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        rule = self.owner.rule_for(self.command, self.path)
+        action = rule.action if rule is not None else None
+        if action is Action.LOSE_REQUEST:
+            self.close_connection = True
+            return
+        if rule is not None and action is Action.ANSWER:
+            self._answer_error(rule)
+            return
+        if action is Action.IGNORE_CONDITION:
+            del self.headers["If-None-Match"]
+        status, headers, answer = self._forward(body)
+        if action is Action.HOLD:
+            self.owner.released.wait(FORWARD_TIMEOUT_S)
+        if action is Action.LOSE_ANSWER:
+            self.close_connection = True
+        elif rule is not None and action is Action.FORWARD_THEN_ANSWER:
+            self._answer_error(rule)
+        elif action is Action.CUT_ANSWER:
+            self._answer(status, headers, answer, answer[: len(answer) // 2])
+            self.close_connection = True
+        else:
+            self._answer(status, headers, answer, answer)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle  # noqa: N815 - named by HTTP
+
+    def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        upstream = HTTPConnection("127.0.0.1", self.owner.upstream_port, timeout=FORWARD_TIMEOUT_S)
+        try:
+            upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() not in {"connection", "expect"}:
+                    upstream.putheader(name, value)
+            upstream.endheaders(body)
+            answer: HTTPResponse = upstream.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            upstream.close()
+
+    def _answer(
+        self, status: int, headers: list[tuple[str, str]], whole: bytes, sent: bytes
+    ) -> None:
+        self.send_response_only(status)
+        length = str(len(whole))
+        for name, value in headers:
+            if name.lower() == "content-length" and self.command == "HEAD":
+                length = value
+            if name.lower() not in HOP_BY_HOP:
+                self.send_header(name, value)
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def _answer_error(self, rule: Rule) -> None:
+        text = f"<Error><Code>{rule.code}</Code><Message>by plan</Message></Error>".encode()
+        body = b"" if self.command == "HEAD" else text
+        self._answer(rule.status, [("Content-Type", "application/xml")], body, body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        """Keep quiet."""
+
+
+@contextmanager
+def fault_proxy(upstream_port: int) -> Iterator[FaultProxy]:
+    """Start a proxy and stop it at the end."""
+    proxy = FaultProxy(upstream_port)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
