@@ -79,8 +79,8 @@ def raise_log_start(before_offset: int) -> Plan:
         if not 0 <= start <= view.end_offset:
             raise OffsetOutOfRange(
                 "cannot delete records beyond the log end. "
-                f"partition={view.layout.folder} before_offset={before_offset} "
-                f"log_end_offset={view.end_offset}"
+                f"partition={view.layout.topic}-{view.layout.partition} "
+                f"before_offset={before_offset} log_end_offset={view.end_offset}"
             )
         if start <= view.log_start_offset:
             return None

@@ -21,6 +21,9 @@ from sparklog.log.segment import BatchIndex, Segment
 FETCH_BYTES_MAX = 4 << 20
 """About how much one request brings: large enough for throughput, small enough for memory."""
 DENSE_ROWS = 65_536
+BATCHES_MAX = 32
+"""Record batches decoded together. Each holds about 1 MiB uncompressed, however small it is stored,
+so this bounds what very compressible data unfolds to."""
 GAP_BYTES_MAX = 128 * 1024
 """Unwanted bytes between two wanted ranges that cost less to read than another request."""
 
@@ -64,7 +67,7 @@ def pieces(
         if object_base + batch.end <= base_offset or object_base + batch.base >= end_offset:
             continue
         cost = sum(span.length for span in _spans(segment, batch, stored)) if stored else 0
-        if run and size + cost > FETCH_BYTES_MAX:
+        if run and (size + cost > FETCH_BYTES_MAX or len(run) == BATCHES_MAX):
             yield piece()
             run, size = [], 0
         run.append(batch)
