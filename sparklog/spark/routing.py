@@ -7,7 +7,7 @@ Rows of one partition keep their order. Knows no store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from sparklog.core.types import TopicPartition
 from sparklog.protocol.partitioner import partitions_for_keys
 
 RECORD_COLUMNS = ("timestamp", "key", "value", "headers")
+GATHERED_ROWS = 65_536
+GATHERED_BYTES = 4 << 20
 _MICROS_PER_SECOND = 1_000_000
 
 Indices = npt.NDArray[Any]
@@ -131,6 +133,21 @@ class Router:
         return self._sticky[topic]
 
 
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in larger batches, so that routing to many partitions costs little."""
+    pending: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    for batch in batches:
+        pending.append(batch)
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
+        if rows >= GATHERED_ROWS or size_bytes >= GATHERED_BYTES:
+            yield _joined(pending)
+            pending, rows, size_bytes = [], 0, 0
+    if rows:
+        yield _joined(pending)
+
+
 def records_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the columns of `batch` that a record has, in the types a log takes.
 
@@ -149,6 +166,10 @@ def records_of(batch: pa.RecordBatch) -> pa.RecordBatch:
             raise InvalidRequest("a header has no key; give it one or leave the header out")
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _milliseconds(array: pa.Array) -> pa.Array:

@@ -21,10 +21,11 @@ from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.segment import Reference
 
-ROLL_BYTES = 32 << 20
+ROLL_BYTES = 16 << 20
 """Uncompressed size of a staged object: large enough that few requests carry much data, small
-enough that its copies (joined, compressed, with its footer) fit beside the buffers."""
-BUFFERED_BYTES_MAX = 96 << 20
+enough that its copies (joined, compressed, with its footer) fit beside the buffers: a task grows
+by about 200 MiB at most, measured with records that do not compress."""
+BUFFERED_BYTES_MAX = 48 << 20
 """Bounds a task's memory whatever the number of partitions: beyond it the largest buffer is
 staged early, and beyond that the task waits for an upload."""
 UPLOAD_THREADS = 2
@@ -76,16 +77,25 @@ class Staging:
             RecordTooLarge, InvalidRequest, Unavailable, OutcomeUnknown: of this upload or of an
                 earlier one; call `abandon`.
         """
-        if not records.num_rows:
-            return
+        size_bytes = records.nbytes
+        pieces = -(-size_bytes // self._roll_bytes(place.topic))
+        rows = -(-records.num_rows // max(1, pieces))
+        for at in range(0, records.num_rows, max(1, rows)):
+            self._add(place, records.slice(at, rows))
+
+    def _add(self, place: TopicPartition, records: pa.RecordBatch) -> None:
+        size_bytes = records.nbytes
+        roll_bytes = self._roll_bytes(place.topic)
         buffer = self._buffers.get(place)
+        if buffer is not None and buffer.size_bytes + size_bytes > roll_bytes:
+            self._roll(place)
+            buffer = None
         if buffer is None:
             buffer = self._buffers[place] = _Buffer()
-        size_bytes = records.nbytes
         buffer.batches.append(records)
         buffer.size_bytes += size_bytes
         self._buffered_bytes += size_bytes
-        if buffer.size_bytes >= self._roll_bytes(place.topic):
+        if buffer.size_bytes >= roll_bytes:
             self._roll(place)
         while self._buffered_bytes + self._under_way_bytes > self._buffered_max:
             if self._under_way and self._under_way_bytes >= self._buffered_bytes:
@@ -124,7 +134,7 @@ class Staging:
             log = self._logs[place] = self._open(place)
         self._buffered_bytes -= buffer.size_bytes
         self._under_way_bytes += buffer.size_bytes
-        reference = self._pool.submit(log.stage, buffer.batches)
+        reference = self._pool.submit(_upload, log, buffer.batches)
         self._under_way.append(_Upload(place, buffer.size_bytes, reference))
 
     def _wait_for_oldest(self) -> None:
@@ -140,3 +150,11 @@ class Staging:
             )
             for place, found in sorted(self._done.items())
         )
+
+
+def _upload(log: PartitionLog, batches: list[pa.RecordBatch]) -> Reference:
+    reference = log.stage(batches)
+    batches.clear()
+    # Arrow's allocator keeps what one thread has freed; over a task that doubles its memory.
+    pa.default_memory_pool().release_unused()
+    return reference

@@ -32,7 +32,7 @@ from sparklog.core.settings import parse_topic_configs
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import LogConfig, PartitionLog
 from sparklog.spark.open_logs import shared_log
-from sparklog.spark.routing import Router
+from sparklog.spark.routing import Router, gathered
 from sparklog.spark.sink_options import SinkOptions, parse_sink_options
 from sparklog.spark.sink_schema import check_sink_schema
 from sparklog.spark.staging import ROLL_BYTES, Staging
@@ -165,8 +165,8 @@ def stage_rows(
     router = Router(options.topic, destinations.partitions)
     staging = Staging(destinations.open, roll_bytes=destinations.roll_bytes)
     try:
-        for batch in batches:
-            for place, records in router.route(batch.select(columns)):
+        for batch in gathered(one.select(columns) for one in batches):
+            for place, records in router.route(batch):
                 staging.add(place, records)
         return staging.finish()
     except BaseException:
