@@ -196,6 +196,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the ends, after reporting what cannot be a log that only grows."""
         latest = snapshot.ends
         self._check_gone(begin, latest)
+        self._recreated = {p: o for p, o in self._recreated.items() if begin.get(p) == o}
         for place in self._follow().take_recreated() & begin.keys():
             self._recreated[place] = begin[place]
         for place, offset in begin.items():
