@@ -74,7 +74,7 @@ class StoreSettings:
         """
         for field in fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, bool) and value <= 0:
+            if not isinstance(value, bool) and not value > 0:  # also refuses NaN
                 raise InvalidConfig(f"must be positive. setting={field.name} value={value}")
         for name in ("hedge_percentile", "hedge_share_max"):
             if getattr(self, name) > 1:

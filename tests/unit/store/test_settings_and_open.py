@@ -1,0 +1,111 @@
+"""From a URL, the environment and settings to a store."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparklog.core.errors import InvalidConfig
+from sparklog.store.base import ObjectStore
+from sparklog.store.open import open_store
+from sparklog.store.s3_access import S3Access
+from sparklog.store.settings import StoreSettings
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_path_and_its_file_url_are_the_same_root(tmp_path: Path) -> None:
+    by_path = open_store(str(tmp_path / "with space"))
+    by_url = open_store((tmp_path / "with space").as_uri())
+    by_path.put_if_absent("a", b"x")
+    assert by_url.get("a") == b"x"
+    assert by_path.url == by_url.url == (tmp_path / "with space").as_uri()
+
+
+def test_memory_roots_are_shared_by_name() -> None:
+    one: ObjectStore = open_store("memory://shared/name")
+    one.put_if_absent("a", b"x")
+    assert open_store("memory://shared/name").get("a") == b"x"
+    assert list(open_store("memory://shared/other").list("")) == []
+
+
+def test_each_opening_counts_for_itself_by_label() -> None:
+    one = open_store("memory://counted", label_of=lambda key: key.split("/")[0])
+    other = open_store("memory://counted")
+    one.put_if_absent("a/0", b"xyz")
+    one.get("a/0")
+    one.get("a/0", 0, 1)
+    assert {k: (c.requests, c.bytes) for k, c in one.counters.snapshot().items()} == {
+        ("put", "a"): (1, 3),
+        ("get", "a"): (2, 4),
+    }
+    assert other.counters.snapshot() == {}
+
+
+@pytest.mark.parametrize("root", ["", "gs://bucket/x", "http://host/x", "s4://x"])
+def test_an_unknown_kind_of_root_is_refused(root: str) -> None:
+    with pytest.raises(InvalidConfig, match="use a path, file://, s3://bucket/prefix"):
+        open_store(root)
+
+
+@pytest.mark.parametrize(
+    "root",
+    ["s3://", "s3:///prefix", "s3://x--use1-az4--x-s3/p", "s3://b/a//b", "s3://b/" + "x" * 201],
+)
+def test_an_s3_root_that_cannot_work_is_refused(root: str) -> None:
+    with pytest.raises(InvalidConfig, match="root=s3:"):
+        open_store(root, environment={})
+
+
+@pytest.mark.parametrize(("root", "url"), [("s3://b", "s3://b"), ("s3://b/a/c/", "s3://b/a/c")])
+def test_an_s3_root_has_no_slash_at_its_end(root: str, url: str) -> None:
+    assert open_store(root, environment={}).url == url
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"retry_deadline_s": 0.0},
+        {"connections_max": -1},
+        {"hedge_percentile": 1.5},
+        {"hedge_share_max": 2.0},
+        {"read_timeout_s": float("nan")},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InvalidConfig, match=next(iter(wrong))):
+        StoreSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_access_comes_from_amazons_variables() -> None:
+    assert S3Access.from_environment({}) == S3Access()
+    assert S3Access.from_environment(
+        {
+            "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_SESSION_TOKEN": "token",
+            "AWS_DEFAULT_REGION": "",
+        }
+    ) == S3Access("http://127.0.0.1:9000", "us-east-1", "key", "secret", "token")
+    specific = {"AWS_ENDPOINT_URL_S3": "http://s3", "AWS_ENDPOINT_URL": "http://all"}
+    assert S3Access.from_environment(specific).endpoint_url == "http://s3"
+    assert S3Access.from_environment({"AWS_REGION": "eu-west-1"}).region == "eu-west-1"
+
+
+def test_access_does_not_show_its_secrets() -> None:
+    shown = repr(S3Access("http://s3", "r", "key-id", "the-secret", "the-token"))
+    assert "http://s3" in shown
+    assert not any(secret in shown for secret in ("key-id", "the-secret", "the-token"))
+
+
+def test_only_an_s3_root_loads_the_s3_libraries(tmp_path: Path) -> None:
+    script = (
+        "import sys; from sparklog.store.open import open_store; "
+        f"open_store({str(tmp_path)!r}).put_if_absent('a', b''); open_store('memory://x');"
+        "assert not {'aiobotocore', 'botocore', 'aiohttp', 'fsspec'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
