@@ -1,8 +1,8 @@
 """sparklog: a distributed log on Spark and object storage that speaks Kafka's words.
 
-    log = sparklog.open_log("file:///data/log")
-    log.create_topic("flights", partitions=3)
-    log.partition("flights", 0).append([pyarrow.record_batch({"value": [b"hello"]})])
+log = sparklog.open_log("file:///data/log")
+log.create_topic("flights", partitions=3)
+log.partition("flights", 0).append([pyarrow.record_batch({"value": [b"hello"]})])
 """
 
 from sparklog.cluster.image import Topic
