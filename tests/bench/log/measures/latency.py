@@ -1,0 +1,76 @@
+"""A stream's latency: from the moment records are visible to the moment the sink's commit is.
+
+A query copies one topic into another as fast as its trigger allows. Outside Spark somebody appends
+a few records, waits until as many have arrived at the end of the other topic, and pauses for a
+moment that differs each time, so that appends do not fall into step with the query.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from random import Random
+from tempfile import mkdtemp
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.bench.log.plan import SEED, Plan
+from tests.bench.log.results import Measure, Results
+from tests.bench.log.rounds import turns
+from tests.bench.log.system import Live, System
+from tests.bench.log.targets import CostAtMost, Target
+
+RECORDS = 10
+VALUE_BYTES = 100
+POLL_S = 0.004
+ARRIVAL_TIMEOUT_S = 60
+PAUSE_S = (0.05, 0.35)
+ROUNDS = 3
+
+
+def measure_latency(
+    spark: SparkSession,
+    systems: list[tuple[System, Live]],
+    plan: Plan,
+    folder: Path,
+    results: Results,
+) -> None:
+    """Copy a topic by a stream in every system in turn, and time each small batch."""
+    target: tuple[Target, ...] = (CostAtMost(300, "ms"),)
+    measure = Measure("visible to sink commit, p50", "ms", target, "stream latency")
+    per_round = -(-plan.latency_samples // ROUNDS)
+    for number, (system, live) in turns(systems, ROUNDS):
+        source, sink = f"from-{number}", f"to-{number}"
+        for topic in (source, sink):
+            system.create(topic, 1)
+        checkpoint = Path(mkdtemp(dir=folder, prefix="checkpoint-"))
+        query = live.start_sink(system.stream(spark, source), sink, checkpoint)
+        try:
+            pauses = Random(SEED + number)
+            total = plan.latency_warm_up + per_round
+            for sample in range(1, total + 1):
+                waited_ms = _copy_once(live, query, (source, sink), sample)
+                if sample > plan.latency_warm_up:
+                    results.add(measure, system.name, waited_ms, number)
+                time.sleep(pauses.uniform(*PAUSE_S))
+        finally:
+            query.stop()
+        name = f"{system.name}: every record came through the stream once, round {number}"
+        results.check_equal(name, live.end_offset(sink), total * RECORDS)
+        for topic in (source, sink):
+            system.drop(topic)
+
+
+def _copy_once(live: Live, query: StreamingQuery, topics: tuple[str, str], sample: int) -> float:
+    """Append a few records and return after how many milliseconds all had arrived."""
+    source, sink = topics
+    live.append(source, [bytes(VALUE_BYTES)] * RECORDS)
+    visible = time.perf_counter()
+    while live.end_offset(sink) < sample * RECORDS:
+        if not query.isActive:
+            raise RuntimeError(f"the stream ended. error={query.exception()}")
+        if time.perf_counter() - visible > ARRIVAL_TIMEOUT_S:
+            raise RuntimeError(f"no record came through the stream. status={query.status}")
+        time.sleep(POLL_S)
+    return (time.perf_counter() - visible) * 1000

@@ -1,0 +1,47 @@
+"""`df.write`: rows a second into a new topic with one replica."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from tests.bench.log.plan import Plan, RecordShape
+from tests.bench.log.results import Measure, Results
+from tests.bench.log.rounds import timed, turns
+from tests.bench.log.source_rows import SourceRows, digest
+from tests.bench.log.system import System
+from tests.bench.log.targets import RateTimesPeer
+
+TARGETS = (RateTimesPeer("kafka", 6),)
+
+
+def measure_writing(
+    spark: SparkSession,
+    systems: Sequence[System],
+    sources: dict[RecordShape, SourceRows],
+    plan: Plan,
+    results: Results,
+) -> None:
+    """Write each shape once per round and system; the last copies are read back and compared."""
+    for shape, source in sources.items():
+        measure = Measure(f"write {shape.label}", "rows/s", TARGETS, "df.write")
+        rows = source.read(spark)
+        few = rows.limit(plan.warm_up_rows).coalesce(plan.partitions)
+        for system in systems:
+            system.create("warm-up", plan.partitions)
+            system.write(few, "warm-up")
+            system.drop("warm-up")
+        for number, system in turns(systems, plan.rounds):
+            topic = f"written-{shape.value_bytes}-{number}"
+            system.create(topic, plan.partitions)
+            seconds, _ = timed(partial(system.write, rows, topic))
+            results.add(measure, system.name, shape.rows / seconds, number)
+            if number == plan.rounds:
+                results.check_equal(
+                    f"{system.name} holds what was written, {shape.label}",
+                    digest(system.read(spark, topic)),
+                    source.digest(spark),
+                )
+            system.drop(topic)

@@ -1,0 +1,38 @@
+"""The Spark session of a run: local, with Kafka's connector, leaving nothing outside its folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.peers.jars import SPARK_KAFKA_CONNECTOR
+
+
+@contextmanager
+def spark_session(folder: Path) -> Iterator[SparkSession]:
+    """Yield a session; what is not set here has Spark's default."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    jars = ",".join(str(jar) for jar in SPARK_KAFKA_CONNECTOR.jars())
+    settings = {
+        "spark.jars": jars,
+        "spark.driver.memory": "3g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.local.dir": str(folder / "spark-local"),
+        "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    }
+    builder = SparkSession.builder.master("local[*]").appName("bench-log")
+    session = builder.config(map=dict(settings)).getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()

@@ -1,0 +1,108 @@
+"""What a figure must reach. Pure: medians by system in, a verdict out.
+
+Figures are rates (more is better) or costs (less is better); a target knows which it is about. A
+system that was not measured gives no verdict, which is not the same as a missed target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+OURS = "sparklog"
+Medians = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One target, judged."""
+
+    target: str
+    figure: str
+    """What was measured in the target's own terms, or a dash."""
+    reached: bool | None
+    """None: not judged, because a system was not measured."""
+
+    @property
+    def word(self) -> str:
+        """Return yes, no or a dash."""
+        return {True: "yes", False: "NO", None: "-"}[self.reached]
+
+
+class Target(Protocol):
+    """Something to reach."""
+
+    def judge(self, medians: Medians) -> Verdict:
+        """Return whether it is reached."""
+        ...
+
+
+@dataclass(frozen=True)
+class RateTimesPeer:
+    """Our rate is at least `factor` times the peer's."""
+
+    peer: str
+    factor: float
+
+    def judge(self, medians: Medians) -> Verdict:
+        """Return whether our rate is high enough."""
+        target = f">= {self.factor:g}x {self.peer}"
+        times = _ratio(medians.get(OURS), medians.get(self.peer))
+        if times is None:
+            return Verdict(target, "-", None)
+        return Verdict(target, f"{times:.2f}x", times >= self.factor)
+
+
+@dataclass(frozen=True)
+class TimeWithinPeer:
+    """Our time for the same rows is at most `factor` times the peer's; figures are rates."""
+
+    peer: str
+    factor: float
+
+    def judge(self, medians: Medians) -> Verdict:
+        """Return whether our time is short enough."""
+        target = f"time <= {self.factor:g}x {self.peer}"
+        times = _ratio(medians.get(self.peer), medians.get(OURS))
+        if times is None:
+            return Verdict(target, "-", None)
+        return Verdict(target, f"{times:.2f}x", times <= self.factor)
+
+
+@dataclass(frozen=True)
+class CostAtMostPeer:
+    """Our cost is no more than the peer's."""
+
+    peer: str
+
+    def judge(self, medians: Medians) -> Verdict:
+        """Return whether our cost is low enough."""
+        target = f"<= {self.peer}"
+        times = _ratio(medians.get(OURS), medians.get(self.peer))
+        if times is None:
+            return Verdict(target, "-", None)
+        return Verdict(target, f"{times:.2f}x", times <= 1)
+
+
+@dataclass(frozen=True)
+class CostAtMost:
+    """Our cost is no more than a limit."""
+
+    limit: float
+    unit: str
+    why: str = ""
+
+    def judge(self, medians: Medians) -> Verdict:
+        """Return whether our cost is low enough."""
+        target = f"<= {self.limit:g} {self.unit}{self.why and f' ({self.why})'}"
+        ours = medians.get(OURS)
+        if ours is None:
+            return Verdict(target, "-", None)
+        return Verdict(target, f"{ours:.4g} {self.unit}", ours <= self.limit)
+
+
+def _ratio(above: float | None, below: float | None) -> float | None:
+    if above is None or below is None or below == 0:
+        return None
+    return above / below
