@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ class Action(Enum):
     FORWARD_THEN_ANSWER = "forward, then answer with `status` instead of the true answer"
     LOSE_REQUEST = "close the connection and do not forward"
     LOSE_ANSWER = "forward, then close the connection without an answer"
+    RESET = "forward, then reset the connection (RST) without an answer"
     CUT_ANSWER = "forward, then close the connection in the middle of the body"
     HOLD = "forward, and keep the answer until `released` or closed"
     IGNORE_CONDITION = "forward without If-None-Match"
@@ -150,8 +152,12 @@ class _Handler(BaseHTTPRequestHandler):
         status, headers, answer = self._forward(body)
         if action is Action.HOLD:
             self.owner.released.wait(FORWARD_TIMEOUT_S)
-        if action is Action.LOSE_ANSWER:
+        if action in (Action.LOSE_ANSWER, Action.RESET):
             self.close_connection = True
+            if action is Action.RESET:
+                now = struct.pack("ii", 1, 0)  # closing throws away what is unsent, and says so
+                self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
+                self.request.close()
         elif rule is not None and action is Action.FORWARD_THEN_ANSWER:
             self._answer_error(rule)
         elif action is Action.CUT_ANSWER:

@@ -158,10 +158,11 @@ def test_a_lasting_conflict_ends_unavailable_because_nothing_was_written(
 
 
 @pytest.mark.parametrize("size", [20, 3_000_000])
+@pytest.mark.parametrize("action", [Action.LOSE_ANSWER, Action.RESET])
 def test_a_lost_answer_to_a_successful_put_is_unknown_and_reading_back_settles_it(
-    store: RetryingStore, proxy: FaultProxy, size: int
+    store: RetryingStore, proxy: FaultProxy, size: int, action: Action
 ) -> None:
-    proxy.add(Action.LOSE_ANSWER, "PUT", "log/0", times=1)
+    proxy.add(action, "PUT", "log/0", times=1)
     assert store.put_if_absent("log/0", MINE * (size // 20)) is UNKNOWN
     assert proxy.sent("PUT", "log/0") == 1, "nobody may send a put again behind our back"
     assert requests(store) == {"put": 1}
@@ -190,7 +191,9 @@ def test_a_put_without_an_answer_in_time_is_unknown_and_may_still_appear(
     assert store.get("log/0") == MINE
 
 
-@pytest.mark.parametrize("action", [Action.LOSE_REQUEST, Action.LOSE_ANSWER, Action.CUT_ANSWER])
+@pytest.mark.parametrize(
+    "action", [Action.LOSE_REQUEST, Action.LOSE_ANSWER, Action.RESET, Action.CUT_ANSWER]
+)
 def test_a_get_that_breaks_off_is_sent_again(
     store: RetryingStore, proxy: FaultProxy, action: Action
 ) -> None:
