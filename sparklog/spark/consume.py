@@ -194,8 +194,8 @@ def _consume_once(
     spark: SparkSession, rows: DataFrame, job: ConsumeJob, progress: Progress
 ) -> Report:
     if job.output is None:
-        printed = _print(rows, progress)
-        return Report("consumed", job.label, printed, 0, progress.elapsed_s())
+        count = _print(rows)
+        return Report("consumed", job.label, count, 0, progress.elapsed_s(), printed=True)
     seen = Observation(TOTALS)
     counted = observed(rows, sf.lit(0), seen)
     with watched(progress, StageSampler(spark)):
@@ -207,7 +207,7 @@ def _consume_stream(rows: DataFrame, job: ConsumeJob, pace: Pace, progress: Prog
     counted = observed(rows, sf.lit(0), TOTALS)
     writer = paced(counted.writeStream, pace)
     if job.output is None:
-        query = writer.foreachBatch(lambda batch, _: _print_batch(batch)).start()
+        query = writer.foreachBatch(_print_batch).start()
     else:
         query = writer.format(job.sink).option("path", job.output).start()
     ended = await_query(query, progress)
@@ -218,15 +218,16 @@ def _consume_stream(rows: DataFrame, job: ConsumeJob, pace: Pace, progress: Prog
         0,
         progress.elapsed_s(),
         {"batches": ended.batches},
+        printed=job.output is None,
         ended_by=ended.ended_by,
     )
 
 
-def _print_batch(batch: DataFrame) -> None:
-    _print(batch, None)
+def _print_batch(batch: DataFrame, number: int) -> None:
+    _print(batch)
 
 
-def _print(rows: DataFrame, progress: Progress | None) -> int:
+def _print(rows: DataFrame) -> int:
     """Write each row as one line of JSON to standard output; returns how many there were."""
     count = 0
     lines = rows.select(sf.to_json(sf.struct("*"))).toLocalIterator(prefetchPartitions=True)

@@ -7,7 +7,8 @@
   141  whoever read the output went away
   143  terminated
 
-Results go to standard output, everything said about them to standard error.
+Results go to standard output, everything said about them to standard error (which spark-submit
+passes on as standard output, too).
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from types import FrameType
 from typing import Protocol, TypeVar
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sparklog.core.errors import SparklogError
 from sparklog.spark.progress import Progress, Report
+from sparklog.spark.session import SETTINGS, use_this_python
 
 DONE = 0
 FAILED = 1
@@ -38,6 +41,9 @@ _OWN_ERROR = re.compile(r"sparklog\.core\.errors\.(\w+): (.+)")
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 
 SESSION_CONF = {
+    **SETTINGS,
+    # A submitted job would otherwise tell every step of every task.
+    "spark.log.level": "WARN",
     # Jobs say themselves how far they are; Spark's bar would write over it.
     "spark.ui.showConsoleProgress": "false",
 }
@@ -81,10 +87,7 @@ def run_job(
         job = parse(sys.argv[1:] if argv is None else argv)
         report = body(job, open_session, progress)
         progress.close()
-        if job.json:
-            print(report.to_json(), flush=True)
-        else:
-            print(report.to_text(), file=sys.stderr, flush=True)
+        _tell_report(report, as_json=job.json)
         code = DONE if report.ended_by is None else report.ended_by
     except SystemExit as stop:  # argparse has said all there is to say
         code = stop.code if isinstance(stop.code, int) else FAILED
@@ -108,11 +111,17 @@ def run_job(
 
 
 def job_session(name: str, conf: Mapping[str, str]) -> SparkSession:
-    """Return the session of a job: the one spark-submit prepared, or one made here."""
-    # Spark would look for `python3` on PATH, which need not be the one that has sparklog.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # noqa: TID251 - this is the edge
+    """Return the session of a job: the one spark-submit prepared, or one made here.
+
+    What was said on spark-submit's command line goes before what a job would choose.
+    """
+    settings = {**SESSION_CONF, **conf}
+    if _submitted():
+        given = SparkConf()
+        settings = {key: value for key, value in settings.items() if not given.contains(key)}
+    use_this_python()
     builder = SparkSession.builder.appName(name)
-    for key, value in {**SESSION_CONF, **conf}.items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -135,6 +144,20 @@ def failure_line(error: BaseException) -> str:
     text = text.split("JVM stacktrace:")[0].split("\n\tat ")[0]
     text = " ".join(text.split()) or type(error).__name__
     return text if len(text) <= MESSAGE_LENGTH_MAX else text[:MESSAGE_LENGTH_MAX] + " …"
+
+
+def _tell_report(report: Report, *, as_json: bool) -> None:
+    # spark-submit mixes standard error into the output: there, records are left alone.
+    if report.printed and _submitted():
+        return
+    if as_json:
+        print(report.to_json(), file=sys.stderr if report.printed else sys.stdout, flush=True)
+    else:
+        print(report.to_text(), file=sys.stderr, flush=True)
+
+
+def _submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: TID251 - this is the edge
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

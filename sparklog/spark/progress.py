@@ -51,6 +51,8 @@ class Report:
     """More fields of the JSON form."""
     lines: tuple[str, ...] = ()
     """More lines of the text form."""
+    printed: bool = False
+    """Standard output holds the records themselves."""
     ended_by: int | None = None
     """The exit code when the work was ended from outside, None when it is complete."""
 
