@@ -1,4 +1,4 @@
-"""The only place that builds or parses an object's name. Source: FORMAT.md 1.
+"""The only place that builds or parses an object's name. Source: FORMAT.md 1, WAL.md 1.
 
 Names are keys relative to the store's root.
 """
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 NUMBER_DIGITS = 20
 SEGMENT_SUFFIX = ".arrow"
+FOLDER_NAME_MAX = 232
+"""Characters of a topic's name in its folder's: with `~` and the id it stays within 255."""
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Kafka's own id for its metadata topic, Uuid(0, 1)."""
@@ -20,6 +22,7 @@ _MANIFEST_NAME = re.compile(r"manifest/(\d{20})\.arrow")
 _STAGED_NAME = re.compile(r"staged/[0-9a-f]{32}\.arrow")
 _REWRITTEN_NAME = re.compile(r"log/\d{20}-[0-9a-f]{32}\.arrow")
 _SNAPSHOT_NAME = re.compile(r"snapshot/(\d{20})\.json")
+_WAL_KEY = re.compile(r"wal/(0|[1-9]\d{0,9})-([0-9a-f]{32})/(\d{20})\.arrow")
 
 
 def number(value: int) -> str:
@@ -28,12 +31,15 @@ def number(value: int) -> str:
 
 
 def topic_folder(topic: str, topic_id: str) -> str:
-    """Return the folder of one topic, with a slash at its end."""
-    return f"topics/{topic}~{topic_id}/"
+    """Return the folder of one topic, with a slash at its end.
+
+    A long name is cut, so that the folder's name fits a file system; the id tells topics apart.
+    """
+    return f"topics/{topic[:FOLDER_NAME_MAX]}~{topic_id}/"
 
 
 def topic_of_key(key: str) -> str:
-    """Return the topic an object belongs to, or '' (labels the request counters)."""
+    """Return the topic in an object's folder, or '' (labels the request counters)."""
     match = _TOPIC_FOLDER.match(key)
     return match.group(1) if match else ""
 
@@ -41,6 +47,38 @@ def topic_of_key(key: str) -> str:
 def commit_key(writer: str, sequence: int) -> str:
     """Return the name of a publication record. Source: FORMAT.md 7."""
     return f"commits/{writer}/{number(sequence)}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class WalLayout:
+    """The names of one broker incarnation's write-ahead log."""
+
+    broker_id: int
+    incarnation: str
+    """32 lower-case hex digits, new whenever a broker starts."""
+
+    @property
+    def folder(self) -> str:
+        """Return the folder, with a slash at its end; also the prefix of every object in it."""
+        return f"wal/{self.broker_id}-{self.incarnation}/"
+
+    def key(self, sequence: int) -> str:
+        """Return the store key of the object at `sequence`."""
+        return f"{self.folder}{number(sequence)}{SEGMENT_SUFFIX}"
+
+    def sequence(self, key: str) -> int | None:
+        """Return the sequence in a key of this log, or None for any other object."""
+        found = wal_of_key(key)
+        return found[1] if found is not None and found[0] == self else None
+
+
+def wal_of_key(key: str) -> tuple[WalLayout, int] | None:
+    """Return which write-ahead log an object belongs to and its sequence, or None if to none."""
+    match = _WAL_KEY.fullmatch(key)
+    if match is None:
+        return None
+    broker_id, incarnation, sequence = match.groups()
+    return WalLayout(int(broker_id), incarnation), int(sequence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from sparklog.cluster import open as open_module
-from sparklog.cluster.open import Log
+from sparklog.cluster.open import Log, open_log
 from sparklog.core.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -117,3 +118,13 @@ def test_a_snapshot_bounds_the_replay_and_is_only_a_hint(
     for key in snapshots:
         store.put(key, store.get(key).replace(b"t1", b"tX"))
     assert Log(store).topics() == expected
+
+
+def test_the_longest_legal_name_fits_a_file_system(tmp_path: Path) -> None:
+    with open_log(str(tmp_path)) as log:
+        longest = ["x" * 248 + end for end in "ab"]
+        for name in longest:
+            log.create_topic(name, 1)
+            log.partition(name, 0).append([batch([name.encode()])])
+        for name in longest:
+            assert log.partition(name, 0).view().end_offset == 1
