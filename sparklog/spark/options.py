@@ -72,6 +72,8 @@ _REFUSED: Final = {
     "enable.auto.commit": "the query's checkpoint holds its offsets",
     "interceptor.classes": "change the rows after they are read instead",
 }
+_TABLE_PROPERTY: Final = "provider"
+"""Spark names it among a table's properties, which come as options when a table is made."""
 _DELAY: Final = re.compile(r"([0-9]+)\s*(us|ms|s|m|min|h|d)?")
 _DELAY_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -157,9 +159,24 @@ def check_read_or_write_options(options: Mapping[str, str]) -> None:
         InvalidConfig: a name neither knows, or selections of topics that contradict each other.
     """
     given = _lowered(options)
+    if _TABLE_PROPERTY in given:
+        _check_table(given)
+        return
     _check_names(given, (*KNOWN, *WITHOUT_EFFECT, *sink_options.KNOWN))
     if any(name.lower() in given for name in STRATEGIES):
         _selection(given)
+
+
+def _check_table(given: Mapping[str, str]) -> None:
+    """Refuse what `CREATE TABLE … USING sparklog` would take and every read of it ignore."""
+    lost = [name for name in KNOWN if name.lower() in given and name != "includeHeaders"]
+    if lost:
+        raise InvalidConfig(
+            "Spark does not hand a table's options or location to its reads. Make the table "
+            "without them and name them behind it where it is read: WITH (path = '...', "
+            "subscribe = '...'), for example in a view per topic (see "
+            f"sparklog.spark.views.create_topic_views). options={lost}"
+        )
 
 
 def include_headers(options: Mapping[str, str]) -> bool:

@@ -258,6 +258,15 @@ def test_names_are_checked_before_it_is_known_whether_it_is_a_read_or_a_write() 
         check_read_or_write_options({"subscribe": "t", "subscribePattern": "t"})
 
 
+def test_a_table_is_made_without_what_its_reads_would_not_get() -> None:
+    properties = {"provider": "sparklog", "owner": "me", "comment": "c", "any.property": "x"}
+    check_read_or_write_options(properties)
+    check_read_or_write_options({**properties, "includeHeaders": "true"})
+    for name in ("path", "subscribe", "failOnDataLoss"):
+        with pytest.raises(InvalidConfig, match=r"WITH \(path = .*create_topic_views"):
+            check_read_or_write_options({**properties, name: "x"})
+
+
 def test_headers_are_a_column_only_if_asked_for() -> None:
     assert not include_headers({})
     assert include_headers({"includeheaders": "TRUE"})
