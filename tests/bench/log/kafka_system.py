@@ -30,8 +30,11 @@ class KafkaSystem(System, Live):
     def __init__(self, cluster: KafkaCluster) -> None:
         """Use a started cluster."""
         self._cluster = cluster
-        # An idle connection that the broker closes is no news.
-        client = {"bootstrap.servers": cluster.bootstrap, "log.connection.close": False}
+        # What matters raises; a connection that the broker closes is no news.
+        client: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": cluster.bootstrap,
+            "log_level": 2,
+        }
         self._admin = AdminClient(client)
         self._producer = Producer({**client, "linger.ms": 0})
         self._consumer = Consumer({**client, "group.id": "end-offsets"})
@@ -89,6 +92,7 @@ class KafkaSystem(System, Live):
     def close(self) -> None:
         """End the clients."""
         self._consumer.close()
+        del self._producer, self._admin  # their threads would look for the broker for ever
 
     @property
     def _address(self) -> dict[str, str]:

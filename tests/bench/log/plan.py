@@ -55,5 +55,5 @@ QUICK = Plan(
     latency_samples=20,
     latency_warm_up=5,
     lookup_rows=400_000,
-    lookup_segments=200,
+    lookup_segments=400,
 )
