@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from sparklog.cluster.publication import StagedPartition
-from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.segment import Reference
@@ -120,10 +120,8 @@ class Staging:
         """Stop, and return what has been staged so far, for deletion."""
         self._buffers.clear()
         while self._under_way:
-            try:
+            with suppress(Exception):  # the first error is what made the caller give up
                 self._wait_for_oldest()
-            except SparklogError:
-                continue  # the first error is what made the caller give up
         self._pool.shutdown()
         return self._staged()
 
