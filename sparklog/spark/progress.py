@@ -155,7 +155,7 @@ def progress_text(tally: Tally, seconds: float) -> str:
     parts = [f"{tally.rows:,} records"]
     if tally.size_bytes:
         parts.append(bytes_text(tally.size_bytes))
-    if seconds > 0:
+    if tally.rows and seconds > 0:
         parts.append(f"{rate(tally.rows, seconds):,.0f} records/s")
     if tally.tasks:
         parts.append(f"task {tally.tasks_done} of {tally.tasks}")

@@ -14,6 +14,7 @@ from sparklog.spark.demo.children import Child
 from sparklog.spark.demo.delta_files import read_delta
 from sparklog.spark.demo.expected import Expected, sorted_delays
 from sparklog.spark.demo.scene import Scene
+from sparklog.spark.jars import delta_conf
 
 SINCE = "2013-07-01T00:00:00Z"
 SINCE_S = 1_372_636_800
@@ -38,9 +39,9 @@ class Follower:
         if stage.root.startswith("s3://"):
             scene.narrator.tell("its Delta table stays on this disk: only the log is on S3")
         flat = [word for pair in arguments.items() for word in pair]
-        words = scene.submitter.words(program, *flat, delta=True)
+        words, environment = scene.submitter.driver(program, *flat, conf=delta_conf())
         self._scene = scene
-        self._child: Child = scene.children.start(words, scene.submitter.environ())
+        self._child: Child = scene.children.start(words, environment)
         self._teller = Thread(target=self._tell, name="follower", daemon=True)
         self.records = 0
         self._teller.start()

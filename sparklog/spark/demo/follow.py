@@ -1,6 +1,6 @@
 """The follower: reads the flights as they come, adds up delays, keeps a Delta table up to date.
 
-A process of its own, run with spark-submit. It says what it does as JSON lines on standard output,
+A process of its own, with its own Spark. It says what it does as JSON lines on standard output,
 and goes on until its standard input ends or says so: then it takes what is left, and stops.
 """
 
@@ -20,6 +20,10 @@ from sparklog.spark.jars import delta_conf
 from sparklog.spark.job import job_session
 
 POLL_S = 1
+SESSION = {
+    # Delta reads its own log with 50 tasks otherwise: ten seconds of a commit on two cores.
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
 RECORDS_PER_BATCH = 80_000
 VALUE = "carrier STRING, dep_delay BIGINT, arr_delay BIGINT"
 
@@ -95,7 +99,7 @@ def main() -> None:
     for name in ("root", "table", "checkpoint"):
         parser.add_argument(f"--{name}", required=True)
     given = parser.parse_args()
-    spark = job_session("sparklog demo: follower", delta_conf())
+    spark = job_session("sparklog demo: follower", {**delta_conf(), **SESSION})
     try:
         follow(spark, given.root, given.table, given.checkpoint)
     finally:

@@ -11,6 +11,8 @@ from sparklog.spark.demo.children import Child, Children
 from sparklog.spark.demo.narrator import Narrator
 from sparklog.spark.demo.submit import Submitter, jobs_folder, shown
 
+NOTHING_YET = "0 records"
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -59,4 +61,8 @@ class Scene:
         """Submit one of the project's jobs, and show the call."""
         self.narrator.command(shown(f"jobs/{name}", arguments))
         words = self.submitter.words(jobs_folder() / name, *arguments, "--json")
-        return self.children.start(words, self.submitter.environ(), self.narrator.tell)
+        return self.children.start(words, self.submitter.environ(), self._tell_progress)
+
+    def _tell_progress(self, line: str) -> None:
+        if not line.startswith(NOTHING_YET):
+            self.narrator.tell(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import sparklog
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.jars import delta_conf
 
 SHOWN_WORD_MAX = 64
 
@@ -55,8 +55,23 @@ class Submitter:
             "SPARK_LOCAL_DIRS": str(self.work / "tmp"),
         }
 
-    def words(self, program: Path, *arguments: str, delta: bool = False) -> list[str]:
+    def words(self, program: Path, *arguments: str) -> list[str]:
         """Return the command line that submits `program`."""
+        submit = _pyspark_folder() / "bin" / "spark-submit"
+        return [str(submit), *self._options({}), str(program), *arguments]
+
+    def driver(
+        self, program: Path, *arguments: str, conf: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Return the command line and the environment of a Python driver that starts Spark itself.
+
+        Unlike one that spark-submit starts, it has a standard input.
+        """
+        options = shlex.join([*self._options(conf), "pyspark-shell"])
+        environment = {**self.environ(), "PYSPARK_SUBMIT_ARGS": options}
+        return [sys.executable, str(program), *arguments], environment
+
+    def _options(self, more: Mapping[str, str]) -> list[str]:
         conf = {
             "spark.ui.enabled": "false",
             "spark.sql.session.timeZone": "UTC",
@@ -66,16 +81,15 @@ class Submitter:
             # A minute's work is over before the optimizing compiler has paid for itself.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
             f"-Dlog4j2.configurationFile={self._logging.as_uri()}",
-            **(delta_conf() if delta else {}),
+            **more,
         }
         pairs = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-        submit = _pyspark_folder() / "bin" / "spark-submit"
-        return [str(submit), "--master", self.master, *pairs, str(program), *arguments]
+        return ["--master", self.master, *pairs]
 
 
 def shown(program: str, arguments: Sequence[str]) -> str:
     """Return a call as a person would type it, without the demo's own settings."""
-    words = [f"'{word}'" if set(word) & set(' *()$"') else word for word in arguments]
+    words = [_quoted(word) for word in arguments]
     lines, line = [], f"spark-submit {program}"
     for word in words:
         if word.startswith("--") and len(line) + len(word) > 72:
