@@ -23,6 +23,8 @@ from sparklog.core.errors import DataCorrupt
 MAGIC = b"ARROW1"
 STREAM_START = 8
 """Where the IPC stream begins: the magic, padded to eight bytes."""
+MESSAGE_ROOM_BYTES = 8192
+"""What the schema, or a record batch's metadata and padding, take at most beside its buffers."""
 TRAILER_BYTES = 4 + len(MAGIC)
 _BLOCK = struct.Struct("<qi4xq")
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -70,16 +72,19 @@ def write_stream(
     """Encode `batches` (compressed with `codec`: none, lz4, zstd) and index their bytes."""
     compression = None if codec == "none" else pa.Codec(codec, level if codec == "zstd" else None)
     options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=len(batches) < 2)
-    sink = pa.BufferOutputStream()
-    sink.write(MAGIC.ljust(STREAM_START, b"\0"))
-    with pa.ipc.new_stream(sink, schema, options=options) as writer:
-        # Arrow writes the schema with the first batch; an empty stream gets it at close.
-        edges = []
-        for batch in batches:
-            writer.write_batch(batch)
-            edges.append(sink.tell())
-    data = sink.getvalue()
-    data = data.slice(0, data.size - len(_END_OF_STREAM))
+    # A growing sink copies what it holds again and again: half the cost of an uncompressed stream.
+    room = pa.allocate_buffer(
+        sum(batch.nbytes for batch in batches) + MESSAGE_ROOM_BYTES * (len(batches) + 1)
+    )
+    sink = pa.FixedSizeBufferWriter(room)
+    try:
+        edges = _write_messages(sink, schema, batches, options)
+        data = room.slice(0, sink.tell() - len(_END_OF_STREAM))
+    except pa.ArrowException:  # it did not fit: data that compression makes larger
+        sink = pa.BufferOutputStream()
+        edges = _write_messages(sink, schema, batches, options)
+        data = sink.getvalue()
+        data = data.slice(0, data.size - len(_END_OF_STREAM))
     view = memoryview(data)
     head_end = STREAM_START + _message_length(view, STREAM_START)
     head = Span(0, head_end, crc32c(view[:head_end]))
@@ -88,6 +93,22 @@ def write_stream(
         _index_batch(view, start, end, schema) for start, end in zip(starts, edges, strict=True)
     )
     return StreamPart(data, schema, head, stored)
+
+
+def _write_messages(
+    sink: pa.NativeFile,
+    schema: pa.Schema,
+    batches: Sequence[pa.RecordBatch],
+    options: pa.ipc.IpcWriteOptions,
+) -> list[int]:
+    """Write the magic and the stream; returns where each record batch ends."""
+    sink.write(MAGIC.ljust(STREAM_START, b"\0"))
+    edges = []
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            edges.append(sink.tell())
+    return edges
 
 
 def finish_file(part: StreamPart, metadata: Mapping[str, str]) -> bytes:
