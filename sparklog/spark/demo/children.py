@@ -67,13 +67,15 @@ class Child:
     def lines(self) -> Iterator[str]:
         """Yield what it writes to standard output, until it ends."""
         assert self.process.stdout is not None
-        yield from self.process.stdout
+        for line in self.process.stdout:  # noqa: UP028 - delegating would close it with the generator
+            yield line
 
     def documents(self) -> Iterator[dict[str, Any]]:
         """Yield what it reports, until it ends."""
         for line in self.lines():
-            if line.startswith("{"):
-                yield json.loads(line)
+            document = _document(line)
+            if document is not None:
+                yield document
             else:
                 self._note(line)
 
@@ -111,12 +113,12 @@ class Child:
             raise self._failure()
         return rest
 
-    def end(self) -> None:
+    def end(self, timeout_s: float = END_TIMEOUT_S) -> None:
         """End it, gently first; processes that it started end with it."""
         if self.process.poll() is None:
             self._signal(signal.SIGTERM)
             try:
-                self.process.wait(END_TIMEOUT_S)
+                self.process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 pass
         self._signal(signal.SIGKILL)
@@ -161,12 +163,21 @@ class Child:
         )
 
 
+def _document(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 class Children:
     """All processes of the demo."""
 
-    def __init__(self, log: Path) -> None:
-        """Keep what they write to standard error in `log`."""
+    def __init__(self, log: Path, end_timeout_s: float = END_TIMEOUT_S) -> None:
+        """Keep what they say in `log`; give each that long to end by itself."""
         self._log = log
+        self._end_timeout_s = end_timeout_s
         self._all: list[Child] = []
 
     def __enter__(self) -> Children:
@@ -181,7 +192,7 @@ class Children:
     ) -> None:
         """End them all, the youngest first."""
         for child in reversed(self._all):
-            child.end()
+            child.end(self._end_timeout_s)
 
     def start(
         self,

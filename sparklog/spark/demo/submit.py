@@ -89,7 +89,8 @@ class Submitter:
 
 def shown(program: str, arguments: Sequence[str]) -> str:
     """Return a call as a person would type it, without the demo's own settings."""
-    words = [_quoted(word) for word in arguments]
+    here = f"{Path.cwd()}/"
+    words = [_quoted(word.removeprefix(here)) for word in arguments]
     lines, line = [], f"spark-submit {program}"
     for word in words:
         if word.startswith("--") and len(line) + len(word) > 72:
