@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 from tests.bench.log.report import SYSTEMS, amount
 from tests.bench.log.results import Measure, Results
 
-COLOURS = {"sparklog": "#1b6ca8", "kafka": "#444444", "parquet": "#c9a227"}
+COLOURS = {"sparklog": "#1b6ca8", "kafka": "#444444", "parquet": "#c9a227", "spark": "#bbbbbb"}
 BAR = 0.8
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.bench.log.results import Results, spread
 
-SYSTEMS = ("sparklog", "kafka", "parquet")
+SYSTEMS = ("sparklog", "kafka", "parquet", "spark")
 HEADER = ("measure", "unit", *SYSTEMS, "target", "measured", "reached")
 NUMBERS = {HEADER.index(name) for name in (*SYSTEMS, "measured")}
 JSON_FORMAT = 1
