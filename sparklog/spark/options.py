@@ -156,7 +156,8 @@ def check_read_or_write_options(options: Mapping[str, str]) -> None:
     """Check as much as can be before Spark has said whether it is a read or a write.
 
     Raises:
-        InvalidConfig: a name neither knows, or selections of topics that contradict each other.
+        InvalidConfig: a name neither knows, or, where topics to read are chosen, anything that
+            neither a batch read nor a stream would take.
     """
     given = _lowered(options)
     if _TABLE_PROPERTY in given:
@@ -164,7 +165,7 @@ def check_read_or_write_options(options: Mapping[str, str]) -> None:
         return
     _check_names(given, (*KNOWN, *WITHOUT_EFFECT, *sink_options.KNOWN))
     if any(name.lower() in given for name in STRATEGIES):
-        _selection(given)
+        _parse(given, default_start=EARLIEST)
 
 
 def _check_table(given: Mapping[str, str]) -> None:
@@ -214,9 +215,10 @@ def _parse(given: Mapping[str, str], default_start: int) -> SourceOptions:
             f"The value of minOffsetsPerTrigger({at_least}) is higher than the "
             f"maxOffsetsPerTrigger({at_most})."
         )
+    selection = _selection(given)
     return SourceOptions(
         root=parse_root(given.get("path")),
-        selection=_selection(given),
+        selection=selection,
         starting=_limit(given, "starting", default_start),
         ending=_limit(given, "ending", LATEST),
         unmatched_start_is_latest=_unmatched_start_is_latest(given),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -26,6 +28,15 @@ from sparklog.spark.writer import batch_writer, stream_writer
 class SparklogDataSource(DataSource):
     """Topics as tables and streams, with the columns and options of Spark's Kafka source."""
 
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Take Spark's options. Whether they are for a read or a write Spark says later.
+
+        Raises:
+            InvalidConfig: options that fit neither.
+        """
+        check_read_or_write_options(options)
+        super().__init__(options)
+
     @classmethod
     def name(cls) -> str:
         """Return the name for `format(…)` and `USING`."""
@@ -35,9 +46,8 @@ class SparklogDataSource(DataSource):
         """Return the columns of a read that names none of its own.
 
         Raises:
-            InvalidConfig: options that fit neither a read nor a write.
+            InvalidConfig: `includeHeaders` is neither true nor false.
         """
-        check_read_or_write_options(self.options)
         return full_schema(include_headers=include_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -256,6 +256,8 @@ def test_names_are_checked_before_it_is_known_whether_it_is_a_read_or_a_write() 
         check_read_or_write_options({"subscribes": "t"})
     with pytest.raises(InvalidConfig, match="Only one of"):
         check_read_or_write_options({"subscribe": "t", "subscribePattern": "t"})
+    with pytest.raises(InvalidConfig, match="minPartitions must be positive"):
+        check_read_or_write_options({"path": "/x", "subscribe": "t", "minPartitions": "-3"})
 
 
 def test_a_table_is_made_without_what_its_reads_would_not_get() -> None:
