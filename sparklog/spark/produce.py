@@ -7,7 +7,7 @@ publication are the sink's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
@@ -197,13 +197,4 @@ def _with_offsets(
         if one["end_offset"] > one["base_offset"]
     ]
     details = {**report.details, "created": created, "partitions": partitions}
-    return Report(
-        report.verb,
-        report.topic,
-        report.rows,
-        report.size_bytes,
-        report.seconds,
-        details,
-        (*report.lines, *lines),
-        report.ended_by,
-    )
+    return replace(report, details=details, lines=(*report.lines, *lines))
