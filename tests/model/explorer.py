@@ -1,18 +1,19 @@
 """Runs protocols (generators over `log.effects`) through every interleaving, exhaustively.
 
 A state is the objects in the store, each actor's history of answers, the puts still under way and
-the faults left to spend. A generator is deterministic in its answers, so histories stand for its inner
-state: equal states are visited once, and an actor is re-run only for a history not seen before.
+the faults left to spend. A generator is deterministic in its answers, so histories stand for its
+inner state: equal states are visited once, and an actor is re-run only for a history not seen
+before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sparklog.core.errors import SparklogError
-from sparklog.log.effects import Delete, Effect, GetMany, ListAfter, Protocol, Put
+from sparklog.log.effects import Delete, Effect, GetMany, ListAfter, Put
 from sparklog.store.base import ObjectInfo, PutOutcome
 
 Objects = tuple[tuple[str, bytes], ...]
@@ -20,18 +21,25 @@ History = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
+class AnyOf:
+    """Several requests under way at once. Answer: [index, answer] of whichever is answered next."""
+
+    effects: tuple[Effect, ...]
+
+
+@dataclass(frozen=True)
 class Actor:
     """Somebody who runs a protocol; what it reports through `done` counts from that moment on."""
 
     name: str
-    start: Callable[[Callable[[Any], None]], Protocol[Any]]
+    start: Callable[[Callable[[Any], None]], Generator[Effect | AnyOf, Any, Any]]
 
 
 @dataclass(frozen=True)
 class Standing:
     """Where an actor stands after a history: its next request, or its end; and its reports."""
 
-    effect: Effect | None
+    effect: Effect | AnyOf | None
     reports: tuple[Any, ...]
     error: SparklogError | None = None
 
@@ -109,9 +117,13 @@ class Explorer:
                 crashed = (*state.crashed[:actor], True, *state.crashed[actor + 1 :])
                 yield replace(state, crashed=crashed, crashes=state.crashes - 1)
 
-    def _answers(self, state: State, actor: int, effect: Effect) -> Iterator[State]:
+    def _answers(self, state: State, actor: int, effect: Effect | AnyOf) -> Iterator[State]:
         objects = dict(state.objects)
         match effect:
+            case AnyOf(effects):
+                for index, one in enumerate(effects):
+                    for step in self._answers(state, actor, one):
+                        yield _answered(state, actor, (index, step.histories[actor][-1]), step)
             case GetMany(ranges):
                 answer = tuple(
                     None if r.key not in objects else objects[r.key][r.start : r.end]
@@ -148,13 +160,14 @@ class Explorer:
             yield replace(unknown, late=late, late_puts=state.late_puts - 1)
 
 
-def _answered(state: State, actor: int, answer: Any) -> State:
+def _answered(state: State, actor: int, answer: Any, step: State | None = None) -> State:
+    """Return `state`, or what its `step` made of it, with one more answer in the history."""
     histories = (
         *state.histories[:actor],
         (*state.histories[actor], answer),
         *state.histories[actor + 1 :],
     )
-    return replace(state, histories=histories)
+    return replace(step or state, histories=histories)
 
 
 def _created(objects: Objects, key: str, data: bytes) -> Objects:

@@ -1,0 +1,327 @@
+"""The write-ahead log, model-checked: a broker, its trimming and its sealers in every order.
+
+The broker has several requests under way at once; it flushes what it acknowledged at once, so it
+trims as early as it may, and goes on as long as it can. Recoveries seal, read and perhaps clear.
+What must hold in each state: what the broker acknowledged is below the seal, and whoever recovered
+has read it, or it was flushed: the store has a window whose trim boundary is above it. And every
+recovery comes to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+
+from sparklog.core.errors import Fenced
+from sparklog.log import wal, wal_object, wal_seal
+from sparklog.log.effects import Effect, Protocol, delete
+from sparklog.log.layout import WalLayout
+from sparklog.log.wal import (
+    Acknowledge,
+    Flushed,
+    Instruction,
+    PutSettled,
+    PutWindow,
+    Settled,
+    Trim,
+    WalWriter,
+    WindowReady,
+    place,
+    register,
+)
+from sparklog.log.wal_object import WalHeader, WalKind
+from sparklog.log.wal_seal import Sealed, clear, read_tail, seal
+from sparklog.store.base import PutOutcome
+from tests.model.explorer import Actor, AnyOf, Explorer, Objects, State
+
+WAL = WalLayout(1, "0" * 32)
+REGISTRATION = wal_object.encode(WAL, WalHeader(WalKind.REGISTRATION, 0, 0, "registration"))
+
+
+@pytest.fixture(autouse=True)
+def _each_object_is_coded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coding is a function of its arguments alone, and would otherwise take most of the time."""
+    for module in (wal, wal_seal):
+        for name in {"encode", "decode", "decode_header"} & vars(module).keys():
+            monkeypatch.setattr(module, name, cache(getattr(wal_object, name)))
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    end_sequence: int
+
+
+@dataclass(frozen=True)
+class Recovered:
+    read: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """All that was recovered is in the partitions' own logs; deleting begins."""
+
+    end_sequence: int
+
+
+class Broker:
+    """Runs what the writer instructs, all at once, as the shell of a broker does."""
+
+    def __init__(
+        self, windows: int, in_flight_max: int, registered: bool, done: Callable[[Any], None]
+    ) -> None:
+        self.writer = WalWriter(in_flight_max)
+        self.windows_left = windows
+        self.done = done
+        self.under_way: list[tuple[Effect, Protocol[Any]]] = []
+        self.registered = registered
+
+    def run(self) -> Generator[Effect | AnyOf, Any, None]:
+        if not self.registered:
+            try:
+                yield from register(WAL, "registration")
+            except Fenced:
+                return
+        while effects := self._effects():
+            index, answer = yield AnyOf(effects)
+            _, task = self.under_way.pop(index)
+            self._go_on(task, list(answer) if isinstance(answer, tuple) else answer)
+
+    def _effects(self) -> tuple[Effect, ...]:
+        while self.windows_left > 0 and self.writer.has_room:
+            self.windows_left -= 1
+            self._obey(self.writer.handle(WindowReady()))
+        return tuple(effect for effect, _ in self.under_way)
+
+    def _go_on(self, task: Protocol[Any], answer: Any) -> None:
+        try:
+            self.under_way.append((task.send(answer), task))
+        except StopIteration as end:
+            if end.value is not None:
+                self._obey(self.writer.handle(end.value))
+
+    def _obey(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case PutWindow():
+                    self._go_on(self._put(instruction), None)
+                case Acknowledge(end_sequence):
+                    self.done(Acknowledged(end_sequence))
+                    self.writer.handle(Flushed(end_sequence))
+                case Trim():
+                    self._go_on(self._trim(instruction), None)
+
+    def _put(self, what: PutWindow) -> Protocol[PutSettled]:
+        settled = yield from place(what.placed(WAL, (), f"window {what.sequence}"))
+        return PutSettled(what.sequence, settled)
+
+    def _trim(self, what: Trim) -> Protocol[None]:
+        for sequence in range(what.start_sequence, what.end_sequence):
+            yield from delete(WAL.key(sequence))
+
+
+def _broker(windows: int, in_flight_max: int = 2, registered: bool = True) -> Actor:
+    return Actor("broker", lambda done: Broker(windows, in_flight_max, registered, done).run())
+
+
+def _recovery(name: str, clears: bool = False) -> Actor:
+    def start(done: Callable[[Any], None]) -> Protocol[None]:
+        sealed = yield from seal(WAL, name)
+        done(sealed)
+        tail = yield from read_tail(WAL, sealed)
+        done(Recovered(frozenset(o.header.sequence for o in tail)))
+        if clears:
+            done(Cleared(sealed.sequence))
+            yield from clear(WAL, sealed)
+
+    return Actor(name, start)
+
+
+@cache
+def _carried(objects: Objects) -> int:
+    """Return the highest boundary that a window in the store carries: so much was flushed."""
+    found = [WAL.sequence(key) for key, _ in objects]
+    headers = [
+        _header(data, sequence)
+        for (_, data), sequence in zip(objects, found, strict=True)
+        if sequence is not None
+    ]
+    return max((h.boundary for h in headers if h.kind is WalKind.WINDOW), default=0)
+
+
+@cache
+def _header(data: bytes, sequence: int) -> WalHeader:
+    return wal_object.decode_header(data, WAL, sequence)
+
+
+class Checker:
+    """Judges a state; `finals` counts how many ends were judged."""
+
+    def __init__(self, explorer: Explorer) -> None:
+        self.explorer = explorer
+        self.finals = 0
+
+    def __call__(self, state: State, final: bool) -> None:
+        self.finals += final
+        acknowledged, flushed, seals, recoveries = 1, _carried(state.objects), set(), []
+        for actor, history in enumerate(state.histories):
+            standing = self.explorer.standing(actor, history)
+            assert standing.error is None, standing.error
+            for report in standing.reports:
+                match report:
+                    case Acknowledged(end_sequence):
+                        acknowledged = max(acknowledged, end_sequence)
+                    case Sealed(sequence):
+                        seals.add(sequence)
+                    case Recovered(read):
+                        recoveries.append(read)
+                    case Cleared(end_sequence):
+                        flushed = max(flushed, end_sequence)
+            if final and self._recovers(actor) and not state.crashed[actor]:
+                assert any(isinstance(r, Recovered) for r in standing.reports), "never finished"
+        assert len(seals) <= 1, f"sealed in two places: {seals}"
+        for sequence in seals:
+            assert acknowledged <= max(sequence, 1), f"acknowledged past the seal {sequence}"
+        for read in recoveries:
+            lost = {*range(max(flushed, 1), acknowledged)} - read
+            assert not lost, f"lost: {lost}"
+
+    def _recovers(self, actor: int) -> bool:
+        return self.explorer.actors[actor].name != "broker"
+
+
+def _explore(actors: list[Actor], *, registered: bool = True, **budget: int) -> tuple[int, Checker]:
+    explorer = Explorer(actors)
+    checker = Checker(explorer)
+    blank: tuple[Any, ...] = ()
+    objects = ((WAL.key(0), REGISTRATION),) if registered else ()
+    start = State(objects, (blank,) * len(actors), (False,) * len(actors), **budget)
+    return explorer.explore(start, checker), checker
+
+
+ONE, CLEARING, OTHER = _recovery("a"), _recovery("a", clears=True), _recovery("b")
+
+CASES: dict[str, tuple[list[Actor], dict[str, Any]]] = {
+    "a broker and a recovery": ([_broker(4), ONE], {}),
+    "one put at a time": ([_broker(3, in_flight_max=1), ONE], {}),
+    "an incarnation that registers": ([_broker(2, registered=False), ONE], {"registered": False}),
+    "crashes": ([_broker(3), CLEARING], {"crashes": 2}),
+    "a lost reply": ([_broker(3), ONE], {"lost_replies": 1}),
+    "a put that arrives late": ([_broker(2), CLEARING], {"late_puts": 1}),
+    "two recoveries": ([_broker(1), ONE, OTHER], {}),
+    "two recoveries that clear": ([CLEARING, _recovery("b", clears=True)], {"crashes": 1}),
+}
+
+SOAK: dict[str, tuple[list[Actor], dict[str, Any]]] = {
+    "a clearing recovery": ([_broker(4), CLEARING], {}),
+    "three windows and a late put": ([_broker(3), ONE], {"late_puts": 1}),
+    "three windows, a lost reply, a crash": (
+        [_broker(3), CLEARING],
+        {"lost_replies": 1, "crashes": 1},
+    ),
+    "a window, two recoveries of which one clears": ([_broker(1, 1), CLEARING, OTHER], {}),
+    "two windows, two recoveries": ([_broker(2), ONE, OTHER], {}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_was_acknowledged_is_recovered(case: str) -> None:
+    actors, budget = CASES[case]
+    states, checker = _explore(actors, **budget)
+    print(f"{case}: {states} states, {checker.finals} ends")
+    assert checker.finals > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("case", SOAK)
+def test_what_was_acknowledged_is_recovered_in_larger_cases(case: str) -> None:
+    actors, budget = SOAK[case]
+    states, checker = _explore(actors, **budget)
+    print(f"{case}: {states} states, {checker.finals} ends")
+    assert checker.finals > 0
+
+
+def test_without_a_second_look_the_model_finds_a_lost_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def believe_the_put(layout: WalLayout, nonce: str) -> Protocol[Sealed]:
+        while True:
+            look = yield from wal_seal._survey(layout)
+            if look.seal is not None:
+                return Sealed(look.seal, look.boundary)
+            mark = wal_seal._put_mark(layout, WalKind.SEAL, look.gap, look.boundary, nonce)
+            if (yield from mark) is PutOutcome.CREATED:
+                return Sealed(look.gap, look.boundary)
+
+    monkeypatch.setitem(globals(), "seal", believe_the_put)
+    with pytest.raises(AssertionError, match="acknowledged past the seal"):
+        _explore([_broker(4), ONE])
+
+
+def test_without_looking_from_the_seal_on_the_model_finds_a_seal_that_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def believe_a_look(layout: WalLayout, nonce: str) -> Protocol[Sealed]:
+        while True:
+            look = yield from wal_seal._survey(layout)
+            if look.seal is not None:
+                return Sealed(look.seal, look.boundary)
+            yield from wal_seal._put_mark(layout, WalKind.SEAL, look.gap, look.boundary, nonce)
+
+    monkeypatch.setitem(globals(), "seal", believe_a_look)
+    with pytest.raises(AssertionError, match="acknowledged past the seal"):
+        _explore([_broker(4), ONE], late_puts=1)
+
+
+def test_with_the_seal_at_another_gap_the_model_finds_a_lost_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def behind_everything(sequences: Sequence[int], boundary: int) -> int:
+        return max(sequences, default=-1) + 1
+
+    monkeypatch.setattr(wal_seal, "_first_gap", behind_everything)
+    with pytest.raises(AssertionError, match="lost"):
+        _explore([_broker(3), ONE])
+
+
+def test_with_trimming_beyond_an_acknowledged_boundary_the_model_finds_a_lost_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Flushed and acknowledged, yet no acknowledged object tells that these names are used up.
+    monkeypatch.setattr(WalWriter, "_trim_end", lambda writer: writer.acknowledged + 1)
+    with pytest.raises(AssertionError, match=r"lost|past the seal"):
+        _explore([_broker(3), ONE])
+
+
+def test_with_acknowledging_out_of_order_the_model_finds_a_lost_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        WalWriter, "_newest_in_order", lambda writer: max(writer._durable | {writer.acknowledged})
+    )
+    with pytest.raises(AssertionError, match=r"lost|past the seal"):
+        _explore([_broker(3), ONE])
+
+
+def test_with_every_object_taken_for_its_own_the_model_finds_a_lost_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wal, "_whose", lambda found, ours: Settled.DURABLE)
+    with pytest.raises(AssertionError, match=r"lost|past the seal"):
+        _explore([_broker(2), ONE])
+
+
+def test_without_a_kept_seal_the_model_finds_a_lost_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def clear_all(layout: WalLayout, sealed: Sealed) -> Protocol[None]:
+        for sequence in range(sealed.sequence + 1):
+            yield from delete(layout.key(sequence))
+
+    monkeypatch.setitem(globals(), "clear", clear_all)
+    with pytest.raises(AssertionError, match=r"lost|past the seal"):
+        _explore([_broker(2), CLEARING])
