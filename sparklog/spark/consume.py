@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
@@ -90,8 +91,8 @@ def consume(job: ConsumeJob, open_session: OpenSession, progress: Progress) -> R
         if job.pace is None:
             return _consume_once(spark, rows, job, progress)
         return _consume_stream(rows, job, job.pace, progress)
-    except PySparkException as error:
-        if job.sink == DELTA and error.getCondition() == "DATA_SOURCE_NOT_FOUND":
+    except (PySparkException, Py4JError) as error:
+        if job.sink == DELTA and "DATA_SOURCE_NOT_FOUND" in str(error):
             raise _without_delta() from error
         raise
 

@@ -38,7 +38,7 @@ TERMINATED = 143
 MESSAGE_LENGTH_MAX = 2000
 
 _OWN_ERROR = re.compile(r"sparklog\.core\.errors\.(\w+): (.+)")
-_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
+_JAVA_ERROR = re.compile(r"^: [\w.$]+: (.+)$", re.MULTILINE)
 
 SESSION_CONF = {
     **SETTINGS,
@@ -139,8 +139,8 @@ def failure_line(error: BaseException) -> str:
     if own:
         text = own[-1][1]
     elif isinstance(error, Py4JError):
-        causes = _CAUSE.findall(text)
-        text = causes[-1] if causes else text
+        found = _JAVA_ERROR.search(text)
+        text = found.group(1) if found else text
     text = text.split("JVM stacktrace:")[0].split("\n\tat ")[0]
     text = " ".join(text.split()) or type(error).__name__
     return text if len(text) <= MESSAGE_LENGTH_MAX else text[:MESSAGE_LENGTH_MAX] + " …"

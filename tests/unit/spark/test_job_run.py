@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
+from py4j.protocol import Py4JError
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import UnknownTopicOrPartition
@@ -100,6 +101,15 @@ def test_what_sparklog_said_is_found_in_sparks_trace() -> None:
 def test_sparks_own_words_lose_their_trace_and_their_line_breaks() -> None:
     text = "[PATH_NOT_FOUND] Path\n  does not exist: x.\n\nJVM stacktrace:\norg.apache…"
     assert failure_line(OSError(text)) == "[PATH_NOT_FOUND] Path does not exist: x."
+
+
+def test_of_a_java_error_its_message_is_told() -> None:
+    text = (
+        "An error occurred while calling o1180.save.\n: org.apache.spark.SparkException: [SOME] "
+        "Nothing to be found.\n\tat org.apache.spark.Some.thing(Some.scala:1)\n"
+        "Caused by: java.lang.ClassNotFoundException: some.Class\n\t... 16 more"
+    )
+    assert failure_line(Py4JError(text)) == "[SOME] Nothing to be found."
 
 
 def test_a_message_without_end_is_cut() -> None:

@@ -1,0 +1,195 @@
+"""jobs/produce.py: rows of real files become records of a topic, as the words of a call say."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from sparklog.cluster.open import Log, open_log
+from sparklog.core.errors import InvalidPartitions, InvalidRequest, UnknownTopicOrPartition
+from sparklog.spark.produce import produce
+from sparklog.spark.produce_arguments import parse_produce
+from sparklog.spark.progress import Progress, Report
+
+CSV = "id,name,born\n1,ann,2001-02-03T04:05:06Z\n2,bob,NA\n3,NA,2003-01-01T00:00:00Z\n"
+BORN_MS = 981_173_106_000
+
+Produce = Callable[..., Report]
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> str:
+    """A CSV file of three rows."""
+    path = tmp_path / "people.csv"
+    path.write_text(CSV)
+    return str(path)
+
+
+@pytest.fixture
+def run(spark: SparkSession, log_root: str) -> Produce:
+    """Produce in this session: `run("--topic", "t", …)`."""
+
+    def session(conf: Mapping[str, str]) -> SparkSession:
+        return spark
+
+    def call(*words: str) -> Report:
+        job = parse_produce(["--root", log_root, *words])
+        return produce(job, session, Progress(io.StringIO()))
+
+    return call
+
+
+def _records(log_root: str, topic: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    with open_log(log_root) as log:
+        for number in range(log.topic(topic).partitions):
+            partition = log.partition(topic, number)
+            end = partition.view().end_offset
+            for batch in partition.read(0, end, ("timestamp", "key", "value", "headers")):
+                found += [{**row, "partition": number} for row in batch.to_pylist()]
+    return found
+
+
+def test_rows_of_csv_become_json_values_with_key_headers_and_event_time(
+    run: Produce, log_root: str, people: str
+) -> None:
+    report = run(
+        *("--topic", "t", "--create", "--partitions", "3", "--input", people),
+        *("--option", "nullValue=NA", "--schema", "id INT, name STRING, born STRING"),
+        *("--key", "id", "--headers", "name=name,kind='a,b'"),
+        *("--timestamp", "coalesce(to_timestamp(born), timestamp_millis(5))"),
+    )
+    records = {record["key"]: record for record in _records(log_root, "t")}
+    assert set(records) == {b"1", b"2", b"3"}
+    assert json.loads(records[b"1"]["value"]) == {
+        "id": 1, "name": "ann", "born": "2001-02-03T04:05:06Z",
+    }  # fmt: skip
+    assert json.loads(records[b"3"]["value"]) == {"id": 3, "born": "2003-01-01T00:00:00Z"}
+    kind = {"key": "kind", "value": b"a,b"}
+    assert records[b"1"]["headers"] == [{"key": "name", "value": b"ann"}, kind]
+    assert records[b"3"]["headers"] == [{"key": "name", "value": None}, kind]
+    assert records[b"1"]["timestamp"].timestamp() * 1000 == BORN_MS
+    assert records[b"2"]["timestamp"].timestamp() * 1000 == 5
+    assert report.rows == 3
+    assert report.size_bytes == sum(len(r["key"]) + len(r["value"]) for r in records.values())
+    assert report.details["created"] is True
+    assert sum(one["end_offset"] for one in report.details["partitions"]) == 3
+
+
+def test_csv_types_are_inferred_unless_a_schema_is_given(
+    run: Produce, log_root: str, people: str
+) -> None:
+    run("--topic", "t", "--create", "--input", people, "--select", "id, typeof(id) AS kind",
+        "--where", "name = 'ann'")  # fmt: skip
+    (record,) = _records(log_root, "t")
+    assert json.loads(record["value"]) == {"id": 1, "kind": "int"}
+    assert record["key"] is None
+    assert record["headers"] is None
+
+
+def test_json_lines_and_parquet_are_read_by_their_names(
+    run: Produce, log_root: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": 1, "tags": ["x"]}\n{"n": 2}\n')
+    table = pa.table({"n": [3], "raw": [b"\x00\xff"], "tags": [["y", "z"]]})
+    parquet.write_table(table, tmp_path / "b.parquet")
+    run("--topic", "t", "--create", "--input", str(tmp_path / "a.jsonl"), "--value", "tags")
+    run("--topic", "t", "--input", str(tmp_path / "b.parquet"), "--value", "raw", "--key", "n")
+    records = [(record["key"], record["value"]) for record in _records(log_root, "t")]
+    assert sorted(records, key=str) == sorted(
+        [(None, b'["x"]'), (None, None), (b"3", b"\x00\xff")], key=str
+    )
+
+
+def test_a_partition_may_be_said_and_a_number_is_a_time_in_milliseconds(
+    run: Produce, log_root: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "numbers.json"
+    path.write_text("".join(f'{{"n": {n}}}\n' for n in range(10)))
+    run(
+        *("--topic", "t", "--create", "--partitions", "4", "--input", str(path)),
+        *("--value", "n", "--partition", "n % 2", "--timestamp", "n"),
+    )
+    records = _records(log_root, "t")
+    assert {(r["value"], r["partition"]) for r in records} == {
+        (str(n).encode(), n % 2) for n in range(10)
+    }
+    assert all(r["timestamp"].timestamp() * 1000 == int(r["value"]) for r in records)
+
+
+def test_any_source_of_spark_will_do_even_another_topic(
+    run: Produce, make_log: Callable[..., Log], log_root: str
+) -> None:
+    batch = pa.record_batch({"key": [b"k", None], "value": [b"v", b"w"]})
+    make_log(a=1).partition("a", 0).append([batch])
+    report = run(
+        *("--topic", "b", "--create", "--format", "sparklog", "--option", f"path={log_root}"),
+        *("--option", "subscribe=a", "--key", "key", "--value", "value"),
+        *("--timestamp", "timestamp"),
+    )
+    assert report.rows == 2
+    records = [(record["key"], record["value"]) for record in _records(log_root, "b")]
+    assert records == [(b"k", b"v"), (None, b"w")]
+
+
+def test_a_stream_sends_each_row_once_over_two_runs(
+    run: Produce, log_root: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    words = ("--topic", "t", "--input", str(folder), "--format", "json", "--schema", "n INT",
+             "--option", "maxFilesPerTrigger=1", "--value", "n", "--key", "n % 3",
+             "--available-now", "--checkpoint", str(tmp_path / "checkpoint"))  # fmt: skip
+    for number in range(3):
+        (folder / f"{number}.json").write_text(f'{{"n": {number}}}\n')
+    first = run(*words, "--create")
+    (folder / "3.json").write_text('{"n": 3}\n')
+    second = run(*words)
+    assert (first.rows, first.details["batches"]) == (3, 3)
+    assert (second.rows, second.details["batches"]) == (1, 1)
+    assert first.ended_by is None
+    values = sorted(record["value"] for record in _records(log_root, "t"))
+    assert values == [b"0", b"1", b"2", b"3"]
+
+
+def test_nothing_to_send_is_no_error(run: Produce, people: str) -> None:
+    report = run("--topic", "t", "--create", "--input", people, "--where", "id > 9")
+    assert (report.rows, report.size_bytes) == (0, 0)
+
+
+def test_an_unknown_topic_is_refused_before_spark_starts(log_root: str, people: str) -> None:
+    def never(conf: Mapping[str, str]) -> SparkSession:
+        raise AssertionError("Spark was started")
+
+    job = parse_produce(["--root", log_root, "--topic", "t", "--input", people])
+    with pytest.raises(UnknownTopicOrPartition, match="--create"):
+        produce(job, never, Progress(io.StringIO()))
+
+
+def test_another_number_of_partitions_is_refused(
+    make_log: Callable[..., Log], run: Produce, people: str
+) -> None:
+    make_log(t=2)
+    with pytest.raises(InvalidPartitions, match="partitions=2 asked=3"):
+        run("--topic", "t", "--create", "--partitions", "3", "--input", people)
+
+
+def test_what_spark_cannot_resolve_is_sparks_error(run: Produce, people: str) -> None:
+    with pytest.raises(AnalysisException, match="nosuch"):
+        run("--topic", "t", "--create", "--input", people, "--key", "nosuch")
+    with pytest.raises(AnalysisException, match="PATH_NOT_FOUND"):
+        run("--topic", "t", "--input", people + ".gone", "--format", "csv")
+
+
+def test_what_is_no_time_is_refused(run: Produce, people: str) -> None:
+    with pytest.raises(InvalidRequest, match="type=boolean"):
+        run("--topic", "t", "--create", "--input", people, "--timestamp", "id > 1")
