@@ -30,6 +30,7 @@ def create_topic_views(
     root: str | None = None,
     *,
     topics: Iterable[str] | None = None,
+    database: str | None = None,
     prefix: str = "",
     table: str = TABLE,
     temporary: bool = False,
@@ -42,7 +43,8 @@ def create_topic_views(
         spark: any session, Spark Connect's too.
         root: of the log; by default what `SPARKLOG_ROOT` says.
         topics: which ones; by default all but internal ones. They need not exist yet.
-        prefix: of every view's name, for example a schema with a dot after it.
+        database: where the views go, by default the current one.
+        prefix: of every view's name.
         table: made unless it exists. Temporary views need it too.
         temporary: views for this session only.
         include_headers: whether the views have the column `headers`.
@@ -56,6 +58,8 @@ def create_topic_views(
     if topics is None:
         topics = sorted(t for t in shared_log(place).topics() if t not in INTERNAL_TOPICS)
     views = _view_names(topics, prefix)
+    if database is not None:
+        views = {topic: f"{database}.{view}" for topic, view in views.items()}
     create_table(spark, table)
     kind = "TEMPORARY VIEW" if temporary else "VIEW"
     columns = ", ".join(full_schema(include_headers=include_headers).names)
@@ -76,7 +80,7 @@ def _view_names(topics: Iterable[str], prefix: str) -> dict[str, str]:
     views: dict[str, str] = {}
     topic_of: dict[str, str] = {}
     for topic in topics:
-        view = f"{prefix}`{_NOT_OF_A_NAME.sub('_', topic)}`"
+        view = f"`{prefix}{_NOT_OF_A_NAME.sub('_', topic)}`"
         other = topic_of.setdefault(view.lower(), topic)
         if other != topic:
             raise InvalidRequest(

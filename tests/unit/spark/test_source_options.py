@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 
 import pytest
 
 from sparklog.core.errors import InvalidConfig
 from sparklog.core.types import TopicPartition
+from sparklog.spark import options
 from sparklog.spark.offset_limits import (
     EARLIEST,
     LATEST,
@@ -20,6 +23,7 @@ from sparklog.spark.offset_limits import (
 )
 from sparklog.spark.options import (
     KNOWN,
+    WITHOUT_EFFECT,
     Assign,
     SourceOptions,
     Subscribe,
@@ -305,3 +309,11 @@ def test_offsets_have_the_shape_of_the_kafka_sources_checkpoints() -> None:
     for wrong in (None, [], {"a": 3}, {"a": {"0": -1}}, {"a": {"0": "5"}}):
         with pytest.raises(InvalidConfig, match=r"Expected e\.g\."):
             parse_offsets(wrong, "x")
+
+
+def test_every_option_is_documented_and_nothing_else() -> None:
+    page = Path(options.__file__).with_name("SOURCE.md").read_text()
+    table = re.findall(r"^\| `(\w+)` \| .* \| (?:both|batch|stream) \|", page, re.MULTILINE)
+    assert sorted(table) == sorted(KNOWN)
+    for name in WITHOUT_EFFECT:
+        assert f"`{name}`" in page
