@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Play the demo, and return the exit code."""
     environment = dict(os.environ)  # noqa: TID251 - this is the edge
     stage = _stage(argv, environment)
-    signal.signal(signal.SIGTERM, _terminate)
+    before = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         return 0 if play(stage, environment, sys.stdout) else 1
     except KeyboardInterrupt:
@@ -43,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (SparklogError, OSError) as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _stage(argv: Sequence[str] | None, environment: dict[str, str]) -> Stage:
@@ -76,8 +79,11 @@ def _stage(argv: Sequence[str] | None, environment: dict[str, str]) -> Stage:
     return Stage(root, folder, given.master)
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+def _end(number: int, frame: FrameType | None) -> None:
+    # Once is enough: ending the demo's processes is not to be interrupted.
+    for known in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(known, signal.SIG_IGN)
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
 if __name__ == "__main__":

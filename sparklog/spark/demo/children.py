@@ -46,6 +46,7 @@ class Child:
         self._log = log
         self._tell = tell
         self._said: list[str] = []
+        self._asked = False
         self._lock = Lock()
         self.process = subprocess.Popen(  # noqa: S603 - our own programs
             words,
@@ -114,14 +115,14 @@ class Child:
         return rest
 
     def end(self, timeout_s: float = END_TIMEOUT_S) -> None:
-        """End it, gently first; processes that it started end with it."""
-        if self.process.poll() is None:
-            self._signal(signal.SIGTERM)
+        """End it, gently first, with the processes that it started."""
+        self.ask_to_end()
+        if self._asked:
             try:
                 self.process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 pass
-        self._signal(signal.SIGKILL)
+            self._signal(signal.SIGKILL)
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
@@ -130,6 +131,13 @@ class Child:
                 except OSError:
                     pass  # unsent input of a process that is gone
         self._listener.join(END_TIMEOUT_S)
+
+    def ask_to_end(self) -> None:
+        """Let it know that its time has come."""
+        # One that has ended by itself is left alone: its number may be somebody else's by now.
+        if not self._asked and self.process.poll() is None:
+            self._asked = True
+            self._signal(signal.SIGTERM)
 
     def _signal(self, number: signal.Signals) -> None:
         try:
@@ -191,6 +199,8 @@ class Children:
         trace: TracebackType | None,
     ) -> None:
         """End them all, the youngest first."""
+        for child in self._all:
+            child.ask_to_end()
         for child in reversed(self._all):
             child.end(self._end_timeout_s)
 

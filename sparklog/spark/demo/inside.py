@@ -6,6 +6,7 @@ import sys
 
 import fsspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparklog.cluster.open import Log
 from sparklog.core.telemetry import RequestCounters
@@ -15,6 +16,7 @@ from sparklog.spark.demo.expected import Expected, counted_keys
 from sparklog.spark.demo.package_data import TOPICS
 from sparklog.spark.demo.scene import Scene
 from sparklog.spark.progress import bytes_text
+from sparklog.store.s3_access import S3Access
 
 DUMPED_RECORDS = 3
 LINE_WIDTH = 150
@@ -39,11 +41,7 @@ def look_inside(scene: Scene, log: Log) -> None:
     view = log.partition("flights", 0).view()
     name = view.layout.key(view.entries[0].object)
     url = f"{scene.stage.root.rstrip('/')}/{name}"
-    options = {}
-    if url.startswith("s3://"):
-        options = {"endpoint_url": scene.environment.get("AWS_ENDPOINT_URL"),
-                   "key": scene.environment.get("AWS_ACCESS_KEY_ID"),
-                   "secret": scene.environment.get("AWS_SECRET_ACCESS_KEY")}  # fmt: skip
+    options = _s3_options(scene) if url.startswith("s3://") else {}
     with fsspec.open(url, "rb", **options) as file, pa.ipc.open_file(file) as segment:
         scene.narrator.command(f'pyarrow.ipc.open_file(fsspec.open("…/{name}"))')
         for field in segment.schema:
@@ -53,6 +51,16 @@ def look_inside(scene: Scene, log: Log) -> None:
         for column, value in first.items():
             scene.narrator.tell(_cut(f"  {column} = {value}"))
     _dump(scene, name)
+
+
+def _s3_options(scene: Scene) -> dict[str, str | None]:
+    access = S3Access.from_environment(scene.environment)
+    return {
+        "endpoint_url": access.endpoint_url,
+        "key": access.access_key_id,
+        "secret": access.secret_access_key,
+        "token": access.session_token,
+    }
 
 
 def _dump(scene: Scene, name: str) -> None:
@@ -100,14 +108,12 @@ def tell_bill(scene: Scene, log: Log, counters: RequestCounters) -> None:
 
 
 def _payload_bytes(log: Log, topic: str, partition: int, view: PartitionView) -> int:
-    total = 0
     read = log.partition(topic, partition).read(
         view.log_start_offset, view.end_offset, ("key", "value"), view=view
     )
-    for batch in read:
-        for column in batch.columns:
-            total += len(b"".join(v for v in column.to_pylist() if v is not None))
-    return total
+    return sum(
+        pc.sum(pc.binary_length(column)).as_py() or 0 for batch in read for column in batch.columns
+    )
 
 
 def _cut(line: str) -> str:

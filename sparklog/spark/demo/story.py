@@ -28,6 +28,7 @@ from sparklog.spark.demo.producing import create_topics, produce_flights, produc
 from sparklog.spark.demo.scene import Scene, Stage
 from sparklog.spark.progress import bytes_text
 from sparklog.store.open import open_store
+from sparklog.store.s3_access import S3Access
 
 STEPS = 10
 MARK = ".sparklog-demo"
@@ -74,7 +75,8 @@ def _play(scene: Scene) -> None:
     stage = scene.stage
     scene.submitter.prepare(stage.spark_log)
     expected = _read_rows(scene)
-    if stage.root.startswith("s3://") and not scene.environment.get("AWS_ENDPOINT_URL"):
+    endpoint = S3Access.from_environment(scene.environment).endpoint_url
+    if stage.root.startswith("s3://") and endpoint is None:
         _start_s3(scene)
     store = open_store(stage.root, label_of=topic_of_key, environment=scene.environment)
     with Log(store) as log:
