@@ -24,7 +24,6 @@ class Plan:
     name: str
     small: RecordShape
     large: RecordShape
-    warm_up_rows: int
     partitions: int
     rounds: int
     latency_samples: int
@@ -37,7 +36,6 @@ FULL = Plan(
     name="full",
     small=RecordShape("100 B", 5_000_000, 100),
     large=RecordShape("1 KiB", 1_000_000, 1024),
-    warm_up_rows=400_000,
     partitions=4,
     rounds=5,
     latency_samples=100,
@@ -49,7 +47,6 @@ QUICK = Plan(
     name="quick",
     small=RecordShape("100 B", 400_000, 100),
     large=RecordShape("1 KiB", 80_000, 1024),
-    warm_up_rows=40_000,
     partitions=4,
     rounds=3,
     latency_samples=20,
