@@ -2,13 +2,12 @@
 
 Names are case-insensitive, as everywhere in Spark. A job moved from `format("kafka")` keeps its
 options: consumer settings (`kafka.*`) are taken where they have nothing to act on, and refused
-where Spark's Kafka source refuses them. This is an edge: the environment is read nowhere deeper.
+where Spark's Kafka source refuses them.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from sparklog.spark.offset_limits import (
     parse_limit,
     parse_partitions,
 )
-from sparklog.spark.sink_options import ROOT_VARIABLE
+from sparklog.spark.root import parse_root, refuse_memory
 
 logger = logging.getLogger(__name__)
 
@@ -164,6 +163,7 @@ def check_read_or_write_options(options: Mapping[str, str]) -> None:
         _check_table(given)
         return
     _check_names(given, (*KNOWN, *WITHOUT_EFFECT, *sink_options.KNOWN))
+    refuse_memory(given.get("path", ""))
     if any(name.lower() in given for name in STRATEGIES):
         _parse(given, default_start=EARLIEST)
 
@@ -187,22 +187,6 @@ def include_headers(options: Mapping[str, str]) -> bool:
         InvalidConfig: neither true nor false.
     """
     return _flag(_lowered(options), "includeHeaders", default=False)
-
-
-def parse_root(path: str | None) -> str:
-    """Return the root of the log: `path`, or else what the environment says.
-
-    Raises:
-        InvalidConfig: neither says anything.
-    """
-    root = path if path is not None else os.environ.get(ROOT_VARIABLE)  # noqa: TID251 - the edge
-    if root is None or not root.strip():
-        raise InvalidConfig(
-            "no log to read; set the option `path` or the environment variable "
-            f"{ROOT_VARIABLE} to its root, for example s3://bucket/prefix (an address of brokers "
-            "is not needed and not enough)"
-        )
-    return root.strip()
 
 
 def _parse(given: Mapping[str, str], default_start: int) -> SourceOptions:

@@ -7,7 +7,6 @@ act on, and what would change the records or their partitions is refused.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ from difflib import get_close_matches
 from typing import Final
 
 from sparklog.core.errors import InvalidConfig
+from sparklog.spark.root import parse_root
 
-ROOT_VARIABLE: Final = "SPARKLOG_ROOT"
 KNOWN: Final = (
     "path",
     "topic",
@@ -62,7 +61,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
     given = {name.lower(): value for name, value in options.items()}
     _check_names(given)
     return SinkOptions(
-        root=_root(given.get("path")),
+        root=parse_root(given.get("path"), "write to"),
         topic=_topic(given.get("topic")),
         compression=_compression(given.get("kafka.compression.type")),
         zstd_level=given.get("kafka.compression.zstd.level"),
@@ -90,16 +89,6 @@ def _check_producer_setting(name: str, value: str) -> None:
         advice = "drop the key column, or give every row its partition in a `partition` column"
     if advice is not None:
         raise InvalidConfig(f"Kafka option '{name}' is not supported: {advice}. value={value}")
-
-
-def _root(path: str | None) -> str:
-    root = path if path is not None else os.environ.get(ROOT_VARIABLE)  # noqa: TID251 - the edge
-    if root is None or not root.strip():
-        raise InvalidConfig(
-            "no log to write to; set the option `path` or the environment variable "
-            f"{ROOT_VARIABLE} to its root, for example s3://bucket/prefix"
-        )
-    return root.strip()
 
 
 def _topic(topic: str | None) -> str | None:

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.offsets import INTERNAL_TOPICS
 from sparklog.spark.open_logs import shared_log
-from sparklog.spark.options import parse_root
 from sparklog.spark.read_schema import full_schema
+from sparklog.spark.root import parse_root
 
 TABLE: Final = "sparklog"
 """The default name of the table that stands for the log: `SELECT … FROM sparklog WITH (…)`."""

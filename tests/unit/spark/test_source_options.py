@@ -74,6 +74,14 @@ def test_the_root_comes_from_the_environment_where_no_path_is_given(
         parse_batch_options({"subscribe": "t", "kafka.bootstrap.servers": "localhost:9092"})
 
 
+def test_a_root_means_the_same_in_every_process() -> None:
+    assert batch(path="logs/here").root == str(Path("logs/here").absolute())
+    assert batch(path=" file:///logs ").root == "file:///logs"
+    assert batch(path="s3a://bucket/log").root == "s3://bucket/log"
+    with pytest.raises(InvalidConfig, match="lives in one process"):
+        check_read_or_write_options({"path": "memory://x"})
+
+
 def test_topics_are_chosen_in_three_ways() -> None:
     assert batch(subscribe=" a, b ,a,").selection == Subscribe(("a", "b"))
     pattern = {"path": "/x", "subscribePattern": " topic-.* "}
