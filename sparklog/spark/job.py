@@ -13,6 +13,7 @@ passes on as standard output, too).
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -75,6 +76,8 @@ def run_job(
     argv: Sequence[str] | None = None,
 ) -> int:
     """Run a job from its command line to its exit code."""
+    # Py4J tells of a call that Ctrl-C cut short, with its trace; the interrupt itself says enough.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     progress = Progress(sys.stderr)
     previous = signal.signal(signal.SIGTERM, _terminate)
     sessions: list[SparkSession] = []

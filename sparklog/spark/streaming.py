@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -10,7 +13,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from sparklog.spark.job import INTERRUPTED, TERMINATED, Terminated
+from sparklog.spark.job import INTERRUPTED, TERMINATED
 from sparklog.spark.progress import Progress, Tally
 
 POLL_INTERVAL_S = 1
@@ -81,6 +84,27 @@ class _Batches:
             self._next_batch = one.batchId + 1
 
 
+class _StopRequest:
+    """Notes that the process is asked to end; raising would cut short a call to Java."""
+
+    def __init__(self) -> None:
+        self.exit_code: int | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> _StopRequest:
+        if current_thread() is main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.exit_code = INTERRUPTED if number == signal.SIGINT else TERMINATED
+
+
 def await_query(query: StreamingQuery, progress: Progress) -> Ended:
     """Wait until the query ends by itself, or stop it when the process is asked to end.
 
@@ -88,13 +112,12 @@ def await_query(query: StreamingQuery, progress: Progress) -> Ended:
         StreamingQueryException: the query failed.
     """
     batches = _Batches(query)
-    ended_by: int | None = None
-    try:
+    with _StopRequest() as request:
         while not query.awaitTermination(POLL_INTERVAL_S):
             batches.look()
             progress.update(batches.tally)
-    except (KeyboardInterrupt, Terminated) as request:
-        ended_by = INTERRUPTED if isinstance(request, KeyboardInterrupt) else TERMINATED
-        query.stop()
+            if request.exit_code is not None:
+                query.stop()
+                break
     batches.look()
-    return Ended(batches.tally, batches.count, ended_by)
+    return Ended(batches.tally, batches.count, request.exit_code)

@@ -19,7 +19,13 @@ from sparklog.spark.demo.delta_files import read_delta
 
 JOBS = Path(__file__).parents[2] / "jobs"
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-CONF = ("--master", "local[2]", "--conf", "spark.ui.enabled=false")
+CONF = (
+    *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+    *("--conf", "spark.sql.shuffle.partitions=2"),
+    # Short work on few cores: start fast rather than run fast.
+    *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
+    *("--conf", "spark.databricks.delta.snapshotPartitions=1"),
+)
 DEADLINE_S = 120
 
 MakeLog = Callable[..., Log]
@@ -33,9 +39,7 @@ def _environment(tmp_path: Path, log_root: str) -> Mapping[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(tmp_path / "spark"),
         "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": " ".join(
-            [*CONF, "--conf", "spark.sql.shuffle.partitions=2", "pyspark-shell"]
-        ),
+        "PYSPARK_SUBMIT_ARGS": " ".join([*CONF, "pyspark-shell"]),
     }
 
 
@@ -98,7 +102,8 @@ def test_an_interrupted_stream_says_what_it_did_and_ends_with_130(
 ) -> None:
     make_log(t=1).partition("t", 0).append([pa.record_batch({"value": [b"x", b"y"]})])
     words = [sys.executable, str(JOBS / "consume.py"), "--topic", "t", "--stream",
-             "--from-offset", "earliest", "--select", "value"]  # fmt: skip
+             "--from-offset", "earliest", "--select", "value",
+             "--checkpoint", str(tmp_path / "checkpoint")]  # fmt: skip
     with subprocess.Popen(
         words,
         env=_environment(tmp_path, log_root),
@@ -109,10 +114,11 @@ def test_an_interrupted_stream_says_what_it_did_and_ends_with_130(
     ) as process:
         assert process.stdout is not None
         printed = [process.stdout.readline() for _ in range(2)]
-        # The batch is on its way to being committed: leave it the time, so that it is counted.
-        checkpoint_s = SYSTEM_CLOCK.monotonic_s() + 3
-        while SYSTEM_CLOCK.monotonic_s() < checkpoint_s and process.poll() is None:
-            SYSTEM_CLOCK.sleep_s(0.1)
+        committed = tmp_path / "checkpoint" / "commits" / "0"
+        deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
+        while not committed.exists():
+            assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "the batch was never committed"
+            SYSTEM_CLOCK.sleep_s(0.05)
         process.send_signal(signal.SIGINT)
         rest, said = process.communicate(timeout=DEADLINE_S)
     assert printed == ['{"value":"x"}\n', '{"value":"y"}\n']

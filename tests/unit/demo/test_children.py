@@ -40,7 +40,8 @@ def test_reports_are_json_lines_and_the_rest_is_logged(tmp_path: Path) -> None:
     told: list[str] = []
     code = """
         import sys
-        print("WARN noise"); print("{noise}"); print('{"n": 1}'); print("1,000 records, 5 s"); print('{"n": 2}')
+        print("WARN noise"); print("{noise}"); print('{"n": 1}')
+        print("1,000 records, 5 s"); print('{"n": 2}')
         print("error: not really", file=sys.stderr)
     """
     with Children(tmp_path / "log") as children:
