@@ -77,26 +77,23 @@ class Staging:
             RecordTooLarge, InvalidRequest, Unavailable, OutcomeUnknown: of this upload or of an
                 earlier one; call `abandon`.
         """
-        size_bytes = records.nbytes
-        pieces = -(-size_bytes // self._roll_bytes(place.topic))
-        rows = -(-records.num_rows // max(1, pieces))
-        for at in range(0, records.num_rows, max(1, rows)):
-            self._add(place, records.slice(at, rows))
-
-    def _add(self, place: TopicPartition, records: pa.RecordBatch) -> None:
-        size_bytes = records.nbytes
         roll_bytes = self._roll_bytes(place.topic)
-        buffer = self._buffers.get(place)
-        if buffer is not None and buffer.size_bytes + size_bytes > roll_bytes:
-            self._roll(place)
-            buffer = None
-        if buffer is None:
-            buffer = self._buffers[place] = _Buffer()
-        buffer.batches.append(records)
-        buffer.size_bytes += size_bytes
-        self._buffered_bytes += size_bytes
-        if buffer.size_bytes >= roll_bytes:
-            self._roll(place)
+        row_bytes = max(1, records.nbytes // max(1, records.num_rows))
+        at = 0
+        while at < records.num_rows:
+            buffer = self._buffers.setdefault(place, _Buffer())
+            room = max(1, (roll_bytes - buffer.size_bytes) // row_bytes)
+            piece = records.slice(at, room)
+            at += piece.num_rows
+            size_bytes = piece.nbytes
+            buffer.batches.append(piece)
+            buffer.size_bytes += size_bytes
+            self._buffered_bytes += size_bytes
+            if buffer.size_bytes + row_bytes > roll_bytes:
+                self._roll(place)
+        self._keep_within_bounds()
+
+    def _keep_within_bounds(self) -> None:
         while self._buffered_bytes + self._under_way_bytes > self._buffered_max:
             if self._under_way and self._under_way_bytes >= self._buffered_bytes:
                 self._wait_for_oldest()
