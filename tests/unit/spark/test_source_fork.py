@@ -10,6 +10,7 @@ PROGRAM = """
 import os, sys
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
+from sparklog.spark import scan
 from sparklog.spark.open_logs import shared_log
 from sparklog.spark.options import parse_batch_options
 from sparklog.spark.reader import SparklogReader
@@ -26,11 +27,16 @@ def count():
     reader = SparklogReader(options, StructType([StructField("value", BinaryType())]))
     return sum(b.num_rows for p in reader.partitions() for b in reader.read(p))
 
+def reader():
+    return scan._reader(root, log.partition("t", 0).layout)
+
 assert count() == 150_000
+ours = reader()
+assert reader() is ours
 for _ in range(3):
     child = os.fork()
     if not child:
-        os._exit(0 if count() == 150_000 else 1)
+        os._exit(0 if reader() is not ours and count() == 150_000 else 1)
     assert os.waitpid(child, 0)[1] == 0
 """
 
