@@ -1,0 +1,84 @@
+"""A driver to be killed: copies a topic, or a folder of files, to a topic, batch by batch.
+
+Run as a process of its own, with one JSON argument (see `Job`). Ends with 0 when all that was
+there at the start has been copied. A query that fails (a killed worker, not a killed driver) is
+started again in the same session, as a supervisor would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from sparklog.spark.session import session_builder
+from tests.spark.kill.points import DRIVER_FILE, PLAN_VARIABLE, PointsSource
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "700m",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to copy, and where."""
+
+    root: str
+    checkpoint: str
+    output: str
+    topic: str = ""
+    folder: str = ""
+    records_per_batch: int = 0
+    restarts_max: int = 0
+    master: str = "local[2,4]"
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+def rows_of(spark: SparkSession, job: Job) -> DataFrame:
+    """Return the stream to copy: one file or so many records per batch."""
+    if job.folder:
+        files = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", 1)
+        return files.json(job.folder)
+    read = spark.readStream.format("sparklog").option("path", job.root)
+    read = read.option("subscribe", job.topic).option("startingOffsets", "earliest")
+    stream = read.option("maxOffsetsPerTrigger", job.records_per_batch).load()
+    return stream.select("key", "value")
+
+
+def copy(spark: SparkSession, job: Job) -> None:
+    """Run the query until it has copied what there was when it began."""
+    rows = rows_of(spark, job).writeStream.format("sparklogpoints").option("path", job.root)
+    query = rows.option("topic", job.output).option("checkpointLocation", job.checkpoint)
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
+def main() -> None:
+    """Copy, starting the query again when it fails."""
+    job = Job(**json.loads(sys.argv[1]))
+    (Path(os.environ[PLAN_VARIABLE]) / DRIVER_FILE).write_text(str(os.getpid()))
+    spark = session_builder({**SETTINGS, **job.settings}).master(job.master).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(PointsSource)
+    for left in reversed(range(job.restarts_max + 1)):
+        try:
+            copy(spark, job)
+            break
+        except PySparkException as error:
+            print(f"query failed, {left} restarts left: {str(error)[:2000]}", flush=True)
+            if not left:
+                raise
+    print("copied", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Points at which a process is killed, and a data source that passes them.
+
+Only tests import this. `PointsSource` is the product's data source with a log whose store, and a
+writer whose steps, look at a plan before they go on. A plan is a folder:
+  plan.json     the points, in the order in which they are to be reached
+  <n>.reached   made by whoever reaches point n; each is reached once, and only after those before
+The environment variable `SPARKLOG_TEST_POINTS` names the folder, so that it reaches every process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sparklog.cluster.open import Log
+from sparklog.spark.open_logs import shared_log
+from sparklog.spark.source import SparklogDataSource
+from sparklog.spark.writer import SparklogStreamWriter, Staged, stream_writer
+from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome
+
+PLAN_VARIABLE = "SPARKLOG_TEST_POINTS"
+DRIVER_FILE = "driver.pid"
+
+Victim = Literal["itself", "driver", "executor", "pause"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where something happens, and to whom.
+
+    `where` matches `before put <key>`, `after put <key>`, `staged` (a task is done),
+    `before commit <batch>` and `after commit <batch>`.
+    """
+
+    where: str
+    victim: Victim
+
+
+def write_plan(folder: Path, points: Sequence[Point]) -> None:
+    """Make a plan."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "plan.json").write_text(json.dumps([asdict(p) for p in points]))
+
+
+def reached(folder: Path) -> int:
+    """Return how many points have been reached."""
+    return len(list(folder.glob("*.reached")))
+
+
+def pass_point(where: str) -> None:
+    """Go on, unless the plan says otherwise."""
+    folder = Path(os.environ[PLAN_VARIABLE])
+    points = [Point(**p) for p in json.loads((folder / "plan.json").read_text())]
+    number = reached(folder)
+    if number >= len(points) or not re.fullmatch(points[number].where, where):
+        return
+    try:
+        with (folder / f"{number}.reached").open("x") as file:
+            file.write(f"{os.getpid()} {where}")
+    except FileExistsError:
+        return
+    _strike(points[number].victim, folder)
+
+
+def _strike(victim: Victim, folder: Path) -> None:
+    match victim:
+        case "pause":
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return
+        case "driver":
+            # The driver's process group: its Python and its JVM, at once.
+            os.killpg(int((folder / DRIVER_FILE).read_text()), signal.SIGKILL)
+        case "executor":
+            os.kill(_parent(os.getppid()), signal.SIGKILL)
+        case "itself":
+            pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _parent(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("PPid:")).split()[1])
+
+
+class PointsStore(ObjectStore):
+    """Passes a point before and after every put."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner = inner
+        self.url = inner.url
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        pass_point(f"before put {key}")
+        outcome = self.inner.put_if_absent(key, data)
+        pass_point(f"after put {key}")
+        return outcome
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        return self.inner.get(key, start, end)
+
+    def put(self, key: str, data: bytes) -> None:
+        self.inner.put(key, data)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        return self.inner.list(prefix, start_after)
+
+    def delete(self, key: str) -> None:
+        self.inner.delete(key)
+
+    def head(self, key: str) -> ObjectInfo:
+        return self.inner.head(key)
+
+
+_logs: dict[tuple[int, str], Log] = {}
+
+
+def points_log(root: str) -> Log:
+    """Return this process's log, on a store that passes points."""
+    key = (os.getpid(), root)
+    if key not in _logs:
+        _logs[key] = Log(PointsStore(shared_log(root).store))
+    return _logs[key]
+
+
+class PointsWriter(SparklogStreamWriter):
+    """The product's writer, which passes points between its steps."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        staged = super().write(iterator)
+        pass_point("staged")
+        return staged
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        pass_point(f"before commit {batchId}")
+        super().commit(messages, batchId)
+        pass_point(f"after commit {batchId}")
+
+
+class PointsSource(SparklogDataSource):
+    """`format("sparklogpoints")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sparklogpoints"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PointsWriter:  # noqa: N802
+        made = stream_writer(self.options, schema, overwrite)
+        return PointsWriter(made.options, made.columns, points_log)
