@@ -21,7 +21,7 @@ from typing import Any
 from tests.bench.log.kafka_system import BROKER_SETTINGS, KafkaSystem
 from tests.bench.log.machine import hardware, versions
 from tests.bench.log.measures.disk import measure_disk
-from tests.bench.log.measures.floors import measure_floors
+from tests.bench.log.measures.floors import measure_read_floors, measure_write_floors
 from tests.bench.log.measures.latency import measure_latency
 from tests.bench.log.measures.lookups import measure_lookups
 from tests.bench.log.measures.memory import measure_memory
@@ -98,10 +98,11 @@ def run(
         sources = {s: SourceRows(s, work, plan.partitions) for s in (plan.small, plan.large)}
         if "write" in kinds:
             with new_session() as spark:
-                measure_floors(spark, sources, plan, results)
+                measure_write_floors(spark, sources, plan, results)
                 measure_writing(spark, systems, sources, plan, results)
         if "read" in kinds:
             with new_session() as spark:
+                measure_read_floors(spark, plan.small, plan, results)
                 measure_reading(spark, systems, sources[plan.small], plan, work, results)
         if "latency" in kinds:
             with new_session() as spark:

@@ -11,53 +11,71 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import EngFormatter
 
 from tests.bench.log.report import SYSTEMS, amount
 from tests.bench.log.results import Measure, Results
 
 COLOURS = {"sparklog": "#1b6ca8", "kafka": "#444444", "parquet": "#c9a227", "spark": "#bbbbbb"}
-BAR = 0.8
+WIDTH_IN = 10.0
+BAR_IN = 0.2
+FRAME_IN = 1.0
+"""Height of a bar, and of what surrounds the bars of a panel."""
 
 
 def draw(results: Results, path: Path, title: str) -> None:
-    """Write the picture as PNG."""
-    groups = list(dict.fromkeys(m.group for m in results.measures if m.group))
+    """Write the picture as PNG; nothing when there is nothing to show."""
+    groups = {
+        group: [m for m in results.measures if m.group == group]
+        for group in dict.fromkeys(m.group for m in results.measures if m.group)
+    }
     if not groups:
         return
-    columns = min(2, len(groups))
-    lines = -(-len(groups) // columns)
-    figure, grid = plt.subplots(lines, columns, figsize=(7.5 * columns, 3.6 * lines), squeeze=False)
-    panels = list(grid.flat)
-    for panel, group in zip(panels, groups, strict=False):
-        _draw_group(panel, results, [m for m in results.measures if m.group == group])
-        panel.set_title(group)
-    for panel in panels[len(groups) :]:
-        panel.axis("off")
-    handles = [Rectangle((0, 0), 1, 1, color=COLOURS[s]) for s in SYSTEMS]
-    figure.legend(handles, SYSTEMS, loc="lower center", ncol=len(SYSTEMS), frameon=False)
+    heights = [FRAME_IN + BAR_IN * _lines(results, group) for group in groups.values()]
+    figure, grid = plt.subplots(
+        *(len(groups), 1),
+        figsize=(WIDTH_IN, sum(heights) + FRAME_IN),
+        height_ratios=heights,
+        squeeze=False,
+        layout="constrained",
+    )
+    for panel, (group, measures) in zip(grid.flat, groups.items(), strict=True):
+        _draw_group(panel, results, measures)
+        panel.set_title(group, loc="left")
+    handles = [Rectangle((0, 0), 1, 1, color=COLOURS[system]) for system in SYSTEMS]
+    figure.legend(handles, SYSTEMS, loc="outside lower center", ncol=len(SYSTEMS), frameon=False)
     figure.suptitle(title)
-    figure.tight_layout(rect=(0, 0.04, 1, 1))
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
+def _lines(results: Results, measures: list[Measure]) -> int:
+    """Return how many lines the bars of a panel take, a gap below each measure included."""
+    return sum(len(results.medians(measure.name)) + 1 for measure in measures)
+
+
 def _draw_group(panel: Axes, results: Results, measures: list[Measure]) -> None:
-    present = [s for s in SYSTEMS if any(results.values(m.name, s) for m in measures)]
-    height = BAR / max(1, len(present))
-    for line, measure in enumerate(measures):
+    line, middles = 0, []
+    for measure in measures:
         medians = results.medians(measure.name)
-        for place, system in enumerate(present):
-            if system not in medians:
-                continue
+        present = [system for system in SYSTEMS if system in medians]
+        middles.append(line + (len(present) - 1) / 2)
+        for system in present:
             values, middle = results.values(measure.name, system), medians[system]
-            at = line + place * height - BAR / 2 + height / 2
             around = [[middle - min(values)], [max(values) - middle]]
-            panel.barh(at, middle, height * 0.9, color=COLOURS[system], xerr=around, ecolor="#888")
+            panel.barh(line, middle, 0.85, color=COLOURS[system], xerr=around, ecolor="#999999")
             panel.annotate(
-                amount(middle), (max(values), at), (3, 0), textcoords="offset points", va="center"
+                amount(middle),
+                (max(values), line),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize="small",
             )
-    panel.set_yticks(range(len(measures)), [m.name for m in measures])
-    panel.invert_yaxis()
-    panel.margins(x=0.15)
-    panel.set_xlabel(measures[0].unit)
+            line += 1
+        line += 1
+    panel.set_yticks(middles, [f"{m.name} [{m.unit}]" for m in measures])
+    panel.set_ylim(line - 1, -1)
+    panel.margins(x=0.1)
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.spines[["top", "right"]].set_visible(False)
