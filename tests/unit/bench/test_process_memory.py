@@ -36,8 +36,9 @@ def test_the_peak_of_a_worker_is_seen_and_other_processes_are_not() -> None:
         wait_until_seen(peaks.workers, worker.pid)
         other.communicate()
         worker.communicate()
-    assert set(peaks.workers) == {worker.pid}
-    assert peaks.highest > 64 << 20
+    # A Spark session of other tests may have workers of its own beside ours.
+    assert other.pid not in peaks.workers
+    assert peaks.highest >= peaks.workers[worker.pid] > 64 << 20
 
 
 def wait_until_seen(workers: dict[int, int], pid: int) -> None:
