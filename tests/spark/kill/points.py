@@ -4,6 +4,7 @@ Only tests import this. `PointsSource` is the product's data source with a log w
 writer whose steps, look at a plan before they go on. A plan is a folder:
   plan.json     the points, in the order in which they are to be reached
   <n>.reached   made by whoever reaches point n; each is reached once, and only after those before
+  careless      if it is there, batches are published without their number: the mutant
 The environment variable `SPARKLOG_TEST_POINTS` names the folder, so that it reaches every process.
 """
 
@@ -23,6 +24,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sparklog.cluster.open import Log
+from sparklog.cluster.publication import append_once
 from sparklog.spark.open_logs import shared_log
 from sparklog.spark.source import SparklogDataSource
 from sparklog.spark.writer import SparklogStreamWriter, Staged, stream_writer
@@ -30,6 +32,7 @@ from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome
 
 PLAN_VARIABLE = "SPARKLOG_TEST_POINTS"
 DRIVER_FILE = "driver.pid"
+CARELESS_FILE = "careless"
 
 Victim = Literal["itself", "driver", "executor", "pause"]
 
@@ -142,7 +145,11 @@ class PointsWriter(SparklogStreamWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         pass_point(f"before commit {batchId}")
-        super().commit(messages, batchId)
+        if (Path(os.environ[PLAN_VARIABLE]) / CARELESS_FILE).exists():
+            staged = [m.partitions for m in messages if isinstance(m, Staged)]
+            append_once(points_log(self.options.root), [part for parts in staged for part in parts])
+        else:
+            super().commit(messages, batchId)
         pass_point(f"after commit {batchId}")
 
 

@@ -22,11 +22,17 @@ import pytest
 
 from sparklog.cluster.open import Log, open_log
 from tests.spark.kill.driver import Job
-from tests.spark.kill.points import PLAN_VARIABLE, Point, reached, write_plan
+from tests.spark.kill.points import (
+    CARELESS_FILE,
+    PLAN_VARIABLE,
+    Point,
+    reached,
+    write_plan,
+)
 
 REPOSITORY = Path(__file__).parents[3]
 PARTITIONS = 3
-BATCHES = 12
+BATCHES = 6
 RECORDS_PER_BATCH = 300
 KEYS = 20
 RUN_SECONDS_MAX = 120
@@ -46,8 +52,9 @@ class Query:
         self.log.create_topic("out", PARTITIONS)
         write_plan(folder / "plan", [])
 
-    def reads_a_topic(self) -> None:
+    def reads_a_topic(self, batches: int = BATCHES) -> None:
         """Fill a topic and copy from it."""
+        self.expected = batches * RECORDS_PER_BATCH
         self.log.create_topic("in", 2)
         for partition in range(2):
             # A key lives in one partition, so its records have one order.
@@ -180,10 +187,20 @@ def test_a_query_whose_driver_is_killed_between_the_steps_writes_each_record_onc
     query: Query,
 ) -> None:
     query.reads_files()
-    steps = ["staged", RECORD_PUT.format("after"), APPEND.format("after"), r"after commit .*"]
+    steps = [RECORD_PUT.format("after"), APPEND.format("after"), r"after commit .*"]
     write_plan(query.plan, [Point(where, "driver") for where in steps])
     assert query.run_until_done(len(steps) + 1) == len(steps) + 1
     query.check()
+
+
+@pytest.mark.soak
+def test_a_sink_that_publishes_without_the_batchs_number_is_caught(query: Query) -> None:
+    query.reads_files()
+    write_plan(query.plan, [Point(r"after commit .*", "driver")])
+    (query.plan / CARELESS_FILE).touch()
+    assert query.run_until_done(2) == 2
+    with pytest.raises(AssertionError, match="more than once"):
+        query.check()
 
 
 def test_an_executor_killed_with_staged_work_and_a_slow_twin_leave_each_record_once(
@@ -243,11 +260,13 @@ def let_others_run(seconds: float) -> None:
     time.sleep(seconds)
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "kills", [1, pytest.param(40, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
 def test_a_driver_killed_at_random_moments_writes_each_record_once(
     query: Query, kills: int
 ) -> None:
-    query.reads_a_topic()
+    query.reads_a_topic(batches=3 * (kills + 1))
     seed = random.randrange(1 << 32)
     print(f"seed={seed}")
     moments = random.Random(seed)
