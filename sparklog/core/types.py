@@ -34,6 +34,18 @@ class TopicPartition:
         return f"{self.topic}-{self.partition}"
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class PartitionId:
+    """One partition of one topic, by the topic's id: a topic created again is another one."""
+
+    topic_id: str
+    partition: int
+
+    def __str__(self) -> str:
+        """Return `topic id-partition`."""
+        return f"{self.topic_id}-{self.partition}"
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """Offsets [base_offset, end_offset) of one partition."""

@@ -1,0 +1,1 @@
+"""Brokers: asyncio shells that lead and follow partitions and speak Kafka's protocol."""

@@ -1,0 +1,107 @@
+"""A broker's outside world. Shells get everything from here, so a simulation can replace it all.
+
+Nothing in this room opens a socket, starts a thread, reads time or draws randomness by itself,
+except the few modules that build the real environment. Timers are `asyncio.sleep` and the loop's
+own clock, which a simulation owns too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, TypeVarTuple
+
+from sparklog.core.clock import Clock
+from sparklog.core.entropy import Entropy
+from sparklog.log.effects import Protocol as LogProtocol
+from sparklog.store.base import ObjectInfo, PutOutcome
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Address:
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Return `host:port`."""
+        return f"{self.host}:{self.port}"
+
+
+class AsyncStore(Protocol):
+    """An object store as `store.base` defines it, awaited instead of blocking."""
+
+    async def run(self, protocol: LogProtocol[Result]) -> Result:
+        """Run a protocol of the log to its end; its errors and the store's come out."""
+        ...
+
+    async def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Return bytes [start, end) of an object. Raises ObjectNotFound, Unavailable."""
+        ...
+
+    async def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        """Create an object unless it exists. Raises Unavailable: nothing was written."""
+        ...
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Write a hint that nobody depends on. Raises Unavailable."""
+        ...
+
+    async def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
+        """List keys under a prefix, in order. Raises Unavailable."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; an absent one is no error. Raises Unavailable."""
+        ...
+
+
+class Unreachable(ConnectionError):
+    """The peer refused or dropped the connection: as a rule its process is gone."""
+
+
+class Network(Protocol):
+    """Requests from this broker to another one. One ordered connection per peer and purpose."""
+
+    async def call(
+        self, peer: Address, request: Any, *, timeout_s: float, purpose: str = ""
+    ) -> Any:
+        """Send a request entity and return the response entity.
+
+        Calls of one purpose to one peer share a connection and are answered in order; a long poll
+        has a purpose of its own, so that it holds up nobody.
+
+        Raises:
+            Unreachable: connection refused, or lost before the answer; the request may have run.
+            TimeoutError: no answer in time; the request may have run.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Drop every connection."""
+        ...
+
+
+class Compute(Protocol):
+    """Runs work that would hold up the event loop: codecs, checksums of much data."""
+
+    async def __call__(
+        self, function: Callable[[*Arguments], Result], *arguments: *Arguments
+    ) -> Result:
+        """Return `function(*arguments)`, run elsewhere."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Everything a broker needs that is not itself."""
+
+    store: AsyncStore
+    network: Network
+    clock: Clock
+    entropy: Entropy
+    compute: Compute
