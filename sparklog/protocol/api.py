@@ -1,0 +1,90 @@
+"""Kafka's API keys, with the versions answered here.
+
+`Api` names the keys; `APIS` is the table. Some minima are advertised lower than they are answered,
+as Kafka does: librdkafka 2.0 takes a Produce that starts above 0 for a broker that cannot read
+gzip, snappy or lz4, and then sends everything uncompressed without a word.
+Source: Kafka 4.3 `common/message/*.json`; Kafka protocol guide, API keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+
+class Api(IntEnum):
+    """API keys, by Kafka's numbers."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    DESCRIBE_CLUSTER = 60
+    BROKER_HEARTBEAT = 63
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Versions of one API; both ends are included."""
+
+    min: int
+    max: int
+    advertised_min: int | None = None
+    """What clients are told, when it is not `min`."""
+    hidden: bool = False
+    """Brokers call it among themselves; clients are not told of it."""
+
+    def __contains__(self, version: int) -> bool:
+        """Return whether a version is answered."""
+        return self.min <= version <= self.max
+
+
+APIS: Final[dict[Api, Versions]] = {
+    Api.PRODUCE: Versions(3, 13, advertised_min=0),
+    Api.FETCH: Versions(4, 17),
+    Api.LIST_OFFSETS: Versions(1, 9),
+    Api.METADATA: Versions(0, 13),
+    Api.API_VERSIONS: Versions(0, 4),
+    Api.CREATE_TOPICS: Versions(2, 7),
+    Api.DELETE_TOPICS: Versions(1, 6),
+    Api.DELETE_RECORDS: Versions(0, 2),
+    Api.INIT_PRODUCER_ID: Versions(0, 5),
+    Api.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
+    Api.DESCRIBE_CONFIGS: Versions(1, 4),
+    Api.ALTER_CONFIGS: Versions(0, 2),
+    Api.DESCRIBE_LOG_DIRS: Versions(1, 4),
+    Api.CREATE_PARTITIONS: Versions(0, 3),
+    Api.ELECT_LEADERS: Versions(0, 2),
+    Api.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1),
+    Api.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1),
+    Api.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0),
+    Api.DESCRIBE_CLUSTER: Versions(0, 1),
+    Api.BROKER_HEARTBEAT: Versions(0, 1, hidden=True),
+    Api.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
+}
+"""Every API answered here."""
+
+
+def advertised() -> list[tuple[int, int, int]]:
+    """Return (key, lowest version, highest version) of what clients are told, by key."""
+    return [
+        (int(api), v.min if v.advertised_min is None else v.advertised_min, v.max)
+        for api, v in sorted(APIS.items())
+        if not v.hidden
+    ]

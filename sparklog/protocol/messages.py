@@ -1,0 +1,166 @@
+"""Requests and responses: frames <-> a header and a kio entity. Sans-IO.
+
+A frame is a 4-byte size, a header and a message. What is returned here for sending is a whole
+frame; what is taken is a frame without its size.
+
+    request   key i16, version i16, correlation id i32, client id (nullable string), [tags], message
+    response  correlation id i32, [tags], message
+
+Headers have tags when the message is of a flexible version, but a response to ApiVersions never
+has: its reader cannot know yet what the broker speaks.
+Source: Kafka protocol guide; KIP-482, KIP-511.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
+
+from sparklog.core.errors import DataCorrupt, InvalidRequest
+from sparklog.protocol.api import APIS, Api
+from sparklog.protocol.entity_decoder import (
+    Cursor,
+    Malformed,
+    decoder,
+    nullable_text,
+    skip_tags,
+)
+from sparklog.protocol.entity_encoder import put_entity, put_nullable_text, put_varint
+
+SIZE_BYTES: Final = 4
+_SIZE: Final = struct.Struct(">i")
+_REQUEST: Final = struct.Struct(">hhi")
+_CORRELATION: Final = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """The header of a request."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None = None
+
+
+class UnsupportedVersion(InvalidRequest):
+    """A version, or a key, that is not answered here. Only ApiVersions has an answer to that."""
+
+    kafka_code = 35
+
+    def __init__(self, header: RequestHeader) -> None:
+        """Refuse the request that starts with `header`; its client id is not read."""
+        super().__init__(
+            "this API or version is not supported; ask ApiVersions which are. "
+            f"api_key={header.api_key} api_version={header.api_version}"
+        )
+        self.header = header
+
+
+def decode_request(frame: bytes) -> tuple[RequestHeader, Any]:
+    """Return a request's header and its entity.
+
+    Raises:
+        UnsupportedVersion: the key or the version is none of `APIS`.
+        InvalidRequest: the bytes are no such request.
+    """
+    if len(frame) < _REQUEST.size:
+        raise InvalidRequest(f"a request is shorter than its header. size={len(frame)}")
+    key, version, correlation_id = _REQUEST.unpack_from(frame)
+    if key not in APIS or version not in APIS[Api(key)]:
+        raise UnsupportedVersion(RequestHeader(key, version, correlation_id))
+    request_type = load_request_schema(key, version)
+    cursor = Cursor(frame, _REQUEST.size)
+    try:
+        client_id = nullable_text(cursor)
+        if request_type.__flexible__:
+            skip_tags(cursor)
+        entity = decoder(request_type)(cursor)
+    except Malformed as error:
+        raise InvalidRequest(
+            f"a request is malformed: {error} api={Api(key).name} api_version={version}"
+        ) from error
+    if cursor.at != len(frame):
+        raise InvalidRequest(
+            "a request is longer than its message. "
+            f"api={Api(key).name} api_version={version} size={len(frame)} read={cursor.at}"
+        )
+    return RequestHeader(key, version, correlation_id, client_id), entity
+
+
+def encode_response(header: RequestHeader, response: Any) -> bytearray:
+    """Return the frame of the answer to the request that had `header`."""
+    out = bytearray(SIZE_BYTES)
+    out += _CORRELATION.pack(header.correlation_id)
+    if _tagged_response_header(type(response)):
+        out.append(0)
+    put_entity(out, response)
+    return _sized(out)
+
+
+def encode_request(request: Any, correlation_id: int, client_id: str | None) -> bytearray:
+    """Return the frame of a request."""
+    out = bytearray(SIZE_BYTES)
+    out += _REQUEST.pack(request.__api_key__, request.__version__, correlation_id)
+    put_nullable_text(out, client_id)
+    if request.__flexible__:
+        put_varint(out, 0)
+    put_entity(out, request)
+    return _sized(out)
+
+
+def correlation_id_of(frame: bytes) -> int:
+    """Return the correlation id of a response.
+
+    Raises:
+        DataCorrupt: the frame is too short to have one.
+    """
+    if len(frame) < _CORRELATION.size:
+        raise DataCorrupt(f"a response is shorter than its header. size={len(frame)}")
+    return int(_CORRELATION.unpack_from(frame)[0])
+
+
+def decode_response(frame: bytes, request_type: Any) -> Any:
+    """Return the entity of a response to a request of `request_type`.
+
+    Raises:
+        DataCorrupt: the bytes are no such response.
+    """
+    correlation_id_of(frame)
+    response_type: Any = response_type_of(request_type)
+    cursor = Cursor(frame, _CORRELATION.size)
+    try:
+        if _tagged_response_header(response_type):
+            skip_tags(cursor)
+        return decoder(response_type)(cursor)
+    except Malformed as error:
+        raise DataCorrupt(
+            f"a response is malformed: {error} response={response_type.__name__} "
+            f"api_version={response_type.__version__}"
+        ) from error
+
+
+@cache
+def response_type_of(request_type: Any) -> Any:
+    """Return the type of the answer to a type of request.
+
+    Raises:
+        TypeError: it is no request.
+    """
+    try:
+        return load_response_schema(request_type.__api_key__, request_type.__version__)
+    except (UnknownAPIKey, UnknownEntity, AttributeError) as error:
+        raise TypeError(f"not a request. type={request_type.__name__}") from error
+
+
+def _tagged_response_header(response_type: Any) -> bool:
+    return bool(response_type.__flexible__) and response_type.__api_key__ != Api.API_VERSIONS
+
+
+def _sized(out: bytearray) -> bytearray:
+    _SIZE.pack_into(out, 0, len(out) - SIZE_BYTES)
+    return out
