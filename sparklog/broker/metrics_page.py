@@ -1,0 +1,152 @@
+"""The page of a broker's metrics in Prometheus' text format, under the names Kafka's have there.
+
+The names are those that Kafka's JMX exporter configuration gives its MBeans, in lower case, so that
+dashboards made for Kafka show a sparklog broker. As with Kafka, what is counted by topic is there
+once more without a topic, for all of them: dashboards select `{topic!=""}` or `{topic=""}`. What
+Kafka has no name for begins with `sparklog_`.
+Source: kafka-2_0_0.yml of prometheus/jmx_exporter; Kafka's documentation, section Monitoring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+
+from sparklog.broker.metrics import BrokerMetrics
+from sparklog.core.telemetry import Latencies
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+MS_PER_S = 1000.0
+
+_TOPIC = "kafka_server_brokertopicmetrics_"
+_REQUEST = "kafka_network_requestmetrics_"
+_REPLICAS = "kafka_server_replicamanager_"
+
+
+class MetricsPage:
+    """Renders one broker's metrics."""
+
+    def __init__(self, metrics: BrokerMetrics) -> None:
+        """Show `metrics`."""
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_Families(metrics))
+
+    def render(self) -> bytes:
+        """Return the page."""
+        return generate_latest(self._registry)
+
+
+class _Families(Collector):
+    """Makes the metric families anew at every reading."""
+
+    def __init__(self, metrics: BrokerMetrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        for gauge, value in self._metrics.gauges().items():
+            family = GaugeMetricFamily(gauge.value, _words(gauge.name))
+            family.add_metric((), value)
+            yield family
+        yield from _topics(self._metrics)
+        yield from _requests(self._metrics)
+        yield from _replicas(self._metrics)
+        yield from _storage(self._metrics)
+
+
+def _topics(metrics: BrokerMetrics) -> Iterator[Metric]:
+    tables: Mapping[str, tuple[str, Mapping[str, int]]] = {
+        f"{_TOPIC}messagesin": ("Records appended by producers", metrics.messages_in),
+        f"{_TOPIC}bytesin": ("Bytes appended by producers", metrics.bytes_in),
+        f"{_TOPIC}bytesout": ("Bytes sent to consumers", metrics.bytes_out),
+        f"{_TOPIC}replicationbytesin": ("Bytes taken from leaders", metrics.replication_bytes_in),
+        f"{_TOPIC}replicationbytesout": ("Bytes sent to followers", metrics.replication_bytes_out),
+        f"{_TOPIC}failedproducerequests": ("Produce answered by errors", metrics.failed_produce),
+        f"{_TOPIC}failedfetchrequests": ("Fetch answered by errors", metrics.failed_fetch),
+        "sparklog_history_bytes": ("Bytes sent to consumers from storage",
+                                   metrics.history_bytes_out),
+        "sparklog_flushes": ("Segments brought to storage", metrics.flushes),
+        "sparklog_flushed_bytes": ("Bytes of segments brought to storage", metrics.flushed_bytes),
+    }  # fmt: skip
+    for name, (words, counts) in tables.items():
+        family = CounterMetricFamily(name, words, labels=("topic",))
+        for topic, count in counts.items():
+            family.add_metric((topic,), count)
+        family.add_sample(f"{name}_total", {}, sum(counts.values()))
+        yield family
+
+
+def _requests(metrics: BrokerMetrics) -> Iterator[Metric]:
+    family = CounterMetricFamily(
+        f"{_REQUEST}requests", "Requests answered", labels=("request", "version")
+    )
+    for (api, version), count in metrics.requests.items():
+        family.add_metric((api, str(version)), count)
+    yield family
+    family = CounterMetricFamily(
+        f"{_REQUEST}errors", "Answers by error code, 0 for none", labels=("request", "error")
+    )
+    for (api, code), count in metrics.request_errors.items():
+        family.add_metric((api, str(code)), count)
+    yield family
+    times = Metric(f"{_REQUEST}totaltimems", "Time of recent requests in milliseconds", "summary")
+    for api, latencies in metrics.request_latencies.items():
+        _add_summary(times, {"request": api}, latencies)
+        count = sum(n for (name, _), n in metrics.requests.items() if name == api)
+        times.add_sample(f"{times.name}_count", {"request": api}, count)
+        total_ms = metrics.request_seconds[api] * MS_PER_S
+        times.add_sample(f"{times.name}_sum", {"request": api}, total_ms)
+    yield times
+
+
+def _replicas(metrics: BrokerMetrics) -> Iterator[Metric]:
+    counts = {
+        f"{_REPLICAS}isrshrinks": ("In-sync sets that lost somebody", metrics.isr_shrinks),
+        f"{_REPLICAS}isrexpands": ("In-sync sets that were joined", metrics.isr_expands),
+        "sparklog_take_overs": ("Partitions that this broker began to lead", metrics.elections),
+        "sparklog_take_over_seconds": (
+            "Seconds from an election to serving, added up",
+            metrics.take_over_seconds,
+        ),
+    }
+    for name, (words, count) in counts.items():
+        yield CounterMetricFamily(name, words, value=count)
+
+
+def _storage(metrics: BrokerMetrics) -> Iterator[Metric]:
+    requests = CounterMetricFamily(
+        "sparklog_store_requests", "Requests to the object store", labels=("kind", "topic")
+    )
+    moved = CounterMetricFamily(
+        "sparklog_store_bytes", "Bytes moved by these requests", labels=("kind", "topic")
+    )
+    for (kind, label), count in sorted(metrics.store_requests.snapshot().items()):
+        requests.add_metric((kind, label), count.requests)
+        moved.add_metric((kind, label), count.bytes)
+    yield requests
+    yield moved
+    yield CounterMetricFamily("sparklog_wal_puts", "Objects of the WAL", value=metrics.wal_puts)
+    yield CounterMetricFamily("sparklog_wal_bytes", "Bytes of the WAL", value=metrics.wal_bytes)
+    yield CounterMetricFamily(
+        "sparklog_wal_batches", "Batches in the WAL", value=metrics.wal_batches
+    )
+    times = Metric("sparklog_wal_put_ms", "Time of recent WAL puts in milliseconds", "summary")
+    _add_summary(times, {}, metrics.wal_latencies)
+    yield times
+
+
+def _add_summary(family: Metric, labels: Mapping[str, str], latencies: Latencies) -> None:
+    for quantile in QUANTILES:
+        seconds = latencies.percentile(quantile)
+        if seconds is not None:
+            marked = {**labels, "quantile": f"{quantile:g}"}
+            family.add_sample(family.name, marked, seconds * MS_PER_S)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").capitalize()
