@@ -1,23 +1,34 @@
-"""The metadata image: what the registry says at one offset. An immutable value.
+"""The metadata image: what the cluster is at one offset of the metadata log. An immutable value.
 
-I1  topic names and topic ids are unique
+Applying records shares with the image before whatever they do not touch, so two images are compared
+by identity: a topic that is the same object did not change.
+I1  topic names and topic ids are unique, and so are brokers' ids
 I2  partitions of a topic are numbered from 0 without gaps
+I3  a broker's epoch is the offset of its registration, so a later incarnation has a higher one
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from sparklog.cluster.records import (
+    BROKER_RESOURCE,
     NO_LEADER,
+    TOPIC_RESOURCE,
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
+    ControllerChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     Record,
+    RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
 )
+from sparklog.core.types import PartitionId
+from sparklog.log.layout import WalLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +36,29 @@ class Partition:
     """Who holds a partition; nobody leads it while `leader` is -1."""
 
     replicas: tuple[int, ...] = ()
+    """Brokers that shall hold it, the preferred leader first."""
     isr: tuple[int, ...] = ()
     leader: int = NO_LEADER
     leader_epoch: int = 0
+    """Rises by one with every change of the leader; 0 until the first one."""
+    partition_epoch: int = 0
+    """Rises by one with every change."""
+    recovering: bool = False
+    """The leader has not yet said that all of `wals` is in the partition's own log."""
+    wals: tuple[str, ...] = ()
+    """Sealed write-ahead logs, as `<broker id>-<incarnation>`, that may hold batches of it."""
+    adding_replicas: tuple[int, ...] = ()
+    """Replicas of a move that has not ended: they count when they are in sync."""
+    removing_replicas: tuple[int, ...] = ()
+    """Replicas that go when all that are added are in sync."""
+    next_leader: int = NO_LEADER
+    """Whom the leader shall hand the partition over to, once it has flushed all of it."""
+
+    def record(self, topic_id: str, partition: int) -> PartitionRecord:
+        """Return the record that says this state."""
+        return PartitionRecord(
+            topic_id, partition, *(getattr(self, name) for name in Partition.__slots__)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +70,8 @@ class Topic:
     partition_states: tuple[Partition, ...] = ()
     configs: Mapping[str, str] = field(default_factory=dict)
     """What was set explicitly, under Kafka's names."""
+    replication_factor: int | None = None
+    """Replicas each partition shall have; None leaves it to `default.replication.factor`."""
 
     @property
     def partitions(self) -> int:
@@ -47,75 +80,214 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class Broker:
+    """The newest registration of one broker id."""
+
+    broker_id: int
+    incarnation: str
+    host: str
+    port: int
+    rack: str | None
+    epoch: int
+    """Offset of the registration in the metadata log."""
+    fenced: bool = False
+    """Deposed: its write-ahead log is sealed, and it leads nothing."""
+    shutting_down: bool = False
+
+    @property
+    def eligible(self) -> bool:
+        """Say whether it may be given leadership and replicas."""
+        return not self.fenced and not self.shutting_down
+
+    @property
+    def wal(self) -> WalLayout:
+        """Return the names of its write-ahead log."""
+        return WalLayout(self.broker_id, self.incarnation)
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """Who watches over the brokers."""
+
+    broker_id: int
+    incarnation: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataImage:
     """The registry as of `end_offset` of the metadata log."""
 
     end_offset: int = 0
     topics: Mapping[str, Topic] = field(default_factory=dict)
+    """By name."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Topic id to name."""
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    """Every id that registered and has not left for good, fenced ones too."""
+    controller: Controller | None = None
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Set at run time: by broker id as text, '' for every broker."""
+    next_producer_id: int = 0
 
-    def applied(self, records: Iterable[Record | None], end_offset: int) -> MetadataImage:
-        """Return the image after these records; the log then ends at `end_offset`."""
-        topics = dict(self.topics)
-        names = {t.topic_id: t.name for t in topics.values()}
-        for record in records:
-            match record:
-                case TopicRecord(name, topic_id):
-                    topics[name] = Topic(name, topic_id)
-                    names[topic_id] = name
-                case PartitionRecord() if record.topic_id in names:
-                    name = names[record.topic_id]
-                    topics[name] = _with_partition(topics[name], record)
-                case ConfigRecord(name, key, value) if name in topics:
-                    configs = {k: v for k, v in topics[name].configs.items() if k != key}
-                    if value is not None:
-                        configs[key] = value
-                    topics[name] = replace(topics[name], configs=configs)
-                case RemoveTopicRecord(topic_id) if topic_id in names:
-                    del topics[names.pop(topic_id)]
-                case _:
-                    pass  # of a type, or about a topic, that this image does not know
-        return MetadataImage(end_offset, topics)
+    def applied(self, records: Sequence[Record | None], end_offset: int) -> MetadataImage:
+        """Return the image after these records, one per offset; the log then ends there."""
+        change = _Change(self)
+        for offset, record in enumerate(records, end_offset - len(records)):
+            change.apply(record, offset)
+        return change.image(end_offset)
 
+    def topic_of(self, topic_id: str) -> Topic | None:
+        """Return the topic with this id, or None."""
+        name = self.names.get(topic_id)
+        return self.topics[name] if name is not None else None
 
-def _with_partition(topic: Topic, record: PartitionRecord) -> Topic:
-    state = Partition(record.replicas, record.isr, record.leader, record.leader_epoch)
-    states = list(topic.partition_states)
-    if record.partition == len(states):
-        states.append(state)
-    elif record.partition < len(states):
-        states[record.partition] = state
-    return replace(topic, partition_states=tuple(states))
+    def partition(self, where: PartitionId) -> Partition | None:
+        """Return one partition, or None when there is no such topic or number."""
+        topic = self.topic_of(where.topic_id)
+        if topic is None or not 0 <= where.partition < topic.partitions:
+            return None
+        return topic.partition_states[where.partition]
 
+    def partitions(self) -> Iterator[tuple[PartitionId, Partition]]:
+        """Yield every partition."""
+        for topic in self.topics.values():
+            for number, state in enumerate(topic.partition_states):
+                yield PartitionId(topic.topic_id, number), state
 
-def to_document(image: MetadataImage) -> dict[str, Any]:
-    """Return the image as JSON values."""
-    return {
-        "topics": [
-            {
-                "name": t.name,
-                "topicId": t.topic_id,
-                "configs": dict(t.configs),
-                "partitions": [
-                    [list(p.replicas), list(p.isr), p.leader, p.leader_epoch]
-                    for p in t.partition_states
-                ],
-            }
-            for t in image.topics.values()
-        ]
-    }
+    def eligible_brokers(self) -> list[Broker]:
+        """Return the brokers that may lead and hold partitions, by id."""
+        return sorted((b for b in self.brokers.values() if b.eligible), key=lambda b: b.broker_id)
+
+    def live_brokers(self) -> list[Broker]:
+        """Return the brokers that are not fenced, by id: those a client may talk to."""
+        return sorted((b for b in self.brokers.values() if not b.fenced), key=lambda b: b.broker_id)
 
 
-def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
-    """Return the image that `to_document` wrote.
+class _Change:
+    """An image while records are applied to it. Copies what it touches, once."""
 
-    Raises:
-        ValueError, KeyError, TypeError: it is not one.
-    """
-    topics = {}
-    for entry in document["topics"]:
-        states = tuple(
-            Partition(tuple(replicas), tuple(isr), int(leader), int(epoch))
-            for replicas, isr, leader, epoch in entry["partitions"]
+    def __init__(self, before: MetadataImage) -> None:
+        self._before = before
+        self._topics: dict[str, Topic] | None = None
+        self._names: dict[str, str] | None = None
+        self._states: dict[str, list[Partition]] = {}
+        """Partitions of the topics touched, by topic name."""
+        self._brokers = before.brokers
+        self._controller = before.controller
+        self._broker_configs = before.broker_configs
+        self._next_producer_id = before.next_producer_id
+
+    def apply(self, record: Record | None, offset: int) -> None:
+        """Take one record in; one of an unknown type, or about something unknown, is skipped."""
+        match record:
+            case TopicRecord() | RemoveTopicRecord():
+                self._topic(record)
+            case PartitionRecord():
+                self._partition(record)
+            case ConfigRecord():
+                self._config(record)
+            case RegisterBrokerRecord(broker_id, incarnation, host, port, rack):
+                broker = Broker(broker_id, incarnation, host, port, rack, epoch=offset)
+                self._brokers = {**self._brokers, broker_id: broker}
+            case BrokerRegistrationChangeRecord() | UnregisterBrokerRecord():
+                self._registration(record)
+            case ControllerChangeRecord(broker_id, incarnation, epoch):
+                self._controller = Controller(broker_id, incarnation, epoch)
+            case ProducerIdsRecord():
+                self._next_producer_id = max(self._next_producer_id, record.next_producer_id)
+            case None:
+                pass
+
+    def image(self, end_offset: int) -> MetadataImage:
+        """Return the image as it is now."""
+        if self._states:
+            topics = self._own_topics()
+            for name, states in self._states.items():
+                topics[name] = replace(topics[name], partition_states=tuple(states))
+            self._states = {}
+        return MetadataImage(
+            end_offset,
+            self._before.topics if self._topics is None else self._topics,
+            self._before.names if self._names is None else self._names,
+            self._brokers,
+            self._controller,
+            self._broker_configs,
+            self._next_producer_id,
         )
-        topics[entry["name"]] = Topic(entry["name"], entry["topicId"], states, entry["configs"])
-    return MetadataImage(end_offset, topics)
+
+    def _own_topics(self) -> dict[str, Topic]:
+        if self._topics is None:
+            self._topics = dict(self._before.topics)
+        return self._topics
+
+    def _own_names(self) -> dict[str, str]:
+        if self._names is None:
+            self._names = dict(self._before.names)
+        return self._names
+
+    def _name_of(self, topic_id: str) -> str | None:
+        return (self._before.names if self._names is None else self._names).get(topic_id)
+
+    def _topic(self, record: TopicRecord | RemoveTopicRecord) -> None:
+        known = self._name_of(record.topic_id)
+        if isinstance(record, TopicRecord):
+            topics = self._own_topics()
+            if known is None:
+                topics[record.name] = Topic(record.name, record.topic_id)
+                self._own_names()[record.topic_id] = record.name
+            name = known if known is not None else record.name
+            topics[name] = replace(topics[name], replication_factor=record.replication_factor)
+        elif known is not None:
+            del self._own_topics()[known]
+            del self._own_names()[record.topic_id]
+            self._states.pop(known, None)
+
+    def _partition(self, record: PartitionRecord) -> None:
+        name = self._name_of(record.topic_id)
+        if name is None:
+            return
+        if name not in self._states:
+            topics = self._before.topics if self._topics is None else self._topics
+            self._states[name] = list(topics[name].partition_states)
+        states = self._states[name]
+        state = Partition(*(getattr(record, attribute) for attribute in _PARTITION_ATTRIBUTES))
+        if record.partition == len(states):
+            states.append(state)
+        elif 0 <= record.partition < len(states):
+            states[record.partition] = state
+
+    def _config(self, record: ConfigRecord) -> None:
+        name = record.resource_name
+        if record.resource_type == TOPIC_RESOURCE:
+            topics = self._before.topics if self._topics is None else self._topics
+            if name in topics:
+                configs = _with_config(topics[name].configs, record)
+                self._own_topics()[name] = replace(topics[name], configs=configs)
+        elif record.resource_type == BROKER_RESOURCE:
+            configs = _with_config(self._broker_configs.get(name, {}), record)
+            kept = {k: v for k, v in self._broker_configs.items() if k != name}
+            self._broker_configs = {**kept, name: configs} if configs else kept
+
+    def _registration(
+        self, record: BrokerRegistrationChangeRecord | UnregisterBrokerRecord
+    ) -> None:
+        known = self._brokers.get(record.broker_id)
+        if known is None or known.epoch != record.broker_epoch:
+            return
+        others = {k: b for k, b in self._brokers.items() if k != record.broker_id}
+        if isinstance(record, BrokerRegistrationChangeRecord):
+            others[record.broker_id] = replace(
+                known, fenced=record.fenced, shutting_down=record.in_controlled_shutdown
+            )
+        self._brokers = others
+
+
+_PARTITION_ATTRIBUTES = Partition.__slots__
+
+
+def _with_config(configs: Mapping[str, str], record: ConfigRecord) -> dict[str, str]:
+    kept = {k: v for k, v in configs.items() if k != record.name}
+    if record.value is not None:
+        kept[record.name] = record.value
+    return kept

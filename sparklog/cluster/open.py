@@ -5,16 +5,13 @@ The shell over `registry` (decisions), `image` (state) and `log` (partitions). T
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import RLock
 
-from crc32c import crc32c
-
 from sparklog.cluster import records as codec
-from sparklog.cluster import registry
-from sparklog.cluster.image import MetadataImage, Topic, from_document, to_document
+from sparklog.cluster import registry, snapshot
+from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.records import Record
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -32,8 +29,6 @@ from sparklog.store.base import ObjectNotFound, ObjectStore
 from sparklog.store.open import open_store
 
 READ_THREADS = 8
-SNAPSHOT_EVERY = 256
-"""Metadata records between snapshots: bounds what a newcomer replays."""
 LOST_RACES_MAX = 1000
 
 Decision = Callable[[MetadataImage], list[Record]]
@@ -225,18 +220,11 @@ class Log:
         raise Unavailable(f"lost too many races for the metadata log. races={LOST_RACES_MAX}")
 
     def _take_snapshot(self, image: MetadataImage) -> None:
-        if image.end_offset - self._snapshot_end < SNAPSHOT_EVERY:
+        if image.end_offset - self._snapshot_end < snapshot.SNAPSHOT_EVERY:
             return
         layout = self._metadata.layout
-        text = json.dumps(to_document(image), separators=(",", ":"))
-        document = {
-            "format": 1,
-            "end_offset": image.end_offset,
-            "crc32c": crc32c(text.encode()),
-            "image": text,
-        }
         key = layout.key(layout.snapshot_name(image.end_offset))
-        self.store.put(key, json.dumps(document).encode())
+        self.store.put(key, snapshot.encode(image))
         self._snapshot_end = image.end_offset
 
     def _newest_snapshot(self) -> MetadataImage:
@@ -244,11 +232,10 @@ class Log:
         ends = [layout.snapshot_end(i.key) for i in self.store.list(layout.snapshot_prefix)]
         for end in sorted((e for e in ends if e is not None), reverse=True):
             try:
-                document = json.loads(self.store.get(layout.key(layout.snapshot_name(end))))
-                text = document["image"]
-                if document["crc32c"] == crc32c(text.encode()) and document["format"] == 1:
-                    self._snapshot_end = end
-                    return from_document(json.loads(text), end)
-            except (ValueError, KeyError, TypeError, AttributeError, ObjectNotFound):
-                continue  # a hint nobody depends on: the log itself says it all
+                image = snapshot.decode(self.store.get(layout.key(layout.snapshot_name(end))), end)
+            except ObjectNotFound:
+                continue
+            if image is not None:
+                self._snapshot_end = end
+                return image
         return MetadataImage()

@@ -1,9 +1,13 @@
-"""The records of `__cluster_metadata`. Source: FORMAT.md 8; names as in Kafka's KRaft records."""
+"""The records of `__cluster_metadata`. Source: FORMAT.md 8; names as in Kafka's KRaft records.
+
+A record is a JSON object. Fields that came later have a default and are left out while they have
+it, so that old records read and new ones stay short; a type or field unknown here is passed over.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,19 +16,24 @@ import pyarrow as pa
 from sparklog.core.errors import DataCorrupt
 
 NO_LEADER = -1
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+"""Kafka's numbers for whose setting it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic came into being."""
+    """A topic came into being, or wants another number of replicas."""
 
     name: str
     topic_id: str
+    replication_factor: int | None = None
+    """Replicas that each partition shall have; None leaves it to `default.replication.factor`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A partition came into being, or its leadership changed."""
+    """A partition came into being, or its state changed: this is all of it."""
 
     topic_id: str
     partition: int
@@ -32,15 +41,23 @@ class PartitionRecord:
     isr: tuple[int, ...] = ()
     leader: int = NO_LEADER
     leader_epoch: int = 0
+    partition_epoch: int = 0
+    recovering: bool = False
+    wals: tuple[str, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    next_leader: int = NO_LEADER
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A setting of a topic was set, or removed when `value` is None."""
+    """A setting was set, or removed when `value` is None."""
 
-    topic_name: str
+    resource_name: str
+    """A topic's name, a broker's id, or '' for what holds for every broker."""
     name: str
     value: str | None
+    resource_type: int = TOPIC_RESOURCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +67,147 @@ class RemoveTopicRecord:
     topic_id: str
 
 
-Record = TopicRecord | PartitionRecord | ConfigRecord | RemoveTopicRecord
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerRecord:
+    """An incarnation of a broker is there; its broker epoch is the offset of this record."""
 
-_TOPIC_RESOURCE = 2
+    broker_id: int
+    incarnation: str
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistrationChangeRecord:
+    """A broker was fenced, or shuts down. Without effect on any other broker epoch."""
+
+    broker_id: int
+    broker_epoch: int
+    fenced: bool = False
+    in_controlled_shutdown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBrokerRecord:
+    """A broker left for good. Without effect on any other broker epoch."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerChangeRecord:
+    """A broker's incarnation became the controller."""
+
+    broker_id: int
+    incarnation: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsRecord:
+    """A broker took the producer ids below `next_producer_id` that nobody had."""
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+Record = (
+    TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | RemoveTopicRecord
+    | RegisterBrokerRecord
+    | BrokerRegistrationChangeRecord
+    | UnregisterBrokerRecord
+    | ControllerChangeRecord
+    | ProducerIdsRecord
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """How one attribute of a record is spelled."""
+
+    attribute: str
+    name: str
+    read: Callable[[Any], Any]
+    absent: Any = None
+    required: bool = True
+
+
+def _optional(attribute: str, name: str, read: Callable[[Any], Any], absent: Any) -> _Field:
+    return _Field(attribute, name, read, absent, required=False)
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if value is None else str(value)
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    return tuple(map(int, value))
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(str, value))
+
+
+_BROKER_ID = _Field("broker_id", "brokerId", int)
+_BROKER_EPOCH = _Field("broker_epoch", "brokerEpoch", int)
+_INCARNATION = _Field("incarnation", "incarnationId", str)
+_TOPIC_ID = _Field("topic_id", "topicId", str)
+
+_FIELDS: dict[type[Record], tuple[_Field, ...]] = {
+    TopicRecord: (
+        _Field("name", "name", str),
+        _TOPIC_ID,
+        _optional("replication_factor", "replicationFactor", int, None),
+    ),
+    PartitionRecord: (
+        _TOPIC_ID,
+        _Field("partition", "partitionId", int),
+        _Field("replicas", "replicas", _numbers),
+        _Field("isr", "isr", _numbers),
+        _Field("leader", "leader", int),
+        _Field("leader_epoch", "leaderEpoch", int),
+        _optional("partition_epoch", "partitionEpoch", int, 0),
+        _optional("recovering", "leaderRecoveryState", bool, absent=False),
+        _optional("wals", "wals", _texts, ()),
+        _optional("adding_replicas", "addingReplicas", _numbers, ()),
+        _optional("removing_replicas", "removingReplicas", _numbers, ()),
+        _optional("next_leader", "nextLeader", int, NO_LEADER),
+    ),
+    ConfigRecord: (
+        _Field("resource_type", "resourceType", int),
+        _Field("resource_name", "resourceName", str),
+        _Field("name", "name", str),
+        _Field("value", "value", _text_or_none),
+    ),
+    RemoveTopicRecord: (_TOPIC_ID,),
+    RegisterBrokerRecord: (
+        _BROKER_ID,
+        _INCARNATION,
+        _Field("host", "host", str),
+        _Field("port", "port", int),
+        _optional("rack", "rack", _text_or_none, None),
+    ),
+    BrokerRegistrationChangeRecord: (
+        _BROKER_ID,
+        _BROKER_EPOCH,
+        _optional("fenced", "fenced", bool, absent=False),
+        _optional("in_controlled_shutdown", "inControlledShutdown", bool, absent=False),
+    ),
+    UnregisterBrokerRecord: (_BROKER_ID, _BROKER_EPOCH),
+    ControllerChangeRecord: (_BROKER_ID, _INCARNATION, _Field("epoch", "epoch", int)),
+    ProducerIdsRecord: (
+        _BROKER_ID,
+        _BROKER_EPOCH,
+        _Field("next_producer_id", "nextProducerId", int),
+    ),
+}
+_TYPES = {kind.__name__: kind for kind in _FIELDS}
 
 
 def encode(records: Sequence[Record]) -> pa.RecordBatch:
@@ -79,51 +234,29 @@ def decode(batch: pa.RecordBatch, base_offset: int) -> list[Record | None]:
 
 
 def _document(record: Record) -> dict[str, Any]:
-    match record:
-        case TopicRecord(name, topic_id):
-            return {"type": "TopicRecord", "name": name, "topicId": topic_id}
-        case PartitionRecord():
-            return {
-                "type": "PartitionRecord",
-                "topicId": record.topic_id,
-                "partitionId": record.partition,
-                "replicas": list(record.replicas),
-                "isr": list(record.isr),
-                "leader": record.leader,
-                "leaderEpoch": record.leader_epoch,
-            }
-        case ConfigRecord(topic_name, name, value):
-            return {
-                "type": "ConfigRecord",
-                "resourceType": _TOPIC_RESOURCE,
-                "resourceName": topic_name,
-                "name": name,
-                "value": value,
-            }
-        case RemoveTopicRecord(topic_id):
-            return {"type": "RemoveTopicRecord", "topicId": topic_id}
+    document: dict[str, Any] = {"type": type(record).__name__}
+    for field in _FIELDS[type(record)]:
+        value = getattr(record, field.attribute)
+        if field.required or value != field.absent:
+            document[field.name] = _spelled(value)
+    return document
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _record(document: dict[str, Any]) -> Record | None:
-    match document["type"]:
-        case "TopicRecord":
-            return TopicRecord(str(document["name"]), str(document["topicId"]))
-        case "PartitionRecord":
-            return PartitionRecord(
-                str(document["topicId"]),
-                int(document["partitionId"]),
-                tuple(document["replicas"]),
-                tuple(document["isr"]),
-                int(document["leader"]),
-                int(document["leaderEpoch"]),
-            )
-        case "ConfigRecord" if document["resourceType"] == _TOPIC_RESOURCE:
-            value = document["value"]
-            return ConfigRecord(
-                str(document["resourceName"]),
-                str(document["name"]),
-                value if value is None else str(value),
-            )
-        case "RemoveTopicRecord":
-            return RemoveTopicRecord(str(document["topicId"]))
-    return None
+    kind = _TYPES.get(document["type"])
+    if kind is None:
+        return None
+    return kind(
+        **{
+            field.attribute: field.read(document[field.name])
+            if field.required or field.name in document
+            else field.absent
+            for field in _FIELDS[kind]
+        }
+    )

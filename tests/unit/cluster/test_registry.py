@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.cluster import open as open_module
+from sparklog.cluster import snapshot
 from sparklog.cluster.open import Log, open_log
 from sparklog.core.errors import (
     InvalidConfig,
@@ -106,7 +106,7 @@ def test_a_name_is_given_once_however_many_ask(store: MemoryStore) -> None:
 def test_a_snapshot_bounds_the_replay_and_is_only_a_hint(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_module, "SNAPSHOT_EVERY", 4)
+    monkeypatch.setattr(snapshot, "SNAPSHOT_EVERY", 4)
     log = Log(store)
     for i in range(5):
         log.create_topic(f"t{i}", 2)
