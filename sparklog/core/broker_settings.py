@@ -5,11 +5,84 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sparklog.core.config import Acts, Config, Kind, Setting, parse_configs, table_of
+from sparklog.core.config import INT_MAX, Acts, Config, Kind, Setting, parse_configs, table_of
 
 BrokerConfig = Config
 
+MIB: Final = 1024 * 1024
+
+_SOCKET = (
+    Setting(
+        "socket.request.max.bytes",
+        Kind.INT,
+        100 * MIB,
+        Acts.BROKER,
+        "Largest request. Whoever claims to send more is disconnected before a byte is kept.",
+        unit="bytes",
+        at_least=1,
+    ),
+    Setting(
+        "queued.max.request.bytes",
+        Kind.LONG,
+        256 * MIB,
+        Acts.BROKER,
+        "Requests being worked on, of all connections: beyond this none is read, and clients wait. "
+        "Kafka sets no bound and runs out of memory instead; a broker here lives in an executor.",
+        unit="bytes",
+        at_least=1,
+        kafka_default=-1,
+    ),
+    Setting(
+        "max.connections",
+        Kind.INT,
+        10_000,
+        Acts.BROKER,
+        "Connections at once; a further one is closed at once. Kafka sets no bound.",
+        unit="connections",
+        at_least=1,
+        kafka_default=INT_MAX,
+    ),
+    Setting(
+        "connections.max.idle.ms",
+        Kind.LONG,
+        600_000,
+        Acts.BROKER,
+        "A connection that asks nothing for so long is closed; clients close theirs after 9 "
+        "minutes, and mind it less when they do it themselves.",
+        unit="ms",
+        at_least=1,
+    ),
+)
+
+_TOPICS = (
+    Setting(
+        "auto.create.topics.enable",
+        Kind.BOOLEAN,
+        default=True,
+        acts=Acts.BROKER,
+        reason="A topic that a client names and that does not exist is made, as in Kafka.",
+    ),
+    Setting(
+        "num.partitions",
+        Kind.INT,
+        1,
+        Acts.BROKER,
+        "Partitions of a topic made without a number of them.",
+        unit="partitions",
+        at_least=1,
+    ),
+    Setting(
+        "delete.topic.enable",
+        Kind.BOOLEAN,
+        default=True,
+        acts=Acts.BROKER,
+        reason="Whether clients may delete topics.",
+    ),
+)
+
 BROKER_SETTINGS: Final = table_of(
+    *_SOCKET,
+    *_TOPICS,
     Setting(
         "wal.linger.ms",
         Kind.INT,

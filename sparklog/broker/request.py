@@ -1,0 +1,28 @@
+"""What a handler knows about a request besides its message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.core.errors import SparklogError
+
+ANONYMOUS: Final = "ANONYMOUS"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Who asks."""
+
+    client_id: str | None = None
+    client_host: str = ""
+    """The peer's IP address, or '' within one process."""
+    principal: str = ANONYMOUS
+
+
+INTERNAL: Final = RequestContext()
+"""A request a broker makes to itself."""
+
+
+class CloseConnection(SparklogError):
+    """The answer is to hang up: a producer that wants no answer learns of an error this way."""
