@@ -189,6 +189,11 @@ class WalWriter:
         return self._next - 1 - self.acknowledged
 
     @property
+    def trimmable(self) -> int:
+        """Return how many names one more window, once acknowledged, would let go at once."""
+        return min(self._flushed_end, self.acknowledged) - self._trimmed
+
+    @property
     def has_room(self) -> bool:
         """Say whether another window may be put now."""
         return not self.stopped and self.in_flight < self.in_flight_max

@@ -1,0 +1,100 @@
+"""How much unflushed data a broker may hold: producers wait for room, nothing is dropped.
+
+The tails of all partitions share one budget, in bytes. When the store is slow, flushing frees
+nothing, so appends wait here, first come first served, and time out as Kafka's do.
+  M1  what was taken is given back exactly once: by trimming, or with the tail
+  M2  a waiter is served only in its turn, so a large append is not starved by small ones
+  M3  an append larger than the whole budget is let in once nothing else is held
+Followers take what their leaders took already, without waiting: if they waited, two brokers that
+follow each other could wait for ever. Their share is bounded by their leaders' budgets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from sparklog.core.errors import Unavailable
+
+
+class MemoryBudget:
+    """A number of bytes that appends share."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Let appends hold `limit_bytes` together."""
+        assert limit_bytes > 0, limit_bytes
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def pressed(self) -> bool:
+        """Say whether more than three quarters are taken: time to flush early."""
+        return self.used_bytes * 4 > self.limit_bytes * 3
+
+    @property
+    def waiting(self) -> int:
+        """Return how many appends wait for room."""
+        return len(self._queue)
+
+    def try_take(self, size_bytes: int) -> bool:
+        """Take room if there is some and nobody waits for it."""
+        if self._queue or not self._fits(size_bytes):
+            return False
+        self.used_bytes += size_bytes
+        return True
+
+    async def take(self, size_bytes: int, timeout_s: float) -> None:
+        """Take room, waiting for it.
+
+        Raises:
+            Unavailable: no room within `timeout_s`; nothing was taken (Kafka: REQUEST_TIMED_OUT).
+        """
+        if self.try_take(size_bytes):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((size_bytes, turn))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await turn
+        except TimeoutError:
+            self._leave(size_bytes, turn)
+            raise Unavailable(
+                "no room for more unflushed data: the storage is slower than the producers; send "
+                f"again. used_bytes={self.used_bytes} limit_bytes={self.limit_bytes} "
+                f"wanted_bytes={size_bytes} waited_s={timeout_s:g}"
+            ) from None
+        except asyncio.CancelledError:
+            self._leave(size_bytes, turn)
+            raise
+
+    def take_followed(self, size_bytes: int) -> None:
+        """Take room for what a leader sent; never waits."""
+        self.used_bytes += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        """Return room, and serve whoever waits for it."""
+        assert 0 <= size_bytes <= self.used_bytes, (size_bytes, self.used_bytes)
+        self.used_bytes -= size_bytes
+        self._serve()
+
+    def _fits(self, size_bytes: int) -> bool:
+        return self.used_bytes == 0 or self.used_bytes + size_bytes <= self.limit_bytes
+
+    def _serve(self) -> None:
+        while self._queue:
+            size_bytes, turn = self._queue[0]
+            if not turn.done():
+                if not self._fits(size_bytes):
+                    return
+                self.used_bytes += size_bytes
+                turn.set_result(None)
+            self._queue.popleft()
+
+    def _leave(self, size_bytes: int, turn: asyncio.Future[None]) -> None:
+        """Leave the queue; give back what was granted in the same moment."""
+        if turn.done() and not turn.cancelled():
+            self.give_back(size_bytes)
+            return
+        turn.cancel()
+        self._serve()

@@ -1,0 +1,142 @@
+"""Where requests wait: a produce for the high watermark, a fetch for something to read.
+
+Nothing here decides what may be acknowledged; a partition tells how far it got, and whoever waited
+for that is woken. No task and no timer per partition: one future per waiting request.
+  P1  a produce is done when each of its partitions got as far as it asked, or failed
+  P2  a partition that stops being led fails all who wait for it, at once
+  P3  an entry of a request that gave up is dropped before it can pile up
+Source: Kafka's DelayedProduce and DelayedFetch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+from sparklog.core.errors import SparklogError
+from sparklog.core.types import PartitionId
+
+
+class DelayedProduce:
+    """One produce request that waits until its batches are committed."""
+
+    def __init__(self) -> None:
+        """Wait for nothing yet."""
+        self.waiting: dict[PartitionId, None] = {}
+        self.failed: dict[PartitionId, SparklogError] = {}
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until nothing is waited for any more, or the time is over: see `waiting`."""
+        if not self.waiting:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._done
+        except TimeoutError:
+            self._done.cancel()
+
+    def settle(self, partition: PartitionId, error: SparklogError | None = None) -> None:
+        """Take in that a partition got as far as asked, or never will."""
+        self.waiting.pop(partition, None)
+        if error is not None:
+            self.failed[partition] = error
+        if not self.waiting and not self._done.done():
+            self._done.set_result(None)
+
+    @property
+    def given_up(self) -> bool:
+        """Say whether nobody waits any more."""
+        return self._done.done()
+
+
+class OffsetWaits:
+    """Who waits until one led partition's high watermark reaches an offset."""
+
+    def __init__(self, partition: PartitionId) -> None:
+        """Start without waiters."""
+        self.partition = partition
+        self._heap: list[tuple[int, int, DelayedProduce]] = []
+        self._order = count()
+        self._size_checked = 16
+
+    def __len__(self) -> int:
+        """Return how many wait, perhaps some more that gave up."""
+        return len(self._heap)
+
+    def add(self, offset: int, request: DelayedProduce) -> None:
+        """Make `request` wait for `offset`, an end offset."""
+        request.waiting[self.partition] = None
+        heappush(self._heap, (offset, next(self._order), request))
+        if len(self._heap) > self._size_checked:
+            self._heap = [entry for entry in self._heap if not entry[2].given_up]
+            heapify(self._heap)
+            self._size_checked = max(16, 2 * len(self._heap))
+
+    def reached(self, offset: int, error: SparklogError | None = None) -> None:
+        """Wake all who wait for `offset` or less, with `error` if that was not enough for them."""
+        heap = self._heap
+        while heap and heap[0][0] <= offset:
+            heappop(heap)[2].settle(self.partition, error)
+
+    def fail(self, error: SparklogError) -> None:
+        """Tell all who wait that it will not happen here."""
+        failed, self._heap = self._heap, []
+        for _, _, request in failed:
+            request.settle(self.partition, error)
+
+
+class DelayedFetch:
+    """One fetch request that waits for news of its partitions."""
+
+    def __init__(self) -> None:
+        """Wait for nothing yet."""
+        self.news: dict[PartitionId, None] = {}
+        self._woken: asyncio.Future[None] | None = None
+
+    def wake(self, partition: PartitionId) -> None:
+        """Take in that a partition has news."""
+        self.news[partition] = None
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    async def wait(self, deadline: float) -> list[PartitionId]:
+        """Return which partitions have news since the last call; none: the loop's deadline came."""
+        if not self.news:
+            self._woken = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._woken
+            except TimeoutError:
+                pass
+            finally:
+                self._woken = None
+        news, self.news = list(self.news), {}
+        return news
+
+
+class FetchWaits:
+    """Which fetches wait for news of one partition."""
+
+    def __init__(self, partition: PartitionId) -> None:
+        """Start without waiters."""
+        self.partition = partition
+        self._fetches: dict[DelayedFetch, None] = {}
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return len(self._fetches)
+
+    def add(self, fetch: DelayedFetch) -> None:
+        """Tell `fetch` of news until it is removed."""
+        self._fetches[fetch] = None
+
+    def remove(self, fetch: DelayedFetch) -> None:
+        """Tell it no more."""
+        self._fetches.pop(fetch, None)
+
+    def tell(self) -> None:
+        """Wake all who wait."""
+        for fetch in self._fetches:
+            fetch.wake(self.partition)

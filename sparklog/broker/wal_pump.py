@@ -1,0 +1,319 @@
+"""Writes the batches of all led partitions to the broker's write-ahead log, and trims it.
+
+The shell around the pure `WalWriter`: gathers batches into windows, keeps several puts in flight,
+tells each partition how far it is durable, and deletes what the partitions' own logs have.
+Sizes are bytes, times seconds of the loop's clock.
+  U1  a partition is told of a batch only after the writer acknowledged its window: in order, and
+      never again once a name turned out to be a sealer's
+  U2  who appended is told, as the object that appended: a partition that has a new leader epoch by
+      then is another object, and hears nothing of the old one's batches
+  U3  a window's name may be trimmed only when all of its batches are in their partitions' own logs,
+      or were given up by whoever recovered the partition
+  U4  an idle broker's batch is put at once; a busy one's waits for at most `linger_s`
+Source: WAL.md 3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sparklog.broker.environment import Environment
+from sparklog.broker.task_scope import TaskScope
+from sparklog.core.entropy import new_nonce
+from sparklog.core.errors import OutcomeUnknown, Unavailable
+from sparklog.core.types import PartitionId
+from sparklog.log.layout import WalLayout
+from sparklog.log.wal import (
+    Acknowledge,
+    Flushed,
+    Instruction,
+    Placed,
+    PutSettled,
+    PutWindow,
+    Settled,
+    Stop,
+    Trim,
+    WalWriter,
+    WindowReady,
+    place,
+    register,
+)
+from sparklog.log.wal_object import WalBatch
+
+logger = logging.getLogger(__name__)
+
+RETRY_FIRST_S = 0.05
+RETRY_LONGEST_S = 2.0
+ENCODED_INLINE_BYTES = 64 * 1024
+"""A window up to this size is encoded on the event loop: handing it over would take longer."""
+DELETES_AT_ONCE = 8
+WINDOWS_IDLE_MAX = 16
+"""An idle broker whose log has more objects than this to trim writes one empty window to do so."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalLimits:
+    """When a window is put."""
+
+    linger_s: float = 0.05
+    window_bytes: int = 8 * 1024 * 1024
+    in_flight_max: int = 4
+
+
+class DurableSink(Protocol):
+    """What appends to the log: a partition under one leader epoch."""
+
+    @property
+    def partition(self) -> PartitionId:
+        """Return which partition it is."""
+        ...
+
+    def wal_durable(self, end_offset: int) -> None:
+        """Take in that all its batches below `end_offset` are durable."""
+        ...
+
+
+@dataclass(slots=True)
+class _Window:
+    """Batches that go, or went, into one object."""
+
+    sequence: int = 0
+    batches: list[WalBatch] = field(default_factory=list)
+    size_bytes: int = 0
+    ends: dict[DurableSink, int] = field(default_factory=dict)
+    """How far each partition is durable once this window is acknowledged."""
+    unflushed: dict[PartitionId, int] = field(default_factory=dict)
+    """How far each partition's own log must reach before this window's name may be trimmed."""
+
+    def add(self, batch: WalBatch, end_offset: int, sink: DurableSink) -> None:
+        self.batches.append(batch)
+        self.size_bytes += len(batch.data)
+        self.ends[sink] = end_offset
+        self.unflushed[sink.partition] = end_offset
+
+
+class WalPump:
+    """One incarnation's write-ahead log."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        layout: WalLayout,
+        limits: WalLimits,
+        *,
+        on_fenced: Callable[[str], None],
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        """Write to `layout`; tell `on_fenced` when somebody sealed it."""
+        self._environment = environment
+        self._layout = layout
+        self._limits = limits
+        self._on_fenced = on_fenced
+        self._tasks = TaskScope(f"wal {layout.folder}", on_crash)
+        self._writer = WalWriter(limits.in_flight_max)
+        self._gathered: deque[_Window] = deque()
+        self._gathered_since = 0.0
+        self._unacknowledged: deque[_Window] = deque()
+        self._unflushed: deque[_Window] = deque()
+        self._flushed: dict[PartitionId, int] = {}
+        self._deletable: deque[int] = deque()
+        self._deleting = False
+        self._timer: asyncio.Handle | None = None
+        self._timer_is_soon = False
+        self.windows_put = 0
+        self.bytes_put = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Say whether nothing will ever be acknowledged again."""
+        return self._writer.stopped or self._tasks.closed
+
+    async def start(self) -> None:
+        """Register the incarnation. Cost: one put.
+
+        Raises:
+            Fenced: sealed before it started; start with a new incarnation.
+        """
+        nonce = new_nonce(self._environment.entropy)
+        wait_s = RETRY_FIRST_S
+        while True:
+            try:
+                await self._environment.store.run(register(self._layout, nonce))
+                return
+            except (OutcomeUnknown, Unavailable) as error:
+                logger.warning("registration is not settled wal=%s %s", self._layout.folder, error)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RETRY_LONGEST_S)
+
+    async def stop(self) -> None:
+        """End all work; nothing is acknowledged any more."""
+        self._cancel_timer()
+        await self._tasks.close()
+
+    def append(self, batch: WalBatch, end_offset: int, sink: DurableSink) -> None:
+        """Take a batch of [base offset, end_offset); `sink` hears when it is durable."""
+        if self.stopped:
+            return
+        limit = self._limits.window_bytes
+        if not self._gathered:
+            self._gathered.append(_Window())
+            self._gathered_since = asyncio.get_running_loop().time()
+        window = self._gathered[-1]
+        if window.batches and window.size_bytes + len(batch.data) > limit:
+            window = _Window()
+            self._gathered.append(window)
+        window.add(batch, end_offset, sink)
+        self._look_soon()
+
+    def flushed(self, partition: PartitionId, end_offset: int) -> None:
+        """Take in that the partition's own log reaches `end_offset`."""
+        self._flushed[partition] = max(end_offset, self._flushed.get(partition, 0))
+        head = self._unflushed[0] if self._unflushed else None
+        if head is not None and partition in head.unflushed:
+            self._drop_flushed()
+
+    def release(self, partition: PartitionId) -> None:
+        """Forget a partition's batches: whoever recovered it needs them no more, or it is gone."""
+        for window in (*self._unflushed, *self._gathered):
+            window.unflushed.pop(partition, None)
+        self._flushed.pop(partition, None)
+        self._drop_flushed()
+
+    def _look_soon(self) -> None:
+        """Look once the loop has run what is ready, so that its appends go into one window."""
+        soon = self._writer.in_flight == 0 or self._window_full
+        if self._timer is not None and (self._timer_is_soon or not soon):
+            return
+        self._cancel_timer()
+        loop = asyncio.get_running_loop()
+        self._timer_is_soon = soon
+        if soon:
+            self._timer = loop.call_soon(self._look)
+        else:
+            due_at = self._gathered_since + self._limits.linger_s
+            self._timer = loop.call_at(due_at, self._look)
+
+    @property
+    def _window_full(self) -> bool:
+        return len(self._gathered) > 1 or (
+            bool(self._gathered) and self._gathered[0].size_bytes >= self._limits.window_bytes
+        )
+
+    def _look(self) -> None:
+        """Put what is due. Called by the timer, and when a put has settled."""
+        self._cancel_timer()
+        if self.stopped:
+            return
+        loop = asyncio.get_running_loop()
+        while self._gathered and self._writer.has_room:
+            due = loop.time() >= self._gathered_since + self._limits.linger_s
+            if not (due or self._writer.in_flight == 0 or self._window_full):
+                break
+            self._put_next(self._gathered.popleft())
+        if self._gathered and self._writer.has_room:
+            self._look_soon()
+
+    def _put_next(self, window: _Window) -> None:
+        for instruction in self._writer.handle(WindowReady()):
+            assert isinstance(instruction, PutWindow), instruction
+            window.sequence = instruction.sequence
+            self._unacknowledged.append(window)
+            self._unflushed.append(window)
+            self._tasks.start(self._put(window, instruction), f"put {instruction.sequence}")
+
+    async def _put(self, window: _Window, instruction: PutWindow) -> None:
+        nonce = new_nonce(self._environment.entropy)
+        if window.size_bytes <= ENCODED_INLINE_BYTES:
+            placed = instruction.placed(self._layout, window.batches, nonce)
+        else:
+            placed = await self._environment.compute(
+                instruction.placed, self._layout, window.batches, nonce
+            )
+        window.batches = []
+        settled = await self._settle(placed)
+        self.windows_put += 1
+        self.bytes_put += len(placed.data)
+        for outcome in self._writer.handle(PutSettled(instruction.sequence, settled)):
+            self._obey(outcome)
+        self._look()
+
+    async def _settle(self, placed: Placed) -> Settled:
+        wait_s = RETRY_FIRST_S
+        while True:
+            try:
+                return await self._environment.store.run(place(placed))
+            except (OutcomeUnknown, Unavailable) as error:
+                key = self._layout.key(placed.header.sequence)
+                logger.warning("window is not settled yet object=%s %s", key, error)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RETRY_LONGEST_S)
+
+    def _obey(self, instruction: Instruction) -> None:
+        match instruction:
+            case Acknowledge(end_sequence):
+                while self._unacknowledged and self._unacknowledged[0].sequence < end_sequence:
+                    window = self._unacknowledged.popleft()
+                    ends, window.ends = window.ends, {}
+                    for sink, end_offset in ends.items():
+                        sink.wal_durable(end_offset)
+            case Trim(start_sequence, end_sequence):
+                self._deletable.extend(range(start_sequence, end_sequence))
+                if not self._deleting:
+                    self._deleting = True
+                    self._tasks.start(self._delete(), "trim")
+            case Stop(sequence):
+                self._cancel_timer()
+                self._on_fenced(
+                    "the write-ahead log was sealed: this incarnation is deposed. "
+                    f"object={self._layout.key(sequence)}"
+                )
+
+    def _drop_flushed(self) -> None:
+        """Advance over the oldest windows that hold nothing but what was flushed."""
+        while self._unflushed:
+            head = self._unflushed[0]
+            for partition, end_offset in list(head.unflushed.items()):
+                if self._flushed.get(partition, -1) >= end_offset:
+                    del head.unflushed[partition]
+            if head.unflushed:
+                break
+            self._unflushed.popleft()
+            self._writer.handle(Flushed(head.sequence + 1))
+        if not self._unflushed and not self._gathered:
+            self._flushed.clear()
+            self._trim_idle()
+
+    def _trim_idle(self) -> None:
+        """Carry the boundary on when nothing else will."""
+        if self.stopped or self._writer.in_flight or self._writer.trimmable < WINDOWS_IDLE_MAX:
+            return
+        self._put_next(_Window())
+
+    async def _delete(self) -> None:
+        try:
+            while self._deletable:
+                count = min(DELETES_AT_ONCE, len(self._deletable))
+                some = [self._deletable.popleft() for _ in range(count)]
+                keys = [self._layout.key(sequence) for sequence in some]
+                delete = self._environment.store.delete
+                done = await asyncio.gather(*map(delete, keys), return_exceptions=True)
+                failed = [s for s, d in zip(some, done, strict=True) if isinstance(d, Unavailable)]
+                for outcome in done:
+                    if isinstance(outcome, BaseException) and not isinstance(outcome, Unavailable):
+                        raise outcome
+                if failed:
+                    # Nothing depends on it; the next trim tries again.
+                    self._deletable.extendleft(reversed(failed))
+                    return
+        finally:
+            self._deleting = False
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,216 @@
+"""The pump: windows, order, what is told to whom, fencing and trimming, on a virtual loop."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from sparklog.broker.wal_pump import WINDOWS_IDLE_MAX, WalLimits, WalPump
+from sparklog.core.types import PartitionId
+from sparklog.log.effects import run
+from sparklog.log.layout import WalLayout
+from sparklog.log.wal_object import WalBatch, WalKind, WalObject, decode
+from sparklog.log.wal_seal import read_tail, seal
+from sparklog.testing.sim_store import StoreWeather
+from tests.unit.broker.world import World
+
+LAYOUT = WalLayout(1, "0123456789abcdef" * 2)
+TOPIC = "t" * 22
+
+
+class Sink:
+    """A partition that remembers what it is told."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = PartitionId(TOPIC, partition)
+        self.told: list[int] = []
+        self.end_offset = 0
+
+    def wal_durable(self, end_offset: int) -> None:
+        self.told.append(end_offset)
+
+    def append(self, pump: WalPump, size_bytes: int = 100) -> None:
+        batch = WalBatch(TOPIC, self.partition.partition, self.end_offset, 1, b"x" * size_bytes)
+        self.end_offset += 1
+        pump.append(batch, self.end_offset, self)
+
+
+def make_pump(world: World, limits: WalLimits | None = None) -> tuple[WalPump, list[str]]:
+    fenced: list[str] = []
+    pump = WalPump(
+        world.environment(),
+        LAYOUT,
+        limits if limits is not None else WalLimits(),
+        on_fenced=fenced.append,
+        on_crash=world.crashes.append,
+    )
+    return pump, fenced
+
+
+def windows(world: World) -> list[WalObject]:
+    store = world.objects.objects
+    sequences = sorted(s for key in world.keys if (s := LAYOUT.sequence(key)) is not None)
+    objects = [decode(store.get(LAYOUT.key(s)), LAYOUT, s) for s in sequences]
+    return [one for one in objects if one.header.kind is WalKind.WINDOW]
+
+
+def test_appends_of_one_moment_share_an_object_and_each_partition_is_told() -> None:
+    world = World()
+
+    async def story() -> None:
+        pump, _ = make_pump(world)
+        await pump.start()
+        sinks = [Sink(n) for n in range(3)]
+        for sink in sinks:
+            sink.append(pump)
+            sink.append(pump)
+        assert [s.told for s in sinks] == [[], [], []]
+        await asyncio.sleep(1)
+        assert [s.told for s in sinks] == [[2], [2], [2]]
+        assert [len(w.batches) for w in windows(world)] == [6]
+
+    world.run(story())
+
+
+def test_an_idle_broker_puts_at_once_and_a_busy_one_gathers_for_the_linger() -> None:
+    world = World()
+
+    async def story() -> None:
+        pump, _ = make_pump(world, WalLimits(linger_s=0.005))
+        await pump.start()
+        sink = Sink(0)
+        sink.append(pump)
+        for _ in range(4):
+            await asyncio.sleep(0.001)
+            sink.append(pump)
+        await asyncio.sleep(1)
+        assert [len(w.batches) for w in windows(world)] == [1, 4]
+        assert sink.told == [1, 5]
+
+    world.run(story())
+
+
+def test_a_full_window_does_not_wait_and_a_larger_burst_is_split() -> None:
+    world = World()
+
+    async def story() -> None:
+        limits = WalLimits(linger_s=60, window_bytes=1000, in_flight_max=2)
+        pump, _ = make_pump(world, limits)
+        await pump.start()
+        sink = Sink(0)
+        for _ in range(25):
+            sink.append(pump)
+        await asyncio.sleep(1)
+        assert [len(w.batches) for w in windows(world)] == [10, 10, 5]
+        assert sink.told[-1] == 25
+
+    world.run(story())
+
+
+def test_partitions_are_told_in_order_though_puts_end_out_of_order() -> None:
+    world = World(seed=5)
+    world.objects.weather = StoreWeather(slow=0.5, slow_s=3.0, lost_reply=0.1)
+
+    async def story() -> None:
+        pump, _ = make_pump(world, WalLimits(linger_s=0, in_flight_max=8))
+        await pump.start()
+        sink = Sink(0)
+        for _ in range(200):
+            sink.append(pump)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(60)
+        assert sink.told == sorted(sink.told)
+        assert sink.told[-1] == 200
+        stored = [b.base_offset for w in windows(world) for b in w.batches]
+        assert stored == list(range(200))
+
+    world.run(story())
+
+
+def test_a_sealed_log_acknowledges_nothing_more_and_says_so_once() -> None:
+    world = World()
+
+    async def story() -> None:
+        pump, fenced = make_pump(world, WalLimits(linger_s=0))
+        await pump.start()
+        sink = Sink(0)
+        sink.append(pump)
+        await asyncio.sleep(1)
+        sealed = run(seal(LAYOUT, "f" * 32), world.objects.objects)
+        for _ in range(5):
+            sink.append(pump)
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(5)
+        assert sink.told == [1]
+        assert len(fenced) == 1
+        assert pump.stopped
+        tail = run(read_tail(LAYOUT, sealed), world.objects.objects)
+        assert [b.base_offset for w in tail for b in w.batches] == [0]
+
+    world.run(story())
+
+
+def test_a_window_goes_only_when_every_partition_in_it_is_flushed() -> None:
+    world = World()
+
+    async def story() -> None:
+        pump, _ = make_pump(world, WalLimits(linger_s=0))
+        await pump.start()
+        one, two = Sink(0), Sink(1)
+        for _ in range(3):
+            one.append(pump)
+            two.append(pump)
+            await asyncio.sleep(1)
+        pump.flushed(one.partition, 3)
+        one.append(pump)
+        await asyncio.sleep(1)
+        assert [w.header.sequence for w in windows(world)] == [1, 2, 3, 4]
+        pump.flushed(two.partition, 2)
+        one.append(pump)
+        await asyncio.sleep(1)
+        assert [w.header.sequence for w in windows(world)] == [3, 4, 5]
+        pump.release(two.partition)
+        one.append(pump)
+        await asyncio.sleep(1)
+        assert [w.header.sequence for w in windows(world)] == [4, 5, 6]
+
+    world.run(story())
+
+
+def test_an_idle_broker_writes_one_empty_window_to_let_many_go() -> None:
+    world = World()
+
+    async def story() -> None:
+        pump, _ = make_pump(world, WalLimits(linger_s=0))
+        await pump.start()
+        sink = Sink(0)
+        for _ in range(WINDOWS_IDLE_MAX + 4):
+            sink.append(pump)
+            await asyncio.sleep(0.1)
+        pump.flushed(sink.partition, sink.end_offset)
+        await asyncio.sleep(60)
+        left = windows(world)
+        assert [len(w.batches) for w in left] == [1, 0]
+        assert pump.windows_put == WINDOWS_IDLE_MAX + 5
+
+    world.run(story())
+
+
+def test_a_broker_survives_a_store_that_is_away_for_a_minute() -> None:
+    world = World()
+
+    async def story() -> None:
+        pump, _ = make_pump(world, WalLimits(linger_s=0, in_flight_max=2))
+        await pump.start()
+        calm = world.objects.weather
+        world.objects.weather = replace(calm, refused=0.5, lost_request=1.0)
+        sink = Sink(0)
+        for _ in range(10):
+            sink.append(pump)
+            await asyncio.sleep(6)
+        assert sink.told == []
+        world.objects.weather = calm
+        await asyncio.sleep(30)
+        assert sink.told[-1] == 10
+
+    world.run(story())
