@@ -6,12 +6,22 @@
     │   ├── UnknownTopicOrPartition
     │   ├── TopicAlreadyExists
     │   ├── InvalidPartitions     fewer partitions than before, none, or too many
+    │   ├── InvalidReplicationFactor   none, or more than there are live brokers
+    │   ├── InvalidReplicaAssignment   brokers named twice, unknown, or in the wrong number
+    │   ├── NoReassignmentInProgress
+    │   ├── ElectionNotNeeded     the partition has that leader already
+    │   ├── PreferredLeaderNotAvailable   the first replica is not in sync: try again when it is
     │   ├── InvalidTopic          illegal topic name
-    │   └── RecordTooLarge        over `max.message.bytes`
+    │   ├── RecordTooLarge        over `max.message.bytes`
+    │   ├── InvalidRecord         a record or batch that the topic does not take
+    │   └── InvalidTimestamp      further from now than the topic allows
+    ├── CorruptMessage            received bytes were damaged on their way: send them again
     ├── OffsetOutOfRange          apply the reset policy
     ├── NotServing                refresh metadata, go elsewhere
     ├── Fenced                    stop for good
     ├── Unavailable               back off and try again
+    │   ├── NotEnoughReplicas     in sync: fewer than `min.insync.replicas`; nothing was appended
+    │   └── NotEnoughReplicasAfterAppend   the same, found out after the append
     ├── OutcomeUnknown            read back before trying again
     └── DataCorrupt               stop, page somebody
 
@@ -62,6 +72,36 @@ class InvalidPartitions(InvalidRequest):
     kafka_code = 37
 
 
+class InvalidReplicationFactor(InvalidRequest):
+    """Partitions cannot have that many replicas now."""
+
+    kafka_code = 38
+
+
+class InvalidReplicaAssignment(InvalidRequest):
+    """The brokers named for a partition cannot be its replicas."""
+
+    kafka_code = 39
+
+
+class NoReassignmentInProgress(InvalidRequest):
+    """There is no move of replicas to cancel."""
+
+    kafka_code = 85
+
+
+class ElectionNotNeeded(InvalidRequest):
+    """The partition is led as asked for already."""
+
+    kafka_code = 84
+
+
+class PreferredLeaderNotAvailable(InvalidRequest):
+    """The partition's first replica is not alive and in sync: try again when it is."""
+
+    kafka_code = 80
+
+
 class InvalidTopic(InvalidRequest):
     """The topic name is illegal."""
 
@@ -72,6 +112,25 @@ class RecordTooLarge(InvalidRequest):
     """A record exceeds `max.message.bytes`."""
 
     kafka_code = 10
+
+
+class InvalidRecord(InvalidRequest):
+    """A batch, or a record in it, is not what the topic takes."""
+
+    kafka_code = 87
+
+
+class InvalidTimestamp(InvalidRequest):
+    """A timestamp is further from now than the topic allows, or of a type it is not for."""
+
+    kafka_code = 32
+
+
+class CorruptMessage(SparklogError):
+    """What a client sent was damaged on its way, or never was a record batch: send it again."""
+
+    kafka_code = 2
+    retriable = True
 
 
 class OffsetOutOfRange(SparklogError):
@@ -98,6 +157,18 @@ class Unavailable(SparklogError):
 
     kafka_code = 7
     retriable = True
+
+
+class NotEnoughReplicas(Unavailable):
+    """Fewer brokers are in sync than `min.insync.replicas`: nothing was appended; try again."""
+
+    kafka_code = 19
+
+
+class NotEnoughReplicasAfterAppend(Unavailable):
+    """Appended, but fewer brokers were in sync than `min.insync.replicas` when it was committed."""
+
+    kafka_code = 20
 
 
 class OutcomeUnknown(SparklogError):
