@@ -1,0 +1,290 @@
+"""What clients saw, and whether a log may behave like that. Pure.
+
+A history is a list of sends and polls, recorded by clients of a simulation or of a real cluster.
+Values are unique integers. The last polls, after everything healed, read every partition from its
+start to its end (`final`): a lost write shows only when a reader went past it. Offsets are those
+of single records; times are seconds on one clock.
+Source: the Kafka workload of Jepsen; names of anomalies are its, where it has one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from itertools import pairwise
+
+from sparklog.core.types import TopicPartition
+
+
+class Outcome(Enum):
+    """How a send ended, as far as its sender knows."""
+
+    OK = "ok"
+    FAILED = "failed"
+    """It is not in the log and never will be."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One record, its retries included."""
+
+    producer: str
+    partition: TopicPartition
+    value: int
+    number: int
+    """Its place among the producer's sends to the partition."""
+    invoked_s: float
+    completed_s: float
+    outcome: Outcome
+    offset: int | None = None
+    """Where it is, when it was acknowledged."""
+    idempotent: bool = True
+    durable: bool = True
+    """Whether it asked for acks=all: a record that did not may be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """What one fetch returned to a consumer that assigns its partitions itself."""
+
+    consumer: str
+    partition: TopicPartition
+    position: int
+    """The offset it asked for."""
+    records: tuple[tuple[int, int], ...]
+    """(offset, value), in the order they came."""
+    completed_s: float
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """Something a log must not do."""
+
+    kind: str
+    partition: TopicPartition
+    what: str
+
+    def __str__(self) -> str:
+        """Return one line."""
+        return f"{self.kind} {self.partition.topic}-{self.partition.partition}: {self.what}"
+
+
+@dataclass(slots=True)
+class _Story:
+    """One partition's part of a history, indexed."""
+
+    sends: list[Send] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+    values_at: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """By offset, as told by acknowledgements and polls."""
+    offsets_of: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    read: set[int] = field(default_factory=set)
+    """Values that anybody read."""
+    final: dict[int, int] = field(default_factory=dict)
+    """Offset to value, as the final polls saw it."""
+
+    @property
+    def highest_read(self) -> int:
+        return max((at for poll in self.polls for at, _ in poll.records), default=-1)
+
+
+def check(history: Iterable[Send | Poll]) -> list[Anomaly]:
+    """Return everything that a log with acks=all and idempotence must not have done."""
+    found = []
+    for partition, story in sorted(_stories(history).items()):
+        for kind, search in _SEARCHES.items():
+            found += [Anomaly(kind, partition, what) for what in search(story)]
+    return found
+
+
+def _stories(history: Iterable[Send | Poll]) -> dict[TopicPartition, _Story]:
+    stories: dict[TopicPartition, _Story] = defaultdict(_Story)
+    for one in history:
+        story = stories[one.partition]
+        if isinstance(one, Send):
+            story.sends.append(one)
+            if one.offset is not None:
+                _learn(story, one.offset, one.value)
+            continue
+        story.polls.append(one)
+        for offset, value in one.records:
+            _learn(story, offset, value)
+            story.read.add(value)
+            if one.final:
+                story.final[offset] = value
+    return stories
+
+
+def _learn(story: _Story, offset: int, value: int) -> None:
+    story.values_at[offset].add(value)
+    story.offsets_of[value].add(offset)
+
+
+def _inconsistent_offsets(story: _Story) -> Iterator[str]:
+    """Two values at one offset."""
+    for offset, values in sorted(story.values_at.items()):
+        if len(values) > 1:
+            yield f"offset={offset} values={sorted(values)}"
+
+
+def _duplicates(story: _Story) -> Iterator[str]:
+    """One value at two offsets."""
+    for send in story.sends:
+        offsets = story.offsets_of.get(send.value, set())
+        if send.idempotent and len(offsets) > 1:
+            yield f"value={send.value} offsets={sorted(offsets)} producer={send.producer}"
+
+
+def _unread(story: _Story) -> Iterator[Send]:
+    for send in story.sends:
+        if send.outcome is Outcome.OK and send.durable and send.value not in story.read:
+            yield send
+
+
+def _lost_writes(story: _Story) -> Iterator[str]:
+    """Acknowledged, and a reader went past it without seeing it."""
+    highest = story.highest_read
+    for send in _unread(story):
+        if send.offset is not None and send.offset <= highest:
+            yield f"value={send.value} offset={send.offset} highest_read={highest}"
+
+
+def _unseen(story: _Story) -> Iterator[str]:
+    """Acknowledged, and beyond everything that anybody could read in the end."""
+    highest = story.highest_read
+    for send in _unread(story):
+        if send.offset is None or send.offset > highest:
+            yield f"value={send.value} offset={send.offset} highest_read={highest}"
+
+
+def _failed_reads(story: _Story) -> Iterator[str]:
+    """Refused for good, and read all the same."""
+    for send in story.sends:
+        if send.outcome is Outcome.FAILED and send.value in story.read:
+            yield f"value={send.value} offsets={sorted(story.offsets_of[send.value])}"
+
+
+def _invented_reads(story: _Story) -> Iterator[str]:
+    """Read, and sent by nobody."""
+    for value in sorted(story.read - {send.value for send in story.sends}):
+        yield f"value={value} offsets={sorted(story.offsets_of[value])}"
+
+
+def _vanished_reads(story: _Story) -> Iterator[str]:
+    """Read once, and gone in the end: it was shown before it was committed."""
+    for poll in story.polls if story.final else ():
+        for offset, value in poll.records:
+            if not poll.final and story.final.get(offset) != value:
+                yield f"value={value} offset={offset} consumer={poll.consumer}"
+
+
+def _nonmonotonic_sends(story: _Story) -> Iterator[str]:
+    """One producer's records, in another order than it sent them."""
+    by_producer: dict[str, list[Send]] = defaultdict(list)
+    for send in story.sends:
+        if send.idempotent:
+            by_producer[send.producer].append(send)
+    for producer, sends in by_producer.items():
+        placed = [
+            (send, min(story.offsets_of[send.value]))
+            for send in sorted(sends, key=lambda send: send.number)
+            if send.value in story.offsets_of
+        ]
+        for (one, at), (other, other_at) in pairwise(placed):
+            if other_at < at:
+                yield f"producer={producer} {one.value}@{at} sent before {other.value}@{other_at}"
+
+
+def _against_real_time(story: _Story) -> Iterator[str]:
+    """Sent after another was acknowledged, and placed before it."""
+    done = sorted(
+        (send for send in story.sends if send.outcome is Outcome.OK and send.offset is not None),
+        key=lambda send: send.completed_s,
+    )
+    completed = iter(done)
+    coming = next(completed, None)
+    newest: Send | None = None
+    for send in sorted(done, key=lambda send: send.invoked_s):
+        while coming is not None and coming.completed_s < send.invoked_s:
+            if newest is None or (coming.offset or 0) > (newest.offset or 0):
+                newest = coming
+            coming = next(completed, None)
+        if newest is not None and (send.offset or 0) < (newest.offset or 0):
+            yield (
+                f"{newest.value}@{newest.offset} acknowledged before "
+                f"{send.value}@{send.offset} was sent"
+            )
+
+
+def _by_consumer(story: _Story) -> dict[str, list[tuple[int, int]]]:
+    records: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for poll in story.polls:
+        records[poll.consumer] += poll.records
+    return records
+
+
+def _nonmonotonic_polls(story: _Story) -> Iterator[str]:
+    """A consumer's position went back."""
+    for consumer, records in _by_consumer(story).items():
+        for (offset, _), (later, _) in pairwise(records):
+            if later <= offset:
+                yield f"consumer={consumer} offset={offset} then={later}"
+
+
+def _skipping_polls(story: _Story) -> Iterator[str]:
+    """A consumer jumped over a record that is there."""
+    known = sorted(story.final or story.values_at)
+    place = {offset: index for index, offset in enumerate(known)}
+    for consumer, records in _by_consumer(story).items():
+        for (offset, _), (later, _) in pairwise(records):
+            if offset in place and later in place and place[later] > place[offset] + 1:
+                yield f"consumer={consumer} from={offset} to={later}"
+
+
+_SEARCHES: dict[str, Callable[[_Story], Iterator[str]]] = {
+    "inconsistent-offsets": _inconsistent_offsets,
+    "duplicate": _duplicates,
+    "lost-write": _lost_writes,
+    "unseen": _unseen,
+    "failed-read": _failed_reads,
+    "invented-read": _invented_reads,
+    "vanished-read": _vanished_reads,
+    "nonmonotonic-send": _nonmonotonic_sends,
+    "real-time-order": _against_real_time,
+    "nonmonotonic-poll": _nonmonotonic_polls,
+    "poll-skip": _skipping_polls,
+}
+
+ANOMALIES = tuple(_SEARCHES)
+
+
+def to_lines(history: Sequence[Send | Poll]) -> str:
+    """Return a history as JSON, one object a line."""
+    lines = []
+    for one in history:
+        told = asdict(one)
+        told["partition"] = [one.partition.topic, one.partition.partition]
+        told["f"] = "send" if isinstance(one, Send) else "poll"
+        if isinstance(one, Send):
+            told["outcome"] = one.outcome.value
+        lines.append(json.dumps(told))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def from_lines(text: str) -> list[Send | Poll]:
+    """Return the history that `to_lines` wrote."""
+    history: list[Send | Poll] = []
+    for line in text.splitlines():
+        told = json.loads(line)
+        told["partition"] = TopicPartition(*told["partition"])
+        if told.pop("f") == "send":
+            history.append(Send(**{**told, "outcome": Outcome(told["outcome"])}))
+        else:
+            records = tuple((offset, value) for offset, value in told["records"])
+            history.append(Poll(**{**told, "records": records}))
+    return history

@@ -1,0 +1,277 @@
+"""Connections between simulated hosts: slow, cut, reset, and ordered as TCP keeps them.
+
+A call of one purpose to one peer uses one connection. Messages of one direction arrive in the
+order they were sent. A cut holds messages back and does not lose them: after healing they arrive,
+late, even when whoever sent them gave up long before, unless the connection was reset meanwhile.
+  N1  a killed process resets its connections: its callers see Unreachable
+  N2  a paused process accepts and is silent; what was sent to it is served when it resumes
+  N3  a host nobody listens on refuses; one that is cut off is silent
+Durations are virtual seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from sparklog.broker.environment import Address, Unreachable
+from sparklog.core.entropy import Entropy
+from sparklog.testing.virtual_loop import WORLD, Process, VirtualLoop
+from sparklog.testing.virtual_world import Trace
+
+Serve = Callable[[Any], Awaitable[Any]]
+"""Answers one request entity. An exception drops the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkWeather:
+    """How long messages take, and how many connections break."""
+
+    latency_s: float = 0.001
+    """Of one direction, on average; drawn from half to one and a half of it."""
+    slow: float = 0.0
+    """Messages that take up to `slow_s` longer; those behind them wait."""
+    slow_s: float = 0.5
+    reset: float = 0.0
+    """Messages that are lost together with their connection."""
+
+
+@dataclass(slots=True)
+class _Listener:
+    process: Process
+    serve: Serve
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    request: Any
+    answer: asyncio.Future[Any]
+    response: Any = None
+    served: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """One direction of a connection."""
+
+    source: str
+    target: str
+    arrives_s: float = 0.0
+    """When the newest message arrives; the next one not before."""
+    held: deque[Callable[[], None]] = field(default_factory=deque)
+    """Messages a cut holds back, oldest first."""
+
+
+class _Connection:
+    def __init__(self, world: SimNet, host: str, peer: Address) -> None:
+        self.peer = peer
+        self.out = _Link(host, peer.host)
+        self.back = _Link(peer.host, host)
+        self.listener: _Listener | None = None
+        self.waiting: dict[_Call, None] = {}
+        self.unanswered: deque[_Call] = deque()
+        """Arrived at the peer and not answered yet, in order."""
+        self.is_open = True
+        """As the network knows."""
+        self.is_lost = False
+        """As the caller knows."""
+        self.serving: asyncio.Task[None] | None = None
+        self._world = world
+
+    def send(self, call: _Call) -> None:
+        self.waiting[call] = None
+        self._world.deliver(self, self.out, partial(self._arrived, call))
+
+    def _arrived(self, call: _Call) -> None:
+        listener = self._world.listeners.get(self.peer)
+        if self.listener is None:
+            self.listener = listener
+        if listener is None or listener is not self.listener:
+            self.reset("refused")
+            return
+        self._world.trace.note("arrived", self.out.source, self.peer, type(call.request).__name__)
+        listener.process.call_soon(self._serve, listener, call)
+
+    def _serve(self, listener: _Listener, call: _Call) -> None:
+        """Runs as the listener's process."""
+        self.unanswered.append(call)
+        if not self._world.one_at_a_time:
+            self._world.loop.create_task(self._answer(listener, call))
+        elif self.serving is None or self.serving.done():
+            self.serving = self._world.loop.create_task(self._answer_in_turn(listener))
+
+    async def _answer_in_turn(self, listener: _Listener) -> None:
+        while any(not call.served for call in self.unanswered):
+            await self._answer(listener, next(c for c in self.unanswered if not c.served))
+
+    async def _answer(self, listener: _Listener, call: _Call) -> None:
+        try:
+            call.response = self._world.recoded(await listener.serve(call.request))
+        except Exception as error:
+            self._world.errors.append(f"{self.peer} {type(call.request).__name__}: {error!r}")
+            self._world.trace.note("error", self.peer, type(call.request).__name__, repr(error))
+            self.reset("broke")
+        call.served = True
+        while self.unanswered and self.unanswered[0].served and self.is_open:
+            first = self.unanswered.popleft()
+            self._world.deliver(self, self.back, partial(self._answered, first))
+
+    def _answered(self, call: _Call) -> None:
+        name = type(call.request).__name__
+        self._world.trace.note("answered", self.peer, self.out.source, name)
+        self.waiting.pop(call, None)
+        if not call.answer.done():
+            call.answer.set_result(call.response)
+
+    def reset(self, why: str) -> None:
+        """Close both ends; the caller learns it unless the way back is cut."""
+        if not self.is_open:
+            return
+        self._world.trace.note("reset", self.out.source, self.peer, why)
+        self.is_open = False
+        self._world.deliver(self, self.back, partial(self._lost, why))
+
+    def close(self) -> None:
+        """Close from the caller's end: whoever else waits on it loses too."""
+        self.is_open = False
+        self._lost("closed")
+
+    def _lost(self, why: str) -> None:
+        self.is_lost = True
+        waiting, self.waiting = self.waiting, {}
+        for call in waiting:
+            if not call.answer.done():
+                call.answer.set_exception(Unreachable(f"connection {why}. peer={self.peer}"))
+
+
+class SimNet:
+    """All hosts and what lies between them."""
+
+    def __init__(self, loop: VirtualLoop, entropy: Entropy, trace: Trace) -> None:
+        """Start with nobody listening, in calm weather."""
+        self.loop = loop
+        self.trace = trace
+        self.weather = NetworkWeather()
+        self.listeners: dict[Address, _Listener] = {}
+        self.one_at_a_time = True
+        """Whether a server takes up a request before it answered the one before on a connection."""
+        self.recoded: Callable[[Any], Any] = _as_it_is
+        """What becomes of an entity on its way: an encoding and a decoding find faulty entities."""
+        self.errors: list[str] = []
+        """Exceptions that servers let out."""
+        self._entropy = entropy
+        self._cut: set[tuple[str, str]] = set()
+        self._connections: dict[_Connection, None] = {}
+
+    def listen(self, address: Address, process: Process, serve: Serve) -> None:
+        """Have a process serve an address from now on, until it dies."""
+        self.listeners[address] = _Listener(process, serve)
+        process.when_killed(lambda: self.hang_up(address))
+
+    def hang_up(self, address: Address) -> None:
+        """Stop listening and reset every connection to the address (N1)."""
+        self.listeners.pop(address, None)
+        for connection in list(self._connections):
+            if connection.peer == address and connection.listener is not None:
+                connection.reset("reset")
+
+    def cut(self, source: str, target: str) -> None:
+        """Hold back whatever goes from one host to another, one way."""
+        self._cut.add((source, target))
+
+    def heal(self) -> None:
+        """Mend every cut; what was held back goes on its way."""
+        self._cut.clear()
+        for connection in list(self._connections):
+            for link in (connection.out, connection.back):
+                held, link.held = link.held, deque()
+                for message in held:
+                    self.deliver(connection, link, message)
+
+    def break_connections(self, host: str) -> None:
+        """Reset every connection from or to a host."""
+        for connection in list(self._connections):
+            if host in (connection.out.source, connection.peer.host):
+                connection.reset("broken")
+
+    def connect(self, host: str, peer: Address) -> _Connection:
+        """Return a new connection. Whether anybody listens shows when a message arrives."""
+        connection = _Connection(self, host, peer)
+        self._connections[connection] = None
+        return connection
+
+    def forget(self, connection: _Connection) -> None:
+        """Leave a closed connection out of all that happens, unless messages are under way."""
+        if not connection.out.held:
+            self._connections.pop(connection, None)
+
+    def deliver(self, connection: _Connection, link: _Link, message: Callable[[], None]) -> None:
+        """Have a message arrive in its turn."""
+        weather = self.weather
+        if weather.reset > 0 and connection.is_open and self._entropy.random() < weather.reset:
+            connection.reset("lost")
+            return
+        delay_s = weather.latency_s * (0.5 + self._entropy.random())
+        if weather.slow > 0 and self._entropy.random() < weather.slow:
+            delay_s += weather.slow_s * self._entropy.random()
+        link.arrives_s = max(link.arrives_s, self.loop.time() + delay_s)
+        self.loop.call_at(link.arrives_s, self._arrive, link, message, context=WORLD)
+
+    def _arrive(self, link: _Link, message: Callable[[], None]) -> None:
+        if link.held or (link.source, link.target) in self._cut:
+            link.held.append(message)
+        else:
+            message()
+
+
+class SimNetwork:
+    """`Network` as one process on a host sees it."""
+
+    def __init__(self, world: SimNet, host: str) -> None:
+        """Call from `host`."""
+        self._world = world
+        self._host = host
+        self._connections: dict[tuple[Address, str], _Connection] = {}
+
+    async def call(
+        self, peer: Address, request: Any, *, timeout_s: float, purpose: str = ""
+    ) -> Any:
+        """Send a request entity and return the response entity.
+
+        Raises:
+            Unreachable: connection refused, or lost before the answer; the request may have run.
+            TimeoutError: no answer in time; the request may have run. The connection is closed.
+        """
+        if self._world.loop.closing:
+            raise asyncio.CancelledError
+        connection = self._connections.get((peer, purpose))
+        if connection is None or connection.is_lost:
+            connection = self._world.connect(self._host, peer)
+            self._connections[peer, purpose] = connection
+        call = _Call(self._world.recoded(request), self._world.loop.create_future())
+        connection.send(call)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await call.answer
+        except TimeoutError:
+            self._world.trace.note("timeout", self._host, peer, type(request).__name__)
+            connection.close()
+            raise
+        finally:
+            if connection.is_lost:
+                self._world.forget(connection)
+
+    async def close(self) -> None:
+        """Drop every connection."""
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.close()
+            self._world.forget(connection)
+
+
+def _as_it_is(entity: Any) -> Any:
+    return entity

@@ -1,0 +1,221 @@
+"""An object store in the simulated world: slow, moody, and linearizable all the same.
+
+Every request takes a while to arrive and its answer a while to return; in between it happens at
+one instant, so put-if-absent keeps S1 to S5. Once sent it is the world's: it may happen after its
+sender died. What a moody store does to requests is `StoreWeather`; which ones it picks comes from
+the given `Entropy`. Durations are virtual seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sparklog.core.entropy import Entropy
+from sparklog.core.errors import Unavailable
+from sparklog.log.effects import (
+    Answer,
+    Delete,
+    Effect,
+    GetMany,
+    ListAfter,
+    Protocol,
+    Put,
+    Range,
+)
+from sparklog.store.base import ObjectInfo, ObjectNotFound, PutOutcome
+from sparklog.store.memory import MemoryStore
+from sparklog.testing.virtual_loop import WORLD, VirtualLoop
+from sparklog.testing.virtual_world import Trace, VirtualClock
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWeather:
+    """How long requests take, and the share of them that suffers each fault."""
+
+    latency_s: float = 0.01
+    """Of one direction, on average; drawn from half to one and a half of it."""
+    slow: float = 0.0
+    """Requests that take `slow_s` longer to arrive."""
+    slow_s: float = 1.0
+    refused: float = 0.0
+    """Requests answered by 503 until the client gave up: nothing happened."""
+    lost_request: float = 0.0
+    """Requests that never arrive."""
+    lost_reply: float = 0.0
+    """Requests that happen, but whose answer is lost."""
+    late: float = 0.0
+    """Writes that happen up to `late_s` after the client gave up."""
+    late_s: float = 5.0
+    own_exists: float = 0.0
+    """Puts whose first try succeeded unseen, so that the client's second try met its own object."""
+    timeout_s: float = 2.0
+    """When a client gives up waiting."""
+
+
+CALM = StoreWeather()
+
+
+class SimObjects:
+    """All objects there are, and the way to them."""
+
+    def __init__(self, loop: VirtualLoop, entropy: Entropy, trace: Trace) -> None:
+        """Start empty, in calm weather."""
+        self.objects = MemoryStore("simulation", VirtualClock(loop))
+        """For looking only: no latency, no faults."""
+        self.weather = CALM
+        self.cut_off: set[str] = set()
+        """Hosts that cannot reach the store now."""
+        self.requests = 0
+        self.loop = loop
+        self.entropy = entropy
+        self.trace = trace
+
+    def chance(self, share: float) -> bool:
+        """Return True for `share` of all calls; draws nothing for a share of zero."""
+        return share > 0 and self.entropy.random() < share
+
+    def latency_s(self) -> float:
+        """Return how long one direction takes this time."""
+        return self.weather.latency_s * (0.5 + self.entropy.random())
+
+
+class SimStore:
+    """`AsyncStore` as one host sees it."""
+
+    def __init__(self, world: SimObjects, host: str) -> None:
+        """Look at `world` from `host`."""
+        self._world = world
+        self._host = host
+
+    async def run(self, protocol: Protocol[Result]) -> Result:
+        """Run a protocol of the log to its end; its errors and the store's come out."""
+        try:
+            effect = next(protocol)
+            while True:
+                try:
+                    answer = await self._perform(effect)
+                except Exception as error:
+                    effect = protocol.throw(error)
+                else:
+                    effect = protocol.send(answer)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        finally:
+            protocol.close()
+
+    async def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Return bytes [start, end) of an object. Raises ObjectNotFound, Unavailable."""
+        objects = self._world.objects
+        return await self._request("get", key, lambda: objects.get(key, start, end))
+
+    async def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        """Create an object unless it exists. Raises Unavailable: nothing was written."""
+        objects = self._world.objects
+        try:
+            outcome = await self._request(
+                "put", key, lambda: objects.put_if_absent(key, data), writes=True
+            )
+        except _NoAnswer:
+            return PutOutcome.UNKNOWN
+        if outcome is PutOutcome.CREATED and self._world.chance(self._world.weather.own_exists):
+            return PutOutcome.EXISTS
+        return outcome
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Write a hint that nobody depends on. Raises Unavailable."""
+        await self._request("hint", key, lambda: self._world.objects.put(key, data), writes=True)
+
+    async def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
+        """List keys under a prefix, in order. Raises Unavailable."""
+        objects = self._world.objects
+        return await self._request("list", prefix, lambda: list(objects.list(prefix, start_after)))
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; an absent one is no error. Raises Unavailable."""
+        await self._request("delete", key, lambda: self._world.objects.delete(key), writes=True)
+
+    async def _perform(self, effect: Effect) -> Answer:
+        match effect:
+            case GetMany(ranges):
+                return list(await asyncio.gather(*map(self._range, ranges)))
+            case Put(key, data):
+                return await self.put_if_absent(key, data)
+            case ListAfter(prefix, start_after):
+                return await self.list(prefix, start_after)
+            case Delete(key):
+                await self.delete(key)
+                return None
+
+    async def _range(self, wanted: Range) -> bytes | None:
+        try:
+            return await self.get(wanted.key, wanted.start, wanted.end)
+        except ObjectNotFound:
+            return None
+
+    async def _request(
+        self, operation: str, key: str, act: Callable[[], Result], *, writes: bool = False
+    ) -> Result:
+        world, weather = self._world, self._world.weather
+        if world.loop.closing:
+            raise asyncio.CancelledError
+        if world.chance(weather.refused):
+            await asyncio.sleep(2 * world.latency_s())
+            world.trace.note("store", self._host, operation, key, "refused")
+            raise Unavailable(f"simulated 503. host={self._host} operation={operation} key={key}")
+        delay_s = world.latency_s()
+        if world.chance(weather.slow):
+            delay_s += world.entropy.random() * weather.slow_s
+        patience_s = weather.timeout_s + delay_s
+        answer: asyncio.Future[Any] = world.loop.create_future()
+        told = None if world.chance(weather.lost_reply) else answer
+        if writes and world.chance(weather.late):
+            told, delay_s = None, patience_s + world.entropy.random() * weather.late_s
+        if not world.chance(weather.lost_request) and self._host not in world.cut_off:
+            world.loop.call_later(delay_s, self._arrive, operation, key, act, told, context=WORLD)
+        try:
+            async with asyncio.timeout(patience_s):
+                result: Result = await answer
+                return result
+        except TimeoutError:
+            world.trace.note("store", self._host, operation, key, "no answer")
+            raise _NoAnswer(
+                f"simulated silence. host={self._host} operation={operation} key={key}"
+            ) from None
+
+    def _arrive(
+        self,
+        operation: str,
+        key: str,
+        act: Callable[[], object],
+        answer: asyncio.Future[Any] | None,
+    ) -> None:
+        """Let a request happen. The world calls this, whatever became of the sender."""
+        world = self._world
+        world.requests += 1
+        try:
+            result, error = act(), None
+        except Exception as raised:
+            result, error = None, raised
+        told = result.value if isinstance(result, PutOutcome) else error
+        world.trace.note("store", self._host, operation, key, told)
+        if answer is not None and self._host not in world.cut_off:
+            world.loop.call_later(world.latency_s(), _settle, answer, result, error, context=WORLD)
+
+
+class _NoAnswer(Unavailable):
+    """The client gave up: a write may have happened, or may yet happen."""
+
+
+def _settle(answer: asyncio.Future[Any], result: object, error: Exception | None) -> None:
+    if answer.done():
+        return
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)

@@ -1,0 +1,83 @@
+"""What a simulated process finds instead of its machine: a clock, compute, a record of events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import TypeVar, TypeVarTuple
+
+from sparklog.core.entropy import Entropy
+from sparklog.testing.virtual_loop import VirtualLoop
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+TRACE_LINES = 400
+"""Lines of a trace that are kept for the story of a failure."""
+
+
+class VirtualClock:
+    """A process's view of the loop's time: `Clock`, with a wall clock that may be wrong."""
+
+    def __init__(self, loop: VirtualLoop, start_ms: int = 1_700_000_000_000) -> None:
+        """Show `start_ms` at the loop's time zero."""
+        self.start_ms = start_ms
+        """Move it to make the wall clock jump."""
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        """Return the wall clock in milliseconds since the Unix epoch."""
+        return self.start_ms + int(self._loop.time() * 1000)
+
+    def monotonic_s(self) -> float:
+        """Return the loop's time."""
+        return self._loop.time()
+
+    def sleep_s(self, seconds: float) -> None:
+        """Refuse: blocking would stop every process at once."""
+        raise RuntimeError(f"a simulated process must not block; await instead. seconds={seconds}")
+
+
+class VirtualCompute:
+    """`Compute` without threads: the work is done at once, its result comes a little later."""
+
+    def __init__(self, entropy: Entropy, delay_s: float = 0.002) -> None:
+        """Take up to `delay_s` for every piece of work."""
+        self._entropy = entropy
+        self._delay_s = delay_s
+
+    async def __call__(
+        self, function: Callable[[*Arguments], Result], *arguments: *Arguments
+    ) -> Result:
+        """Return `function(*arguments)`, run before or after the delay."""
+        delay_s = self._entropy.random() * self._delay_s
+        if self._entropy.random() < 0.5:
+            result = function(*arguments)
+            await asyncio.sleep(delay_s)
+            return result
+        await asyncio.sleep(delay_s)
+        return function(*arguments)
+
+
+class Trace:
+    """What happened, in order: a digest of everything, and the newest lines."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        """Start empty."""
+        self.lines: deque[str] = deque(maxlen=TRACE_LINES)
+        self._loop = loop
+        self._digest = blake2b(digest_size=16)
+
+    def note(self, *words: object) -> None:
+        """Add a line: the time and `words`."""
+        line = f"{self._loop.time():.6f} {' '.join(map(str, words))}"
+        self.lines.append(line)
+        self._digest.update(line.encode() + b"\n")
+
+    def digest(self) -> str:
+        """Return a digest of all lines and of the number of steps."""
+        digest = self._digest.copy()
+        digest.update(str(self._loop.steps).encode())
+        return digest.hexdigest()
