@@ -80,9 +80,91 @@ _TOPICS = (
     ),
 )
 
+_REPLICAS = (
+    Setting(
+        "tail.bytes",
+        Kind.LONG,
+        256 * MIB,
+        Acts.BROKER,
+        "Records that all partitions led here may hold in memory before they are flushed. When the "
+        "storage is slower than the producers, these wait; nothing is dropped. Followed partitions "
+        "hold what their leaders hold, on top.",
+        unit="bytes",
+        at_least=MIB,
+    ),
+    Setting(
+        "history.cache.bytes",
+        Kind.LONG,
+        64 * MIB,
+        Acts.BROKER,
+        "Blocks of flushed records kept for consumers that read history: one object is read once "
+        "for several fetches, and a little ahead.",
+        unit="bytes",
+        at_least=0,
+    ),
+    Setting(
+        "replica.lag.time.max.ms",
+        Kind.LONG,
+        30_000,
+        Acts.BROKER,
+        "A follower that was not caught up for so long leaves the in-sync replicas.",
+        unit="ms",
+        at_least=1,
+    ),
+    Setting(
+        "replica.fetch.wait.max.ms",
+        Kind.INT,
+        500,
+        Acts.BROKER,
+        "Longest a leader holds a follower's fetch when there is nothing new. An idle pair of "
+        "brokers exchanges two small messages this often.",
+        unit="ms",
+        at_least=0,
+    ),
+    Setting(
+        "replica.fetch.max.bytes",
+        Kind.INT,
+        MIB,
+        Acts.BROKER,
+        "What a follower takes of one partition at a time; a larger batch is taken all the same.",
+        unit="bytes",
+        at_least=0,
+    ),
+    Setting(
+        "replica.fetch.response.max.bytes",
+        Kind.INT,
+        10 * MIB,
+        Acts.BROKER,
+        "What a follower takes of all partitions of one leader at a time.",
+        unit="bytes",
+        at_least=0,
+    ),
+    Setting(
+        "replica.fetch.backoff.ms",
+        Kind.INT,
+        200,
+        Acts.BROKER,
+        "How long a follower waits after a fetch that failed. A leader here is replaced within "
+        "seconds, so Kafka's second would be a large part of it.",
+        unit="ms",
+        at_least=0,
+        kafka_default=1000,
+    ),
+    Setting(
+        "producer.id.expiration.ms",
+        Kind.INT,
+        86_400_000,
+        Acts.BROKER,
+        "A producer that wrote nothing for so long is forgotten; its next batch starts anew.",
+        unit="ms",
+        at_least=1,
+    ),
+)
+
 BROKER_SETTINGS: Final = table_of(
     *_SOCKET,
     *_TOPICS,
+    *_REPLICAS,
     Setting(
         "wal.linger.ms",
         Kind.INT,
