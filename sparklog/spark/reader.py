@@ -67,6 +67,7 @@ class SparklogReader(DataSourceReader):
             snapshot.views,
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
+            counted=self._scan.counted,
         )
         return [slice_of(task, snapshot.views[task.place]) for task in tasks]
 

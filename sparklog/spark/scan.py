@@ -82,6 +82,11 @@ class Scan:
     schema: pa.Schema
     fail_on_data_loss: bool
 
+    @property
+    def counted(self) -> bool:
+        """Say whether the records' offsets tell all that is asked for."""
+        return set(self.columns) <= {"offset", *_FROM_PLACE}
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one task; none for the partition that Spark makes of nothing.
 

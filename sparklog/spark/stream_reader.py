@@ -164,6 +164,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             views,
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
+            counted=self._scan.counted,
         )
         return [slice_of(task, views[task.place]) for task in tasks]
 

@@ -29,6 +29,8 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "spark-local"),
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+        # As conf/spark-defaults.conf has it. It touches Python data sources only.
+        "spark.python.unix.domain.socket.enabled": "true",
     }
     builder = SparkSession.builder.master("local[*]").appName("bench-log")
     session = builder.config(map=dict(settings)).getOrCreate()

@@ -19,7 +19,14 @@ from sparklog.log.manifest import Entry, Manifest
 from sparklog.log.view import PartitionView
 from sparklog.spark.admission import Delay, at_most
 from sparklog.spark.read_schema import SPARK_TYPES, arrow_schema, columns_of, full_schema
-from sparklog.spark.splitting import TASK_BYTES_MAX, TASK_BYTES_MIN, TASK_ROWS_MAX, Task, split
+from sparklog.spark.splitting import (
+    COUNTED_ROWS_MAX,
+    TASK_BYTES_MAX,
+    TASK_BYTES_MIN,
+    TASK_ROWS_MAX,
+    Task,
+    split,
+)
 
 MIB = 1 << 20
 
@@ -109,9 +116,18 @@ def test_without_options_a_large_partition_is_cut_by_its_bytes() -> None:
     objects = [(1000, 32 * MIB)] * 4 + [(8000, 32 * MIB)] * 4
     views = {place(0): view(0, objects)}
     tasks = split({place(0): OffsetRange(0, 36_000)}, views)
-    assert sizes_of(tasks) == [[500] * 8 + [4000] * 8], "16 tasks of 16 MiB"
-    tasks = split({place(0): OffsetRange(4000, 36_000)}, views)
-    assert len(tasks) == 8, "no smaller than 16 MiB"
+    assert sizes_of(tasks) == [[2000] * 2 + [16_000] * 2], "4 tasks of 64 MiB"
+    tasks = split({place(0): OffsetRange(32_000, 36_000)}, views)
+    assert len(tasks) == 1, "no smaller than 16 MiB"
+
+
+def test_a_read_of_offsets_only_is_cut_by_rows_not_bytes() -> None:
+    views = {place(0): view(0, [(1000, 64 * MIB)] * 200)}
+    ranges = {place(0): OffsetRange(0, 200_000)}
+    assert sizes_of(split(ranges, views, counted=True)) == [[200_000]]
+    many = {place(0): view(0, [(5 * COUNTED_ROWS_MAX, MIB)])}
+    tasks = split({place(0): OffsetRange(0, 5 * COUNTED_ROWS_MAX)}, many, counted=True)
+    assert sizes_of(tasks) == [[COUNTED_ROWS_MAX] * 5]
 
 
 def test_without_options_tasks_have_bounds_whatever_the_size_of_the_log() -> None:
