@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparklog.core.errors import OutcomeUnknown
+from sparklog.core.errors import NotServing, OutcomeUnknown
 from sparklog.log.draft import SegmentDraft
 from sparklog.log.effects import Protocol, get, put
 from sparklog.log.manifest import REWRITTEN_NONCE
@@ -56,6 +56,7 @@ def append(
     Returns the newest view and the offsets; None instead of offsets when `only_at` was taken.
 
     Raises:
+        NotServing: a broker leads the partition; write through it.
         OutcomeUnknown: the store did not tell and reading back did not settle it. Read the log
             before trying again, or try again with the same commit key.
         DataCorrupt: the chain's end is damaged.
@@ -64,6 +65,9 @@ def append(
         done = _already(view, candidate)
         if done is not None:
             return view, done
+        if view.is_led:
+            view = yield from _handed_back(view)
+            continue
         base = view.end_offset
         if candidate.only_at is not None and candidate.only_at != base:
             return view, None
@@ -74,6 +78,18 @@ def append(
         "gave up after losing too many races for the end of one partition; use fewer writers or a "
         f"leader. partition={view.layout.folder} races={LOST_RACES_MAX}"
     )
+
+
+def _handed_back(view: PartitionView) -> Protocol[PartitionView]:
+    """Look again whether a broker leads: views may be old, and leaders hand back."""
+    view = yield from refresh(view)
+    if view.is_led:
+        raise NotServing(
+            "the partition is led by a broker; write through it, with any Kafka client. "
+            f"partition={view.layout.topic}-{view.layout.partition} "
+            f"leader_epoch={view.leader_epoch}"
+        )
+    return view
 
 
 def _already(view: PartitionView, candidate: Candidate) -> Appended | None:

@@ -56,30 +56,80 @@ def draft_records(
     columns = [
         name for name in schema.APPEND_COLUMNS if any(name in b.schema.names for b in batches)
     ]
-    stored_schema = pa.schema([pa.field(n, schema.COLUMN_TYPES[n]) for n in columns])
-    pieces = [_aligned(piece, stored_schema) for piece in resized(batches)]
-    part = write_stream(stored_schema, pieces, codec, level)
-    index = []
-    base = 0
-    for piece, stored in zip(pieces, part.batches, strict=True):
-        low, high = timestamp_bounds(piece.column("timestamp"))
-        rows = piece.num_rows
-        index.append(BatchIndex(base, base + rows, rows, low, high, stored))
-        base += rows
-    segment = Segment(
+    rows = sum(batch.num_rows for batch in batches)
+    about = Segment(
         topic_id=layout.topic_id,
         partition=layout.partition,
         base_offset=0,
-        end_offset=base,
-        rows=base,
+        end_offset=rows,
+        rows=rows,
         nonce=nonce,
-        min_timestamp_ms=min((b.min_timestamp_ms for b in index), default=NO_TIMESTAMP_MS),
-        max_timestamp_ms=max((b.max_timestamp_ms for b in index), default=NO_TIMESTAMP_MS),
         timestamp_type=timestamp_type,
         codec=codec,
+    )
+    return draft_rows(about, columns, batches, level)
+
+
+def draft_rows(
+    about: Segment,
+    columns: Sequence[str],
+    batches: Iterable[pa.RecordBatch],
+    level: int | None = None,
+    *,
+    first_offset: int = 0,
+) -> SegmentDraft:
+    """Encode rows as the segment that `about` describes, as far as rows do not tell.
+
+    Args:
+        about: with base offset 0, its end offset and number of rows in place.
+        columns: to store, in their stored order. Among them `offset` when offsets have gaps; the
+            segment then fits at `first_offset` only.
+        batches: rows with some of these columns.
+        level: of zstd.
+        first_offset: what the `offset` column counts from.
+    """
+    stored_schema = pa.schema([pa.field(n, schema.COLUMN_TYPES[n]) for n in columns])
+    pieces = [_aligned(piece, stored_schema) for piece in resized(batches)]
+    part = write_stream(stored_schema, pieces, about.codec, level)
+    index = []
+    base = 0
+    for at, (piece, stored) in enumerate(zip(pieces, part.batches, strict=True)):
+        low, high = timestamp_bounds(piece.column("timestamp"))
+        rows = piece.num_rows
+        end = base + rows
+        if at + 1 == len(pieces):
+            end = about.end_offset
+        elif "offset" in columns:
+            end = piece.column("offset")[rows - 1].as_py() + 1 - first_offset
+        index.append(BatchIndex(base, end, rows, low, high, stored))
+        base = end
+    segment = replace(
+        about,
+        min_timestamp_ms=min((b.min_timestamp_ms for b in index), default=NO_TIMESTAMP_MS),
+        max_timestamp_ms=max((b.max_timestamp_ms for b in index), default=NO_TIMESTAMP_MS),
         head=(part.head.length, part.head.crc),
         column_names=tuple(columns),
         batches=tuple(index),
+    )
+    return SegmentDraft(part, segment)
+
+
+def draft_control(
+    layout: PartitionLayout, nonce: str, *, leader_epoch: int, led: bool
+) -> SegmentDraft:
+    """Return a control segment: one offset, no record, and from here on a leader or none."""
+    part = write_stream(_EMPTY_SCHEMA, [], "none")
+    segment = Segment(
+        topic_id=layout.topic_id,
+        partition=layout.partition,
+        kind="control",
+        base_offset=0,
+        end_offset=1,
+        rows=0,
+        nonce=nonce,
+        leader_epoch=leader_epoch,
+        led=led,
+        head=(part.head.length, part.head.crc),
     )
     return SegmentDraft(part, segment)
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from sparklog.core.errors import DataCorrupt
+from sparklog.core.types import UNLED_EPOCH
 from sparklog.log.arrow_file import finish_file, footer_metadata, footer_start, write_stream
 from sparklog.log.layout import PartitionLayout, is_data_name
 from sparklog.log.segment import CRC_KEY, FORMAT_VERSION, CommitKey, Segment, checked_document
@@ -80,6 +81,10 @@ class Manifest:
     end_offset: int = 0
     entries: tuple[Entry, ...] = ()
     writers: Mapping[str, WriterState] = field(default_factory=dict)
+    leader_epoch: int = UNLED_EPOCH
+    """The highest of any segment so far, those trimmed away included."""
+    led: bool = False
+    """Whether at `end_offset` only a leader may append."""
 
     def find(self, offset: int) -> Entry | None:
         """Return the entry that covers `offset`, or None."""
@@ -160,6 +165,8 @@ def encode(manifest: Manifest, layout: PartitionLayout) -> bytes:
             name: [s.sequence, s.base_offset, s.end_offset, s.timestamp_ms]
             for name, s in manifest.writers.items()
         },
+        "leader_epoch": manifest.leader_epoch,
+        "led": manifest.led,
         "body": [part.data.size, crc32c(part.data)],
     }
     text = json.dumps(document, separators=(",", ":"))
@@ -219,4 +226,6 @@ def _manifest(document: dict[str, Any], table: pa.Table) -> Manifest:
         end_offset=int(document["end_offset"]),
         entries=tuple(Entry(*row) for row in zip(*columns, strict=True)),
         writers={name: WriterState(*state) for name, state in document["writers"].items()},
+        leader_epoch=int(document.get("leader_epoch", UNLED_EPOCH)),
+        led=bool(document.get("led", False)),
     )

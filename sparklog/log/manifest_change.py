@@ -110,4 +110,6 @@ def with_tail(view: PartitionView, expired_before_ms: int) -> Manifest:
         end_offset=view.end_offset,
         entries=(*view.manifest.entries, *view.tail_entries()),
         writers=writers,
+        leader_epoch=view.leader_epoch,
+        led=view.is_led,
     )

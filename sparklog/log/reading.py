@@ -100,6 +100,8 @@ class SegmentReader:
         self, entries: Sequence[Entry], base_offset: int, end_offset: int, columns: Sequence[str]
     ) -> Iterator[ranges.Piece]:
         for entry in entries:
+            if not entry.rows:
+                continue  # a control segment, or one that compaction emptied
             # An entry may be read for fewer offsets than its object holds.
             low, high = max(base_offset, entry.base_offset), min(end_offset, entry.end_offset)
             yield from ranges.pieces(

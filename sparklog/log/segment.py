@@ -1,7 +1,7 @@
 """A segment's metadata: what is in the file, where, and who wrote it. Source: FORMAT.md 2.
 
-Values only: no store, no clock. Offsets in `BatchIndex`, `Reference` and `ProducerBatch` are
-relative to the segment's base offset.
+Values only: no store, no clock. Offsets in `BatchIndex`, `Reference`, `ProducerBatch` and
+`Marker` are relative to the segment's base offset.
 """
 
 from __future__ import annotations
@@ -93,6 +93,17 @@ class ProducerBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Marker:
+    """A control record, which no reader of records is shown; its batch is among the producers'."""
+
+    base: int
+    timestamp_ms: int
+    key: bytes
+    """As on Kafka's wire: version and type."""
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """Everything a segment's footer says."""
 
@@ -104,6 +115,8 @@ class Segment:
     nonce: str
     kind: Kind = "data"
     leader_epoch: int = UNLED_EPOCH
+    led: bool = False
+    """Whether, from here on, only a leader may append."""
     min_timestamp_ms: int = NO_TIMESTAMP_MS
     max_timestamp_ms: int = NO_TIMESTAMP_MS
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
@@ -113,6 +126,7 @@ class Segment:
     batches: tuple[BatchIndex, ...] = ()
     appends: tuple[Append, ...] = ()
     producers: tuple[ProducerBatch, ...] = ()
+    markers: tuple[Marker, ...] = ()
     commit: Commit | None = None
     references: tuple[Reference, ...] = field(default=())
 
@@ -170,6 +184,13 @@ def to_metadata(segment: Segment) -> dict[str, str]:
     if segment.appends:
         document["appends"] = [
             [a.base_offset, a.end_offset, a.leader_epoch, a.nonce] for a in segment.appends
+        ]
+    if segment.led or segment.kind == "control":
+        document["led"] = segment.led
+    if segment.markers:
+        document["markers"] = [
+            [m.base, m.timestamp_ms, m.key.hex(), None if m.value is None else m.value.hex()]
+            for m in segment.markers
         ]
     if segment.references:
         document["references"] = [reference_document(r) for r in segment.references]
@@ -272,6 +293,7 @@ def _segment(document: dict[str, Any]) -> Segment:
         nonce=document["nonce"],
         kind=document["kind"],
         leader_epoch=int(document["leader_epoch"]),
+        led=bool(document.get("led", False)),
         min_timestamp_ms=int(document["min_timestamp"]),
         max_timestamp_ms=int(document["max_timestamp"]),
         timestamp_type=TimestampType(document["timestamp_type"]),
@@ -281,6 +303,7 @@ def _segment(document: dict[str, Any]) -> Segment:
         batches=tuple(_batch(index, names, i) for i in range(len(index["at"]))),
         appends=tuple(Append(*entry) for entry in document.get("appends", ())),
         producers=tuple(ProducerBatch(*entry) for entry in document["producers"]),
+        markers=tuple(_marker(entry) for entry in document.get("markers", ())),
         commit=_commit(document["commit"]),
         references=tuple(reference_from_document(r) for r in document.get("references", ())),
     )
@@ -301,6 +324,16 @@ def _batch(index: dict[str, Any], names: tuple[str, ...], i: int) -> BatchIndex:
             body_length=int(index["body"][i]),
             columns=tuple(Span(*index["columns"][name][i]) for name in names),
         ),
+    )
+
+
+def _marker(entry: list[Any]) -> Marker:
+    base, timestamp_ms, key, value = entry
+    return Marker(
+        int(base),
+        int(timestamp_ms),
+        bytes.fromhex(key),
+        None if value is None else bytes.fromhex(value),
     )
 
 

@@ -58,6 +58,16 @@ class PartitionView:
         """Return the offset the next record will get."""
         return self.tail[-1].segment.end_offset if self.tail else self.manifest.end_offset
 
+    @property
+    def is_led(self) -> bool:
+        """Return whether only a leader may append now. Source: FORMAT.md 5."""
+        return self.tail[-1].segment.led if self.tail else self.manifest.led
+
+    @property
+    def leader_epoch(self) -> int:
+        """Return the highest leader epoch in the log so far."""
+        return max((self.manifest.leader_epoch, *(t.segment.leader_epoch for t in self.tail)))
+
     def tail_entries(self) -> Iterator[Entry]:
         """Yield the entries of the tail, in offset order."""
         for one in self.tail:

@@ -1,4 +1,4 @@
-"""The bytes of one record batch to Arrow rows: checksum, codec, then the compiled scan.
+"""The bytes of record batches to Arrow rows: checksum, codec, then the compiled scan.
 
 Refuses to know where batches come from or which records a reader may see (transactions, control
 batches). Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
@@ -50,6 +50,7 @@ _FAULTS: Final = {
     5: "a header count cannot be right",
     6: "a header has no key",
     7: "bytes are left over after the last record",
+    8: "it holds fewer records than its header says",
 }
 
 
@@ -94,40 +95,54 @@ def decode(
         return DecodedBatch(header, pa.RecordBatch.from_pylist([], RECORDS_SCHEMA))
     bound = min(max_decompressed_bytes, INT32_MAX)
     plain = decompress(batch[HEADER_BYTES:], header.codec, bound)
-    return DecodedBatch(header, _records(header, np.frombuffer(plain, np.uint8)))
+    places = np.array([place_of(header, 0, len(plain))], np.int64)
+    return DecodedBatch(header, rows_of(np.frombuffer(plain, np.uint8), places))
 
 
-def _records(header: BatchHeader, data: Bytes) -> pa.RecordBatch:
-    """Scan and copy the records of a decompressed batch into Arrow arrays."""
+def place_of(header: BatchHeader, first_byte: int, end_byte: int) -> tuple[int, ...]:
+    """Return what the scan must know of a batch whose decompressed records lie at these bytes."""
+    is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return (
+        first_byte,
+        end_byte,
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.max_timestamp if is_append_time else header.base_timestamp,
+        is_append_time,
+    )
+
+
+def rows_of(data: Bytes, places: Int64s) -> pa.RecordBatch:
+    """Scan and copy the records of decompressed batches into Arrow arrays, one after the other.
+
+    Args:
+        data: holds the records of all batches, below 2 GiB.
+        places: one row a batch, in offset order; see `place_of` and the kernels' PLACE.
+
+    Raises:
+        DataCorrupt: the records contradict themselves or their header.
+    """
     kernels = _kernels()
-    rows = header.record_count
+    rows = int(places[:, kernels.RECORDS].sum())
     if rows > len(data) // kernels.RECORD_BYTES_MIN:
         raise DataCorrupt(
             "record batch holds fewer records than its header says; read another copy or have it "
-            f"sent again. base_offset={header.base_offset} record_count={rows} bytes={len(data)}"
+            f"sent again. base_offset={places[0, kernels.BASE_OFFSET]} record_count={rows} "
+            f"bytes={len(data)}"
         )
     longs = np.empty((2, rows), np.int64)
     starts = np.empty((3, rows), np.int32)
     ends = np.zeros((3, rows + 1), np.int32)
     valid = np.zeros((3, (rows + 7) // 8), np.uint8)
     sums = np.zeros(kernels.SUMS, np.int64)
-    is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    timestamp = header.max_timestamp if is_append_time else header.base_timestamp
-    fault = kernels.scan_records(
-        data,
-        header.base_offset,
-        header.last_offset_delta,
-        timestamp,
-        is_append_time,
-        longs,
-        starts,
-        ends,
-        valid,
-        sums,
-    )
+    fault = kernels.scan_records(data, places, longs, starts, ends, valid, sums)
     nulls = sums.tolist()
     if fault:
-        raise _malformed(fault, header, nulls[kernels.BAD_RECORD])
+        bad = places[nulls[kernels.BAD_BATCH]].tolist()
+        raise _malformed(
+            fault, bad[kernels.BASE_OFFSET], bad[kernels.RECORDS], nulls[kernels.BAD_RECORD]
+        )
     columns = [
         _array(_INT64, rows, None, 0, longs[0]),
         _array(TIMESTAMP_TYPE, rows, None, 0, longs[1]),
@@ -141,7 +156,7 @@ def _records(header: BatchHeader, data: Bytes) -> pa.RecordBatch:
     if nulls[lists] == rows:
         columns.append(pa.nulls(rows, HEADERS_TYPE))
     else:
-        headers = _headers(header, data, starts[lists], ends[lists], sums)
+        headers = _headers(data, starts[lists], ends[lists], sums)
         buffers = [pa.py_buffer(valid[lists]) if nulls[lists] else None, pa.py_buffer(ends[lists])]
         columns.append(
             pa.Array.from_buffers(
@@ -151,9 +166,7 @@ def _records(header: BatchHeader, data: Bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS_SCHEMA)
 
 
-def _headers(
-    header: BatchHeader, data: Bytes, starts: Int32s, ends: Int32s, sums: Int64s
-) -> pa.Array:
+def _headers(data: Bytes, starts: Int32s, ends: Int32s, sums: Int64s) -> pa.Array:
     """Copy the headers of all records, side by side, into one struct array."""
     kernels = _kernels()
     count = int(sums[kernels.HEADERS])
@@ -166,7 +179,7 @@ def _headers(
         data, starts, ends, key_ends, keys, value_ends, values, value_valid
     )
     if fault:
-        raise _malformed(fault, header, -1)
+        raise _malformed(fault, -1, len(starts), -1)
     nulls = int(sums[kernels.HEADER_VALUE_NULLS])
     fields = [
         _utf8(_array(_BINARY, count, None, 0, key_ends, keys)),
@@ -194,10 +207,10 @@ def _utf8(keys: pa.Array) -> pa.Array:
         return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
 
 
-def _malformed(fault: int, header: BatchHeader, record: int) -> DataCorrupt:
+def _malformed(fault: int, base_offset: int, record_count: int, record: int) -> DataCorrupt:
     return DataCorrupt(
         f"record batch is malformed: {_FAULTS[fault]}; read another copy or have it sent again. "
-        f"base_offset={header.base_offset} record={record} record_count={header.record_count}"
+        f"base_offset={base_offset} record={record} record_count={record_count}"
     )
 
 

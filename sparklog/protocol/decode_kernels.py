@@ -1,8 +1,9 @@
-"""The records of one decompressed batch, taken apart into columns by compiled code.
+"""The records of decompressed batches, taken apart into columns by compiled code.
 
-Two steps: `scan_records` checks every length, fills offsets and timestamps and notes where keys,
-values and headers lie; `gather` and `gather_headers` then copy the bytes into arrays that the scan
-measured. Importing this module compiles (or loads) the kernels; see `jit`.
+Any number of batches at once, since a call costs as much as fifty records. Two steps:
+`scan_records` checks every length, fills offsets and timestamps and notes where keys, values and
+headers lie; `gather` and `gather_headers` then copy the bytes into arrays that the scan measured.
+Importing this module compiles (or loads) the kernels; see `jit`.
 
     record: length varint | attributes int8 | timestamp delta varlong | offset delta varint
             | key length varint, key | value length varint, value | header count varint, headers
@@ -40,6 +41,7 @@ class Fault(IntEnum):
     HEADER_COUNT = 5
     HEADER_KEY = 6
     LEFT_OVER = 7
+    TOO_FEW = 8
 
 
 # Numba freezes plain integers into the machine code, where an enumeration costs a lookup.
@@ -54,8 +56,22 @@ HEADER_KEY_BYTES: Final = 4
 HEADER_VALUE_BYTES: Final = 5
 HEADER_VALUE_NULLS: Final = 6
 BAD_RECORD: Final = 7
-"""Which record a fault is in."""
-SUMS: Final = 8
+"""Which record of its batch a fault is in."""
+BAD_BATCH: Final = 8
+"""Which batch a fault is in."""
+SUMS: Final = 9
+
+FIRST_BYTE: Final = 0
+END_BYTE: Final = 1
+RECORDS: Final = 2
+BASE_OFFSET: Final = 3
+LAST_OFFSET_DELTA: Final = 4
+TIMESTAMP: Final = 5
+"""Of every record if IS_APPEND_TIME is not 0, else what the deltas count from."""
+IS_APPEND_TIME: Final = 6
+PLACE: Final = 7
+"""Columns of the table that tells a scan where each batch's records lie, and what its header said;
+the last is how many there are."""
 
 _INT_BYTES_MAX: Final = 5
 _LONG_BYTES_MAX: Final = 10
@@ -68,6 +84,7 @@ _BAD_OFFSET_DELTA: Final = -int(Fault.OFFSET_DELTA)
 _BAD_HEADER_COUNT: Final = -int(Fault.HEADER_COUNT)
 _BAD_HEADER_KEY: Final = -int(Fault.HEADER_KEY)
 _LEFT_OVER: Final = -int(Fault.LEFT_OVER)
+_TOO_FEW: Final = -int(Fault.TOO_FEW)
 
 
 @inlined
@@ -177,70 +194,99 @@ def _scan_header_list(
     return _scan_headers(data, position, end, count, sums)
 
 
-@kernel(
-    "int64(Array(uint8, 1, 'C', True), int64, int64, int64, boolean, "
-    "int64[:, ::1], int32[:, ::1], int32[:, ::1], uint8[:, ::1], int64[::1])"
-)
-def scan_records(
+@inlined
+def _scan_record(
     data: Bytes,
-    base_offset: int,
-    last_offset_delta: int,
-    timestamp: int,
-    is_append_time: bool,
+    position: int,
+    row: int,
+    places: Int64s,
+    batch: int,
     longs: Int64s,
     starts: Int32s,
     ends: Int32s,
     valid: Bytes,
     sums: Int64s,
 ) -> int:
-    """Check, measure and locate all records; return a `Fault`.
+    """Check, measure and locate one record; return the position after it, or a fault."""
+    end = int(places[batch, END_BYTE])
+    length, position = _varint(data, position, end, _INT_BYTES_MAX)
+    if position < 0:
+        return position
+    if length < 1 or length > end - position:
+        return _BAD_RECORD_LENGTH
+    record_end = position + length
+    timestamp_delta, position = _varint(data, position + 1, record_end, _LONG_BYTES_MAX)
+    if position < 0:
+        return position
+    delta, position = _varint(data, position, record_end, _INT_BYTES_MAX)
+    if position < 0:
+        return position
+    offset = places[batch, BASE_OFFSET] + delta
+    if delta < 0 or delta > places[batch, LAST_OFFSET_DELTA]:
+        return _BAD_OFFSET_DELTA
+    # The row before is of the same batch but for a batch's first record.
+    if sums[BAD_RECORD] > 0 and offset <= longs[0, row - 1]:
+        return _BAD_OFFSET_DELTA
+    longs[0, row] = offset
+    longs[1, row] = places[batch, TIMESTAMP]
+    if places[batch, IS_APPEND_TIME] == 0:
+        longs[1, row] += timestamp_delta
+    position = _scan_field(data, position, record_end, KEY, row, starts, ends, valid, sums)
+    if position >= 0:
+        position = _scan_field(data, position, record_end, VALUE, row, starts, ends, valid, sums)
+    if position >= 0:
+        position = _scan_header_list(data, position, record_end, row, starts, ends, valid, sums)
+    if position >= 0 and position != record_end:
+        return _BAD_RECORD_LENGTH
+    return position
+
+
+@kernel(
+    "int64(Array(uint8, 1, 'C', True), int64[:, ::1], "
+    "int64[:, ::1], int32[:, ::1], int32[:, ::1], uint8[:, ::1], int64[::1])"
+)
+def scan_records(
+    data: Bytes,
+    places: Int64s,
+    longs: Int64s,
+    starts: Int32s,
+    ends: Int32s,
+    valid: Bytes,
+    sums: Int64s,
+) -> int:
+    """Check, measure and locate all records of some batches; return a `Fault`.
 
     Args:
         data: the records, decompressed.
-        base_offset: from the header.
-        last_offset_delta: from the header.
-        timestamp: of every record if `is_append_time`, else what the deltas count from.
-        is_append_time: whether the broker set the timestamps.
+        places: for each batch where its records lie and what its header said, see PLACE.
         longs: filled with offsets (row 0) and timestamps (row 1), one column a record.
         starts: filled with where in `data` KEY, VALUE and HEADER_LIST of each record begin.
         ends: zeros, filled with Arrow's list offsets of those three, one more than records.
         valid: zeros, filled with Arrow's validity bits of those three.
         sums: zeros, filled as the slots say.
     """
-    end = data.size
-    position = 0
-    delta_before = -1
-    for row in range(longs.shape[1]):
-        sums[BAD_RECORD] = row
-        length, position = _varint(data, position, end, _INT_BYTES_MAX)
-        if position < 0:
-            return -position
-        if length < 1 or length > end - position:
-            return -_BAD_RECORD_LENGTH
-        record_end = position + length
-        timestamp_delta, position = _varint(data, position + 1, record_end, _LONG_BYTES_MAX)
-        if position < 0:
-            return -position
-        delta, position = _varint(data, position, record_end, _INT_BYTES_MAX)
-        if position < 0:
-            return -position
-        if delta <= delta_before or delta > last_offset_delta:
-            return -_BAD_OFFSET_DELTA
-        delta_before = delta
-        longs[0, row] = base_offset + delta
-        longs[1, row] = timestamp if is_append_time else timestamp + timestamp_delta
-        position = _scan_field(data, position, record_end, KEY, row, starts, ends, valid, sums)
-        if position >= 0:
-            position = _scan_field(
-                data, position, record_end, VALUE, row, starts, ends, valid, sums
+    row = 0
+    for batch in range(places.shape[0]):
+        sums[BAD_BATCH] = batch
+        sums[BAD_RECORD] = 0
+        position = int(places[batch, FIRST_BYTE])
+        end = int(places[batch, END_BYTE])
+        records = int(places[batch, RECORDS])
+        if position < 0 or end > data.size or records > longs.shape[1] - row:
+            return -_CUT_SHORT
+        if records > (end - position) // RECORD_BYTES_MIN:
+            return -_TOO_FEW
+        for record in range(records):
+            sums[BAD_RECORD] = record
+            position = _scan_record(
+                data, position, row, places, batch, longs, starts, ends, valid, sums
             )
-        if position >= 0:
-            position = _scan_header_list(data, position, record_end, row, starts, ends, valid, sums)
-        if position < 0:
-            return -position
-        if position != record_end:
-            return -_BAD_RECORD_LENGTH
-    return 0 if position == end else -_LEFT_OVER
+            if position < 0:
+                return -position
+            row += 1
+        if position != end:
+            return -_LEFT_OVER
+    return 0
 
 
 @kernel("void(Array(uint8, 1, 'C', True), int32[::1], int32[::1], uint8[::1])")

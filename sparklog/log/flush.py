@@ -1,0 +1,96 @@
+"""Bringing committed records from brokers' memory into the partition's own log (L1). Pure.
+
+Only committed records are flushed, and what is committed at an offset is the same for every leader
+that ever was or will be. So it never matters who put the object: whoever meets another's goes on
+from its end. What can be wrong is the epoch: a higher one says that this leader is one no more, and
+one that differs at the same offset says that the invariant is broken.
+
+The look for a newer manifest after the put is needed here as it is for direct appends (FORMAT.md
+5): a deposed leader may have flushed this place with another end; once a manifest covers that and
+the name is deleted, this put succeeds but stands outside the chain, and the next one, at its end,
+would leave a hole behind which the write-ahead log is trimmed.
+Source: FORMAT.md 9. `tests/model/test_led.py` runs this code through every order of small cases.
+"""
+
+from __future__ import annotations
+
+from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown
+from sparklog.log.append import UNKNOWN_TRIES_MAX
+from sparklog.log.effects import Protocol, put
+from sparklog.log.manifest import REWRITTEN_NONCE
+from sparklog.log.view import PartitionView, newer_manifest, refresh
+from sparklog.log.wire_segment import FlushDraft
+from sparklog.store.base import PutOutcome
+
+
+def flush_at(view: PartitionView, flush: FlushDraft, leader_epoch: int) -> Protocol[PartitionView]:
+    """Make sure that the log holds the records of `flush`, or at least the first of them.
+
+    Returns a view whose end offset is the new flushed end. It may lie below, at or beyond the end
+    of `flush`: somebody else may have flushed the same records in other portions.
+
+    Cost: one put and one listing.
+
+    Args:
+        view: of the partition, ending where `flush` begins or later.
+        flush: what to store.
+        leader_epoch: of the leader that flushes; its batches may have an older one.
+
+    Raises:
+        Fenced: the log has a higher epoch, so there is another leader.
+        DataCorrupt: the log ends before `flush` begins, or has records of another epoch there.
+        OutcomeUnknown: the store did not tell; try again, that is safe.
+    """
+    layout = view.layout
+    name = layout.chain_name(flush.base_offset)
+    data: bytes | None = None
+    for _ in range(UNKNOWN_TRIES_MAX):
+        if _is_there(view, flush, leader_epoch):
+            return view
+        if data is None:
+            data = flush.draft.at(flush.base_offset)
+        outcome = yield from put(layout.key(name), data)
+        if outcome is PutOutcome.CREATED:
+            newer, moved = yield from newer_manifest(view)
+            uncovered = not moved or newer.manifest.end_offset <= flush.base_offset
+            if uncovered and newer.end_offset == flush.base_offset:
+                segment = flush.draft.placed(flush.base_offset)
+                return newer.extended(segment, name, len(data))
+        view = yield from refresh(view)
+    raise OutcomeUnknown(
+        "the store does not tell whether the flush happened; try again. "
+        f"object={layout.key(name)} nonce={flush.draft.segment.nonce}"
+    )
+
+
+def _is_there(view: PartitionView, flush: FlushDraft, leader_epoch: int) -> bool:
+    """Return whether the log reaches beyond the flush's first offset, with the right epochs."""
+    if view.leader_epoch > leader_epoch:
+        raise Fenced(
+            "another leader has written to the partition's log; stop leading it. "
+            f"partition={view.layout.topic}-{view.layout.partition} leader_epoch={leader_epoch} "
+            f"epoch_in_log={view.leader_epoch}"
+        )
+    if view.end_offset < flush.base_offset:
+        raise DataCorrupt(
+            "the partition's log ends before what its leader believes to be flushed; run verify. "
+            f"partition={view.layout.folder} log_end_offset={view.end_offset} "
+            f"base_offset={flush.base_offset}"
+        )
+    if view.end_offset == flush.base_offset:
+        return False
+    found = _epoch_at(view, flush.base_offset)
+    if found is not None and found != flush.leader_epoch:
+        raise DataCorrupt(
+            "the partition's log has other records than its leader; run verify. "
+            f"partition={view.layout.folder} offset={flush.base_offset} "
+            f"epoch_in_log={found} leader_epoch={flush.leader_epoch}"
+        )
+    return True
+
+
+def _epoch_at(view: PartitionView, offset: int) -> int | None:
+    """Return the epoch of the segment that holds `offset`, or None if nothing tells any more."""
+    for one in view.covering(offset, offset + 1):
+        return one.leader_epoch if one.nonce != REWRITTEN_NONCE else None
+    return None

@@ -1,0 +1,179 @@
+"""Record batches as producers sent them, made into a segment of the partition's own log (L1).
+
+Records become rows. What only producers and transactions need goes to the footer: who wrote which
+batch, and the markers that end transactions, which are no rows, so a reader of records never meets
+one. `history` makes batches of it again. Heavy on the processor; knows no store.
+Source: FORMAT.md 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.core.errors import InvalidRequest
+from sparklog.core.types import NO_PRODUCER_ID, TimestampType
+from sparklog.log.draft import SegmentDraft, draft_rows
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.segment import Marker, ProducerBatch, Segment
+from sparklog.protocol.batch_header import CONTROL_BIT, TIMESTAMP_TYPE_BIT, BytesLike
+from sparklog.protocol.batch_run import Headers, decode_runs, read_headers
+from sparklog.protocol.record_batch import decode
+
+PLAIN_BYTES_MAX: Final = 64 << 20
+"""Decompressed records that end a segment, so that what compresses well does not take the memory
+of the executor when it unfolds."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlushDraft:
+    """A segment that fits one place in the log: the offsets its batches were given."""
+
+    base_offset: int
+    batches: int
+    """How many of the batches given it holds, from the first on."""
+    draft: SegmentDraft
+
+    @property
+    def end_offset(self) -> int:
+        """Return the offset after its last."""
+        return self.base_offset + self.draft.segment.end_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """Return the epoch of its batches, which may be older than that of who flushes them."""
+        return self.draft.segment.leader_epoch
+
+
+def draft_batches(
+    layout: PartitionLayout,
+    batches: Sequence[BytesLike],
+    nonce: str,
+    *,
+    codec: str,
+    level: int | None = None,
+    plain_bytes_max: int = PLAIN_BYTES_MAX,
+) -> FlushDraft:
+    """Encode as many of `batches` as one segment takes: one leader epoch, one timestamp type.
+
+    Args:
+        layout: the partition.
+        batches: each one whole batch with base offset and leader epoch in place, without gaps
+            between them. Their checksums were compared when they came.
+        nonce: of this attempt.
+        codec: of the segment: none, lz4 or zstd.
+        level: of zstd.
+        plain_bytes_max: decompressed records that end the segment.
+
+    Raises:
+        InvalidRequest: no batches, or they do not join.
+        DataCorrupt: a batch's records contradict themselves or its header.
+    """
+    headers = _joined(batches, read_headers(batches)) if batches else None
+    if headers is None:
+        raise InvalidRequest(f"nothing to flush: no batches. partition={layout.folder}")
+    headers = headers[: _one_kind(headers)]
+    is_control = headers["attributes"] & CONTROL_BIT != 0
+    of_data = np.flatnonzero(~is_control)
+    runs: list[pa.RecordBatch] = []
+    decoded = plain_bytes = 0
+    data = [batches[at] for at in of_data.tolist()]
+    for count, rows in decode_runs(data, headers[of_data]):
+        runs.append(rows)
+        decoded += count
+        plain_bytes += rows.nbytes
+        if plain_bytes >= plain_bytes_max:
+            break
+    taken = len(headers) if decoded == len(of_data) else int(of_data[decoded])
+    draft = _draft(layout, nonce, codec, level, batches[:taken], headers[:taken], runs)
+    return FlushDraft(int(headers["base_offset"][0]), taken, draft)
+
+
+def _draft(
+    layout: PartitionLayout,
+    nonce: str,
+    codec: str,
+    level: int | None,
+    batches: Sequence[BytesLike],
+    headers: Headers,
+    runs: Sequence[pa.RecordBatch],
+) -> SegmentDraft:
+    base_offset = int(headers["base_offset"][0])
+    end_offset = int(headers["base_offset"][-1]) + int(headers["last_offset_delta"][-1]) + 1
+    rows = sum(run.num_rows for run in runs)
+    of_data = headers[headers["attributes"] & CONTROL_BIT == 0]
+    append_time = len(of_data) and of_data["attributes"][0] & TIMESTAMP_TYPE_BIT
+    about = Segment(
+        topic_id=layout.topic_id,
+        partition=layout.partition,
+        base_offset=0,
+        end_offset=end_offset - base_offset,
+        rows=rows,
+        nonce=nonce,
+        leader_epoch=int(headers["leader_epoch"][0]),
+        led=True,
+        timestamp_type=TimestampType(bool(append_time)),
+        codec=codec,
+        producers=tuple(_producers(headers, base_offset)),
+        markers=tuple(_markers(batches, headers, base_offset)),
+    )
+    columns = ["timestamp", "value"]
+    if rows < end_offset - base_offset:
+        columns.insert(0, "offset")
+    if any(run.column("key").null_count < run.num_rows for run in runs):
+        columns.insert(-1, "key")
+    if any(run.column("headers").null_count < run.num_rows for run in runs):
+        columns.append("headers")
+    stored = [run.select(columns) for run in runs]
+    return draft_rows(about, columns, stored, level, first_offset=base_offset)
+
+
+def _one_kind(headers: Headers) -> int:
+    """Return how many batches, from the first on, have one leader epoch and one timestamp type."""
+    attributes = headers["attributes"]
+    other_epoch = headers["leader_epoch"] != headers["leader_epoch"][0]
+    # A marker is no row, so its timestamp's type does not matter.
+    of_data = np.flatnonzero(attributes & CONTROL_BIT == 0)
+    types = attributes[of_data] & TIMESTAMP_TYPE_BIT
+    ends = [np.flatnonzero(other_epoch)[:1], of_data[np.flatnonzero(types != types[:1])[:1]]]
+    return min((int(end[0]) for end in ends if len(end)), default=len(headers))
+
+
+def _joined(batches: Sequence[BytesLike], headers: Headers) -> Headers:
+    ends = headers["base_offset"] + headers["last_offset_delta"] + 1
+    apart = np.flatnonzero(headers["base_offset"][1:] != ends[:-1])
+    if len(apart):
+        at = int(apart[0])
+        raise InvalidRequest(
+            "batches to flush do not join; flush each stretch by itself. "
+            f"end_offset={ends[at]} next_base_offset={headers['base_offset'][at + 1]} "
+            f"batches={len(batches)}"
+        )
+    return headers
+
+
+def _producers(headers: Headers, base_offset: int) -> Iterator[ProducerBatch]:
+    theirs = headers[headers["producer_id"] != NO_PRODUCER_ID]
+    bases = theirs["base_offset"].astype(np.int64) - base_offset
+    columns = (
+        theirs["producer_id"],
+        theirs["producer_epoch"],
+        theirs["base_sequence"],
+        bases,
+        bases + theirs["last_offset_delta"] + 1,
+        theirs["attributes"],
+    )
+    for row in zip(*(column.tolist() for column in columns), strict=True):
+        yield ProducerBatch(*row)
+
+
+def _markers(batches: Sequence[BytesLike], headers: Headers, base_offset: int) -> Iterator[Marker]:
+    for at in np.flatnonzero(headers["attributes"] & CONTROL_BIT).tolist():
+        rows = decode(batches[at], verify_crc=False).records
+        stamps = rows.column("timestamp").cast(pa.int64()).to_pylist()
+        for row, stamp in zip(rows.to_pylist(), stamps, strict=True):
+            yield Marker(row["offset"] - base_offset, stamp, row["key"] or b"", row["value"])

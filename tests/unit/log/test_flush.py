@@ -1,0 +1,219 @@
+"""Flushing wire batches into the log, the mark of a leader, and what direct writers make of it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from sparklog.core.errors import DataCorrupt, Fenced, InvalidRequest, NotServing
+from sparklog.core.types import TimestampType
+from sparklog.log.effects import Protocol, Result, run
+from sparklog.log.flush import flush_at
+from sparklog.log.led import hand_back, take_lead
+from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
+from sparklog.log.view import PartitionView, refresh
+from sparklog.log.wire_segment import FlushDraft, draft_batches
+from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
+from sparklog.protocol.record_batch import BatchSettings, Codec, encode
+from sparklog.store.base import ObjectStore
+from sparklog.store.memory import MemoryStore
+from tests.unit.log.records import LAYOUT, batch, numbered, open_partition, values
+
+COLD = PartitionView(LAYOUT)
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    return MemoryStore("memory://flush")
+
+
+def wire(base_offset: int, count: int, epoch: int = 1, **settings: object) -> bytes:
+    """Return records number `base_offset` on as one batch at that offset."""
+    chosen = BatchSettings(leader_epoch=epoch, **settings)  # type: ignore[arg-type]
+    return encode(numbered(base_offset, count), chosen, base_offset=base_offset)
+
+
+def drafted(batches: list[bytes], nonce: str = "b" * 32) -> FlushDraft:
+    return draft_batches(LAYOUT, batches, nonce, codec="lz4")
+
+
+def on(store: ObjectStore, protocol: Protocol[Result]) -> Result:
+    return run(protocol, store)
+
+
+def led(store: ObjectStore, epoch: int = 1) -> PartitionView:
+    return on(store, take_lead(COLD, epoch, f"{epoch:032x}"))
+
+
+def expected(base_offset: int, end_offset: int) -> list[bytes | None]:
+    return [b"value-%d" % i for i in range(base_offset, end_offset)]
+
+
+def test_direct_readers_see_what_a_leader_flushed_and_not_its_mark(store: ObjectStore) -> None:
+    log = open_partition(store)
+    log.append([numbered(0, 3)])
+    view = led(store)
+    assert (view.end_offset, view.is_led, view.leader_epoch) == (4, True, 1)
+    view = on(store, flush_at(view, drafted([wire(4, 5), wire(9, 1)]), 1))
+    assert view.end_offset == log.view().end_offset == 10
+    assert values(log, 0, 10) == expected(0, 3) + expected(4, 10)
+    assert sum(b.num_rows for b in log.read(0, 10, ("offset",))) == 9
+    assert on(store, refresh(COLD)) == view
+
+
+def test_a_direct_writer_is_sent_to_the_broker_until_the_partition_is_handed_back(
+    store: ObjectStore,
+) -> None:
+    early = open_partition(store)
+    early.append([numbered(0, 1)])
+    led(store)
+    for log in (early, open_partition(store)):
+        with pytest.raises(NotServing, match="led by a broker"):
+            log.append([batch([b"mine"])])
+    view = on(store, change(COLD, absorb_tail(1, 0), "c" * 32))
+    assert not view.tail
+    with pytest.raises(NotServing, match="led by a broker"):
+        open_partition(store).append([batch([b"mine"])])
+    on(store, change(COLD, raise_log_start(-1), "d" * 32))
+    with pytest.raises(NotServing, match="led by a broker"):
+        open_partition(store).append([batch([b"mine"])])
+    view = on(store, hand_back(view, 2, "e" * 32))
+    assert not view.is_led
+    assert early.append([batch([b"mine"])]).base_offset == 3
+    on(store, change(COLD, absorb_tail(1, 0), "f" * 32))
+    assert open_partition(store).append([batch([b"mine"])]).base_offset == 4
+
+
+def test_marks_may_be_put_again_and_do_nothing_then(store: ObjectStore) -> None:
+    view = led(store)
+    assert on(store, take_lead(COLD, 1, "2" * 32)) == view
+    back = on(store, hand_back(view, 2, "3" * 32))
+    assert back.end_offset == 2
+    assert on(store, hand_back(view, 2, "4" * 32)) == back
+    assert led(store, 3).end_offset == 3
+
+
+def test_a_leader_of_an_older_epoch_finds_itself_deposed(store: ObjectStore) -> None:
+    old = led(store, 1)
+    new = led(store, 2)
+    assert new.end_offset == 2
+    with pytest.raises(Fenced, match="epoch_in_log=2"):
+        on(store, flush_at(old, drafted([wire(1, 2)]), 1))
+    with pytest.raises(Fenced):
+        on(store, take_lead(COLD, 1, "5" * 32))
+    with pytest.raises(Fenced):
+        on(store, hand_back(old, 1, "6" * 32))
+
+
+@pytest.mark.parametrize("absorbed", [False, True])
+@pytest.mark.parametrize("others", [2, 4, 6])
+def test_what_another_leader_flushed_is_adopted_with_its_end(
+    store: ObjectStore, others: int, absorbed: bool
+) -> None:
+    view = led(store)
+    batches = [wire(1, 2), wire(3, 2), wire(5, 2)]
+    on(store, flush_at(view, drafted(batches[: others // 2], "a" * 32), 1))
+    if absorbed:
+        on(store, change(view, absorb_tail(1, 0), "c" * 32))
+    # The next leader recovers the same batches, which keep the epoch they were taken in.
+    view = on(store, flush_at(view, drafted(batches[:2]), 2))
+    assert view.end_offset == 1 + others
+    rest = [b for b, base in zip(batches, (1, 3, 5), strict=True) if base >= view.end_offset]
+    if rest:
+        view = on(store, flush_at(view, drafted(rest), 2))
+    assert values(open_partition(store), 1, 7) == expected(1, 7)
+    assert view.end_offset == 7
+
+
+def test_other_records_than_the_leaders_are_damage(store: ObjectStore) -> None:
+    view = led(store)
+    on(store, flush_at(view, drafted([wire(1, 2)], "a" * 32), 1))
+    with pytest.raises(DataCorrupt, match="other records"):
+        on(store, flush_at(view, drafted([wire(1, 2, epoch=2)]), 2))
+    with pytest.raises(DataCorrupt, match="ends before"):
+        on(store, flush_at(view, drafted([wire(9, 2)]), 1))
+
+
+def test_a_segment_ends_where_the_epoch_or_the_timestamp_type_changes() -> None:
+    append_time = TimestampType.LOG_APPEND_TIME
+    batches = [
+        wire(0, 2),
+        wire(2, 1, epoch=2),
+        wire(3, 1, epoch=2),
+        wire(4, 1, epoch=2, timestamp_type=append_time),
+    ]
+    taken = []
+    while batches:
+        one = drafted(batches)
+        taken.append((one.base_offset, one.end_offset, one.leader_epoch, one.batches))
+        batches = batches[one.batches :]
+    assert taken == [(0, 2, 1, 1), (2, 4, 2, 2), (4, 5, 2, 1)]
+
+
+def test_a_segment_ends_when_its_records_unfold_to_too_much() -> None:
+    zeros = pa.RecordBatch.from_pydict({"value": pa.array([bytes(1 << 20)] * 20, pa.binary())})
+    settings = BatchSettings(codec=Codec.ZSTD, leader_epoch=1)
+    batches = [encode(zeros, settings, base_offset=20 * i) for i in range(6)]
+    assert sum(map(len, batches)) < 1 << 20
+    one = draft_batches(LAYOUT, batches, "b" * 32, codec="zstd", plain_bytes_max=50 << 20)
+    assert (one.batches, one.end_offset) == (3, 60)
+
+
+def test_producers_and_markers_are_kept_beside_the_rows(store: ObjectStore) -> None:
+    view = led(store)
+    producer = {"producer_id": 77, "producer_epoch": 3}
+    marker = encode_end_transaction(
+        EndTransactionMarker(is_commit=False, coordinator_epoch=9),
+        base_offset=4,
+        timestamp_ms=123,
+        leader_epoch=1,
+        **producer,
+    )
+    batches = [
+        wire(1, 3, base_sequence=0, is_transactional=True, codec=Codec.GZIP, **producer),
+        marker,
+        wire(5, 2),
+    ]
+    view = on(store, flush_at(view, drafted(batches), 1))
+    segment = view.tail[-1].segment
+    assert [(p.producer_id, p.producer_epoch, p.base_sequence) for p in segment.producers] == [
+        (77, 3, 0),
+        (77, 3, -1),
+    ]
+    assert [(p.base, p.end, p.attributes) for p in segment.producers] == [
+        (0, 3, 0x11),
+        (3, 4, 0x30),
+    ]
+    assert [(m.base, m.timestamp_ms, m.key.hex()) for m in segment.markers] == [
+        (3, 123, "00000000")
+    ]
+    assert (segment.rows, segment.end_offset) == (5, 7)
+    read = pa.Table.from_batches(open_partition(store).read(1, 7, ("offset", "value")))
+    assert read.column("offset").to_pylist() == [1, 2, 3, 5, 6]
+    assert read.column("value").to_pylist() == expected(1, 4) + expected(5, 7)
+    assert on(store, refresh(COLD)) == view
+
+
+def test_a_segment_of_markers_alone_has_no_rows(store: ObjectStore) -> None:
+    view = led(store)
+    marker = encode_end_transaction(
+        EndTransactionMarker(is_commit=True, coordinator_epoch=9),
+        base_offset=1,
+        timestamp_ms=123,
+        producer_id=1,
+        producer_epoch=0,
+        leader_epoch=1,
+    )
+    view = on(store, flush_at(view, drafted([marker]), 1))
+    assert view.end_offset == 2
+    assert values(open_partition(store), 0, 2) == []
+    assert open_partition(store).offset_of_max_timestamp() is None
+
+
+def test_batches_that_do_not_join_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="do not join"):
+        drafted([wire(0, 2), wire(3, 1)])
+    with pytest.raises(InvalidRequest, match="no batches"):
+        drafted([])
+    with pytest.raises(DataCorrupt, match="bytes follow"):
+        drafted([wire(0, 2) + wire(2, 1)])
