@@ -88,9 +88,7 @@ def _check(args: Arguments) -> None:
 def _create(log: Log, args: Arguments, output: Output) -> None:
     configs = key_values(args.config, "--config")
     try:
-        topic = log.create_topic(
-            args.topic, args.partitions or 1, configs, args.replication_factor or 1
-        )
+        topic = log.create_topic(args.topic, args.partitions or 1, configs, args.replication_factor)
     except TopicAlreadyExists:
         if not args.if_not_exists or args.topic not in log.topics():
             raise

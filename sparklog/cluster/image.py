@@ -53,6 +53,8 @@ class Partition:
     """Replicas that go when all that are added are in sync."""
     next_leader: int = NO_LEADER
     """Whom the leader shall hand the partition over to, once it has flushed all of it."""
+    take_lead: bool = False
+    """While recovering: nobody led before, so the leader marks the partition's own log as led."""
 
     def record(self, topic_id: str, partition: int) -> PartitionRecord:
         """Return the record that says this state."""

@@ -16,7 +16,7 @@ from sparklog.cluster.records import Record
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_topic_id
-from sparklog.core.errors import InvalidPartitions, Unavailable, UnknownTopicOrPartition
+from sparklog.core.errors import Unavailable, UnknownTopicOrPartition
 from sparklog.log.layout import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
@@ -114,21 +114,20 @@ class Log:
         name: str,
         partitions: int = 1,
         configs: Mapping[str, str] | None = None,
-        replication_factor: int = 1,
+        replication_factor: int | None = None,
     ) -> Topic:
         """Create a topic.
 
         Raises:
-            InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidConfig: see `registry`.
+            InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidConfig,
+            InvalidReplicationFactor: see `registry`.
         """
-        if replication_factor < 1:
-            raise InvalidPartitions(
-                f"replication factor must be at least 1. topic={name} given={replication_factor}"
-            )
         topic_id = new_topic_id(self._entropy)
         wanted = dict(configs or {})
         image = self._decide(
-            lambda now: registry.create_topic(now, name, topic_id, partitions, wanted)
+            lambda now: registry.create_topic(
+                now, name, topic_id, partitions, wanted, replication_factor=replication_factor
+            )
         )
         return image.topics[name]
 

@@ -47,6 +47,7 @@ class PartitionRecord:
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     next_leader: int = NO_LEADER
+    take_lead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,7 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _optional("adding_replicas", "addingReplicas", _numbers, ()),
         _optional("removing_replicas", "removingReplicas", _numbers, ()),
         _optional("next_leader", "nextLeader", int, NO_LEADER),
+        _optional("take_lead", "takeLead", bool, absent=False),
     ),
     ConfigRecord: (
         _Field("resource_type", "resourceType", int),

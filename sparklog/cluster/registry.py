@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from sparklog.cluster.image import MetadataImage, Topic
+from sparklog.cluster import placement
+from sparklog.cluster.image import MetadataImage, Partition, Topic
 from sparklog.cluster.records import (
     ConfigRecord,
     PartitionRecord,
@@ -12,8 +13,11 @@ from sparklog.cluster.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.core.errors import (
     InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
@@ -22,16 +26,38 @@ from sparklog.core.settings import check_topic_config_names, parse_topic_configs
 
 PARTITIONS_MAX = 100_000
 """Per topic: far above what one folder listing or one metadata append should carry."""
+DEFAULT_REPLICATION_FACTOR = parse_broker_configs({}).whole("default.replication.factor")
 
 
 def create_topic(
-    image: MetadataImage, name: str, topic_id: str, partitions: int, configs: Mapping[str, str]
+    image: MetadataImage,
+    name: str,
+    topic_id: str,
+    partitions: int,
+    configs: Mapping[str, str],
+    *,
+    replication_factor: int | None = None,
+    assignment: Mapping[int, Sequence[int]] | None = None,
+    default_replication_factor: int = DEFAULT_REPLICATION_FACTOR,
 ) -> list[Record]:
-    """Return the records that create a topic.
+    """Return the records that create a topic: led if there are brokers, else open to everybody.
+
+    Args:
+        image: the newest.
+        name: of the topic.
+        topic_id: a fresh id.
+        partitions: how many; with an `assignment`, it says it.
+        configs: settings, under Kafka's names.
+        replication_factor: replicas of each partition. None takes the default, or as many as there
+            are live brokers if they are fewer.
+        assignment: partition to its replicas, instead of both.
+        default_replication_factor: as configured.
 
     Raises:
         InvalidTopic: illegal name. TopicAlreadyExists: pick another or delete it first.
         InvalidPartitions: none or too many. InvalidConfig: unknown setting or bad value.
+        InvalidReplicationFactor: not that many live brokers.
+        InvalidReplicaAssignment: the assignment cannot be.
     """
     check_topic_name(name)
     if name in image.topics:
@@ -42,15 +68,22 @@ def create_topic(
             "topic name differs from an existing one only in '.' and '_', which metrics cannot "
             f"tell apart. topic={name} existing={clash}"
         )
+    partitions = partitions if assignment is None else len(assignment)
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise InvalidPartitions(
             f"a topic has from 1 to {PARTITIONS_MAX} partitions. "
             f"topic={name} partitions={partitions}"
         )
     parse_topic_configs(configs)
+    if assignment is None:
+        wanted = default_replication_factor if replication_factor is None else replication_factor
+        placed = _placed(image, partitions, wanted, exact=replication_factor is not None)
+    else:
+        placed = placement.check_assignment(image, assignment)
+        replication_factor = len(placed[0])
     return [
-        TopicRecord(name, topic_id),
-        *(PartitionRecord(topic_id, p) for p in range(partitions)),
+        TopicRecord(name, topic_id, replication_factor),
+        *(_fresh(image, topic_id, p, replicas) for p, replicas in enumerate(placed)),
         *(ConfigRecord(name, key, value) for key, value in configs.items()),
     ]
 
@@ -64,26 +97,47 @@ def delete_topic(image: MetadataImage, name: str) -> list[Record]:
     return [RemoveTopicRecord(known_topic(image, name).topic_id)]
 
 
-def add_partitions(image: MetadataImage, name: str, total: int) -> list[Record]:
-    """Return the records that grow a topic to `total` partitions.
+def add_partitions(
+    image: MetadataImage,
+    name: str,
+    total: int,
+    *,
+    assignment: Sequence[Sequence[int]] | None = None,
+    default_replication_factor: int = DEFAULT_REPLICATION_FACTOR,
+) -> list[Record]:
+    """Return the records that grow a topic to `total` partitions; `assignment` places new ones.
 
     Raises:
         UnknownTopicOrPartition: no such topic.
         InvalidPartitions: not more than before; records would be lost.
+        InvalidReplicationFactor: fewer live brokers than the topic wants replicas.
+        InvalidReplicaAssignment: the assignment cannot be.
     """
     topic = known_topic(image, name)
-    if total == topic.partitions:
+    have = topic.partitions
+    if total == have:
         raise InvalidPartitions(
             f"topic already has this many partitions. topic={name} partitions={total}"
         )
-    if total < topic.partitions:
+    if total < have:
         raise InvalidPartitions(
             "the number of partitions can only grow; make a new topic and copy into it. "
-            f"topic={name} partitions={topic.partitions} wanted={total}"
+            f"topic={name} partitions={have} wanted={total}"
         )
     if total > PARTITIONS_MAX:
         raise InvalidPartitions(f"a topic has at most {PARTITIONS_MAX} partitions. topic={name}")
-    return [PartitionRecord(topic.topic_id, p) for p in range(topic.partitions, total)]
+    if assignment is None:
+        wanted = topic.replication_factor or default_replication_factor
+        exact = topic.replication_factor is not None
+        placed = _placed(image, total - have, wanted, exact=exact)
+    else:
+        if len(assignment) != total - have:
+            raise InvalidReplicaAssignment(
+                f"the assignment is for as many partitions as are new. topic={name} "
+                f"new={total - have} assigned={len(assignment)}"
+            )
+        placed = placement.check_assignment(image, dict(enumerate(assignment)))
+    return [_fresh(image, topic.topic_id, have + p, r) for p, r in enumerate(placed)]
 
 
 def alter_configs(
@@ -123,3 +177,32 @@ def known_topic(image: MetadataImage, name: str) -> Topic:
 def _colliding(image: MetadataImage, name: str) -> str | None:
     folded = name.replace(".", "_")
     return next((t for t in image.topics if t.replace(".", "_") == folded), None)
+
+
+def _placed(
+    image: MetadataImage, partitions: int, wanted: int, *, exact: bool
+) -> list[tuple[int, ...]]:
+    """Return the replicas of new partitions: none while no broker is there to lead them."""
+    if wanted < 1:
+        raise InvalidReplicationFactor(
+            f"replication factor must be at least 1. replication_factor={wanted}"
+        )
+    brokers = image.eligible_brokers()
+    if not brokers:
+        return [()] * partitions
+    start = sum(topic.partitions for topic in image.topics.values())
+    factor = wanted if exact else min(wanted, len(brokers))
+    return placement.place(brokers, partitions, factor, start)
+
+
+def _fresh(
+    image: MetadataImage, topic_id: str, number: int, replicas: tuple[int, ...]
+) -> PartitionRecord:
+    """Return a new partition: it is empty, so every live replica has all of it."""
+    alive = tuple(r for r in replicas if image.brokers[r].eligible)
+    if not alive:
+        return PartitionRecord(topic_id, number)
+    state = Partition(
+        replicas, alive, leader=alive[0], leader_epoch=1, recovering=True, take_lead=True
+    )
+    return state.record(topic_id, number)

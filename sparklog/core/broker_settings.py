@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparklog.core.config import INT_MAX, Acts, Config, Kind, Setting, parse_configs, table_of
+from sparklog.core.errors import InvalidConfig
 
 BrokerConfig = Config
 
@@ -161,7 +162,118 @@ _REPLICAS = (
     ),
 )
 
+_NODE = (
+    Setting(
+        "node.id",
+        Kind.INT,
+        -1,
+        Acts.BROKER,
+        "The broker's number, its own for as long as the cluster lives. It has no default: two "
+        "brokers of one number depose each other.",
+        at_least=-1,
+    ),
+    Setting(
+        "broker.id",
+        Kind.INT,
+        -1,
+        Acts.BROKER,
+        "Kafka's older name for node.id.",
+        at_least=-1,
+    ),
+    Setting(
+        "broker.rack",
+        Kind.STRING,
+        "",
+        Acts.BROKER,
+        "Where the broker stands: replicas of a partition go to different racks. Empty is unknown.",
+    ),
+    Setting(
+        "listeners",
+        Kind.STRING,
+        "PLAINTEXT://127.0.0.1:9092",
+        Acts.BROKER,
+        "Where the broker listens; port 0 takes any that is free. Kafka listens to every network "
+        "interface; here that has to be asked for, as nothing yet keeps strangers out.",
+        kafka_default="PLAINTEXT://:9092",
+    ),
+    Setting(
+        "advertised.listeners",
+        Kind.STRING,
+        "",
+        Acts.BROKER,
+        "Where clients and other brokers reach it, if not as it listens; port 0 is the one bound.",
+    ),
+    Setting(
+        "metrics.port",
+        Kind.INT,
+        -1,
+        Acts.BROKER,
+        "Port of the page for Prometheus; 0 takes any that is free, -1 shows none. Kafka's metrics "
+        "need an agent for that.",
+        at_least=-1,
+        at_most=65_535,
+    ),
+)
+
+_CLUSTER = (
+    Setting(
+        "broker.session.timeout.ms",
+        Kind.INT,
+        3_000,
+        Acts.BROKER,
+        "A broker this silent is fenced, and a controller this silent replaced. A process that "
+        "died is noticed at once by its refused connection; this is for those that hang. Kafka "
+        "waits 9 s; deposing a live broker by mistake costs it a restart, and nobody a record.",
+        unit="ms",
+        at_least=1,
+        kafka_default=9_000,
+    ),
+    Setting(
+        "broker.heartbeat.interval.ms",
+        Kind.INT,
+        500,
+        Acts.BROKER,
+        "How often a broker and the controller hear of each other. A heartbeat waits at the "
+        "controller for so long, and is answered at once when there is metadata to read.",
+        unit="ms",
+        at_least=1,
+        kafka_default=2_000,
+    ),
+    Setting(
+        "default.replication.factor",
+        Kind.INT,
+        3,
+        Acts.BROKER,
+        "Replicas of a partition for whoever does not say, or as many as there are brokers if "
+        "they are fewer. The storage always is one more, so this buys speed: a replica has the "
+        "newest records in memory.",
+        unit="brokers",
+        at_least=1,
+        kafka_default=1,
+    ),
+    Setting(
+        "auto.leader.rebalance.enable",
+        Kind.BOOLEAN,
+        default=True,
+        acts=Acts.BROKER,
+        reason="The controller gives partitions back to their first replica once it is in sync.",
+    ),
+    Setting(
+        "leader.imbalance.check.interval.seconds",
+        Kind.LONG,
+        30,
+        Acts.BROKER,
+        "How often that is looked at: a broker that restarted leads again soon, and one that keeps "
+        "failing does not pull its partitions along each time.",
+        unit="s",
+        at_least=1,
+        kafka_default=300,
+    ),
+)
+
 BROKER_SETTINGS: Final = table_of(
+    *_NODE,
+    *_CLUSTER,
     *_SOCKET,
     *_TOPICS,
     *_REPLICAS,
@@ -197,4 +309,15 @@ def parse_broker_configs(given: Mapping[str, str]) -> BrokerConfig:
         InvalidConfig: an unknown name (the message offers the closest) or a value outside its
             limits.
     """
-    return parse_configs(given, BROKER_SETTINGS)
+    config = parse_configs(given, BROKER_SETTINGS)
+    heartbeat, session = (
+        config.whole("broker.heartbeat.interval.ms"),
+        config.whole("broker.session.timeout.ms"),
+    )
+    if heartbeat >= session:
+        raise InvalidConfig(
+            "a broker must be heard of within its session: lower broker.heartbeat.interval.ms or "
+            f"raise the other. broker.heartbeat.interval.ms={heartbeat} "
+            f"broker.session.timeout.ms={session}"
+        )
+    return config

@@ -12,6 +12,7 @@ from sparklog.cluster.open import Log, open_log
 from sparklog.core.errors import (
     InvalidConfig,
     InvalidPartitions,
+    InvalidReplicationFactor,
     InvalidTopic,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -71,7 +72,7 @@ def test_bad_requests_say_what_to_do(store: MemoryStore) -> None:
         log.create_topic("a b", 1)
     with pytest.raises(InvalidPartitions):
         log.create_topic("c", 0)
-    with pytest.raises(InvalidPartitions, match="replication factor"):
+    with pytest.raises(InvalidReplicationFactor, match="replication factor"):
         log.create_topic("c", 1, replication_factor=0)
     with pytest.raises(InvalidConfig, match=r"retention\.ms"):
         log.create_topic("c", 1, {"retention.mss": "1"})

@@ -1,0 +1,112 @@
+"""What the controller has the metadata log say when nobody asked: pure decisions.
+
+The controller is whoever the last ControllerChangeRecord names; every decision here is made on the
+newest image, and one that names another controller ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from sparklog.cluster import placement, reassignment
+from sparklog.cluster.election import changed, elected, may_lead
+from sparklog.cluster.image import Controller, MetadataImage, Partition
+from sparklog.cluster.records import NO_LEADER, ControllerChangeRecord, Record
+from sparklog.core.errors import Fenced
+from sparklog.core.types import PartitionId
+
+
+def claim(
+    image: MetadataImage, broker_id: int, incarnation: str, lost: Controller | None
+) -> list[Record]:
+    """Return the records that make a broker the controller, instead of `lost` which is gone.
+
+    None when there is another controller than the lost one by now, unless that one is gone too.
+    """
+    now = image.controller
+    if now is not None and now != lost and controller_lives(image):
+        return []
+    epoch = 1 if now is None else now.epoch + 1
+    return [ControllerChangeRecord(broker_id, incarnation, epoch)]
+
+
+def controller_lives(image: MetadataImage) -> bool:
+    """Say whether the controller is registered and not fenced: as far as the log can tell."""
+    if image.controller is None:
+        return False
+    broker = image.brokers.get(image.controller.broker_id)
+    return (
+        broker is not None
+        and broker.incarnation == image.controller.incarnation
+        and not broker.fenced
+    )
+
+
+def check_controller(image: MetadataImage, incarnation: str) -> None:
+    """Refuse to decide for a controller that was replaced.
+
+    Raises:
+        Fenced: another one is the controller.
+    """
+    if image.controller is None or image.controller.incarnation != incarnation:
+        raise Fenced(
+            "another broker is the controller by now; stop deciding. "
+            f"incarnation={incarnation} controller={image.controller}"
+        )
+
+
+def upkeep(
+    image: MetadataImage, topics: Iterable[str], default_replication_factor: int
+) -> list[Record]:
+    """Return the records that bring topics to what they want, as far as brokers are there for it.
+
+    Leaders for partitions without one, replicas where there were too few brokers for them, and the
+    next step of moves. Asked again and again, it comes to an end. Cost: the partitions of `topics`.
+    """
+    brokers = image.eligible_brokers()
+    if not brokers:
+        return []
+    records: list[Record] = []
+    start = _started(image)
+    for name in topics:
+        topic = image.topics.get(name)
+        if topic is None:
+            continue
+        wanted = min(topic.replication_factor or default_replication_factor, len(brokers))
+        for number, before in enumerate(topic.partition_states):
+            where = PartitionId(topic.topic_id, number)
+            after = before
+            if not after.replicas:
+                replicas = placement.place(brokers, 1, wanted, start)[0]
+                after, start = replace(after, replicas=replicas), start + 1
+            if after.leader == NO_LEADER:
+                after = elected(after, brokers, number)
+            after = _filled(image, after, wanted, number)
+            records += changed(before, after, where) or reassignment.advance(image, where, before)
+    return records
+
+
+def rebalance(image: MetadataImage) -> list[Record]:
+    """Return the records that ask leaders to hand over to preferred ones that are in sync."""
+    records: list[Record] = []
+    for where, before in image.partitions():
+        preferred = before.replicas[0] if before.replicas else NO_LEADER
+        wanted = preferred not in (before.leader, before.next_leader)
+        if wanted and not before.recovering and may_lead(image, before, preferred):
+            records += changed(before, replace(before, next_leader=preferred), where)
+    return records
+
+
+def _filled(image: MetadataImage, partition: Partition, wanted: int, number: int) -> Partition:
+    """Add replicas that could not be had when the partition was placed."""
+    moving = partition.adding_replicas or partition.removing_replicas
+    if moving or len(partition.replicas) >= wanted:
+        return partition
+    replicas = placement.extended(image.eligible_brokers(), partition.replicas, wanted, number)
+    return replace(partition, replicas=replicas)
+
+
+def _started(image: MetadataImage) -> int:
+    """Return how many partitions were given to brokers: where in the ring the next one starts."""
+    return sum(1 for _, partition in image.partitions() if partition.replicas)
