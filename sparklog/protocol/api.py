@@ -38,6 +38,14 @@ class Api(IntEnum):
     BROKER_HEARTBEAT = 63
     DESCRIBE_TOPIC_PARTITIONS = 75
 
+    @property
+    def label(self) -> str:
+        """Return Kafka's name for it, as its metrics spell it: `ListOffsets`."""
+        return _LABELS[self]
+
+
+_LABELS: Final = {api: api.name.title().replace("_", "") for api in Api}
+
 
 @dataclass(frozen=True, slots=True)
 class Versions:

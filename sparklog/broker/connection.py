@@ -1,0 +1,271 @@
+"""One client's connection: frames in, answers out, in the order of the requests.
+
+Requests start in the order they came. Those of `PIPELINED` do not wait for each other, so a
+producer's next batch is appended while the last one is on its way to storage; any other request
+starts when all before it are answered, and holds up those behind it, as all do in Kafka.
+
+  B1  answers leave in the order of their requests
+  B2  nothing is read while too much is being worked on, here or in the whole broker
+  B3  nothing is started while the client does not take its answers
+  B4  whatever the client sends, the worst that happens is that it is disconnected
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from sparklog.broker.intake import Intake
+from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.request import CloseConnection, RequestContext
+from sparklog.core.errors import InvalidRequest
+from sparklog.protocol import messages
+from sparklog.protocol.api import Api
+from sparklog.protocol.framing import FrameReader
+from sparklog.protocol.messages import RequestHeader, UnsupportedVersion
+
+logger = logging.getLogger(__name__)
+
+REQUESTS_MAX: Final = 64
+"""Requests of one connection being worked on. Kafka's producers have 5 in flight by default;
+librdkafka may have a million, which then wait in the socket."""
+
+WRITE_BUFFER_BYTES: Final = 1024 * 1024
+"""Answers a client may leave untaken before nothing more is started for it."""
+
+PIPELINED: Final = frozenset(
+    {Api.PRODUCE, Api.FETCH, Api.LIST_OFFSETS, Api.METADATA, Api.API_VERSIONS, Api.BROKER_HEARTBEAT}
+)
+"""Requests that may overlap: appends, which the partition itself puts in order, and reads."""
+
+Handle = Callable[[Any, RequestContext], Awaitable[Any]]
+"""Answers a request entity with a response entity, or with None where the client wants none."""
+
+Refuse = Callable[[RequestHeader], Any]
+"""Answers ApiVersions of a version nobody knows."""
+
+
+@dataclass(slots=True, eq=False)
+class _Exchange:
+    """A request and, in time, its answer."""
+
+    header: RequestHeader
+    request: Any
+    size: int
+    started_s: float = 0.0
+    task: asyncio.Task[None] | None = None
+    done: bool = False
+    answer: bytearray | None = None
+    """None when done: the client wants no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What all connections of a listener have together."""
+
+    handle: Handle
+    refuse: Refuse
+    intake: Intake
+    frame_bytes_max: int
+    metrics: BrokerMetrics
+    closed: Callable[[Connection], None]
+    """Told once of every connection that is gone."""
+
+
+class Connection(asyncio.Protocol):
+    """The server's end of one connection."""
+
+    def __init__(self, service: Service) -> None:
+        """Serve one client."""
+        self._service = service
+        self._reader = FrameReader(service.frame_bytes_max)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._host = ""
+        self._exchanges: deque[_Exchange] = deque()
+        self._next: _Exchange | None = None
+        """Decoded, and waiting to be started."""
+        self._running = 0
+        self._running_alone = False
+        self._reading = True
+        self._writable = True
+        self._waiting_for_intake = False
+        self._draining = False
+        self.active_s = self._loop.time()
+        """When a byte came in or an answer went out last, by the loop's clock."""
+
+    @property
+    def busy(self) -> bool:
+        """Return whether a request is being worked on."""
+        return bool(self._exchanges) or self._next is not None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember whom to answer."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        peer = transport.get_extra_info("peername")
+        self._host = str(peer[0]) if peer else ""
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived and start what may start."""
+        self.active_s = self._loop.time()
+        self._reader.feed(data)
+        self._advance()
+
+    def pause_writing(self) -> None:
+        """Start nothing more: the client does not take its answers."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """Go on: the client has caught up."""
+        self._writable = True
+        self._advance()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting on the client's behalf. What it asked to be appended is appended."""
+        self._transport = None
+        for exchange in self._exchanges:
+            if exchange.task is not None and exchange.header.api_key == Api.FETCH:
+                exchange.task.cancel()
+        self._next = None
+        self._service.closed(self)
+
+    def drain(self) -> None:
+        """Read no more, and close when everything that was started is answered."""
+        self._draining = True
+        self._next = None
+        self._read(wanted=False)
+        self._close_if_drained()
+
+    def close(self) -> None:
+        """Close now; what was written still goes out."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now and drop what was written."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _advance(self) -> None:
+        try:
+            stalled = not self._start_all()
+        except InvalidRequest as error:
+            logger.info("closing a connection: %s client=%s", error, self._host)
+            self.close()
+            return
+        self._read(wanted=not stalled)
+
+    def _start_all(self) -> bool:
+        """Start what may start; return whether more bytes are wanted."""
+        while self._transport is not None and not self._draining:
+            if len(self._exchanges) >= REQUESTS_MAX or not self._writable:
+                return False
+            if self._next is None:
+                frame = self._reader.next_frame()
+                if frame is None:
+                    return True
+                self._next = self._decoded(frame)
+            if not self._start_next(self._next):
+                return False
+            self._next = None
+        return False
+
+    def _decoded(self, frame: bytes) -> _Exchange:
+        try:
+            header, request = messages.decode_request(frame)
+        except UnsupportedVersion as error:
+            if error.header.api_key != Api.API_VERSIONS:
+                raise
+            header = RequestHeader(Api.API_VERSIONS, 0, error.header.correlation_id)
+            answer = messages.encode_response(header, self._service.refuse(error.header))
+            return _Exchange(header, None, len(frame), done=True, answer=answer)
+        return _Exchange(header, request, len(frame))
+
+    def _start_next(self, exchange: _Exchange) -> bool:
+        if exchange.done:
+            self._exchanges.append(exchange)
+            self._send_finished()
+            return True
+        alone = exchange.header.api_key not in PIPELINED
+        if self._running and (alone or self._running_alone):
+            return False
+        if not self._service.intake.take(exchange.size):
+            if not self._waiting_for_intake:
+                self._waiting_for_intake = True
+                self._service.intake.wait(self._intake_has_room)
+            return False
+        self._running += 1
+        self._running_alone = alone
+        self._exchanges.append(exchange)
+        exchange.started_s = self._loop.time()
+        exchange.task = self._loop.create_task(self._work(exchange))
+        return True
+
+    def _intake_has_room(self) -> None:
+        self._waiting_for_intake = False
+        self._advance()
+
+    async def _work(self, exchange: _Exchange) -> None:
+        header = exchange.header
+        context = RequestContext(header.client_id, self._host)
+        try:
+            response = await self._service.handle(exchange.request, context)
+            if response is not None:
+                exchange.answer = messages.encode_response(header, response)
+        except CloseConnection as error:
+            logger.info("closing a connection: %s client=%s", error, self._host)
+            self.close()
+        except Exception:
+            logger.exception(
+                "a request failed, closing its connection api=%s version=%d client=%s",
+                Api(header.api_key).name,
+                header.api_version,
+                self._host,
+            )
+            self.close()
+        finally:
+            self._finished(exchange)
+
+    def _finished(self, exchange: _Exchange) -> None:
+        exchange.done = True
+        exchange.task = None
+        exchange.request = None
+        self._running -= 1
+        seconds = self._loop.time() - exchange.started_s
+        name = Api(exchange.header.api_key).label
+        self._service.metrics.request(name, exchange.header.api_version, seconds)
+        self._send_finished()
+        self._service.intake.give_back(exchange.size)
+        if self._draining:
+            self._close_if_drained()
+        else:
+            self._advance()
+
+    def _send_finished(self) -> None:
+        """Send every answer that has no unanswered request before it."""
+        ready = []
+        while self._exchanges and self._exchanges[0].done:
+            answer = self._exchanges.popleft().answer
+            if answer is not None:
+                ready.append(answer)
+        if ready and self._transport is not None:
+            self.active_s = self._loop.time()
+            self._transport.writelines(ready)
+
+    def _close_if_drained(self) -> None:
+        if not self._exchanges:
+            self.close()
+
+    def _read(self, *, wanted: bool) -> None:
+        if self._transport is None or wanted == self._reading:
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()

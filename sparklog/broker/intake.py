@@ -1,0 +1,43 @@
+"""How many bytes of requests a broker works on at once, over all its connections."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+
+class Intake:
+    """A budget of bytes. Whoever finds it used up waits its turn, and stops reading meanwhile.
+
+    A request larger than the whole budget is let in when it is alone, so that none waits for ever.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Hand out `limit_bytes`."""
+        self._limit = limit_bytes
+        self._used = 0
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    @property
+    def used_bytes(self) -> int:
+        """Return the bytes handed out."""
+        return self._used
+
+    def take(self, size: int) -> bool:
+        """Take bytes and return True, or take none and return False."""
+        if self._used and self._used + size > self._limit:
+            return False
+        self._used += size
+        return True
+
+    def wait(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once when bytes have been given back; it tries again."""
+        self._waiting.append(resume)
+
+    def give_back(self, size: int) -> None:
+        """Return bytes, and let those who wait try: each of them once, the first come first."""
+        self._used -= size
+        for _ in range(len(self._waiting)):
+            if self._used >= self._limit:
+                return
+            self._waiting.popleft()()

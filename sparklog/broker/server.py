@@ -1,0 +1,114 @@
+"""The listener: accepts clients, bounds how many there are, and ends those that fell silent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from sparklog.broker.connection import Connection, Handle, Refuse, Service
+from sparklog.broker.environment import Address
+from sparklog.broker.intake import Intake
+from sparklog.broker.metrics import BrokerMetrics, Gauge
+from sparklog.core.broker_settings import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+BACKLOG: Final = 512
+"""Connections the kernel holds until they are accepted: a restart meets all clients at once."""
+SWEEPS_PER_IDLE_TIME: Final = 4
+
+
+class Server:
+    """Kafka's protocol on a TCP port."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        refuse: Refuse,
+        config: BrokerConfig,
+        metrics: BrokerMetrics | None = None,
+    ) -> None:
+        """Answer requests by `handle`, and ApiVersions of unknown versions by `refuse`."""
+        self._connections: set[Connection] = set()
+        self._connections_max = config.whole("max.connections")
+        self._idle_s = config.whole("connections.max.idle.ms") / 1000
+        metrics = BrokerMetrics() if metrics is None else metrics
+        metrics.watch(Gauge.CONNECTIONS, lambda: len(self._connections))
+        self._service = Service(
+            handle,
+            refuse,
+            Intake(config.whole("queued.max.request.bytes")),
+            config.whole("socket.request.max.bytes"),
+            metrics,
+            self._forget,
+        )
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    async def start(self, address: Address) -> Address:
+        """Listen on `address`; port 0 takes a free one. Returns the address with its port.
+
+        Raises:
+            OSError: the address is taken or not this machine's.
+        """
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._accept, address.host or None, address.port, backlog=BACKLOG, reuse_address=True
+        )
+        port = self._server.sockets[0].getsockname()[1]
+        self._sweep()
+        return Address(address.host, port)
+
+    async def stop(self, drain_s: float = 0.0) -> None:
+        """Accept nobody any more; answer what was asked, for `drain_s` at most; hang up."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for connection in list(self._connections):
+            connection.drain()
+        try:
+            async with asyncio.timeout(drain_s):
+                await self._empty.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+
+    @property
+    def connections(self) -> int:
+        """Return how many clients are connected."""
+        return len(self._connections)
+
+    def _accept(self) -> asyncio.Protocol:
+        if len(self._connections) >= self._connections_max:
+            logger.warning("refusing a connection max.connections=%d", self._connections_max)
+            return _Refused()
+        connection = Connection(self._service)
+        self._connections.add(connection)
+        self._empty.clear()
+        return connection
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._empty.set()
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._idle_s
+        for connection in [c for c in self._connections if c.active_s < oldest and not c.busy]:
+            connection.close()
+        self._sweeper = loop.call_later(self._idle_s / SWEEPS_PER_IDLE_TIME, self._sweep)
+
+
+class _Refused(asyncio.Protocol):
+    """A connection over the limit."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hang up."""
+        transport.close()
