@@ -1,0 +1,134 @@
+"""The store of a real broker: the blocking one, on bounded pools of threads.
+
+Requests to the write-ahead log have threads of their own, so that reading history, however much
+is asked for, holds up nobody who waits for an acknowledgement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar, TypeVarTuple
+
+from sparklog.log.effects import (
+    Answer,
+    Delete,
+    Effect,
+    GetMany,
+    ListAfter,
+    Protocol,
+    Put,
+    Range,
+    Work,
+)
+from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+WAL_PREFIX: Final = "wal/"
+WAL_THREADS: Final = 8
+"""Twice the puts a log has in flight, for trimming and recovery beside them."""
+THREADS: Final = 24
+
+
+class ThreadedStore:
+    """Awaits a blocking store. Implements `environment.AsyncStore`."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        """Ask `store`, from threads that start when they are needed."""
+        self._store = store
+        self._pool = ThreadPoolExecutor(THREADS, "sparklog-store")
+        self._wal_pool = ThreadPoolExecutor(WAL_THREADS, "sparklog-wal")
+
+    def close(self) -> None:
+        """Take no more requests; those under way end unheard."""
+        for pool in (self._pool, self._wal_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
+        self._store.close()
+
+    async def run(self, protocol: Protocol[Result]) -> Result:
+        """Run a protocol of the log to its end; its errors and the store's come out."""
+        try:
+            effect = next(protocol)
+            while True:
+                try:
+                    answer = await self._perform(effect)
+                except Exception as error:
+                    effect = protocol.throw(error)
+                else:
+                    effect = protocol.send(answer)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        finally:
+            protocol.close()
+
+    async def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Return bytes [start, end) of an object. Raises ObjectNotFound, Unavailable."""
+        return await self._ask(key, self._store.get, key, start, end)
+
+    async def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        """Create an object unless it exists. Raises Unavailable: nothing was written."""
+        return await self._ask(key, self._store.put_if_absent, key, data)
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Write a hint that nobody depends on. Raises Unavailable."""
+        await self._ask(key, self._store.put, key, data)
+
+    async def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
+        """List keys under a prefix, in order. Raises Unavailable."""
+        return await self._ask(prefix, _listed, self._store, prefix, start_after)
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; an absent one is no error. Raises Unavailable."""
+        await self._ask(key, self._store.delete, key)
+
+    async def _perform(self, effect: Effect) -> Answer:
+        match effect:
+            case GetMany(ranges):
+                return list(await asyncio.gather(*map(self._range, ranges)))
+            case Put(key, data):
+                return await self.put_if_absent(key, data)
+            case ListAfter(prefix, start_after):
+                return await self.list(prefix, start_after)
+            case Delete(key):
+                await self.delete(key)
+                return None
+            case Work(function):
+                return await self._ask("", function)
+
+    async def _range(self, wanted: Range) -> bytes | None:
+        try:
+            return await self.get(wanted.key, wanted.start, wanted.end)
+        except ObjectNotFound:
+            return None
+
+    async def _ask(
+        self, key: str, function: Callable[[*Arguments], Result], *arguments: *Arguments
+    ) -> Result:
+        pool = self._wal_pool if key.startswith(WAL_PREFIX) else self._pool
+        return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+
+
+def _listed(store: ObjectStore, prefix: str, start_after: str) -> list[ObjectInfo]:
+    return list(store.list(prefix, start_after))
+
+
+class ThreadedCompute:
+    """Runs work that would hold up the event loop on a few threads. Implements `Compute`."""
+
+    def __init__(self, threads: int) -> None:
+        """Use at most so many threads."""
+        self._pool = ThreadPoolExecutor(threads, "sparklog-compute")
+
+    def close(self) -> None:
+        """Take no more work."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def __call__(
+        self, function: Callable[[*Arguments], Result], *arguments: *Arguments
+    ) -> Result:
+        """Return `function(*arguments)`, run on a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)

@@ -1,0 +1,238 @@
+"""The metadata log as a broker sees it: the newest image, and appends decided on it.
+
+  D1  the image and the view end at the same offset; both only move forward
+  D2  a decision is made on the image at offset N and appended at N, or made again on a newer one
+  D3  decisions that come together are made one after the other, each on what the one before said,
+      and appended as one segment: many changes cost one request
+Cost: an append is a put and a listing; looking for news is one request when there are none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparklog.broker.environment import Environment
+from sparklog.broker.metadata_access import Decision
+from sparklog.cluster import records as codec
+from sparklog.cluster import snapshot
+from sparklog.cluster.image import MetadataImage
+from sparklog.cluster.records import Record
+from sparklog.core.entropy import new_nonce
+from sparklog.core.errors import OutcomeUnknown, SparklogError, Unavailable
+from sparklog.log.append import Candidate, append
+from sparklog.log.draft import SegmentDraft, draft_records
+from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
+from sparklog.log.manifest_change import absorb_tail, change
+from sparklog.log.schema import normalized
+from sparklog.log.view import PartitionView, probe, refresh
+from sparklog.log.whole_read import read_whole
+from sparklog.store.base import ObjectNotFound
+
+logger = logging.getLogger(__name__)
+
+LAYOUT = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
+TAIL_SEGMENTS_MAX = 32
+LOST_RACES_MAX = 1000
+
+Listener = Callable[[MetadataImage], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A decision somebody waits for."""
+
+    decision: Decision
+    done: asyncio.Future[MetadataImage]
+
+
+class MetadataLog:
+    """Reads and appends `__cluster_metadata`. One per broker; not thread-safe."""
+
+    def __init__(self, environment: Environment) -> None:
+        """Know nothing yet: `open` comes first."""
+        self.image = MetadataImage()
+        self._environment = environment
+        self._view = PartitionView(LAYOUT)
+        self._lock = asyncio.Lock()
+        self._asked: list[_Asked] = []
+        self._listeners: list[Listener] = []
+        self._waiting: dict[asyncio.Future[None], int] = {}
+        self._snapshot_end = 0
+
+    async def open(self) -> MetadataImage:
+        """Read the newest snapshot and what follows it.
+
+        Raises:
+            Unavailable: the store does not answer. DataCorrupt: the log is damaged; run verify.
+        """
+        async with self._lock:
+            image = await self._newest_snapshot()
+            view = await self._environment.store.run(refresh(PartitionView(LAYOUT)))
+            if image.end_offset > view.end_offset:  # a snapshot of another, deleted log
+                image = MetadataImage()
+            self.image = image
+            await self._read_on(view)
+            return self.image
+
+    async def catch_up(self) -> MetadataImage:
+        """Take in what others appended. One request when that is nothing.
+
+        Raises:
+            Unavailable: the store does not answer. DataCorrupt: the log is damaged; run verify.
+        """
+        async with self._lock:
+            await self._read_on(await self._environment.store.run(probe(self._view)))
+            return self.image
+
+    async def decide(self, decision: Decision) -> MetadataImage:
+        """Append what `decision` makes of the newest image; return an image that has it.
+
+        The decision is made again whenever somebody else was faster, so it must depend on nothing
+        but the image. When it returns no records nothing is appended, and the image may be older
+        than what others have appended meanwhile.
+
+        Raises:
+            SparklogError: what the decision raised.
+            Unavailable: the store does not answer, or lost too many races; decide again.
+            OutcomeUnknown: it may have been appended; decide again, and it is seen if so.
+        """
+        asked = _Asked(decision, asyncio.get_running_loop().create_future())
+        self._asked.append(asked)
+        try:
+            async with self._lock:
+                if not asked.done.done():
+                    await self._settle_asked()
+            return await asked.done
+        except asyncio.CancelledError:
+            asked.done.cancel()
+            raise
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener` with every new image, at once and in order."""
+        self._listeners.append(listener)
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """Call `listener` no more."""
+        self._listeners.remove(listener)
+
+    async def beyond(self, end_offset: int) -> MetadataImage:
+        """Wait until the image ends beyond `end_offset`. Looks for nothing by itself."""
+        while self.image.end_offset <= end_offset:
+            changed = asyncio.get_running_loop().create_future()
+            self._waiting[changed] = end_offset
+            try:
+                await changed
+            finally:
+                self._waiting.pop(changed, None)
+        return self.image
+
+    async def _settle_asked(self) -> None:
+        """Decide and append everything asked for until now. Under the lock."""
+        taken, self._asked = self._asked, []
+        try:
+            await self._append_decided(taken)
+        except SparklogError as error:
+            for one in taken:
+                if not one.done.done():
+                    one.done.set_exception(error)
+        finally:
+            # When this task is cancelled, the next of those who wait goes on.
+            self._asked = [one for one in taken if not one.done.done()] + self._asked
+        await self._tidy()
+
+    async def _append_decided(self, taken: list[_Asked]) -> None:
+        for _ in range(LOST_RACES_MAX):
+            records, decided = self._decided(taken)
+            if not records or await self._append(records):
+                for one in decided:
+                    if not one.done.done():
+                        one.done.set_result(self.image)
+                return
+        raise Unavailable(f"lost too many races for the metadata log. races={LOST_RACES_MAX}")
+
+    def _decided(self, taken: list[_Asked]) -> tuple[list[Record], list[_Asked]]:
+        """Return the records of all decisions, and who waits for them."""
+        image, records, decided = self.image, list[Record](), list[_Asked]()
+        for one in taken:
+            if one.done.done():
+                continue
+            try:
+                made = one.decision(image)
+            except Exception as error:
+                one.done.set_exception(error)
+                continue
+            if made:
+                image = image.applied(made, image.end_offset + len(made))
+                records += made
+            decided.append(one)
+        return records, decided
+
+    async def _append(self, records: list[Record]) -> bool:
+        """Append at the image's end; if that is taken, read on and return False."""
+        at = self.image.end_offset
+        protocol = append(self._view, Candidate(self._draft(records), only_at=at))
+        view, done = await self._environment.store.run(protocol)
+        if done is None:
+            await self._read_on(view)
+            return False
+        if view.end_offset == done.end_offset:
+            self._view = view
+            self._changed(self.image.applied(records, done.end_offset))
+        else:
+            await self._read_on(view)
+        return True
+
+    def _draft(self, records: list[Record]) -> SegmentDraft:
+        batch = normalized(codec.encode(records), self._environment.clock.now_ms())
+        return draft_records(LAYOUT, [batch], new_nonce(self._environment.entropy), codec="lz4")
+
+    async def _read_on(self, view: PartitionView) -> None:
+        """Apply what `view` has beyond the image."""
+        image = self.image
+        if view.end_offset > image.end_offset:
+            protocol = read_whole(view, image.end_offset, view.end_offset, ("value",))
+            for batch in await self._environment.store.run(protocol):
+                end = image.end_offset + batch.num_rows
+                image = image.applied(codec.decode(batch, image.end_offset), end)
+        self._view = view
+        if image is not self.image:
+            self._changed(image)
+
+    def _changed(self, image: MetadataImage) -> None:
+        self.image = image
+        for changed, end_offset in self._waiting.items():
+            if image.end_offset > end_offset and not changed.done():
+                changed.set_result(None)
+        for listener in tuple(self._listeners):
+            listener(image)
+
+    async def _tidy(self) -> None:
+        """Bound what a newcomer reads: take the tail into the manifest, write a snapshot."""
+        store, nonce = self._environment.store, new_nonce(self._environment.entropy)
+        try:
+            if len(self._view.tail) >= TAIL_SEGMENTS_MAX:
+                plan = absorb_tail(TAIL_SEGMENTS_MAX, 0)
+                await self._read_on(await store.run(change(self._view, plan, nonce)))
+            if self.image.end_offset - self._snapshot_end >= snapshot.SNAPSHOT_EVERY:
+                end = self.image.end_offset
+                await store.put(LAYOUT.key(LAYOUT.snapshot_name(end)), snapshot.encode(self.image))
+                self._snapshot_end = end
+        except (Unavailable, OutcomeUnknown) as error:
+            logger.warning("metadata log not tidied, tried again after the next append %s", error)
+
+    async def _newest_snapshot(self) -> MetadataImage:
+        store = self._environment.store
+        ends = [LAYOUT.snapshot_end(i.key) for i in await store.list(LAYOUT.snapshot_prefix)]
+        for end in sorted((e for e in ends if e is not None), reverse=True):
+            try:
+                data = await store.get(LAYOUT.key(LAYOUT.snapshot_name(end)))
+            except ObjectNotFound:
+                continue
+            image = snapshot.decode(data, end)
+            if image is not None:
+                self._snapshot_end = end
+                return image
+        return MetadataImage()
