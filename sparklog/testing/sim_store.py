@@ -24,6 +24,7 @@ from sparklog.log.effects import (
     Protocol,
     Put,
     Range,
+    Work,
 )
 from sparklog.store.base import ObjectInfo, ObjectNotFound, PutOutcome
 from sparklog.store.memory import MemoryStore
@@ -53,7 +54,7 @@ class StoreWeather:
     late_s: float = 5.0
     own_exists: float = 0.0
     """Puts whose first try succeeded unseen, so that the client's second try met its own object."""
-    timeout_s: float = 2.0
+    timeout_s: float = 0.7
     """When a client gives up waiting."""
 
 
@@ -151,6 +152,8 @@ class SimStore:
             case Delete(key):
                 await self.delete(key)
                 return None
+            case Work(function):
+                return function()
 
     async def _range(self, wanted: Range) -> bytes | None:
         try:

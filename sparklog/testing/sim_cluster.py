@@ -1,0 +1,299 @@
+"""A whole cluster in a simulated world, with clients and misfortune, all drawn from one seed.
+
+A run has four parts: calm (everybody starts, the topic is made, clients begin), storm (faults),
+healing (no faults; all that producers sent must be acknowledged), and the final read, after which
+the history is checked. Which kinds of fault a seed may draw is itself drawn (so that rare mixes
+come up), unless the plan says so. Durations are virtual seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from sparklog.broker.environment import Address, Environment
+from sparklog.core.entropy import SeededEntropy
+from sparklog.testing.history import Anomaly, Poll, Send, check
+from sparklog.testing.sim_clients import ClientSide, Recorder, SimConsumer, SimProducer
+from sparklog.testing.sim_faults import FAULTS, Nemesis
+from sparklog.testing.sim_network import SimNet, SimNetwork
+from sparklog.testing.sim_store import SimObjects, SimStore
+from sparklog.testing.virtual_loop import (
+    WORLD,
+    Process,
+    ProcessState,
+    SimulationStuck,
+    new_virtual_loop,
+)
+from sparklog.testing.virtual_world import Trace, VirtualClock, VirtualCompute
+
+TOPIC: Final = "events"
+STEPS_BETWEEN_LOOKS: Final = 50
+RESTART_S: Final = 0.5
+"""A broker whose process ended by itself is started again after this long."""
+
+
+class SimNode(Protocol):
+    """What the cluster runs as a broker."""
+
+    async def run(self) -> None:
+        """Start, and serve until the process ends. Returning or raising ends the process."""
+        ...
+
+    async def handle(self, request: Any) -> Any:
+        """Answer a request entity."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSide:
+    """What a simulated broker is given."""
+
+    broker_id: int
+    address: Address
+    environment: Environment
+
+
+MakeNode = Callable[[BrokerSide], SimNode]
+Invariant = Callable[["SimCluster"], None]
+"""Looks at the whole cluster between two steps; raises AssertionError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Size and shape of a run."""
+
+    brokers: int = 3
+    partitions: int = 2
+    replication_factor: int = 3
+    configs: tuple[tuple[str, str], ...] = ()
+    """Of the topic."""
+    producers: int = 2
+    consumers: int = 1
+    pause_s: float = 0.1
+    """Between two batches of one producer to one partition, on average."""
+    calm_s: float = 1.0
+    storm_s: float = 6.0
+    fault_every_s: float = 0.7
+    fault_lasts_s: float = 1.5
+    """On average."""
+    heal_s: float = 60.0
+    """Longest that healing, and then the final read, may take."""
+    faults: tuple[str, ...] | None = None
+    """Kinds of fault; None draws them."""
+
+
+@dataclass(slots=True)
+class SimBroker:
+    """One broker id, through all of its processes."""
+
+    broker_id: int
+    address: Address
+    process: Process | None = None
+    node: SimNode | None = None
+    starts: int = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether there is a process, paused or not."""
+        return self.process is not None and self.process.state is not ProcessState.DEAD
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a run."""
+
+    seed: int
+    faults: tuple[str, ...]
+    digest: str
+    steps: int
+    virtual_s: float
+    history: list[Send | Poll]
+    anomalies: list[Anomaly]
+    complaints: list[str]
+    """Everything else that must not happen."""
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Say whether anything was wrong."""
+        return bool(self.anomalies or self.complaints)
+
+    def story(self, lines: int = 25) -> str:
+        """Return what went wrong, and the end of the trace."""
+        wrong = [*map(str, self.anomalies), *self.complaints]
+        head = f"seed={self.seed} faults={','.join(self.faults)} steps={self.steps}"
+        return "\n".join([head, *wrong[:40], "…", *self.trace[max(0, len(self.trace) - lines) :]])
+
+
+class SimCluster:
+    """Brokers, clients, store and network of one run."""
+
+    def __init__(self, seed: int, plan: Plan, make_node: MakeNode) -> None:
+        """Draw everything from `seed`."""
+        self.seed = seed
+        self.plan = plan
+        self.loop = new_virtual_loop()
+        self.trace = Trace(self.loop)
+        self.store = SimObjects(self.loop, self.entropy("store"), self.trace)
+        self.net = SimNet(self.loop, self.entropy("network"), self.trace)
+        self.recorder = Recorder(self.loop)
+        self.brokers = [SimBroker(n, Address(f"b{n}", 9092)) for n in range(plan.brokers)]
+        self.invariants: list[Invariant] = []
+        self.complaints: list[str] = []
+        self._make_node = make_node
+        self._clients = Process(self.loop, "clients")
+        self._producers: list[SimProducer] = []
+        self._nemesis = Nemesis(self, self.entropy("faults"), plan.faults)
+
+    def entropy(self, purpose: str) -> SeededEntropy:
+        """Return randomness of its own for each purpose, so that one does not shift another."""
+        return SeededEntropy(int.from_bytes(f"{self.seed}/{purpose}".encode(), "big"))
+
+    def start_broker(self, broker: SimBroker) -> None:
+        """Start a broker's process, unless there is one."""
+        if broker.is_alive:
+            return
+        broker.starts += 1
+        self.trace.note("start", broker.address.host)
+        process = Process(self.loop, broker.address.host)
+        entropy = self.entropy(f"{broker.broker_id}/{broker.starts}")
+        environment = Environment(
+            store=SimStore(self.store, broker.address.host),
+            network=SimNetwork(self.net, broker.address.host),
+            clock=VirtualClock(self.loop),
+            entropy=entropy,
+            compute=VirtualCompute(entropy),
+        )
+        node = self._make_node(BrokerSide(broker.broker_id, broker.address, environment))
+        broker.process, broker.node = process, node
+        self.net.listen(broker.address, process, node.handle)
+        process.spawn(self._life(broker, process, node))
+
+    async def _life(self, broker: SimBroker, process: Process, node: SimNode) -> None:
+        try:
+            await node.run()
+            self.trace.note("ended", process.name)
+        except Exception as error:
+            self.complaints.append(f"broker {process.name} ended: {error!r}")
+            self.trace.note("broke", process.name, repr(error))
+        self.loop.call_later(RESTART_S, self._restart, broker, process, context=WORLD)
+        process.kill()
+
+    def _restart(self, broker: SimBroker, process: Process) -> None:
+        if broker.process is process and not self.loop.closing:
+            self.start_broker(broker)
+
+    def kill_broker(self, broker: SimBroker) -> None:
+        """Kill a broker's process, if there is one."""
+        if broker.process is not None and broker.is_alive:
+            self.trace.note("kill", broker.address.host)
+            broker.process.kill()
+
+    def side(self, name: str) -> ClientSide:
+        """Return what a client of that name is given. Every client has a host of its own."""
+        return ClientSide(
+            name,
+            SimNetwork(self.net, name),
+            [broker.address for broker in self.brokers],
+            VirtualClock(self.loop),
+            self.entropy(name),
+            self.recorder,
+        )
+
+    def run(self) -> Report:
+        """Run from start to end."""
+        if self.invariants:
+            self.loop.after_step = self._look
+        anomalies: list[Anomaly] = []
+        try:
+            self.loop.run_until_complete(self._clients.spawn(self._story()))
+        except (SimulationStuck, AssertionError) as error:
+            self.complaints.append(f"{type(error).__name__}: {error}")
+        else:
+            anomalies = check(self.recorder.history)
+        digest, steps, virtual_s = self.trace.digest(), self.loop.steps, self.loop.time()
+        complaints = [
+            *self.complaints,
+            *self.recorder.errors,
+            *self.net.errors,
+            *self.loop.complaints,
+        ]
+        self.loop.close()
+        return Report(
+            self.seed,
+            self._nemesis.kinds,
+            digest,
+            steps,
+            virtual_s,
+            self.recorder.history,
+            anomalies,
+            complaints,
+            list(self.trace.lines),
+        )
+
+    def _look(self) -> None:
+        if self.loop.steps % STEPS_BETWEEN_LOOKS == 0:
+            for invariant in self.invariants:
+                invariant(self)
+
+    async def _story(self) -> None:
+        plan = self.plan
+        for broker in self.brokers:
+            self.start_broker(broker)
+        await self._in_time(
+            "creating the topic",
+            self.side("admin").create_topic(
+                TOPIC, plan.partitions, plan.replication_factor, dict(plan.configs)
+            ),
+        )
+        clients = self._start_clients()
+        await asyncio.sleep(plan.calm_s)
+        await self._nemesis.rage(plan.storm_s, plan.fault_every_s, plan.fault_lasts_s)
+        self._nemesis.heal()
+        self.trace.note("healed")
+        for producer in self._producers:
+            producer.stopping = True
+        await self._in_time("acknowledging everything", self._all_acknowledged())
+        for producer in self._producers:
+            producer.abandon()
+        final = SimConsumer(self.side("final"), TOPIC, plan.partitions, final=True)
+        await self._in_time(f"the final read, at {final.positions}", final.run())
+        for client in clients:
+            client.cancel()
+
+    def _start_clients(self) -> list[asyncio.Task[None]]:
+        plan = self.plan
+        self._producers = [
+            SimProducer(self.side(f"p{n}"), TOPIC, plan.partitions, plan.pause_s)
+            for n in range(plan.producers)
+        ]
+        consumers = [
+            SimConsumer(self.side(f"c{n}"), TOPIC, plan.partitions, final=False)
+            for n in range(plan.consumers)
+        ]
+        running = [producer.run() for producer in self._producers]
+        running += [consumer.run() for consumer in consumers]
+        return [asyncio.ensure_future(self._watched(client)) for client in running]
+
+    async def _watched(self, client: Awaitable[None]) -> None:
+        try:
+            await client
+        except Exception as error:
+            self.complaints.append(f"a client ended: {error!r} {error.__cause__!r}")
+
+    async def _all_acknowledged(self) -> None:
+        while not all(producer.settled for producer in self._producers):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+    async def _in_time(self, what: str, work: Any) -> None:
+        try:
+            async with asyncio.timeout(self.plan.heal_s):
+                await work
+        except TimeoutError:
+            self.complaints.append(f"stuck: {what} did not end in {self.plan.heal_s} s")
+
+
+__all__ = ["FAULTS", "BrokerSide", "Plan", "Report", "SimCluster", "SimNode"]

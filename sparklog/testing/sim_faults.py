@@ -1,0 +1,186 @@
+"""Misfortune: what may happen to a simulated cluster, and a nemesis that draws it from a seed.
+
+Each kind of fault begins, lasts for a while and ends; several may overlap. `heal` ends all of them
+at once and for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from sparklog.core.entropy import Entropy
+from sparklog.testing.sim_network import NetworkWeather
+from sparklog.testing.sim_store import CALM, StoreWeather
+
+if TYPE_CHECKING:
+    from sparklog.testing.sim_cluster import SimBroker, SimCluster
+
+CLOCK_JUMP_MS: Final = 3_600_000
+KINDS_MIN: Final = 2
+
+Undo = Callable[[], None]
+Fault = Callable[["SimCluster", Entropy], Undo]
+"""Begins at once; what it returns ends it, and may be called again without harm."""
+
+
+class Nemesis:
+    """Draws faults, and undoes them."""
+
+    def __init__(
+        self, cluster: SimCluster, entropy: Entropy, kinds: tuple[str, ...] | None
+    ) -> None:
+        """Draw from `kinds`, or from some that are drawn."""
+        self._cluster = cluster
+        self._entropy = entropy
+        self.kinds = self._some_kinds() if kinds is None else kinds
+        self._undo: list[Undo] = []
+        self._healed = False
+
+    def _some_kinds(self) -> tuple[str, ...]:
+        names = list(FAULTS)
+        count = KINDS_MIN + int(self._entropy.random() * (len(names) - KINDS_MIN + 1))
+        return tuple(names.pop(int(self._entropy.random() * len(names))) for _ in range(count))
+
+    async def rage(self, storm_s: float, every_s: float, lasts_s: float) -> None:
+        """Let faults happen for `storm_s`."""
+        loop = self._cluster.loop
+        end_s = loop.time() + storm_s
+        while self.kinds:
+            wait_s = 2 * every_s * self._entropy.random()
+            if loop.time() + wait_s >= end_s:
+                break
+            await asyncio.sleep(wait_s)
+            kind = self.kinds[int(self._entropy.random() * len(self.kinds))]
+            self._cluster.trace.note("fault", kind)
+            undo = FAULTS[kind](self._cluster, self._entropy)
+            self._undo.append(undo)
+            loop.call_later(2 * lasts_s * self._entropy.random(), self._end, kind, undo)
+        await asyncio.sleep(max(0.0, end_s - loop.time()))
+
+    def _end(self, kind: str, undo: Undo) -> None:
+        if not self._healed:
+            self._cluster.trace.note("end of", kind)
+            undo()
+
+    def heal(self) -> None:
+        """End everything."""
+        self._healed = True
+        for undo in self._undo:
+            undo()
+        cluster = self._cluster
+        cluster.net.heal()
+        cluster.net.weather = NetworkWeather()
+        cluster.store.weather = CALM
+        cluster.store.cut_off.clear()
+        for broker in cluster.brokers:
+            if broker.process is not None:
+                broker.process.resume()
+            cluster.start_broker(broker)
+
+
+def _one(cluster: SimCluster, entropy: Entropy) -> SimBroker:
+    return cluster.brokers[int(entropy.random() * len(cluster.brokers))]
+
+
+def _kill(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """One broker dies, and is started again."""
+    broker = _one(cluster, entropy)
+    cluster.kill_broker(broker)
+    return lambda: cluster.start_broker(broker)
+
+
+def _kill_all(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """All brokers die in one moment, as they do with their Spark driver."""
+    for broker in cluster.brokers:
+        cluster.kill_broker(broker)
+
+    def undo() -> None:
+        for broker in cluster.brokers:
+            cluster.start_broker(broker)
+
+    return undo
+
+
+def _pause(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """One broker stands still, and believes afterwards that nothing happened."""
+    process = _one(cluster, entropy).process
+    if process is None:
+        return lambda: None
+    cluster.trace.note("pause", process.name)
+    process.pause()
+    return process.resume
+
+
+def _isolate(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """One broker and its peers do not hear each other; clients and store still do."""
+    broker = _one(cluster, entropy)
+    for other in cluster.brokers:
+        if other is not broker:
+            cluster.net.cut(broker.address.host, other.address.host)
+            cluster.net.cut(other.address.host, broker.address.host)
+    cluster.trace.note("isolated", broker.address.host)
+    return cluster.net.heal
+
+
+def _deafen(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """One broker sends to another and hears nothing back."""
+    one, other = _one(cluster, entropy), _one(cluster, entropy)
+    cluster.net.cut(other.address.host, one.address.host)
+    cluster.trace.note("deafened", one.address.host, "to", other.address.host)
+    return cluster.net.heal
+
+
+def _cut_store(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """One broker cannot reach the store."""
+    host = _one(cluster, entropy).address.host
+    cluster.store.cut_off.add(host)
+    cluster.trace.note("store cut", host)
+    return lambda: cluster.store.cut_off.discard(host)
+
+
+def _moody_store(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """The store refuses, forgets to answer, and writes late."""
+    cluster.store.weather = StoreWeather(
+        slow=0.1 * entropy.random(),
+        refused=0.3 * entropy.random(),
+        lost_request=0.1 * entropy.random(),
+        lost_reply=0.2 * entropy.random(),
+        late=0.2 * entropy.random(),
+        own_exists=0.3 * entropy.random(),
+    )
+
+    def undo() -> None:
+        cluster.store.weather = CALM
+
+    return undo
+
+
+def _bad_network(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """Messages are slow, and connections break."""
+    cluster.net.weather = NetworkWeather(slow=0.3 * entropy.random(), reset=0.05 * entropy.random())
+
+    def undo() -> None:
+        cluster.net.weather = NetworkWeather()
+
+    return undo
+
+
+def _break_connections(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """All connections from and to one broker break."""
+    cluster.net.break_connections(_one(cluster, entropy).address.host)
+    return lambda: None
+
+
+FAULTS: Final[dict[str, Fault]] = {
+    "kill": _kill,
+    "kill-all": _kill_all,
+    "pause": _pause,
+    "isolate": _isolate,
+    "deafen": _deafen,
+    "cut-store": _cut_store,
+    "moody-store": _moody_store,
+    "bad-network": _bad_network,
+    "break-connections": _break_connections,
+}
