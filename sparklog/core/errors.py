@@ -14,10 +14,15 @@
     │   ├── InvalidTopic          illegal topic name
     │   ├── RecordTooLarge        over `max.message.bytes`
     │   ├── InvalidRecord         a record or batch that the topic does not take
-    │   └── InvalidTimestamp      further from now than the topic allows
+    │   ├── InvalidTimestamp      further from now than the topic allows
+    │   ├── OutOfOrderSequence    an idempotent producer's batch before this one is missing
+    │   ├── InvalidProducerEpoch  a newer producer has taken over the producer id
+    │   ├── InvalidTxnState       a write that the producer's transaction does not allow
+    │   └── TransactionCoordinatorFenced   a marker of a coordinator that was replaced
     ├── CorruptMessage            received bytes were damaged on their way: send them again
     ├── OffsetOutOfRange          apply the reset policy
     ├── NotServing                refresh metadata, go elsewhere
+    ├── UnknownLeaderEpoch        this broker has not heard of that leader yet: try again
     ├── Fenced                    stop for good
     ├── Unavailable               back off and try again
     │   ├── NotEnoughReplicas     in sync: fewer than `min.insync.replicas`; nothing was appended
@@ -126,6 +131,30 @@ class InvalidTimestamp(InvalidRequest):
     kafka_code = 32
 
 
+class OutOfOrderSequence(InvalidRequest):
+    """A batch of an idempotent producer does not follow its last one here: one is missing."""
+
+    kafka_code = 45
+
+
+class InvalidProducerEpoch(InvalidRequest):
+    """The producer id belongs to a newer producer, with a higher epoch."""
+
+    kafka_code = 47
+
+
+class InvalidTxnState(InvalidRequest):
+    """The producer's transaction does not allow this write now."""
+
+    kafka_code = 48
+
+
+class TransactionCoordinatorFenced(InvalidRequest):
+    """A transaction marker came from a coordinator that was replaced."""
+
+    kafka_code = 52
+
+
 class CorruptMessage(SparklogError):
     """What a client sent was damaged on its way, or never was a record batch: send it again."""
 
@@ -143,6 +172,13 @@ class NotServing(SparklogError):
     """Somebody else owns the partition: refresh metadata and go there."""
 
     kafka_code = 6
+    retriable = True
+
+
+class UnknownLeaderEpoch(SparklogError):
+    """The caller knows of a leader that this broker has not heard of yet: back off, try again."""
+
+    kafka_code = 75
     retriable = True
 
 

@@ -99,16 +99,12 @@ def check_batch(records: BytesLike, rules: BatchRules, now_ms: int) -> CheckedBa
         RecordTooLarge: over `max.message.bytes`.
     """
     header = _only_header(records)
-    _check_fields(header)
     if header.size_bytes > rules.max_message_bytes:
         raise RecordTooLarge(
             "record batch is over max.message.bytes; send smaller batches or raise the limit. "
             f"batch_bytes={header.size_bytes} max.message.bytes={rules.max_message_bytes}"
         )
-    try:
-        check_crc(records, header)
-    except DataCorrupt as error:
-        raise CorruptMessage(str(error)) from error
+    _check_fields(header)
     if rules.timestamp_type is TimestampType.CREATE_TIME:
         _check_newest(header.max_timestamp, rules, now_ms)
     if rules.reads_records:
@@ -128,6 +124,7 @@ def check_replicated(records: BytesLike) -> Iterator[CheckedBatch]:
 
 
 def _only_header(records: BytesLike) -> BatchHeader:
+    """Return the header of the one batch. Its checksum comes first, or damage looks like misuse."""
     view = memoryview(records)
     if not view.nbytes:
         raise InvalidRecord("no record batch for this partition; send exactly one. bytes=0")
@@ -139,6 +136,7 @@ def _only_header(records: BytesLike) -> BatchHeader:
         )
     try:
         header = parse_header(view)
+        check_crc(view[: header.size_bytes], header)
     except DataCorrupt as error:
         raise CorruptMessage(str(error)) from error
     if header.size_bytes < view.nbytes:

@@ -69,10 +69,16 @@ def read_control(batch: DecodedBatch) -> list[ControlRecord]:
             f"base_offset={batch.header.base_offset} attributes={batch.header.attributes}"
         )
     rows = batch.records.select(["offset", "key", "value"]).to_pylist()
-    return [
-        ControlRecord(row["offset"], _type_of(row["key"], row["offset"]), row["value"])
-        for row in rows
-    ]
+    return [control_record(row["offset"], row["key"], row["value"]) for row in rows]
+
+
+def control_record(offset: int, key: bytes | None, value: bytes | None) -> ControlRecord:
+    """Return the marker that a control record's key and value are.
+
+    Raises:
+        DataCorrupt: the key is no marker's.
+    """
+    return ControlRecord(offset, _type_of(key, offset), value)
 
 
 def end_transaction(record: ControlRecord) -> EndTransactionMarker | None:
