@@ -7,7 +7,7 @@ code that production runs, one request at a time, in every order.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -57,8 +57,15 @@ class Delete:
     key: str
 
 
-Effect = GetMany | Put | ListAfter | Delete
-Answer = list[bytes | None] | PutOutcome | list[ObjectInfo] | None
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Compute something that would hold up an event loop. Answer: what the function returns."""
+
+    function: Callable[[], object]
+
+
+Effect = GetMany | Put | ListAfter | Delete | Work
+Answer = list[bytes | None] | PutOutcome | list[ObjectInfo] | object | None
 Result = TypeVar("Result")
 Protocol = Generator[Effect, Any, Result]
 """A protocol that ends with a Result. Answers are typed by the request, see `get`, `put`, …"""
@@ -106,6 +113,12 @@ def delete(key: str) -> Protocol[None]:
     yield Delete(key)
 
 
+def work(function: Callable[[], Result]) -> Protocol[Result]:
+    """Ask for something to be computed."""
+    result: Result = yield Work(function)
+    return result
+
+
 def perform(effect: Effect, store: ObjectStore, pool: Executor | None = None) -> Answer:
     """Answer one request from a store; several ranges are read in parallel when a pool is given."""
     match effect:
@@ -120,6 +133,8 @@ def perform(effect: Effect, store: ObjectStore, pool: Executor | None = None) ->
         case Delete(key):
             store.delete(key)
             return None
+        case Work(function):
+            return function()
 
 
 def run(protocol: Protocol[Result], store: ObjectStore, pool: Executor | None = None) -> Result:

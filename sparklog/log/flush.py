@@ -43,23 +43,19 @@ def flush_at(view: PartitionView, flush: FlushDraft, leader_epoch: int) -> Proto
     """
     layout = view.layout
     name = layout.chain_name(flush.base_offset)
-    data: bytes | None = None
     for _ in range(UNKNOWN_TRIES_MAX):
         if _is_there(view, flush, leader_epoch):
             return view
-        if data is None:
-            data = flush.draft.at(flush.base_offset)
-        outcome = yield from put(layout.key(name), data)
+        outcome = yield from put(layout.key(name), flush.data)
         if outcome is PutOutcome.CREATED:
             newer, moved = yield from newer_manifest(view)
             uncovered = not moved or newer.manifest.end_offset <= flush.base_offset
             if uncovered and newer.end_offset == flush.base_offset:
-                segment = flush.draft.placed(flush.base_offset)
-                return newer.extended(segment, name, len(data))
+                return newer.extended(flush.segment, name, len(flush.data))
         view = yield from refresh(view)
     raise OutcomeUnknown(
         "the store does not tell whether the flush happened; try again. "
-        f"object={layout.key(name)} nonce={flush.draft.segment.nonce}"
+        f"object={layout.key(name)} nonce={flush.segment.nonce}"
     )
 
 

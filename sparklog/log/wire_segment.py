@@ -33,20 +33,27 @@ of the executor when it unfolds."""
 class FlushDraft:
     """A segment that fits one place in the log: the offsets its batches were given."""
 
-    base_offset: int
+    segment: Segment
+    """In its place: offsets are absolute."""
+    data: bytes
+    """The whole file."""
     batches: int
     """How many of the batches given it holds, from the first on."""
-    draft: SegmentDraft
+
+    @property
+    def base_offset(self) -> int:
+        """Return the first offset."""
+        return self.segment.base_offset
 
     @property
     def end_offset(self) -> int:
-        """Return the offset after its last."""
-        return self.base_offset + self.draft.segment.end_offset
+        """Return the offset after the last."""
+        return self.segment.end_offset
 
     @property
     def leader_epoch(self) -> int:
-        """Return the epoch of its batches, which may be older than that of who flushes them."""
-        return self.draft.segment.leader_epoch
+        """Return the epoch of the batches, which may be older than that of who flushes them."""
+        return self.segment.leader_epoch
 
 
 def draft_batches(
@@ -90,7 +97,8 @@ def draft_batches(
             break
     taken = len(headers) if decoded == len(of_data) else int(of_data[decoded])
     draft = _draft(layout, nonce, codec, level, batches[:taken], headers[:taken], runs)
-    return FlushDraft(int(headers["base_offset"][0]), taken, draft)
+    base_offset = int(headers["base_offset"][0])
+    return FlushDraft(draft.placed(base_offset), draft.at(base_offset), taken)
 
 
 def _draft(

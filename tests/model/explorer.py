@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sparklog.core.errors import SparklogError
-from sparklog.log.effects import Delete, Effect, GetMany, ListAfter, Put
+from sparklog.log.effects import Delete, Effect, GetMany, ListAfter, Put, Work
 from sparklog.store.base import ObjectInfo, PutOutcome
 
 Objects = tuple[tuple[str, bytes], ...]
@@ -140,6 +140,8 @@ class Explorer:
             case Delete(key):
                 gone = tuple(item for item in state.objects if item[0] != key)
                 yield replace(_answered(state, actor, None), objects=gone)
+            case Work(function):
+                yield _answered(state, actor, function())
             case Put(key, data):
                 yield from self._put(state, actor, key, data)
 
