@@ -104,6 +104,15 @@ _REPLICAS = (
         at_least=0,
     ),
     Setting(
+        "fetch.max.bytes",
+        Kind.INT,
+        55 * MIB,
+        Acts.BROKER,
+        "Largest answer to a consumer, however much it asks for.",
+        unit="bytes",
+        at_least=1024,
+    ),
+    Setting(
         "replica.lag.time.max.ms",
         Kind.LONG,
         30_000,
