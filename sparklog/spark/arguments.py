@@ -49,7 +49,7 @@ def key_values(given: Iterable[str], option: str) -> dict[str, str]:
     return found
 
 
-def add_log_options(parser: JobParser) -> None:
+def add_log_options(parser: argparse.ArgumentParser) -> None:
     """Declare where the log is and how the report looks."""
     parser.add_argument(
         "--root",

@@ -28,7 +28,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sparklog.core.errors import SparklogError
-from sparklog.spark.progress import Progress, Report
+from sparklog.spark.progress import Progress
 from sparklog.spark.session import SETTINGS, use_this_python
 
 DONE = 0
@@ -62,6 +62,28 @@ class JobArguments(Protocol):
         ...
 
 
+class JobReport(Protocol):
+    """What a job says at its end, for a person and for a program."""
+
+    @property
+    def printed(self) -> bool:
+        """Return whether standard output holds results already."""
+        ...
+
+    @property
+    def ended_by(self) -> int | None:
+        """Return the exit code when the work was ended from outside, None when it is complete."""
+        ...
+
+    def to_text(self) -> str:
+        """Return it as lines."""
+        ...
+
+    def to_json(self) -> str:
+        """Return it as one JSON object."""
+        ...
+
+
 Job = TypeVar("Job", bound=JobArguments)
 
 
@@ -72,7 +94,7 @@ class Terminated(Exception):
 def run_job(
     name: str,
     parse: Callable[[Sequence[str]], Job],
-    body: Callable[[Job, OpenSession, Progress], Report],
+    body: Callable[[Job, OpenSession, Progress], JobReport],
     argv: Sequence[str] | None = None,
 ) -> int:
     """Run a job from its command line to its exit code."""
@@ -119,7 +141,7 @@ def job_session(name: str, conf: Mapping[str, str]) -> SparkSession:
     What was said on spark-submit's command line goes before what a job would choose.
     """
     settings = {**SESSION_CONF, **conf}
-    if _submitted():
+    if submitted():
         given = SparkConf()
         settings = {key: value for key, value in settings.items() if not given.contains(key)}
     use_this_python()
@@ -149,9 +171,9 @@ def failure_line(error: BaseException) -> str:
     return text if len(text) <= MESSAGE_LENGTH_MAX else text[:MESSAGE_LENGTH_MAX] + " …"
 
 
-def _tell_report(report: Report, *, as_json: bool) -> None:
+def _tell_report(report: JobReport, *, as_json: bool) -> None:
     # spark-submit mixes standard error into the output: there, records are left alone.
-    if report.printed and _submitted():
+    if report.printed and submitted():
         return
     if as_json:
         print(report.to_json(), file=sys.stderr if report.printed else sys.stdout, flush=True)
@@ -159,7 +181,8 @@ def _tell_report(report: Report, *, as_json: bool) -> None:
         print(report.to_text(), file=sys.stderr, flush=True)
 
 
-def _submitted() -> bool:
+def submitted() -> bool:
+    """Return whether spark-submit started this process."""
     return "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: TID251 - this is the edge
 
 

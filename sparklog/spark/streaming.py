@@ -84,20 +84,23 @@ class _Batches:
             self._next_batch = one.batchId + 1
 
 
-class _StopRequest:
+class StopRequest:
     """Notes that the process is asked to end; raising would cut short a call to Java."""
 
     def __init__(self) -> None:
+        """Begin without a wish."""
         self.exit_code: int | None = None
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> _StopRequest:
+    def __enter__(self) -> StopRequest:
+        """Take the signals over."""
         if current_thread() is main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Give them back."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -112,7 +115,7 @@ def await_query(query: StreamingQuery, progress: Progress) -> Ended:
         StreamingQueryException: the query failed.
     """
     batches = _Batches(query)
-    with _StopRequest() as request:
+    with StopRequest() as request:
         while not query.awaitTermination(POLL_INTERVAL_S):
             batches.look()
             progress.update(batches.tally)

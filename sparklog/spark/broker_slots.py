@@ -1,0 +1,94 @@
+"""Slots: where brokers run among an application's executors, and what is left for its queries.
+
+A slot is Spark's bookkeeping of a core; a broker occupies its task's slots for ever. One broker per
+executor is wanted, so that a lost executor costs one broker, and a free slot on each, so that
+queries run beside them. Pure: what Spark has is an argument, what follows is the answer.
+
+How a broker claims an executor, in order of preference:
+  resource   the executors have one `broker` each (standalone, local-cluster)
+  cores      its task takes more than half of the executor's slots, so no second one fits
+  none       brokers share executors as it comes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+RESOURCE = "broker"
+RESOURCE_AMOUNT = f"spark.executor.resource.{RESOURCE}.amount"
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a broker's task asks for. None of both: the default profile, one slot anywhere."""
+
+    resource: bool = False
+    cores: int | None = None
+
+    @property
+    def exclusive(self) -> bool:
+        """Return whether no two brokers share an executor."""
+        return self.resource or self.cores is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What Spark has."""
+
+    executors: int
+    per_executor: int
+
+
+def cluster_in_one_machine(master: str) -> tuple[int, int, int] | None:
+    """Return executors, cores and MiB of `local-cluster[n,c,m]`; None for another master."""
+    found = _LOCAL_CLUSTER.fullmatch(master.strip())
+    if found is None:
+        return None
+    executors, cores, memory = (int(word) for word in found.groups())
+    return executors, cores, memory
+
+
+def claim_of(master: str, conf: Mapping[str, str]) -> Claim:
+    """Return how brokers claim executors; `conf` is the session's, as it is."""
+    if master.startswith("local") and cluster_in_one_machine(master) is None:
+        return Claim()  # Spark refuses resource profiles in its one-process mode
+    if conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
+        return Claim()  # a profile would need executors of its own kind
+    if conf.get(RESOURCE_AMOUNT, "0") not in ("", "0"):
+        return Claim(resource=True)
+    cores = int(conf.get("spark.executor.cores", "0"))
+    return Claim(cores=cores // 2 + 1) if cores > 2 else Claim()
+
+
+def advice(brokers: int, slots: Slots, claim: Claim, conf: Mapping[str, str]) -> list[str]:
+    """Return what an operator should know about the room for brokers and for queries."""
+    taken = claim.cores or 1
+    found = []
+    room = slots.executors if claim.exclusive else slots.executors * (slots.per_executor // taken)
+    if room < brokers:
+        found.append(
+            f"Spark has room for {room} of {brokers} brokers now; the others wait for executors. "
+            f"executors={slots.executors} slots_each={slots.per_executor}"
+        )
+    free = slots.executors * slots.per_executor - min(room, brokers) * taken
+    if free < 1:
+        found.append(
+            "brokers take every slot: a query in this application would wait for ever, without an "
+            "error. Give executors one core more (spark.executor.cores; slots need no processors)"
+        )
+    if not claim.exclusive and slots.executors > 1:
+        found.append(
+            "two brokers may come to share an executor, and would be lost together. Set "
+            f"spark.executor.cores to 3 or more, or {RESOURCE_AMOUNT}=1 with a discovery script"
+        )
+    if conf.get("spark.speculation", "false").lower() == "true":
+        found.append("spark.speculation starts second copies of brokers: set it to false")
+    if conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
+        found.append(
+            "spark.dynamicAllocation.enabled takes executors away and gives no broker one of its "
+            "own: set it to false, or spark.dynamicAllocation.minExecutors to the number of brokers"
+        )
+    return found

@@ -1,0 +1,72 @@
+"""The task that is a broker: what runs on an executor, in a Python worker of its own.
+
+The task ends in good order, with one row that says how it went, when the broker has drained or
+could not go on. It fails, and Spark starts it again at once, only when its process is killed. So
+an error that would come again, such as a port in use, is waited out by the driver instead of being
+tried a hundred times.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.broker.ready import Ready
+from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.spark.broker_plan import BrokerPlan
+from sparklog.spark.control_line import ControlLine, say
+from sparklog.spark.process_watch import die_with_parents
+
+DRAINED = "drained"
+FAILED = "failed"
+REFUSED = "refused"
+"""The settings are wrong: trying again would end the same."""
+
+SCHEMA = "outcome STRING, message STRING"
+
+
+def task_of(plan: BrokerPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that `mapInArrow` runs."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        outcome, message = run_broker(plan)
+        yield pa.RecordBatch.from_pydict({"outcome": [outcome], "message": [message]})
+
+    return run
+
+
+def run_broker(plan: BrokerPlan) -> tuple[str, str]:
+    """Run a broker until it ends, and return how it ended."""
+    die_with_parents()
+    line = ControlLine(plan.control, plan.broker_id)
+    line.tell({"event": "started", "pid": os.getpid(), "executor_host": line.own_host})
+
+    def ready(found: Ready) -> None:
+        line.tell({"event": "ready", **_fields(found)})
+
+    try:
+        settings = plan.settings(line.own_host, os.environ)  # noqa: TID251 - the executor's edge
+        plan.entry(plan.root, settings, stop=line.stop_asked, ready=ready)
+        outcome, message = DRAINED, ""
+    except InvalidRequest as error:
+        outcome, message = REFUSED, str(error)
+    except (SparklogError, OSError) as error:
+        outcome, message = FAILED, f"{type(error).__name__}: {error}"
+    if message:
+        say(f"broker {plan.broker_id} {outcome}: {message}")
+    line.close()
+    return outcome, message
+
+
+def _fields(found: Ready) -> dict[str, Any]:
+    return {
+        "incarnation": found.incarnation,
+        "host": found.host,
+        "port": found.port,
+        "metrics_port": found.metrics_port,
+    }

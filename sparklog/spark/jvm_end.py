@@ -1,0 +1,73 @@
+"""The end of Spark's JVM, heard in Python before Spark itself hears it.
+
+Under spark-submit the JVM is the process that operators, YARN and Kubernetes end: it gets the
+signal, stops its SparkContext, and with it every executor. A shutdown hook that goes before
+Spark's own gives brokers the time to drain. Hadoop's registry of hooks, in which Spark has its own,
+is the public way to have an order among them.
+"""
+
+from __future__ import annotations
+
+from threading import Event
+from typing import Any
+
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+BEFORE_SPARK = 50
+"""Spark's hook has 40 there (FileSystem.SHUTDOWN_HOOK_PRIORITY + 30); the higher goes first."""
+
+
+class JvmEnd:
+    """Holds up the JVM's end until work is done; a context manager."""
+
+    def __init__(self, spark: SparkSession, timeout_s: int) -> None:
+        """Hold up `spark`'s JVM for at most `timeout_s` seconds."""
+        self._spark = spark
+        self._timeout_s = timeout_s
+        self._hook = _Hook(timeout_s)
+
+    @property
+    def came(self) -> bool:
+        """Return whether the JVM is about to end."""
+        return self._hook.came.is_set()
+
+    def __enter__(self) -> JvmEnd:
+        """Begin to listen."""
+        gateway: Any = self._spark.sparkContext._gateway  # noqa: SLF001 - Python has no other way
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        seconds = gateway.jvm.java.util.concurrent.TimeUnit.SECONDS
+        hooks = gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get()
+        hooks.addShutdownHook(self._hook, BEFORE_SPARK, self._timeout_s, seconds)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the JVM end."""
+        # Each call makes the hook another object to Java, so there is no way to take it back. It
+        # stays, and is done at once.
+        self._hook.done.set()
+
+
+class _Hook:
+    """A `java.lang.Runnable`, which Java keeps in a set."""
+
+    class Java:
+        implements = ("java.lang.Runnable",)
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self.came = Event()
+        self.done = Event()
+
+    def run(self) -> None:
+        """Be told by the JVM."""
+        self.came.set()
+        self.done.wait(self._timeout_s)
+
+    def hashCode(self) -> int:  # noqa: N802 - Java's name
+        """Return the same number every time."""
+        return 1
+
+    def toString(self) -> str:  # noqa: N802 - Java's name
+        """Return a name for Java's logs."""
+        return "sparklog: drain brokers"

@@ -1,0 +1,199 @@
+"""Brokers as tasks of a Spark application: `jobs/serve.py` and `sparklog serve`.
+
+The driver submits one job per broker, tells what becomes of them, and drains them when it is asked
+to end. It is no part of the log: when it dies its brokers die within a second, everything that was
+acknowledged is on storage, and the next application goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkConf
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
+from sparklog.core.errors import InvalidRequest, Unavailable
+from sparklog.spark.broker_jobs import BrokerJob, profile_of
+from sparklog.spark.broker_plan import BrokerEntry, ControlPoint
+from sparklog.spark.broker_slots import Slots, advice, claim_of, cluster_in_one_machine
+from sparklog.spark.control_line import ControlServer
+from sparklog.spark.job import OpenSession, submitted
+from sparklog.spark.jvm_end import JvmEnd
+from sparklog.spark.progress import Progress
+from sparklog.spark.serve_conf import SERVE_CONF, one_machine_conf, pools_conf
+from sparklog.spark.serve_job import LOOPBACK, ServeJob, ServeReport
+from sparklog.spark.serve_state import Notice, Serving
+from sparklog.spark.streaming import StopRequest
+
+LOOK_INTERVAL_S = 0.5
+ADVICE_AFTER_S = 30.0
+"""Executors take a while to come, so whether there are enough is said when brokers still wait."""
+CANCEL_TIMEOUT_S = 5.0
+
+
+def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress], ServeReport]:
+    """Return the job's body, with what a broker's task runs."""
+
+    def serve(job: ServeJob, open_session: OpenSession, progress: Progress) -> ServeReport:
+        master = master_of(job)
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparklog-")))
+            conf = {"spark.master": master, **SERVE_CONF, **pools_conf(folder, job.broker_ids)}
+            if cluster_in_one_machine(master) is not None:
+                conf |= one_machine_conf(folder)
+            spark = open_session(conf)
+            server = _Launcher(job, entry, spark, master, progress)
+            jvm_end = stack.enter_context(JvmEnd(spark, job.drain_timeout_s + 5))
+            with StopRequest() as request:
+                server.start()
+                server.run(lambda: request.exit_code is not None or jvm_end.came)
+                drained = server.drain()
+        return ServeReport(progress.elapsed_s(), job.brokers, drained, request.exit_code)
+
+    return serve
+
+
+def master_of(job: ServeJob) -> str:
+    """Return where Spark runs: spark-submit's choice, else the job's."""
+    if submitted():
+        return SparkConf().get("spark.master", None) or job.default_master
+    return job.master or job.default_master
+
+
+class _Launcher:
+    """The driver's part while brokers run."""
+
+    def __init__(
+        self,
+        job: ServeJob,
+        entry: BrokerEntry,
+        spark: SparkSession,
+        master: str,
+        progress: Progress,
+    ) -> None:
+        self._job = job
+        self._spark = spark
+        self._progress = progress
+        self._events: SimpleQueue[tuple[int, Mapping[str, Any]]] = SimpleQueue()
+        self._conf = dict(spark.sparkContext.getConf().getAll())
+        self._claim = claim_of(master, self._conf)
+        token = new_nonce(SYSTEM_ENTROPY)
+        self._control = ControlServer(self._tell, token)
+        point = self._open_control(token)
+        plans = job.plans(entry, point, master)
+        self._serving = Serving(plan.broker_id for plan in plans)
+        self._advised = False
+        profile = profile_of(self._claim)
+        self._jobs = [BrokerJob(spark, plan, profile, self._tell) for plan in plans]
+
+    def start(self) -> None:
+        """Submit the brokers."""
+        self._progress.start()
+        for one in self._jobs:
+            one.start()
+
+    def run(self, asked_to_end: Callable[[], bool]) -> None:
+        """Tell what happens until the end is asked for.
+
+        Raises:
+            InvalidRequest: a broker refuses its settings. Unavailable: Spark has ended.
+        """
+        while not asked_to_end():
+            self._look(LOOK_INTERVAL_S)
+            self._advise()
+            if self._serving.refused:
+                self.drain()
+                raise InvalidRequest("a broker refuses its settings: see its line above")
+            if not _alive(self._spark):
+                raise Unavailable("Spark has ended, and its brokers with it; see Spark's log")
+
+    def drain(self) -> int:
+        """Let every broker drain, and return how many have."""
+        self._serving.stopping = True
+        for one in self._jobs:
+            one.stop()
+        self._control.stop_brokers()
+        deadline_s = SYSTEM_CLOCK.monotonic_s() + self._job.drain_timeout_s
+        while SYSTEM_CLOCK.monotonic_s() < deadline_s and not self._all_ended():
+            self._look(LOOK_INTERVAL_S / 5)
+        for one in self._jobs:
+            if not one.join(0.0):
+                one.cancel()
+        deadline_s = SYSTEM_CLOCK.monotonic_s() + CANCEL_TIMEOUT_S
+        for one in self._jobs:
+            one.join(max(0.0, deadline_s - SYSTEM_CLOCK.monotonic_s()))
+        while self._look(0.0):
+            pass
+        self._control.close()
+        return sum(broker.drained for broker in self._serving.brokers.values())
+
+    def _advise(self) -> None:
+        """Say once what the operator should know, when all brokers serve or somebody waits long."""
+        late = self._progress.elapsed_s() > ADVICE_AFTER_S
+        if self._advised or not (self._serving.all_ready or late):
+            return
+        self._advised = True
+        for text in advice(self._job.brokers, self._slots(), self._claim, self._conf):
+            self._say(Notice(f"note: {text}", {"event": "note", "text": text}))
+
+    def _all_ended(self) -> bool:
+        return all(one.join(0.0) for one in self._jobs)
+
+    def _look(self, timeout_s: float) -> bool:
+        """Take one event, if there is one in time."""
+        try:
+            broker_id, event = self._events.get(timeout=timeout_s)
+        except Empty:
+            return False
+        notices = self._serving.handle(broker_id, event)
+        if event.get("event") == "ready" and self._serving.all_ready:
+            self._write_ready_file()
+        for notice in notices:
+            self._say(notice)
+        return True
+
+    def _tell(self, broker_id: int, event: Mapping[str, Any]) -> None:
+        self._events.put((broker_id, event))
+
+    def _say(self, notice: Notice) -> None:
+        if self._job.json:
+            print(json.dumps(notice.document, separators=(",", ":")), flush=True)
+        else:
+            self._progress.say(notice.text)
+
+    def _write_ready_file(self) -> None:
+        path = self._job.ready_file
+        if path is not None:
+            draft = path.with_name(f"{path.name}.{os.getpid()}")
+            draft.write_text(json.dumps(self._serving.document(), indent=1) + "\n")
+            draft.replace(path)
+
+    def _open_control(self, token: str) -> ControlPoint:
+        host = self._conf.get("spark.driver.host", LOOPBACK)
+        bind = self._conf.get("spark.driver.bindAddress", host)
+        return ControlPoint(host, self._control.start(bind, self._job.control_port), token)
+
+    def _slots(self) -> Slots:
+        context: Any = self._spark.sparkContext
+        known = context._jsc.sc().getExecutorMemoryStatus().size() - 1  # noqa: SLF001 - as above
+        executors = max(1, known)  # the driver counts as one, and is the only one in local mode
+        return Slots(executors, max(1, context.defaultParallelism // executors))
+
+
+def _alive(spark: SparkSession) -> bool:
+    try:
+        context: Any = spark.sparkContext
+        return not context._jsc.sc().isStopped()  # noqa: SLF001 - Python has no other way
+    except (Py4JError, PySparkException, OSError, AttributeError):
+        return False

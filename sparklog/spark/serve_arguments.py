@@ -1,0 +1,171 @@
+"""The command line of `jobs/serve.py` and `sparklog serve`: from words to a `ServeJob`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparklog.core.errors import InvalidRequest
+from sparklog.spark.arguments import (
+    JobParser,
+    add_log_options,
+    counting_number,
+    key_values,
+    log_root,
+)
+from sparklog.spark.root import parse_root, refuse_memory
+from sparklog.spark.serve_job import ServeJob
+
+PORT_MAX = 65_535
+BROKER_ID_MAX = 2**31 - 1
+OWN_CONFIGS = {
+    "node.id": "--first-broker-id",
+    "broker.id": "--first-broker-id",
+    "listeners": "--listen-host and --port",
+    "advertised.listeners": "--advertised-host and --port",
+    "broker.rack": "--rack",
+    "metrics.port": "--metrics-port",
+}
+"""Settings that differ from broker to broker, and the options that set them for all."""
+
+_EXAMPLES = """
+examples:
+  sparklog serve --root s3://bucket/log --brokers 3
+  spark-submit --master spark://host:7077 --conf spark.executor.cores=3 \\
+      jobs/serve.py --root s3://bucket/log --brokers 3 --port 9092
+  spark-submit jobs/serve.py --brokers 3 --config min.insync.replicas=2 \\
+      --rack-variable ZONE --ready-file /run/sparklog.json
+
+One broker is one task of a job of its own. Broker i (counted from 0) listens at --port + i.
+Ctrl-C or SIGTERM lets every broker hand over its partitions before it ends.
+"""
+
+
+def parse_serve(argv: Sequence[str], program: str = "serve.py") -> ServeJob:
+    """Return the job that the words describe; a wrong call ends the process with code 2."""
+    parser = JobParser(program, "Run brokers as tasks of a Spark application.", _EXAMPLES)
+    add_serve_options(parser)
+    given = parser.parse_args(argv)
+    try:
+        return serve_job(given)
+    except InvalidRequest as error:
+        parser.error(str(error))
+
+
+def add_serve_options(parser: argparse.ArgumentParser) -> None:
+    """Declare every option."""
+    add_log_options(parser)
+    parser.add_argument(
+        "--brokers", type=counting_number, default=3, metavar="N", help="how many (default 3)"
+    )
+    parser.add_argument(
+        "--first-broker-id", type=_broker_id, default=1, metavar="ID",
+        help="the next ones count on; applications that serve one log need ids of their own "
+        "(default 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--master", metavar="URL",
+        help="where Spark runs, unless spark-submit says it (default local-cluster[N,2,1024]: an "
+        "executor per broker on this machine)",
+    )  # fmt: skip
+    network = parser.add_argument_group("network")
+    network.add_argument(
+        "--port", type=_port, default=9092, metavar="PORT",
+        help="of the first broker; the next ones count on, 0 takes free ports (default 9092)",
+    )  # fmt: skip
+    network.add_argument(
+        "--listen-host", metavar="HOST",
+        help="interface to listen on (default: loopback where all executors are on this machine, "
+        "else all)",
+    )  # fmt: skip
+    network.add_argument(
+        "--advertised-host", metavar="HOST",
+        help="what clients are told (default: the address by which an executor reaches the driver)",
+    )  # fmt: skip
+    network.add_argument(
+        "--control-port", type=_port, default=0, metavar="PORT",
+        help="where the driver hears its brokers, for firewalls (default: a free one)",
+    )  # fmt: skip
+    network.add_argument(
+        "--metrics-port", type=_metrics_port, default=0, metavar="PORT",
+        help="of the first broker's page for Prometheus; counts on as --port does, -1: no page "
+        "(default: free ports)",
+    )  # fmt: skip
+    brokers = parser.add_argument_group("brokers")
+    brokers.add_argument("--rack", metavar="NAME", help="broker.rack of every broker")
+    brokers.add_argument(
+        "--rack-variable", metavar="NAME",
+        help="environment variable of executors that names their rack; goes before --rack",
+    )  # fmt: skip
+    brokers.add_argument(
+        "--config", action="append", default=[], metavar="K=V",
+        help="setting of every broker under Kafka's name; may be given more than once",
+    )  # fmt: skip
+    brokers.add_argument(
+        "--ready-file", type=Path, metavar="PATH",
+        help="write addresses there as JSON once all brokers serve, and whenever that changes",
+    )  # fmt: skip
+    brokers.add_argument(
+        "--drain-timeout", type=counting_number, default=30, metavar="S",
+        help="seconds for brokers to hand over at the end (default 30)",
+    )  # fmt: skip
+
+
+def serve_job(given: argparse.Namespace) -> ServeJob:
+    """Return the job that parsed options describe.
+
+    Raises:
+        InvalidRequest: options that do not go together.
+    """
+    root = parse_root(log_root(given), "serve")
+    refuse_memory(root)
+    configs = key_values(given.config, "--config")
+    for name, option in OWN_CONFIGS.items():
+        if name in configs:
+            raise InvalidRequest(f"--config {name} is not for all brokers: use {option}")
+    last = given.brokers - 1
+    for name, port in (("--port", given.port), ("--metrics-port", given.metrics_port)):
+        if port > 0 and port + last > PORT_MAX:
+            raise InvalidRequest(f"{name} counts on to more than {PORT_MAX}: choose a lower one")
+    if given.first_broker_id + last > BROKER_ID_MAX:
+        raise InvalidRequest(f"broker ids go up to {BROKER_ID_MAX}: choose a lower first one")
+    return ServeJob(
+        root=root,
+        brokers=given.brokers,
+        first_broker_id=given.first_broker_id,
+        listen_host=given.listen_host,
+        port=given.port,
+        advertised_host=given.advertised_host,
+        rack=given.rack,
+        rack_variable=given.rack_variable,
+        metrics_port=given.metrics_port,
+        configs=configs,
+        master=given.master,
+        ready_file=given.ready_file,
+        drain_timeout_s=given.drain_timeout,
+        control_port=given.control_port,
+        json=given.json,
+    )
+
+
+def _port(text: str) -> int:
+    return _number(text, 0, PORT_MAX)
+
+
+def _metrics_port(text: str) -> int:
+    return _number(text, -1, PORT_MAX)
+
+
+def _broker_id(text: str) -> int:
+    return _number(text, 0, BROKER_ID_MAX)
+
+
+def _number(text: str, at_least: int, at_most: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = at_least - 1
+    if not at_least <= value <= at_most:
+        raise argparse.ArgumentTypeError(f"must be from {at_least} to {at_most}: {text!r}")
+    return value

@@ -1,0 +1,55 @@
+"""Spark's settings for an application that runs brokers; spark-submit's own go before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from sparklog.spark.broker_jobs import group_of
+from sparklog.spark.broker_slots import RESOURCE, RESOURCE_AMOUNT
+
+SERVE_CONF: Mapping[str, str] = {
+    # Brokers and queries side by side: without it, jobs are served first come, first served.
+    "spark.scheduler.mode": "FAIR",
+    # A second copy of a broker is of no use.
+    "spark.speculation": "false",
+    # A killed broker counts as a failure of its task, over weeks.
+    "spark.task.maxFailures": "1000",
+}
+ONE_MACHINE_CONF: Mapping[str, str] = {
+    # The JVM of an executor does nothing but start its broker, which lives outside of its heap.
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.memory": "1g",
+    # All three would have a tab of the same application.
+    "spark.ui.enabled": "false",
+}
+_POOL = """\
+  <pool name="{name}">
+    <schedulingMode>FIFO</schedulingMode><weight>1</weight><minShare>1</minShare>
+  </pool>
+"""
+DISCOVERY = f"""#!/bin/sh
+echo '{{"name": "{RESOURCE}", "addresses": ["{RESOURCE}"]}}'
+"""
+"""Tells Spark that an executor's machine has one broker to give away."""
+
+
+def pools_conf(folder: Path, broker_ids: Iterable[int]) -> dict[str, str]:
+    """Return settings that give every broker a FAIR pool, whose first slot goes before queries'."""
+    pools = "".join(_POOL.format(name=group_of(broker_id)) for broker_id in broker_ids)
+    path = folder / "pools.xml"
+    path.write_text(f'<?xml version="1.0"?>\n<allocations>\n{pools}</allocations>\n')
+    return {"spark.scheduler.allocation.file": path.as_uri()}
+
+
+def one_machine_conf(folder: Path) -> dict[str, str]:
+    """Return settings for executors on this machine that have room for one broker each."""
+    script = folder / "discover-broker.sh"
+    script.write_text(DISCOVERY)
+    script.chmod(0o700)
+    return {
+        **ONE_MACHINE_CONF,
+        f"spark.worker.resource.{RESOURCE}.amount": "1",
+        f"spark.worker.resource.{RESOURCE}.discoveryScript": str(script),
+        RESOURCE_AMOUNT: "1",
+    }

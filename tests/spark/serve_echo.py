@@ -1,0 +1,13 @@
+"""`jobs/serve.py` with brokers that only echo: a program for tests."""
+
+from __future__ import annotations
+
+import sys
+
+from sparklog.spark.job import run_job
+from sparklog.spark.serve import serve_with
+from sparklog.spark.serve_arguments import parse_serve
+from tests.spark import echo_broker
+
+if __name__ == "__main__":
+    sys.exit(run_job("sparklog serve", parse_serve, serve_with(echo_broker.run)))

@@ -1,0 +1,190 @@
+"""Brokers as tasks of real Spark applications: killed in every way, refused, drained.
+
+The brokers here only echo. What is tested is everything around them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+import pyspark
+
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.spark.process_watch import parent_of
+
+PROJECT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("serve_echo.py")
+SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+DEADLINE_S = 120
+
+
+class Launched:
+    """A launcher's process and the events it prints."""
+
+    def __init__(self, words: list[str], folder: Path) -> None:
+        self._log = (folder / "launcher.log").open("w")
+        self.process = subprocess.Popen(
+            [*words, "--root", str(folder / "log"), "--port", "0", "--json"],
+            env=environment(folder),
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            start_new_session=True,
+        )
+        self.events: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self.seen: list[dict[str, Any]] = []
+        Thread(target=self._listen, daemon=True).start()
+
+    def until(self, event: str, **fields: object) -> dict[str, Any]:
+        """Return the next event of a kind that has these fields."""
+        deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
+        while True:
+            try:
+                found = self.events.get(timeout=max(0.0, deadline_s - SYSTEM_CLOCK.monotonic_s()))
+            except Empty:
+                raise AssertionError(f"no {event} {fields} after {self.seen}") from None
+            self.seen.append(found)
+            if found["event"] == event and fields.items() <= found.items():
+                return found
+
+    def rest(self) -> list[dict[str, Any]]:
+        """Wait for the end, and return the events until then."""
+        self.process.wait(DEADLINE_S)
+        found = []
+        while (one := self.events.get(timeout=DEADLINE_S))["event"] != "no more":
+            found.append(one)
+        return found
+
+    def close(self) -> None:
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        self._log.close()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                if line.startswith("{"):
+                    self.events.put(json.loads(line))
+        self.events.put({"event": "no more"})
+
+
+@contextmanager
+def launched(words: list[str], folder: Path) -> Iterator[Launched]:
+    one = Launched(words, folder)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def environment(folder: Path) -> Mapping[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": str(PROJECT),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(folder / "spark"),
+    }
+
+
+def echo(broker: Mapping[str, Any], text: bytes) -> bytes:
+    """Ask a broker, and return its answer."""
+    with socket.create_connection((broker["host"], broker["port"]), DEADLINE_S) as client:
+        client.sendall(text)
+        return client.recv(100)
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
+    while parent_of(pid) is not None:
+        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "it serves on"
+        SYSTEM_CLOCK.sleep_s(0.02)
+
+
+def executor_of(broker: Mapping[str, Any]) -> int:
+    """Return the process id of the JVM behind a broker: worker, daemon, JVM."""
+    daemon = parent_of(broker["pid"])
+    assert daemon is not None
+    jvm = parent_of(daemon)
+    assert jvm is not None
+    return jvm
+
+
+def test_killed_brokers_come_back_and_a_signal_drains_them_all(tmp_path: Path) -> None:
+    ready_file = tmp_path / "ready.json"
+    words = [sys.executable, str(PROGRAM), "--brokers", "3", "--ready-file", str(ready_file)]
+    with launched(words, tmp_path) as launcher:
+        brokers = {one["broker"]: one for one in launcher.until("serving")["brokers"]}
+        assert sorted(brokers) == [1, 2, 3]
+        assert len({executor_of(one) for one in brokers.values()}) == 3, "one per executor"
+        for one in brokers.values():
+            assert echo(one, b"hello") == f"{one['pid']} hello".encode()
+
+        worker, daemon = brokers[1]["pid"], parent_of(brokers[2]["pid"])
+        assert daemon is not None
+        executor = executor_of(brokers[3])
+        os.kill(worker, signal.SIGKILL)
+        launcher.until("lost", broker=1)
+        again = launcher.until("ready", broker=1)
+        assert again["pid"] != worker
+        launcher.until("serving")
+
+        os.kill(daemon, signal.SIGKILL)  # as the kernel does when memory runs out
+        launcher.until("lost", broker=2)
+        wait_until_gone(brokers[2]["pid"])
+        launcher.until("ready", broker=2)
+        launcher.until("serving")
+
+        os.kill(executor, signal.SIGKILL)
+        launcher.until("lost", broker=3)
+        wait_until_gone(brokers[3]["pid"])
+        back = launcher.until("ready", broker=3)
+        assert echo(back, b"there?") == f"{back['pid']} there?".encode()
+        launcher.until("serving")
+        written = json.loads(ready_file.read_text())
+        ports = [one["port"] for one in written["brokers"]]
+        assert written["bootstrap_servers"] == ",".join(f"127.0.0.1:{port}" for port in ports)
+        assert back["port"] in ports
+
+        launcher.process.send_signal(signal.SIGINT)
+        ended = launcher.rest()
+    assert [one["drained"] for one in ended if one["event"] == "stopped"] == [True] * 3
+    assert ended[-1]["drained"] == 3
+    assert launcher.process.returncode == 130
+
+
+def test_a_submitted_launcher_drains_when_spark_is_ended(tmp_path: Path) -> None:
+    """YARN, Kubernetes and operators end the JVM, in which Spark would stop executors at once."""
+    words = [str(SUBMIT), "--master", "local-cluster[1,2,1024]", str(PROGRAM), "--brokers", "1"]
+    with launched(words, tmp_path) as launcher:
+        launcher.until("serving")
+        launcher.process.send_signal(signal.SIGTERM)  # spark-submit has become the JVM
+        ended = launcher.rest()
+    assert {"event": "stopped", "broker": 1, "drained": True} in ended, ended
+
+
+def test_settings_that_a_broker_refuses_end_the_launcher(tmp_path: Path) -> None:
+    words = [sys.executable, str(PROGRAM), "--brokers", "1", "--master", "local[2]"]
+    with launched([*words, "--config", "wrong=1"], tmp_path) as launcher:
+        failed = launcher.until("failed")
+        launcher.rest()
+    assert failed["message"] == "there is no such setting. name=wrong"
+    assert launcher.process.returncode == 1
+    assert "refuses its settings" in (tmp_path / "launcher.log").read_text()

@@ -1,0 +1,80 @@
+"""Where brokers may run, and what an operator is told about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.spark.broker_slots import (
+    RESOURCE_AMOUNT,
+    Claim,
+    Slots,
+    advice,
+    claim_of,
+    cluster_in_one_machine,
+)
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "claim"),
+    [
+        ("local[4]", {RESOURCE_AMOUNT: "1"}, Claim()),
+        ("local-cluster[3,2,1024]", {RESOURCE_AMOUNT: "1"}, Claim(resource=True)),
+        ("spark://host:7077", {RESOURCE_AMOUNT: "1"}, Claim(resource=True)),
+        ("yarn", {"spark.executor.cores": "3"}, Claim(cores=2)),
+        ("k8s://https://host", {"spark.executor.cores": "4"}, Claim(cores=3)),
+        ("yarn", {"spark.executor.cores": "2"}, Claim()),
+        ("yarn", {}, Claim()),
+        (
+            "yarn",
+            {"spark.executor.cores": "3", "spark.dynamicAllocation.enabled": "true"},
+            Claim(),
+        ),
+    ],
+)
+def test_a_broker_claims_an_executor_where_the_master_allows_it(
+    master: str, conf: dict[str, str], claim: Claim
+) -> None:
+    assert claim_of(master, conf) == claim
+
+
+@pytest.mark.parametrize("cores", range(3, 20))
+def test_two_brokers_never_fit_one_executor_and_a_query_always_does(cores: int) -> None:
+    claim = claim_of("yarn", {"spark.executor.cores": str(cores)})
+    assert claim.cores is not None
+    assert claim.cores < cores < 2 * claim.cores
+
+
+def test_room_for_all_and_for_queries_needs_no_words() -> None:
+    assert advice(3, Slots(3, 2), Claim(resource=True), {}) == []
+    assert advice(3, Slots(3, 3), Claim(cores=2), {}) == []
+
+
+def test_brokers_that_have_to_wait_are_told() -> None:
+    (text,) = advice(3, Slots(2, 2), Claim(resource=True), {})
+    assert text.startswith("Spark has room for 2 of 3 brokers now")
+
+
+def test_brokers_that_leave_no_slot_to_queries_are_told() -> None:
+    texts = advice(3, Slots(3, 1), Claim(), {})
+    assert any("would wait for ever" in text for text in texts)
+    assert any("would wait for ever" in t for t in advice(3, Slots(3, 1), Claim(resource=True), {}))
+
+
+def test_brokers_that_may_share_an_executor_are_told() -> None:
+    (text,) = advice(3, Slots(3, 2), Claim(), {})
+    assert "would be lost together" in text
+    assert advice(3, Slots(1, 4), Claim(), {}) == [], "one executor is known to be one"
+
+
+def test_settings_that_harm_brokers_are_told() -> None:
+    conf = {"spark.speculation": "true", "spark.dynamicAllocation.enabled": "true"}
+    texts = advice(3, Slots(3, 2), Claim(resource=True), conf)
+    assert [text.split()[0] for text in texts] == [
+        "spark.speculation",
+        "spark.dynamicAllocation.enabled",
+    ]
+
+
+def test_a_cluster_in_one_machine_is_recognised() -> None:
+    assert cluster_in_one_machine("local-cluster[3, 2, 1024]") == (3, 2, 1024)
+    assert cluster_in_one_machine("local[3]") is None

@@ -1,0 +1,70 @@
+"""A broker's process ends when its parent or its parent's parent does, also by SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.spark.process_watch import parent_of
+
+TIMEOUT_S = 20
+WATCHED = """
+import os, sys, time
+from sparklog.spark.process_watch import die_with_parents
+die_with_parents()
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+PARENT = f"""
+import os, subprocess, sys, time
+print(os.getpid(), flush=True)
+subprocess.Popen([sys.executable, "-c", {WATCHED!r}])
+time.sleep(60)
+"""
+GRANDPARENT = f"""
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", {PARENT!r}])
+time.sleep(60)
+"""
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.parametrize("victim", ["parent", "grandparent"])
+def test_it_dies_with(victim: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", GRANDPARENT], stdout=subprocess.PIPE, text=True
+    ) as grandparent:
+        assert grandparent.stdout is not None
+        parent, watched = (int(grandparent.stdout.readline()) for _ in range(2))
+        try:
+            assert parent_of(watched) == parent
+            assert parent_of(parent) == grandparent.pid
+            os.kill(parent if victim == "parent" else grandparent.pid, signal.SIGKILL)
+            deadline_s = SYSTEM_CLOCK.monotonic_s() + TIMEOUT_S
+            while runs(watched):
+                assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "it serves on as an orphan"
+                SYSTEM_CLOCK.sleep_s(0.02)
+        finally:
+            for pid in (grandparent.pid, parent, watched):
+                if runs(pid):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_process_that_is_gone_has_no_parent() -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+        child.wait()
+    assert parent_of(child.pid) is None
