@@ -42,7 +42,6 @@ def runs(pid: int) -> bool:
         return False
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("victim", ["parent", "grandparent"])
 def test_it_dies_with(victim: str) -> None:
     with subprocess.Popen(
