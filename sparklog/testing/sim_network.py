@@ -18,13 +18,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from kio.index import load_request_schema
+from kio.static.constants import EntityType
+
 from sparklog.broker.environment import Address, Unreachable
+from sparklog.broker.request import CloseConnection
 from sparklog.core.entropy import Entropy
+from sparklog.protocol import messages
 from sparklog.testing.virtual_loop import WORLD, Process, VirtualLoop
 from sparklog.testing.virtual_world import Trace
 
 Serve = Callable[[Any], Awaitable[Any]]
-"""Answers one request entity. An exception drops the connection."""
+"""Answers one request entity. An exception drops the connection, and is noted unless it says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,8 @@ class _Connection:
     async def _answer(self, listener: _Listener, call: _Call) -> None:
         try:
             call.response = self._world.recoded(await listener.serve(call.request))
+        except CloseConnection:
+            self.reset("hung up")
         except Exception as error:
             self._world.errors.append(f"{self.peer} {type(call.request).__name__}: {error!r}")
             self._world.trace.note("error", self.peer, type(call.request).__name__, repr(error))
@@ -160,7 +167,7 @@ class SimNet:
         self.one_at_a_time = True
         """Whether a server takes up a request before it answered the one before on a connection."""
         self.recoded: Callable[[Any], Any] = _as_it_is
-        """What becomes of an entity on its way: an encoding and a decoding find faulty entities."""
+        """What becomes of an entity on its way; `through_bytes` finds faulty ones."""
         self.errors: list[str] = []
         """Exceptions that servers let out."""
         self._entropy = entropy
@@ -271,6 +278,19 @@ class SimNetwork:
         for connection in connections.values():
             connection.close()
             self._world.forget(connection)
+
+
+def through_bytes(entity: Any) -> Any:
+    """Return what a peer gets: the entity encoded and decoded."""
+    if entity is None:
+        return None
+    if entity.__type__ is EntityType.request:
+        frame = messages.encode_request(entity, 0, "simulated")
+        return messages.decode_request(bytes(frame[messages.SIZE_BYTES :]))[1]
+    header = messages.RequestHeader(entity.__api_key__, entity.__version__, 0)
+    frame = messages.encode_response(header, entity)
+    request_type = load_request_schema(entity.__api_key__, entity.__version__)
+    return messages.decode_response(bytes(frame[messages.SIZE_BYTES :]), request_type)
 
 
 def _as_it_is(entity: Any) -> Any:
