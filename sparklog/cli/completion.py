@@ -1,6 +1,7 @@
 """`sparklog completion`: completion scripts, made from the options the commands declare.
 
-Topic names are completed by asking `sparklog topics --list`, which needs SPARKLOG_ROOT.
+Topic names are completed by asking `sparklog topics --list`, which needs SPARKLOG_ROOT or
+SPARKLOG_BOOTSTRAP_SERVER.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from sparklog.cli.output import Output
 from sparklog.cli.usage import Arguments, CommandParser, Option
 
 TOPIC_OPTIONS = ("--topic", "--entity-name")
-FILE_OPTIONS = ("--offset-json-file", "--files", "--root")
+FILE_OPTIONS = (
+    "--files",
+    "--offset-json-file",
+    "--path-to-json-file",
+    "--reassignment-json-file",
+    "--root",
+    "--topics-to-move-json-file",
+)
 TOPICS_COMMAND = "sparklog topics --list 2>/dev/null"
 
 

@@ -1,14 +1,17 @@
-"""`sparklog configs`: kafka-configs for topics."""
+"""`sparklog configs`: kafka-configs for topics and brokers."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from sparklog.cli.administered import Administered
 from sparklog.cli.output import Output
-from sparklog.cli.root import add_root_options, opened_log
+from sparklog.cli.root import add_log_options, administered, bootstrap_of
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, key_values
-from sparklog.cluster.image import Topic
-from sparklog.core.settings import TOPIC_SETTINGS, parse_topic_configs
+from sparklog.client.values import ConfigValue, Resource
+
+_ENTITIES = {"topics": Resource.TOPIC, "brokers": Resource.BROKER}
 
 
 def configure(parser: CommandParser) -> None:
@@ -18,9 +21,14 @@ def configure(parser: CommandParser) -> None:
         actions.add_argument(
             f"--{action}", dest="action", action="store_const", const=action, help=help_text
         )
-    parser.add_argument("--entity-type", choices=["topics"], help="what has the settings")
-    parser.add_argument("--entity-name", metavar="NAME", help="the topic; all without it")
+    parser.add_argument("--entity-type", choices=list(_ENTITIES), help="what has the settings")
+    parser.add_argument(
+        "--entity-name", metavar="NAME", help="the topic or the broker's id; all without it"
+    )
     parser.add_argument("--topic", help="short for --entity-type topics --entity-name")
+    parser.add_argument(
+        "--broker", metavar="ID", help="short for --entity-type brokers --entity-name"
+    )
     parser.add_argument("--all", action="store_true", help="with defaults, too")
     parser.add_argument(
         "--add-config",
@@ -32,41 +40,62 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--delete-config", action="append", default=[], metavar="N,...", help="settings to reset"
     )
-    add_root_options(parser)
+    add_log_options(parser)
 
 
 def run(args: Arguments, output: Output) -> int:
     """Describe or alter."""
-    name = _entity(args)
+    kind, name = _entity(args)
     changes = bool(args.add_config or args.delete_config)
     if args.action == "describe" and changes:
         raise UsageError("--add-config and --delete-config go with --alter")
     if args.action == "alter" and args.all:
         raise UsageError("--all goes with --describe")
     if args.action == "alter" and not (name and changes):
-        raise UsageError("--alter needs a topic, and --add-config or --delete-config")
-    with opened_log(args) as log:
+        raise UsageError(f"--alter needs a {kind.value}, and --add-config or --delete-config")
+    if kind is Resource.BROKER and bootstrap_of(args) is None:
+        raise UsageError("settings of brokers are asked of the brokers; give --bootstrap-server")
+    with administered(args) as log:
         if name is not None and args.action == "alter":
             removed = [word.strip() for given in args.delete_config for word in given.split(",")]
-            topic = log.alter_configs(name, _added(args.add_config), removed)
-            output.put(
-                f"Completed updating config for topic {name}.",
-                {"topic": name, "configs": dict(topic.configs)},
-            )
+            log.alter_configs(name, _added(args.add_config), removed, kind=kind)
+            output.line(f"Completed updating config for {kind.value} {name}.")
+            if output.as_json:
+                output.document({kind.value: name, "configs": _explicit(log, kind, name)})
             return 0
-        topics = log.topics()
-        for wanted in [name] if name is not None else sorted(topics):
-            _describe(topics.get(wanted) or log.topic(wanted), args, output)
+        names = [name] if name is not None else _names(log, kind)
+        for found, settings in sorted(log.configs(kind, names).items()):
+            _describe(kind, found, settings, args, output)
     return 0
 
 
-def _entity(args: Arguments) -> str | None:
-    if args.topic is None and args.entity_type is None:
+def _names(log: Administered, kind: Resource) -> list[str]:
+    if kind is Resource.TOPIC:
+        return log.topic_names()
+    return [str(broker.broker_id) for broker in log.brokers()]
+
+
+def _explicit(log: Administered, kind: Resource, name: str) -> dict[str, str | None]:
+    return {s.name: s.value for s in log.configs(kind, [name])[name] if s.set_here}
+
+
+def _entity(args: Arguments) -> tuple[Resource, str | None]:
+    short = [
+        (kind, value)
+        for kind, value in ((Resource.TOPIC, args.topic), (Resource.BROKER, args.broker))
+        if value is not None
+    ]
+    if len(short) > 1 or (short and args.entity_name is not None):
+        raise UsageError("--topic, --broker and --entity-name say the same; give one")
+    if short:
+        if args.entity_type is not None and _ENTITIES[args.entity_type] is not short[0][0]:
+            raise UsageError(
+                f"--{short[0][0].value} is not one of --entity-type {args.entity_type}"
+            )
+        return short[0]
+    if args.entity_type is None:
         raise UsageError("which settings? give --entity-type topics, or --topic")
-    if args.topic is not None and args.entity_name is not None:
-        raise UsageError("--topic and --entity-name say the same; give one")
-    name: str | None = args.topic if args.topic is not None else args.entity_name
-    return name
+    return _ENTITIES[args.entity_type], args.entity_name
 
 
 def _added(given: list[str]) -> dict[str, str]:
@@ -78,16 +107,21 @@ def _added(given: list[str]) -> dict[str, str]:
     }
 
 
-def _describe(topic: Topic, args: Arguments, output: Output) -> None:
-    values = parse_topic_configs(topic.configs).spelled() if args.all else dict(topic.configs)
+def _describe(
+    kind: Resource,
+    name: str,
+    settings: Sequence[ConfigValue],
+    args: Arguments,
+    output: Output,
+) -> None:
     entries = []
-    output.line(f"{'All' if args.all else 'Dynamic'} configs for topic {topic.name} are:")
-    for name, value in values.items():
-        setting = TOPIC_SETTINGS[name]
-        synonyms = [("DEFAULT_CONFIG", setting.spell(setting.default))]
-        if name in topic.configs:
-            synonyms.insert(0, ("DYNAMIC_TOPIC_CONFIG", topic.configs[name]))
-        spelled = ", ".join(f"{source}:{name}={text}" for source, text in synonyms)
-        output.line(f"  {name}={value} sensitive=false synonyms={{{spelled}}}")
-        entries.append({"name": name, "value": value, "source": synonyms[0][0]})
-    output.document({"topic": topic.name, "configs": entries})
+    output.line(f"{'All' if args.all else 'Dynamic'} configs for {kind.value} {name} are:")
+    for setting in settings:
+        if not args.all and not setting.set_here:
+            continue
+        value = "null" if setting.value is None else setting.value
+        spelled = ", ".join(f"{source}:{n}={text}" for source, n, text in setting.synonyms)
+        sensitive = str(setting.sensitive).lower()
+        output.line(f"  {setting.name}={value} sensitive={sensitive} synonyms={{{spelled}}}")
+        entries.append({"name": setting.name, "value": setting.value, "source": setting.source})
+    output.document({kind.value: name, "configs": entries})

@@ -1,8 +1,12 @@
-"""`sparklog consume`: Kafka's console consumer, reading without a broker."""
+"""`sparklog consume`: Kafka's console consumer, through brokers or straight from the storage."""
 
 from __future__ import annotations
 
-from sparklog.cli.follow import EARLIEST, LATEST, Arrived, Follower, Start
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from sparklog.cli.arrivals import Arrivals, Arrived, Start
+from sparklog.cli.follow import Follower
 from sparklog.cli.output import Output, say
 from sparklog.cli.record_format import (
     JSON_COLUMNS,
@@ -11,12 +15,15 @@ from sparklog.cli.record_format import (
     record_documents,
     record_format,
 )
-from sparklog.cli.root import add_root_options, opened_log
+from sparklog.cli.root import add_log_options, bootstrap_of, connected, opened_log
 from sparklog.cli.selection import matching_topics
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, key_values, whole_number
-from sparklog.cluster.open import Log
+from sparklog.client.values import EARLIEST, LATEST
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import UnknownTopicOrPartition
+
+SETTLE_EVERY_S = 5.0
+"""How often a group's offsets are committed while records keep coming: Kafka's interval."""
 
 
 def configure(parser: CommandParser) -> None:
@@ -48,25 +55,79 @@ def configure(parser: CommandParser) -> None:
             metavar="NAME=VALUE",
             help=f"how to print a record: {', '.join(PROPERTIES)}",
         )
-    add_root_options(parser)
+    parser.add_argument(
+        "--group", metavar="ID", help="share the partitions with the other members of this group"
+    )
+    parser.add_argument(
+        "--isolation-level",
+        choices=["read_committed", "read_uncommitted"],
+        help="whether to print records of transactions that are open or aborted "
+        "(default read_uncommitted)",
+    )
+    parser.add_argument(
+        "--consumer-property",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of librdkafka's consumer",
+    )
+    add_log_options(parser)
 
 
 def run(args: Arguments, output: Output) -> int:
     """Print records until told to stop."""
     start = _start(args)
+    _check_mode(args)
     if args.property and args.formatter:
         raise UsageError("--property and --formatter-property say the same; use one")
     shape = record_format(key_values(args.property or args.formatter, "--formatter-property"))
     printer = _Printer(output, shape)
-    with opened_log(args) as log:
-        follower = Follower(log, printer.columns, say)
-        for topic in _topics(log, args):
-            follower.add_topic(topic, start, args.partition)
+    with _arrivals(args, start, printer) as arrivals:
         try:
-            _consume(follower, printer, args.max_messages, args.timeout_ms)
+            _consume(arrivals, printer, args.max_messages, args.timeout_ms)
         finally:
             printer.finish()
     return 0
+
+
+@contextmanager
+def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Arrivals]:
+    """Open what the options name at the offsets they name."""
+    bootstrap = bootstrap_of(args)
+    if bootstrap is None:
+        with opened_log(args) as log:
+            follower = Follower(log, printer.columns, say)
+            for topic in _topics(args, log.topics):
+                follower.add_topic(topic, start, args.partition)
+            yield follower
+        return
+    from sparklog.cli.broker_arrivals import BrokerArrivals  # noqa: PLC0415 - a root needs none
+    from sparklog.client.consumer import Consumer  # noqa: PLC0415 - likewise
+
+    settings = {"isolation.level": args.isolation_level or "read_uncommitted"}
+    if args.group is not None:
+        settings["auto.offset.reset"] = "earliest" if args.from_beginning else "latest"
+    settings |= key_values(args.consumer_property, "--consumer-property")
+    with (
+        connected(args) as admin,
+        Consumer(bootstrap, group=args.group, settings=settings) as consumer,
+    ):
+        arrivals = BrokerArrivals(consumer, printer.columns)
+        topics = _topics(args, admin.topic_names)
+        if args.group is None:
+            arrivals.assign(admin, topics, start, args.partition)
+        else:
+            arrivals.subscribe(topics)
+        yield arrivals
+
+
+def _check_mode(args: Arguments) -> None:
+    if args.group is not None and args.partition is not None:
+        raise UsageError("--group hands out partitions by itself; leave out --partition")
+    if bootstrap_of(args) is None:
+        for option in ("group", "isolation_level", "consumer_property"):
+            if getattr(args, option):
+                raise UsageError(f"--{option.replace('_', '-')} needs --bootstrap-server")
 
 
 class _Printer:
@@ -95,25 +156,31 @@ class _Printer:
 
 
 def _consume(
-    follower: Follower,
+    arrivals: Arrivals,
     printer: _Printer,
     records_max: int | None,
     timeout_ms: int | None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
-    last_s = clock.monotonic_s()
+    last_s = settled_s = clock.monotonic_s()
     while records_max is None or printer.records < records_max:
         before = printer.records
-        for arrived in follower.ready(None if records_max is None else records_max - before):
+        for arrived in arrivals.ready(None if records_max is None else records_max - before):
             printer.put(arrived)
+        now_s = clock.monotonic_s()
+        if printer.records == before or now_s - settled_s >= SETTLE_EVERY_S:
+            printer.flush()
+            arrivals.settle()
+            settled_s = now_s
         if printer.records > before:
-            last_s = clock.monotonic_s()
+            last_s = now_s
             continue
-        printer.flush()
         left_s = None if timeout_ms is None else timeout_ms / 1000 - (clock.monotonic_s() - last_s)
         if left_s is not None and left_s <= 0:
             return
-        follower.wait(left_s)
+        arrivals.wait(left_s)
+    printer.flush()
+    arrivals.settle()
 
 
 def _start(args: Arguments) -> Start:
@@ -135,10 +202,10 @@ def _start(args: Arguments) -> Start:
     raise UsageError(f"--offset takes earliest, latest or a number from 0, not {args.offset!r}")
 
 
-def _topics(log: Log, args: Arguments) -> list[str]:
+def _topics(args: Arguments, known: Callable[[], Iterable[str]]) -> list[str]:
     if args.topic is not None:
         return [args.topic]
-    names = matching_topics(log.topics(), args.include)
+    names = matching_topics(known(), args.include)
     if not names:
         raise UnknownTopicOrPartition(
             f"no topic matches; `sparklog topics --list` lists them. include={args.include}"

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from sparklog.cli.arrivals import Arrived, Start, checked_start
+from sparklog.client.values import EARLIEST
 from sparklog.cluster.open import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from sparklog.core.errors import UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.view import PartitionView
@@ -29,11 +31,6 @@ FULL_LOOK_EVERY_S = 30.0
 VIEW_AGE_MAX_S = 20.0
 """A long read renews its view this often, because what a rewrite replaced is deleted after
 `file.delete.delay.ms` (60 s)."""
-EARLIEST = -2
-LATEST = -1
-
-Start = int
-"""An offset, or EARLIEST or LATEST."""
 
 
 @dataclass(slots=True)
@@ -46,14 +43,6 @@ class Position:
     seen_s: float
     """When the view was taken."""
     next_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """Some records of one partition."""
-
-    topic_partition: TopicPartition
-    batch: pa.RecordBatch
 
 
 class Follower:
@@ -89,6 +78,9 @@ class Follower:
         self._whole_topics.append(topic)
         for number in range(self._log.topic(topic).partitions):
             self._add(TopicPartition(topic, number), start)
+
+    def settle(self) -> None:
+        """Do nothing: nobody remembers how far a root was read."""
 
     def ready(self, records_max: int | None) -> Iterator[Arrived]:
         """Yield what there is to read now, at most about `CHUNK_OFFSETS` of each partition.
@@ -127,7 +119,8 @@ class Follower:
         partition = self._log.partition(tp.topic, tp.partition)
         view = partition.view()
         seen_s = self._clock.monotonic_s()
-        self._positions.append(Position(tp, partition, view, seen_s, _first(tp, view, start)))
+        first = checked_start(tp, start, view.log_start_offset, view.end_offset)
+        self._positions.append(Position(tp, partition, view, seen_s, first))
 
     def _chunk(self, position: Position, records_max: int | None) -> Iterator[pa.RecordBatch]:
         if _behind(position) and self._clock.monotonic_s() - position.seen_s > VIEW_AGE_MAX_S:
@@ -174,20 +167,6 @@ class Follower:
             for number in range(topics[name].partitions):
                 if TopicPartition(name, number) not in known:
                     self._add(TopicPartition(name, number), EARLIEST)
-
-
-def _first(tp: TopicPartition, view: PartitionView, start: Start) -> int:
-    if start == EARLIEST:
-        return view.log_start_offset
-    if start == LATEST:
-        return view.end_offset
-    if not view.log_start_offset <= start <= view.end_offset:
-        raise OffsetOutOfRange(
-            "there is no such offset to start at; use --offset earliest or latest. "
-            f"partition={tp} offset={start} log_start_offset={view.log_start_offset} "
-            f"log_end_offset={view.end_offset}"
-        )
-    return start
 
 
 def _behind(position: Position) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-
+from sparklog.cli.administered import Administered
 from sparklog.cli.output import Output
-from sparklog.cli.root import add_root_options, opened_log
+from sparklog.cli.root import add_log_options, administered
 from sparklog.cli.selection import (
     described,
     matching_topics,
@@ -14,16 +12,9 @@ from sparklog.cli.selection import (
     partition_numbers,
 )
 from sparklog.cli.usage import Arguments, CommandParser, UsageError
-from sparklog.cluster.open import Log
-from sparklog.core.errors import UnknownTopicOrPartition
-from sparklog.core.types import NO_TIMESTAMP_MS, TopicPartition
-from sparklog.log.lookup import TimedOffset
-from sparklog.log.partition_log import PartitionLog
-
-LOOKED_AT_ONCE = 8
-NO_OFFSET = -1
-
-Look = Callable[[PartitionLog], TimedOffset | None]
+from sparklog.client.values import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
+from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
+from sparklog.core.types import TopicPartition
 
 
 def configure(parser: CommandParser) -> None:
@@ -43,22 +34,28 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--exclude-internal-topics", action="store_true", help="leave out Kafka's own"
     )
-    add_root_options(parser)
+    add_log_options(parser)
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Look up one offset per partition."""
-    look = _look(args.time)
-    with opened_log(args) as log:
+    """Look up one offset per partition; go on after a partition that fails."""
+    at = _time(args.time)
+    with administered(args) as log:
         chosen = _chosen(log, args)
-        with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
-            found = pool.map(lambda tp: look(log.partition(tp.topic, tp.partition)), chosen)
-            for tp, answer in zip(chosen, found, strict=True):
-                _print(tp, answer, output)
+        found = log.offsets(dict.fromkeys(chosen, at))
+    failure: SparklogError | None = None
+    for tp in chosen:
+        answer = found[tp]
+        if isinstance(answer, SparklogError):
+            failure = failure or answer
+        else:
+            _print(tp, answer, output)
+    if failure is not None:
+        raise failure
     return 0
 
 
-def _chosen(log: Log, args: Arguments) -> list[TopicPartition]:
+def _chosen(log: Administered, args: Arguments) -> list[TopicPartition]:
     if args.topic_partitions is not None and (args.topic or args.partitions):
         raise UsageError("--topic-partitions cannot be used with --topic or --partitions")
     topics = log.topics()
@@ -88,30 +85,30 @@ def _chosen(log: Log, args: Arguments) -> list[TopicPartition]:
     return chosen
 
 
-def _look(time: str) -> Look:
+def _time(time: str) -> int:
     match time:
         case "latest" | "-1":
-            return lambda partition: TimedOffset(partition.view().end_offset, NO_TIMESTAMP_MS)
+            return LATEST
         case "earliest" | "-2":
-            return lambda partition: TimedOffset(partition.view().log_start_offset, NO_TIMESTAMP_MS)
+            return EARLIEST
         case "max-timestamp" | "-3":
-            return PartitionLog.offset_of_max_timestamp
+            return MAX_TIMESTAMP
     if not (time.isascii() and time.isdigit()):
         raise UsageError(
             f"malformed time {time!r}; use -1 or latest, -2 or earliest, -3 or max-timestamp, or "
             "milliseconds since 1970"
         )
-    return lambda partition: partition.offset_for_time(int(time))
+    return int(time)
 
 
-def _print(tp: TopicPartition, answer: TimedOffset | None, output: Output) -> None:
-    if answer is not None:
+def _print(tp: TopicPartition, answer: FoundOffset, output: Output) -> None:
+    if answer.offset >= 0:
         output.line(f"{tp.topic}:{tp.partition}:{answer.offset}")
     output.document(
         {
             "topic": tp.topic,
             "partition": tp.partition,
-            "offset": answer.offset if answer is not None else NO_OFFSET,
-            "timestamp": answer.timestamp_ms if answer is not None else NO_TIMESTAMP_MS,
+            "offset": answer.offset,
+            "timestamp": answer.timestamp_ms,
         }
     )

@@ -55,6 +55,12 @@ COMMANDS = {
     "consume": Command("consume", "Print the records of topics, and follow them."),
     "get-offsets": Command("get_offsets", "Print offsets of partitions, also by time."),
     "delete-records": Command("delete_records", "Delete the oldest records of partitions."),
+    "brokers": Command("brokers", "List the brokers that serve the log."),
+    "log-dirs": Command("log_dirs", "Show what each broker holds of which partition."),
+    "leader-election": Command("leader_election", "Elect leaders of partitions."),
+    "reassign-partitions": Command(
+        "reassign_partitions", "Move replicas of partitions between brokers."
+    ),
     "dump-log": Command("dump_log", "Print segments, manifests and records as they are stored."),
     "completion": Command("completion", "Print a completion script for bash, zsh or fish."),
 }
@@ -120,7 +126,8 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "The log is where --root or SPARKLOG_ROOT says: a folder or s3://bucket/prefix.",
+            "The log is where --root or SPARKLOG_ROOT says: a folder or s3://bucket/prefix; or it",
+            "is served by the brokers of --bootstrap-server or SPARKLOG_BOOTSTRAP_SERVER.",
             "`sparklog COMMAND --help` lists the options of a command.",
         ]
     )

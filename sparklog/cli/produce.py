@@ -1,14 +1,16 @@
-"""`sparklog produce`: Kafka's console producer, appending without a broker."""
+"""`sparklog produce`: Kafka's console producer, through brokers or straight into the storage."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sparklog.cli.line_input import LineInput
 from sparklog.cli.line_reader import LineReader, LineRecord
+from sparklog.cli.line_sink import Delivery, LineSink
 from sparklog.cli.output import Output
-from sparklog.cli.root import add_root_options, opened_log
+from sparklog.cli.root import add_log_options, bootstrap_of, connected, opened_log
 from sparklog.cli.topic_appender import TopicAppender
 from sparklog.cli.usage import (
     Arguments,
@@ -19,8 +21,9 @@ from sparklog.cli.usage import (
     key_values,
     whole_number,
 )
+from sparklog.client.values import Resource
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.errors import SparklogError
+from sparklog.core.errors import NotServing, SparklogError
 from sparklog.core.settings import parse_topic_configs
 
 BATCH_BYTES = 4 * 1024 * 1024
@@ -28,6 +31,8 @@ BATCH_BYTES = 4 * 1024 * 1024
 BATCH_RECORDS_MAX = 100_000
 LINGER_MS = 1000
 """As Kafka's console producer waits for more lines; a person typing is not made to wait."""
+MESSAGE_BYTES_MAX = 1_048_588
+"""Kafka's default of `max.message.bytes`."""
 HEADERS_ALLOWANCE = 4
 """A line may be this many times the largest record, for null markers and separators."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -51,13 +56,14 @@ def configure(parser: CommandParser) -> None:
         "--batch-size",
         type=counting_number,
         metavar="BYTES",
-        help=f"append once this much is gathered (default {BATCH_BYTES})",
+        help=f"append once this much is gathered (default {BATCH_BYTES}; librdkafka's for brokers)",
     )
     parser.add_argument(
         "--timeout",
         type=whole_number,
         metavar="MS",
-        help=f"how long a line may wait for more of them (default {LINGER_MS}; 0 when typing)",
+        help=f"how long a line may wait for more of them (default {LINGER_MS}; 0 when typing; "
+        "librdkafka's for brokers)",
     )
     parser.add_argument("--sync", action="store_true", help="append every line by itself")
     parser.add_argument(
@@ -66,8 +72,8 @@ def configure(parser: CommandParser) -> None:
         const="gzip",
         choices=CODECS,
         metavar="CODEC",
-        help=f"one of {', '.join(CODECS)} (default: the topic's compression.type); segments "
-        "know lz4 and zstd, so gzip is stored as zstd and snappy as lz4",
+        help=f"one of {', '.join(CODECS)} (default: the topic's compression.type; none for "
+        "brokers); segments know lz4 and zstd, so gzip is stored as zstd and snappy as lz4",
     )
     for option, name in (
         ("--producer-property", "producer_property"),
@@ -79,9 +85,10 @@ def configure(parser: CommandParser) -> None:
             action="append",
             default=[],
             metavar="NAME=VALUE",
-            help=f"a producer's setting: {', '.join(PRODUCER_PROPERTIES)}",
+            help=f"a producer's setting: {', '.join(PRODUCER_PROPERTIES)}; "
+            "with --bootstrap-server any of librdkafka's",
         )
-    add_root_options(parser)
+    add_log_options(parser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +113,76 @@ def run(args: Arguments, output: Output) -> int:
     """Append lines until the input ends; what was read before an error is appended first."""
     reader = LineReader(_properties(args, "property", "reader_property"))
     settings = _properties(args, "producer_property", "command_property")
-    check_known(settings, PRODUCER_PROPERTIES, "--producer-property")
     if settings.get("acks", "all") not in ("all", "-1", "0", "1"):
-        raise UsageError("acks is 0, 1 or all; every append waits for the storage anyway")
-    typing = sys.stdin.isatty() and sys.stdout.isatty() and not output.as_json
-    batching = _batching(args, settings, typing=typing)
+        raise UsageError("acks is 0, 1 or all; an append to a root waits for the storage anyway")
     codec = args.compression_codec or _codec(settings)
+    typing = sys.stdin.isatty() and sys.stdout.isatty() and not output.as_json
+    bootstrap = bootstrap_of(args)
+    if bootstrap is not None:
+        _produce_to_brokers(bootstrap, args, settings, reader, output, typing=typing)
+        return 0
+    check_known(settings, PRODUCER_PROPERTIES, "--producer-property")
+    batching = _batching(args, settings, typing=typing)
     with opened_log(args) as log:
         topic = log.topic(args.topic)
         largest = parse_topic_configs(topic.configs).whole("max.message.bytes")
         source = LineInput(sys.stdin.buffer, largest * HEADERS_ALLOWANCE)
         session = _Session(TopicAppender(log, topic, codec), reader, batching, output)
-        session.run(source, prompt=typing)
+        try:
+            session.run(source, prompt=typing)
+        except NotServing as error:
+            raise NotServing(
+                "brokers lead this topic; produce through them with --bootstrap-server "
+                f"(`sparklog brokers` lists them). topic={args.topic}"
+            ) from error
     return 0
+
+
+def _produce_to_brokers(
+    bootstrap: str,
+    args: Arguments,
+    settings: dict[str, str],
+    reader: LineReader,
+    output: Output,
+    *,
+    typing: bool,
+) -> None:
+    from sparklog.cli.topic_sender import TopicSender  # noqa: PLC0415 - a root needs no client
+
+    with connected(args) as admin:
+        configs = admin.configs(Resource.TOPIC, [args.topic])[args.topic]
+    sizes = [c.value for c in configs if c.name == "max.message.bytes" and c.value]
+    largest = int(sizes[0]) if sizes else MESSAGE_BYTES_MAX
+    sender = TopicSender(
+        bootstrap,
+        args.topic,
+        # librdkafka refuses what is larger than its own bound before the broker could.
+        {
+            "message.max.bytes": str(max(largest, MESSAGE_BYTES_MAX)),
+            **_wire_settings(args, settings),
+        },
+    )
+    source = LineInput(sys.stdin.buffer, largest * HEADERS_ALLOWANCE)
+    # Lines are handed on as they are read: it is librdkafka that gathers them.
+    _Session(sender, reader, Batching(BATCH_BYTES, 0.0, args.sync), output).run(
+        source, prompt=typing
+    )
+
+
+def _wire_settings(args: Arguments, settings: dict[str, str]) -> dict[str, str]:
+    """Return librdkafka's settings for the options; acks of 0 or 1 rule out idempotence."""
+    chosen: dict[str, str] = {}
+    if settings.get("acks") in ("0", "1"):
+        chosen["enable.idempotence"] = "false"
+    if args.compression_codec is not None:
+        chosen["compression.type"] = args.compression_codec
+    if args.batch_size is not None:
+        chosen["batch.size"] = str(args.batch_size)
+    if args.timeout is not None:
+        chosen["linger.ms"] = str(args.timeout)
+    if args.sync:
+        chosen["linger.ms"] = "0"
+    return {**chosen, **settings}
 
 
 class _Session:
@@ -126,13 +190,13 @@ class _Session:
 
     def __init__(
         self,
-        appender: TopicAppender,
+        sink: LineSink,
         reader: LineReader,
         batching: Batching,
         output: Output,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._appender = appender
+        self._sink = sink
         self._reader = reader
         self._batching = batching
         self._output = output
@@ -157,8 +221,10 @@ class _Session:
             gathered = self._gathered
             if gathered.records:
                 self._append()
+            self._tell(self._sink.finish())
             raise
         self._append()
+        self._tell(self._sink.finish())
 
     def _take(self, record: LineRecord) -> None:
         gathered = self._gathered
@@ -189,13 +255,18 @@ class _Session:
         self._gathered = _Gathered()
         if not records:
             return
-        for delivery in self._appender.append(records):
+        self._tell(self._sink.append(records))
+        if self._batching.one_by_one:
+            self._tell(self._sink.finish())
+
+    def _tell(self, deliveries: Iterable[Delivery]) -> None:
+        for delivery in deliveries:
             self._output.document(
                 {
                     "topic": delivery.topic_partition.topic,
                     "partition": delivery.topic_partition.partition,
-                    "baseOffset": delivery.appended.base_offset,
-                    "count": delivery.appended.end_offset - delivery.appended.base_offset,
+                    "baseOffset": delivery.base_offset,
+                    "count": delivery.count,
                 }
             )
         self._output.flush()

@@ -1,6 +1,7 @@
 """Which log a command works on: the one place that decides it.
 
-Without a broker that is a root, opened here. Commands take a `Log` and never ask where it is.
+It is a root (a folder or a bucket), opened here, or brokers that serve one; never both. Commands
+that do not care take an `Administered` and never ask which.
 """
 
 from __future__ import annotations
@@ -8,21 +9,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+from sparklog.cli.administered import Administered, RootLog
 from sparklog.cli.usage import Arguments, CommandParser, UsageError
+from sparklog.client.addresses import BrokerAddress, bootstrap_addresses
 from sparklog.cluster.open import Log
 from sparklog.log.layout import topic_of_key
 from sparklog.store.base import ObjectStore
 from sparklog.store.open import open_store
 from sparklog.store.settings import StoreSettings
 
+if TYPE_CHECKING:
+    from sparklog.client.admin import Admin
+
 ROOT_VARIABLE = "SPARKLOG_ROOT"
+BOOTSTRAP_VARIABLE = "SPARKLOG_BOOTSTRAP_SERVER"
 STORE_SETTINGS = StoreSettings(retry_deadline_s=10.0)
 """A person waits for the answer, and can ask again; a job had better try for longer."""
 
 
 def add_root_options(parser: CommandParser) -> None:
-    """Declare the options every command on a log has."""
+    """Declare the options of a command that reads what is stored."""
     parser.add_argument(
         "--root",
         metavar="URL",
@@ -31,24 +39,118 @@ def add_root_options(parser: CommandParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
+def add_broker_options(parser: CommandParser) -> None:
+    """Declare the options of a command that asks brokers."""
+    _add_bootstrap_option(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def add_log_options(parser: CommandParser) -> None:
+    """Declare the options of a command that works with a root and with brokers."""
+    _add_bootstrap_option(parser)
+    add_root_options(parser)
+
+
+def _add_bootstrap_option(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        help="brokers to ask, with commas between them, instead of the storage "
+        f"(default ${BOOTSTRAP_VARIABLE})",
+    )
+
+
 def root_of(args: Arguments) -> str | None:
     """Return the root that was given, by option or environment."""
-    root = args.root if args.root is not None else os.environ.get(ROOT_VARIABLE)  # noqa: TID251 - the edge
-    return root or None
+    return _given(getattr(args, "root", None), ROOT_VARIABLE)
+
+
+def bootstrap_of(args: Arguments) -> str | None:
+    """Return the brokers to ask, or None when the root is to be used.
+
+    An option goes before the environment.
+
+    Raises:
+        UsageError: both ways to the log are given.
+    """
+    option = getattr(args, "bootstrap_server", None)
+    root = getattr(args, "root", None)
+    if option and root:
+        raise UsageError("--root and --bootstrap-server are two ways to a log; give one of them")
+    if root:
+        return None
+    bootstrap = _given(option, BOOTSTRAP_VARIABLE)
+    if bootstrap and not option and hasattr(args, "root") and root_of(args):
+        raise UsageError(
+            f"{ROOT_VARIABLE} and {BOOTSTRAP_VARIABLE} are both set; "
+            "say which with --root or --bootstrap-server"
+        )
+    return bootstrap
 
 
 @contextmanager
 def opened_log(args: Arguments) -> Iterator[Log]:
-    """Open the log that the options name, and close it afterwards.
+    """Open the log under the root that the options name, and close it afterwards.
 
     Raises:
         UsageError: no root. InvalidConfig: not a root. Unavailable: the store does not answer.
     """
     root = root_of(args)
     if root is None:
-        raise UsageError(f"which log? give --root URL or set {ROOT_VARIABLE}")
+        where = f"give --root URL or set {ROOT_VARIABLE}"
+        if hasattr(args, "bootstrap_server"):
+            where = f"give --root URL (or set {ROOT_VARIABLE}) or --bootstrap-server HOST:PORT"
+        raise UsageError(f"which log? {where}")
     with Log(opened_store(root)) as log:
         yield log
+
+
+@contextmanager
+def connected(args: Arguments) -> Iterator[Admin]:
+    """Connect to the brokers that the options name.
+
+    Raises:
+        UsageError: no brokers are named. InvalidRequest: not host:port.
+        Unavailable: no broker answers there.
+    """
+    bootstrap = bootstrap_of(args)
+    if bootstrap is None:
+        raise UsageError(
+            f"which brokers? give --bootstrap-server HOST:PORT or set {BOOTSTRAP_VARIABLE}"
+        )
+    reach(bootstrap)
+    from sparklog.client.admin import Admin  # noqa: PLC0415 - a root needs no Kafka client
+
+    with Admin(bootstrap) as admin:
+        yield admin
+
+
+@contextmanager
+def administered(args: Arguments) -> Iterator[Administered]:
+    """Open what the options name, be it a root or brokers.
+
+    Raises:
+        UsageError, InvalidConfig, InvalidRequest, Unavailable: as `opened_log` and `connected`.
+    """
+    if bootstrap_of(args) is not None:
+        with connected(args) as admin:
+            yield admin
+    else:
+        with opened_log(args) as log:
+            yield RootLog(log)
+
+
+def reach(bootstrap: str) -> list[BrokerAddress]:
+    """Return the addresses once one of them answers: librdkafka itself would try for long.
+
+    Raises:
+        InvalidRequest: not host:port. Unavailable: no broker answers.
+    """
+    from sparklog.client.wire import CONNECT_TIMEOUT_S, with_any_broker  # noqa: PLC0415 - as above
+
+    addresses = bootstrap_addresses(bootstrap)
+    with_any_broker(addresses, lambda connection: connection.address, CONNECT_TIMEOUT_S)
+    return addresses
 
 
 def opened_store(root: str) -> ObjectStore:
@@ -58,3 +160,8 @@ def opened_store(root: str) -> ObjectStore:
         InvalidConfig: not a root.
     """
     return open_store(root, STORE_SETTINGS, label_of=topic_of_key)
+
+
+def _given(option: str | None, variable: str) -> str | None:
+    value = option if option is not None else os.environ.get(variable)  # noqa: TID251 - the edge
+    return value or None

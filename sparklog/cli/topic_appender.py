@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from sparklog.cli.line_reader import LineRecord
+from sparklog.cli.line_sink import Delivery
 from sparklog.cluster.image import Topic
 from sparklog.cluster.open import Log
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
 from sparklog.core.types import TopicPartition
-from sparklog.log.append import Appended
 from sparklog.log.schema import HEADERS
 from sparklog.protocol.partitioner import partition_for_key, partitions_for_keys
 
 KEYS_WORTH_COMPILING = 4096
 """From so many keys on, the compiled partitioner pays for the time it takes to load."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """Where some of the records went."""
-
-    topic_partition: TopicPartition
-    appended: Appended
 
 
 class TopicAppender:
@@ -52,6 +43,7 @@ class TopicAppender:
         """Append the records, each partition's as one segment, yielding as each is done.
 
         Raises:
+            NotServing: a broker leads the topic; give --bootstrap-server.
             RecordTooLarge: over `max.message.bytes`; nothing of that partition was appended.
             OutcomeUnknown, Unavailable: as `PartitionLog.append`.
         """
@@ -60,7 +52,12 @@ class TopicAppender:
             rows.setdefault(partition, []).append(record)
         for partition, chosen in rows.items():
             appended = self._partitions[partition].append([_batch(chosen)])
-            yield Delivery(TopicPartition(self._topic.name, partition), appended)
+            count = appended.end_offset - appended.base_offset
+            yield Delivery(TopicPartition(self._topic.name, partition), appended.base_offset, count)
+
+    def finish(self) -> Iterator[Delivery]:
+        """Yield nothing: an append is acknowledged when it returns."""
+        return iter(())
 
     def _chosen(self, records: Sequence[LineRecord]) -> Sequence[int]:
         count = len(self._partitions)

@@ -1,16 +1,17 @@
-"""`sparklog topics`: kafka-topics without a broker."""
+"""`sparklog topics`: kafka-topics, with brokers or without."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from sparklog.cli.administered import Administered
 from sparklog.cli.output import Output
-from sparklog.cli.root import add_root_options, opened_log
+from sparklog.cli.root import add_log_options, administered, bootstrap_of
 from sparklog.cli.selection import matching_topics
+from sparklog.cli.topic_lines import PartitionFilter, partition_line, topic_document, topic_line
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, counting_number, key_values
-from sparklog.cluster.image import Partition, Topic
-from sparklog.cluster.open import Log
+from sparklog.client.values import Resource
+from sparklog.cluster.image import Topic
 from sparklog.core.errors import TopicAlreadyExists, UnknownTopicOrPartition
 
 _ACTIONS_OF_OPTION = {
@@ -23,6 +24,11 @@ _ACTIONS_OF_OPTION = {
     "exclude_internal": ("list", "describe"),
     "topics_with_overrides": ("describe",),
     "topic_id": ("describe",),
+    "replica_assignment": ("create", "alter"),
+    "under_replicated_partitions": ("describe",),
+    "unavailable_partitions": ("describe",),
+    "under_min_isr_partitions": ("describe",),
+    "at_min_isr_partitions": ("describe",),
 }
 """Which actions an option goes with; with any other it would be ignored, so it is refused."""
 
@@ -49,7 +55,12 @@ def configure(parser: CommandParser) -> None:
         "--replication-factor",
         type=counting_number,
         metavar="N",
-        help="brokers that hold each partition once brokers serve the log; the storage always does",
+        help="brokers that hold each partition while brokers serve it; the storage always does",
+    )
+    parser.add_argument(
+        "--replica-assignment",
+        metavar="IDS,...",
+        help="brokers of each partition, such as 1:2,2:3 for two partitions; the first one leads",
     )
     parser.add_argument(
         "--config", action="append", default=[], metavar="NAME=VALUE", help="a setting to set"
@@ -63,13 +74,20 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--topics-with-overrides", action="store_true", help="only topics that have settings"
     )
-    add_root_options(parser)
+    for option, help_text in (
+        ("under-replicated", "only partitions with a replica that is not in sync"),
+        ("unavailable", "only partitions that nobody leads"),
+        ("under-min-isr", "only partitions with fewer in sync than min.insync.replicas"),
+        ("at-min-isr", "only partitions with just min.insync.replicas in sync"),
+    ):
+        parser.add_argument(f"--{option}-partitions", action="store_true", help=help_text)
+    add_log_options(parser)
 
 
 def run(args: Arguments, output: Output) -> int:
     """Run the action that was asked for."""
     _check(args)
-    with opened_log(args) as log:
+    with administered(args) as log:
         _ACTIONS[args.action](log, args, output)
     return 0
 
@@ -83,31 +101,49 @@ def _check(args: Arguments) -> None:
         raise UsageError(f"--{args.action} needs --topic")
     if args.action == "alter" and not (args.partitions or args.config or args.delete_config):
         raise UsageError("--alter needs --partitions, --config or --delete-config")
+    if args.replica_assignment is None:
+        return
+    if bootstrap_of(args) is None:
+        raise UsageError("--replica-assignment needs --bootstrap-server: brokers hold replicas")
+    if args.action == "create" and (args.partitions or args.replication_factor):
+        raise UsageError(
+            "--replica-assignment says how many partitions and replicas there are; leave out "
+            "--partitions and --replication-factor"
+        )
+    if args.action == "alter" and not args.partitions:
+        raise UsageError("--replica-assignment needs --partitions with --alter")
 
 
-def _create(log: Log, args: Arguments, output: Output) -> None:
+def _create(log: Administered, args: Arguments, output: Output) -> None:
     configs = key_values(args.config, "--config")
     try:
-        topic = log.create_topic(args.topic, args.partitions or 1, configs, args.replication_factor)
+        topic = log.create_topic(
+            args.topic, args.partitions, configs, args.replication_factor, _assignment(args)
+        )
     except TopicAlreadyExists:
-        if not args.if_not_exists or args.topic not in log.topics():
+        if not args.if_not_exists or args.topic not in log.topic_names():
             raise
         output.document({**topic_document(log.topic(args.topic)), "created": False})
         return
     output.put(f"Created topic {topic.name}.", {**topic_document(topic), "created": True})
 
 
-def _list(log: Log, args: Arguments, output: Output) -> None:
+def _list(log: Administered, args: Arguments, output: Output) -> None:
+    exclude_internal = args.exclude_internal
+    if not output.as_json:
+        names = log.topic_names()
+        for name in matching_topics(names, args.topic, exclude_internal=exclude_internal):
+            output.line(name)
+        return
     topics = log.topics()
-    for name in matching_topics(topics, args.topic, exclude_internal=args.exclude_internal):
+    for name in matching_topics(topics, args.topic, exclude_internal=exclude_internal):
         topic = topics[name]
-        output.put(
-            name,
-            {"topic": name, "topicId": topic.topic_id, "partitionCount": topic.partitions},
+        output.document(
+            {"topic": name, "topicId": topic.topic_id, "partitionCount": topic.partitions}
         )
 
 
-def _describe(log: Log, args: Arguments, output: Output) -> None:
+def _describe(log: Administered, args: Arguments, output: Output) -> None:
     topics = log.topics()
     if args.topic_id is not None:
         names = [name for name, topic in topics.items() if topic.topic_id == args.topic_id]
@@ -116,34 +152,83 @@ def _describe(log: Log, args: Arguments, output: Output) -> None:
         names = matching_topics(topics, args.topic, exclude_internal=args.exclude_internal)
         if args.topic is not None:
             _require(names, args.topic, args)
+    wanted = PartitionFilter(
+        args.under_replicated_partitions,
+        args.unavailable_partitions,
+        args.under_min_isr_partitions,
+        args.at_min_isr_partitions,
+    )
+    if wanted:
+        _describe_partitions(log, [topics[name] for name in names], wanted, output)
+        return
     for name in names:
         topic = topics[name]
         if args.topics_with_overrides and not topic.configs:
             continue
         output.document(topic_document(topic))
-        for line in _description(topic, with_partitions=not args.topics_with_overrides):
-            output.line(line)
+        output.line(topic_line(topic))
+        if not args.topics_with_overrides:
+            for number, state in enumerate(topic.partition_states):
+                output.line(partition_line(topic.name, number, state))
 
 
-def _alter(log: Log, args: Arguments, output: Output) -> None:
+def _describe_partitions(
+    log: Administered, topics: Iterable[Topic], wanted: PartitionFilter, output: Output
+) -> None:
+    """Print the partitions that `wanted` takes, without a line for their topic, as Kafka does."""
+    topics = list(topics)
+    settings = log.configs(Resource.TOPIC, [topic.name for topic in topics])
+    live = frozenset(broker.broker_id for broker in log.brokers())
+    for topic in topics:
+        values = {setting.name: setting.value for setting in settings[topic.name]}
+        min_isr = int(values.get("min.insync.replicas") or 1)
+        shown = [
+            number
+            for number, state in enumerate(topic.partition_states)
+            if wanted.takes(state, min_isr, live)
+        ]
+        if shown:
+            output.document(topic_document(topic, shown))
+        for number in shown:
+            output.line(partition_line(topic.name, number, topic.partition_states[number]))
+
+
+def _alter(log: Administered, args: Arguments, output: Output) -> None:
     configs = key_values(args.config, "--config")
-    for name in _chosen(log.topics(), args):
+    for name in _chosen(log, args):
         if configs or args.delete_config:
             log.alter_configs(name, configs, args.delete_config)
             output.line(f"Updated config for topic {name}.")
         if args.partitions is not None:
-            log.add_partitions(name, args.partitions)
-        output.document(topic_document(log.topic(name)))
+            placed = _assignment(args)
+            if placed is not None:
+                placed = placed[log.topic(name).partitions :]
+            log.add_partitions(name, args.partitions, placed)
+        if output.as_json:
+            output.document(topic_document(log.topic(name)))
 
 
-def _delete(log: Log, args: Arguments, output: Output) -> None:
-    for name in _chosen(log.topics(), args):
+def _delete(log: Administered, args: Arguments, output: Output) -> None:
+    for name in _chosen(log, args):
         log.delete_topic(name)
         output.document({"topic": name, "deleted": True})
 
 
-def _chosen(topics: Mapping[str, Topic], args: Arguments) -> list[str]:
-    names = matching_topics(topics, args.topic)
+def _assignment(args: Arguments) -> list[list[int]] | None:
+    """Return the replicas of each partition that `1:2,2:3` means."""
+    if args.replica_assignment is None:
+        return None
+    placed = [word.strip().split(":") for word in args.replica_assignment.split(",")]
+    if not all(broker.isascii() and broker.isdigit() for brokers in placed for broker in brokers):
+        raise UsageError(
+            "--replica-assignment takes the brokers of each partition, such as 1:2,2:3, not "
+            f"{args.replica_assignment!r}"
+        )
+    return [[int(broker) for broker in brokers] for brokers in placed]
+
+
+def _chosen(log: Administered, args: Arguments) -> list[str]:
+    names = matching_topics(log.topic_names(), args.topic)
     _require(names, args.topic, args)
     return names
 
@@ -162,47 +247,3 @@ _ACTIONS = {
     "alter": _alter,
     "delete": _delete,
 }
-
-
-def topic_document(topic: Topic) -> dict[str, Any]:
-    """Return a topic as JSON values."""
-    return {
-        "topic": topic.name,
-        "topicId": topic.topic_id,
-        "partitionCount": topic.partitions,
-        "replicationFactor": _replication_factor(topic),
-        "configs": dict(topic.configs),
-        "partitions": [
-            {
-                "partition": number,
-                "leader": None if state.leader < 0 else state.leader,
-                "replicas": list(state.replicas),
-                "isr": list(state.isr),
-            }
-            for number, state in enumerate(topic.partition_states)
-        ],
-    }
-
-
-def _replication_factor(topic: Topic) -> int:
-    # What no broker holds is held by the storage.
-    return max([1, *(len(state.replicas) for state in topic.partition_states[:1])])
-
-
-def _description(topic: Topic, *, with_partitions: bool) -> list[str]:
-    configs = ",".join(f"{name}={value}" for name, value in topic.configs.items())
-    line = (
-        f"Topic: {topic.name}\tTopicId: {topic.topic_id}\tPartitionCount: {topic.partitions}"
-        f"\tReplicationFactor: {_replication_factor(topic)}\tConfigs: {configs}"
-    )
-    states = enumerate(topic.partition_states) if with_partitions else ()
-    return [line, *(_partition_line(topic.name, number, state) for number, state in states)]
-
-
-def _partition_line(topic: str, number: int, state: Partition) -> str:
-    leader = "none" if state.leader < 0 else str(state.leader)
-    return (
-        f"\tTopic: {topic}\tPartition: {number}\tLeader: {leader}"
-        f"\tReplicas: {','.join(map(str, state.replicas))}\tIsr: {','.join(map(str, state.isr))}"
-        "\tElr: N/A\tLastKnownElr: N/A"
-    )

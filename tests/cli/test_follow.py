@@ -5,13 +5,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from sparklog.cli.follow import (
-    EARLIEST,
-    FULL_LOOK_EVERY_S,
-    LATEST,
-    VIEW_AGE_MAX_S,
-    Follower,
-)
+from sparklog.cli.follow import FULL_LOOK_EVERY_S, VIEW_AGE_MAX_S, Follower
+from sparklog.client.values import EARLIEST, LATEST
 from sparklog.cluster.open import Log
 from sparklog.core.clock import ManualClock
 from sparklog.core.errors import UnknownTopicOrPartition

@@ -1,0 +1,223 @@
+"""What commands administer: a log under a root, or a cluster that brokers serve.
+
+`Administered` is what the two have in common, in the words of `sparklog.client.admin.Admin`, which
+is one. `RootLog` is the other: it answers from the storage, with no broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Protocol, TypeVar
+
+from sparklog.client.values import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    ConfigValue,
+    FoundOffset,
+    Resource,
+    ServingBroker,
+)
+from sparklog.cluster.image import Topic
+from sparklog.cluster.open import Log
+from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.core.settings import TOPIC_SETTINGS, parse_topic_configs
+from sparklog.core.types import NO_TIMESTAMP_MS, TopicPartition
+from sparklog.log.lookup import TimedOffset
+
+LOOKED_AT_ONCE = 8
+NO_OFFSET = -1
+NOWHERE = FoundOffset(NO_OFFSET, NO_TIMESTAMP_MS)
+
+Assignment = Sequence[Sequence[int]]
+Result = TypeVar("Result")
+
+
+class Administered(Protocol):
+    """Topics, their settings and their offsets, wherever they are. See `client.admin.Admin`."""
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+
+    def topics(self) -> Mapping[str, Topic]:
+        """Return every topic, by name."""
+
+    def topic(self, name: str) -> Topic:
+        """Return one topic. Raises UnknownTopicOrPartition."""
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int | None = None,
+        assignment: Assignment | None = None,
+    ) -> Topic:
+        """Create a topic; what is not given takes its default."""
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records."""
+
+    def add_partitions(self, name: str, total: int, assignment: Assignment | None = None) -> None:
+        """Grow a topic to `total` partitions."""
+
+    def configs(self, kind: Resource, names: Sequence[str]) -> Mapping[str, list[ConfigValue]]:
+        """Return all settings, defaults included."""
+
+    def alter_configs(
+        self,
+        name: str,
+        values: Mapping[str, str] | None = None,
+        remove: Iterable[str] = (),
+        *,
+        kind: Resource = Resource.TOPIC,
+    ) -> None:
+        """Set some settings, and put others back to their defaults."""
+
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, FoundOffset | SparklogError]:
+        """Return an offset per partition: EARLIEST, LATEST, MAX_TIMESTAMP or by time in ms."""
+
+    def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int | SparklogError]:
+        """Delete the records before an offset of each partition; return the new starts."""
+
+    def brokers(self) -> list[ServingBroker]:
+        """Return the brokers that serve, by id."""
+
+
+class RootLog:
+    """A log under a root, administered without brokers. Topics that brokers lead work, too."""
+
+    def __init__(self, log: Log) -> None:
+        """Administer `log`."""
+        self.log = log
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return sorted(self.log.topics())
+
+    def topics(self) -> Mapping[str, Topic]:
+        """Return every topic, by name."""
+        return self.log.topics()
+
+    def topic(self, name: str) -> Topic:
+        """Return one topic. Raises UnknownTopicOrPartition."""
+        return self.log.topic(name)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int | None = None,
+        assignment: Assignment | None = None,
+    ) -> Topic:
+        """Create a topic. Raises as `Log.create_topic`; InvalidRequest for an assignment."""
+        _refuse(assignment)
+        return self.log.create_topic(
+            name, 1 if partitions is None else partitions, configs, replication_factor
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records. Raises UnknownTopicOrPartition."""
+        self.log.delete_topic(name)
+
+    def add_partitions(self, name: str, total: int, assignment: Assignment | None = None) -> None:
+        """Grow a topic. Raises as `Log.add_partitions`; InvalidRequest for an assignment."""
+        _refuse(assignment)
+        self.log.add_partitions(name, total)
+
+    def configs(self, kind: Resource, names: Sequence[str]) -> Mapping[str, list[ConfigValue]]:
+        """Return all settings of topics. Raises UnknownTopicOrPartition, InvalidRequest."""
+        _topics_only(kind)
+        topics = self.log.topics()
+        return {name: _config_values(topics.get(name) or self.log.topic(name)) for name in names}
+
+    def alter_configs(
+        self,
+        name: str,
+        values: Mapping[str, str] | None = None,
+        remove: Iterable[str] = (),
+        *,
+        kind: Resource = Resource.TOPIC,
+    ) -> None:
+        """Change settings of a topic. Raises as `Log.alter_configs`, InvalidRequest."""
+        _topics_only(kind)
+        self.log.alter_configs(name, values, remove)
+
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, FoundOffset | SparklogError]:
+        """Return an offset per partition; of a led one, as far as its segments go."""
+        with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
+            found = pool.map(lambda item: _or_error(partial(self._offset, *item)), wanted.items())
+            return dict(zip(wanted, found, strict=True))
+
+    def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int | SparklogError]:
+        """Delete the records before an offset of each partition; return the new starts."""
+        return {tp: _or_error(partial(self._deleted, tp, offset)) for tp, offset in before.items()}
+
+    def brokers(self) -> list[ServingBroker]:
+        """Return the brokers that are registered and not fenced, by id."""
+        image = self.log.refresh()
+        controller = image.controller.broker_id if image.controller is not None else None
+        return [
+            ServingBroker(b.broker_id, b.host, b.port, b.rack, b.broker_id == controller)
+            for b in image.live_brokers()
+        ]
+
+    def _offset(self, tp: TopicPartition, at: int) -> FoundOffset:
+        partition = self.log.partition(tp.topic, tp.partition)
+        match at:
+            case _ if at == LATEST:
+                return FoundOffset(partition.view().end_offset, NO_TIMESTAMP_MS)
+            case _ if at == EARLIEST:
+                return FoundOffset(partition.view().log_start_offset, NO_TIMESTAMP_MS)
+            case _ if at == MAX_TIMESTAMP:
+                return _found(partition.offset_of_max_timestamp())
+        return _found(partition.offset_for_time(at))
+
+    def _deleted(self, tp: TopicPartition, offset: int) -> int:
+        return self.log.partition(tp.topic, tp.partition).delete_records(offset)
+
+
+def _found(answer: TimedOffset | None) -> FoundOffset:
+    return NOWHERE if answer is None else FoundOffset(answer.offset, answer.timestamp_ms)
+
+
+def _or_error(look: Callable[[], Result]) -> Result | SparklogError:
+    try:
+        return look()
+    except SparklogError as error:
+        return error
+
+
+def _config_values(topic: Topic) -> list[ConfigValue]:
+    spelled = parse_topic_configs(topic.configs).spelled()
+    return [_config_value(name, spelled[name], topic) for name in {**topic.configs, **spelled}]
+
+
+def _config_value(name: str, value: str, topic: Topic) -> ConfigValue:
+    setting = TOPIC_SETTINGS[name]
+    synonyms = [("DEFAULT_CONFIG", name, setting.spell(setting.default))]
+    if name in topic.configs:
+        synonyms.insert(0, ("DYNAMIC_TOPIC_CONFIG", name, topic.configs[name]))
+        value = topic.configs[name]
+    return ConfigValue(name, value, synonyms[0][0], False, tuple(synonyms))
+
+
+def _topics_only(kind: Resource) -> None:
+    if kind is not Resource.TOPIC:
+        raise InvalidRequest("settings of brokers are asked of the brokers; use --bootstrap-server")
+
+
+def _refuse(assignment: Assignment | None) -> None:
+    if assignment is not None:
+        raise InvalidRequest("replicas are placed by brokers; use --bootstrap-server")

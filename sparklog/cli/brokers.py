@@ -1,0 +1,33 @@
+"""`sparklog brokers`: who serves the log."""
+
+from __future__ import annotations
+
+from sparklog.cli.output import Output
+from sparklog.cli.root import add_log_options, administered
+from sparklog.cli.usage import Arguments, CommandParser
+
+
+def configure(parser: CommandParser) -> None:
+    """Declare the options."""
+    add_log_options(parser)
+
+
+def run(args: Arguments, output: Output) -> int:
+    """Print one line per broker; under a root, of those that are registered there."""
+    with administered(args) as log:
+        brokers = log.brokers()
+    for broker in brokers:
+        rack = "null" if broker.rack is None else broker.rack
+        controller = str(broker.controller).lower()
+        output.put(
+            f"Broker: {broker.broker_id}\tHost: {broker.host}\tPort: {broker.port}"
+            f"\tRack: {rack}\tController: {controller}",
+            {
+                "broker": broker.broker_id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.rack,
+                "controller": broker.controller,
+            },
+        )
+    return 0

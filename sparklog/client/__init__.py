@@ -1,0 +1,1 @@
+"""Thin helpers over an existing Kafka client, and the few calls it lacks."""

@@ -1,0 +1,193 @@
+"""Consuming: given partitions from given offsets, or topics as a member of a group.
+
+    with Consumer("localhost:9092") as consumer:
+        consumer.assign({TopicPartition("flights", 0): EARLIEST})
+        for record in consumer.poll(timeout_s=1.0): ...
+
+A position is committed only when `commit` is called: after a crash records come again, none is
+skipped. What a transaction has not committed is not read, unless `isolation.level` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+import confluent_kafka as ck
+from confluent_kafka import KafkaException
+
+from sparklog.client.errors import of_exception, of_kafka
+from sparklog.client.settings import Settings, client_settings, refused
+from sparklog.client.values import EARLIEST, LATEST
+from sparklog.core.errors import InvalidRequest
+from sparklog.core.types import TopicPartition
+
+NO_GROUP: Final = "sparklog-no-group"
+"""librdkafka wants a name even where nothing is committed under it."""
+SAFE: Final[Settings] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+}
+ALONE: Final[Settings] = {"auto.offset.reset": "error"}
+"""Without a group, somebody chose the offset: a wrong one is said, not replaced."""
+RECORDS_AT_ONCE: Final = 10_000
+
+_LIBRARY_OFFSETS = {EARLIEST: ck.OFFSET_BEGINNING, LATEST: ck.OFFSET_END}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record."""
+
+    topic_partition: TopicPartition
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    """As `core.types.TimestampType`."""
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Consumer:
+    """Reads records. A context manager; not for threads."""
+
+    def __init__(
+        self, bootstrap_servers: str, *, group: str | None = None, settings: Settings | None = None
+    ) -> None:
+        """Prepare to read; `settings` are librdkafka's and go before the safe defaults.
+
+        Raises:
+            InvalidConfig: a setting librdkafka does not take.
+        """
+        self._group = group
+        self._returned: dict[TopicPartition, int] = {}
+        self._ends_reached: set[TopicPartition] = set()
+        layer = {"group.id": NO_GROUP, **ALONE} if group is None else {"group.id": group}
+        given = client_settings(bootstrap_servers, SAFE, layer, settings or {})
+        try:
+            self._client = ck.Consumer(given)
+        except KafkaException as error:
+            raise refused(error) from error
+
+    def __enter__(self) -> Consumer:
+        """Return the consumer itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the group, and close. Nothing is committed here."""
+        self.close()
+
+    def close(self) -> None:
+        """Leave the group, and close. Closing twice is fine."""
+        self._client.close()
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from an offset, EARLIEST or LATEST on, and no others."""
+        self._ends_reached.clear()
+        self._client.assign(_with_offsets(starts))
+
+    def assign_more(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions, too."""
+        self._client.incremental_assign(_with_offsets(starts))
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Share the partitions of these topics with the other members of the group.
+
+        Raises:
+            InvalidRequest: there is no group.
+        """
+        if self._group is None:
+            raise InvalidRequest("subscribe needs a group; assign partitions without one")
+        self._client.subscribe(list(topics))
+
+    def poll(self, records_max: int = RECORDS_AT_ONCE, timeout_s: float = 1.0) -> list[Record]:
+        """Return the records that come within `timeout_s`; at once when there are `records_max`.
+
+        Raises:
+            OffsetOutOfRange: no such offset, and no `auto.offset.reset`.
+            SparklogError: what reading cannot go on after; the class says what to do.
+        """
+        try:
+            messages = self._client.consume(records_max, timeout_s)
+        except KafkaException as error:
+            raise of_exception(error, "records could not be read") from error
+        records = [_record(message) for message in messages if self._holds_record(message)]
+        self._returned.update((record.topic_partition, record.offset + 1) for record in records)
+        return records
+
+    @property
+    def ends_reached(self) -> frozenset[TopicPartition]:
+        """Return the partitions whose end was reached at some time since they were assigned.
+
+        An end that is followed by no record, only by markers of transactions, is an end, too.
+        """
+        return frozenset(self._ends_reached)
+
+    def commit(self) -> None:
+        """Commit the positions behind all records that `poll` returned, and wait until it is done.
+
+        Raises:
+            Unavailable, InvalidRequest: not committed, for example because the group gave the
+                partitions to another member. Whoever reads them next gets the records again.
+        """
+        if not self._returned:
+            return
+        positions, self._returned = self._returned, {}
+        offsets = [ck.TopicPartition(tp.topic, tp.partition, at) for tp, at in positions.items()]
+        try:
+            done = self._client.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            raise of_exception(error, "offsets were not committed", group=self._group) from error
+        for tp in done:
+            if tp.error is not None:
+                raise of_kafka(
+                    tp.error, "an offset was not committed", topic=tp.topic, partition=tp.partition
+                )
+
+    def _holds_record(self, message: ck.Message) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        topic, partition = message.topic() or "", message.partition()
+        if error.name() == "_PARTITION_EOF" and partition is not None:
+            self._ends_reached.add(TopicPartition(topic, partition))
+            return False
+        if error.retriable() and not error.fatal():
+            return False
+        raise of_kafka(
+            error,
+            "records could not be read",
+            topic=topic or None,
+            partition=partition,
+            offset=message.offset(),
+        )
+
+
+def _with_offsets(starts: Mapping[TopicPartition, int]) -> list[ck.TopicPartition]:
+    return [
+        ck.TopicPartition(tp.topic, tp.partition, _LIBRARY_OFFSETS.get(offset, offset))
+        for tp, offset in starts.items()
+    ]
+
+
+def _record(message: ck.Message) -> Record:
+    kind, timestamp_ms = message.timestamp()
+    headers = message.headers()
+    return Record(
+        TopicPartition(message.topic() or "", message.partition() or 0),
+        message.offset() or 0,
+        timestamp_ms,
+        max(0, kind - 1),  # librdkafka: 0 none, 1 create time, 2 log append time
+        message.key(),
+        message.value(),
+        tuple(headers) if headers else (),  # type: ignore[arg-type]
+    )

@@ -1,0 +1,67 @@
+"""What brokers hold, and how much of it: DescribeLogDirs. Source: KIP-113, KIP-827."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.client.addresses import BrokerAddress
+from sparklog.client.errors import of_code
+from sparklog.client.wire import WireConnection
+from sparklog.core.errors import SparklogError
+from sparklog.core.types import TopicPartition
+from sparklog.protocol.api import Api
+from sparklog.protocol.building import build_request
+
+DESCRIBE: Final = Api.DESCRIBE_LOG_DIRS
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSize:
+    """What one broker holds of one partition."""
+
+    size_bytes: int
+    offset_lag: int
+    """Records it is behind: a follower behind its leader, a leader beyond its high watermark."""
+    future: bool
+    """It will replace another copy on the same broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """One place where a broker keeps partitions."""
+
+    path: str
+    error: SparklogError | None
+    replicas: dict[TopicPartition, ReplicaSize]
+
+
+def log_dirs(broker: BrokerAddress, timeout_s: float) -> list[LogDir]:
+    """Return where one broker keeps what.
+
+    Raises:
+        Unavailable, OutcomeUnknown: no answer. InvalidRequest: the broker knows no such call.
+    """
+    doing = "log dirs could not be described"
+    with WireConnection(broker, timeout_s) as connection:
+        version = connection.version(DESCRIBE, 1, 4)
+        answer = connection.call(build_request(DESCRIBE, version, topics=None))
+    code = getattr(answer, "error_code", 0)  # from version 3 on
+    if code != 0:
+        raise of_code(code, None, doing, broker=broker)
+    return [
+        LogDir(
+            path=found.log_dir,
+            error=of_code(found.error_code, None, doing, log_dir=found.log_dir)
+            if found.error_code != 0
+            else None,
+            replicas={
+                TopicPartition(topic.name, p.partition_index): ReplicaSize(
+                    int(p.partition_size), int(p.offset_lag), bool(p.is_future_key)
+                )
+                for topic in found.topics
+                for p in topic.partitions
+            },
+        )
+        for found in answer.results
+    ]

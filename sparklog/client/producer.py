@@ -1,0 +1,212 @@
+"""Producing, with an answer for every record.
+
+    with Producer("localhost:9092") as producer:
+        delivery = producer.send("flights", b"hello", key=b"UA1545")
+        delivery.result().offset
+
+Records are sent in the background in batches; acks=all and idempotence make each one arrive once
+and in order. A record with a key goes to the partition that Kafka's Java client would choose, as
+sparklog's own appenders do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+import confluent_kafka as ck
+from confluent_kafka import KafkaException
+
+from sparklog.client.errors import of_exception, of_kafka
+from sparklog.client.settings import Settings, client_settings, refused
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import OutcomeUnknown, SparklogError
+from sparklog.core.types import TopicPartition
+
+Header = tuple[str, bytes | None]
+
+SAFE: Final[Settings] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    # librdkafka's own default spreads keys by CRC-32; Kafka's, and ours, by murmur2.
+    "partitioner": "murmur2_random",
+}
+FLUSH_TIMEOUT_S: Final = 150.0
+"""Above `delivery.timeout.ms` (120 s), after which librdkafka gives a record up by itself."""
+POLL_S: Final = 0.1
+ANY_PARTITION: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Where a record is. The offset is -1 with acks=0: nobody said."""
+
+    topic_partition: TopicPartition
+    offset: int
+    timestamp_ms: int
+
+
+class Delivery:
+    """What becomes of one record."""
+
+    __slots__ = ("_outcome", "_producer")
+
+    def __init__(self, producer: Producer) -> None:
+        """Wait for the answer; `Producer.send` makes these."""
+        self._producer = producer
+        self._outcome: Delivered | SparklogError | None = None
+
+    @property
+    def outcome(self) -> Delivered | SparklogError | None:
+        """Return what is known now, without waiting."""
+        return self._outcome
+
+    def result(self, timeout_s: float = FLUSH_TIMEOUT_S) -> Delivered:
+        """Wait for the answer and return it.
+
+        Raises:
+            OutcomeUnknown: no answer came; the record may be in the log.
+            SparklogError: it is not in the log; the class says what to do.
+        """
+        outcome = self._producer.wait_for(self, timeout_s)
+        if isinstance(outcome, SparklogError):
+            raise outcome
+        return outcome
+
+    def _answered(self, error: ck.KafkaError | None, message: ck.Message) -> None:
+        tp = TopicPartition(message.topic() or "", message.partition() or 0)
+        if error is not None:
+            where = tp if tp.partition >= 0 else tp.topic
+            self._outcome = of_kafka(error, "the record was not acknowledged", partition=where)
+            self._producer.failed(self._outcome)
+            return
+        offset = message.offset()
+        timestamp_ms = message.timestamp()[1]
+        self._outcome = Delivered(tp, -1 if offset is None else offset, timestamp_ms)
+
+
+class Producer:
+    """Sends records. A context manager: leaving it waits for every answer. Not for threads."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        settings: Settings | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Prepare to send; `settings` are librdkafka's and go before the safe defaults.
+
+        Raises:
+            InvalidConfig: a setting librdkafka does not take.
+        """
+        self._clock = clock
+        self._failure: SparklogError | None = None
+        given = client_settings(bootstrap_servers, SAFE, settings or {})
+        try:
+            self._client = ck.Producer(given)
+        except KafkaException as error:
+            raise refused(error) from error
+
+    def __enter__(self) -> Producer:
+        """Return the producer itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for every answer; after an exception drop what was not sent yet."""
+        if error is None:
+            self.flush()
+            return
+        self._client.purge()
+        self._client.flush(POLL_S)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """Give a record to the background sender; waits only while its buffer is full.
+
+        Raises:
+            RecordTooLarge, UnknownTopicOrPartition: known at once.
+            OutcomeUnknown: the buffer stayed full; this record was not sent, others may have been.
+            Fenced: another producer took over this one's identity.
+        """
+        delivery = Delivery(self)
+        given: dict[str, Any] = {"headers": list(headers)} if headers else {}
+        if timestamp_ms is not None:
+            given["timestamp"] = timestamp_ms
+        deadline_s: float | None = None
+        while True:
+            try:
+                self._client.produce(
+                    topic,
+                    value,
+                    key,
+                    ANY_PARTITION if partition is None else partition,
+                    on_delivery=delivery._answered,  # noqa: SLF001 - the two are one
+                    **given,
+                )
+            except BufferError as error:
+                now_s = self._clock.monotonic_s()
+                deadline_s = now_s + FLUSH_TIMEOUT_S if deadline_s is None else deadline_s
+                if now_s >= deadline_s:
+                    raise OutcomeUnknown(
+                        "brokers take no records, and the buffer is full; this record was not "
+                        f"sent. topic={topic} waiting={len(self._client)}"
+                    ) from error
+                self._client.poll(POLL_S)
+            except KafkaException as error:
+                raise of_exception(error, "the record was not sent", topic=topic) from error
+            else:
+                self._client.poll(0)
+                return delivery
+
+    def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
+        """Wait until every record sent so far is answered.
+
+        Raises:
+            SparklogError: the first failure since the last flush, whoever else heard of it.
+            OutcomeUnknown: not all were answered in time.
+        """
+        left = self._client.flush(timeout_s)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        if left:
+            raise OutcomeUnknown(
+                "records were not acknowledged in time; look before sending them again. "
+                f"left={left}"
+            )
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Take in answers that came."""
+        self._client.poll(timeout_s)
+
+    def wait_for(self, delivery: Delivery, timeout_s: float) -> Delivered | SparklogError:
+        """Return what became of a record; see `Delivery.result`."""
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while delivery.outcome is None:
+            if self._clock.monotonic_s() >= deadline_s:
+                return OutcomeUnknown(
+                    "the record was not acknowledged in time; look before sending it again. "
+                    f"timeout_s={timeout_s}"
+                )
+            self._client.poll(min(POLL_S, timeout_s))
+        return delivery.outcome
+
+    def failed(self, error: SparklogError) -> None:
+        """Keep the first failure for `flush`."""
+        self._failure = self._failure or error

@@ -1,0 +1,156 @@
+"""A blocking connection to one broker, for the few calls that confluent-kafka has none for.
+
+One request at a time, in order, each with a time-out. What the broker speaks is asked once per
+connection, so that a call it does not know is refused here, in words.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from sparklog.client.addresses import BrokerAddress
+from sparklog.core.errors import DataCorrupt, InvalidRequest, OutcomeUnknown, Unavailable
+from sparklog.protocol.api import Api
+from sparklog.protocol.building import build_request
+from sparklog.protocol.messages import correlation_id_of, decode_response, encode_request
+
+CLIENT_ID: Final = "sparklog"
+TIMEOUT_S: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 5.0
+RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""More than any broker answers with: a longer size means that the peer is no broker."""
+
+Result = TypeVar("Result")
+
+_SIZE: Final = struct.Struct(">i")
+
+
+class WireConnection:
+    """One connection. A context manager; not for threads."""
+
+    def __init__(self, address: BrokerAddress, timeout_s: float = TIMEOUT_S) -> None:
+        """Connect and ask what the broker speaks.
+
+        Raises:
+            Unavailable: nobody listens there, or no answer came.
+            DataCorrupt: what listens there is no broker.
+        """
+        self.address = address
+        self._timeout_s = timeout_s
+        self._correlation_id = 0
+        try:
+            connect_s = min(timeout_s, CONNECT_TIMEOUT_S)
+            self._socket = socket.create_connection((address.host, address.port), connect_s)
+        except OSError as error:
+            raise Unavailable(
+                "no broker answers there; check the address, and that brokers run. "
+                f"bootstrap_server={address} problem={error}"
+            ) from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._spoken = self._ask_versions()
+        except OutcomeUnknown as error:  # a question may be asked again
+            self.close()
+            raise Unavailable(str(error)) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Drop the connection. Closing twice is fine."""
+        self._socket.close()
+
+    def __enter__(self) -> WireConnection:
+        """Return the connection itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def version(self, api: Api, lowest: int, highest: int) -> int:
+        """Return the highest version in [lowest, highest] that the broker speaks, too.
+
+        Raises:
+            InvalidRequest: there is none.
+        """
+        first, last = self._spoken.get(int(api), (0, -1))
+        chosen = min(last, highest)
+        if chosen < max(first, lowest):
+            raise InvalidRequest(
+                f"the broker does not support this call. api={api.name} broker={self.address} "
+                f"wanted={lowest}-{highest} offered={f'{first}-{last}' if last >= 0 else 'none'}"
+            )
+        return chosen
+
+    def call(self, request: Any) -> Any:
+        """Send a request entity and return the response entity.
+
+        Raises:
+            OutcomeUnknown: no answer came; the request may have been carried out.
+            DataCorrupt: the answer is none to this request.
+        """
+        self._correlation_id += 1
+        try:
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(encode_request(request, self._correlation_id, CLIENT_ID))
+            frame = self._received()
+        except OSError as error:
+            self.close()
+            raise OutcomeUnknown(
+                "the broker did not answer; look whether the request was carried out. "
+                f"broker={self.address} request={type(request).__name__} problem={error}"
+            ) from error
+        if correlation_id_of(frame) != self._correlation_id:
+            self.close()
+            raise DataCorrupt(f"an answer to another request came. broker={self.address}")
+        return decode_response(frame, type(request))
+
+    def _ask_versions(self) -> dict[int, tuple[int, int]]:
+        answer = self.call(build_request(Api.API_VERSIONS, 0))
+        return {int(k.api_key): (int(k.min_version), int(k.max_version)) for k in answer.api_keys}
+
+    def _received(self) -> bytes:
+        (size,) = _SIZE.unpack(self._exactly(_SIZE.size))
+        if not 0 < size <= RESPONSE_BYTES_MAX:
+            raise DataCorrupt(f"what listens there is no broker. address={self.address}")
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = self._socket.recv(min(size - len(data), 1 << 20))
+            if not part:
+                raise ConnectionResetError("the broker closed the connection")
+            data += part
+        return bytes(data)
+
+
+def with_any_broker(
+    addresses: Sequence[BrokerAddress],
+    use: Callable[[WireConnection], Result],
+    timeout_s: float = TIMEOUT_S,
+) -> Result:
+    """Return what `use` makes of a connection to the first broker that can be reached.
+
+    Raises:
+        Unavailable: none can be reached; the message tells of the last one tried.
+    """
+    for address in addresses[:-1]:
+        try:
+            connection = WireConnection(address, timeout_s)
+        except Unavailable:
+            continue
+        with connection:
+            return use(connection)
+    with WireConnection(addresses[-1], timeout_s) as connection:
+        return use(connection)
