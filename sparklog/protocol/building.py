@@ -22,12 +22,12 @@ from sparklog.protocol.api import APIS, Api
 class Answer:
     """The structures of the response to one version of an API."""
 
-    __slots__ = ("_api", "_version")
+    __slots__ = ("_api", "version")
 
     def __init__(self, api: Api, version: int) -> None:
         """Build structures for this version of an API's response."""
         self._api = api
-        self._version = version
+        self.version = version
 
     @classmethod
     def to(cls, request: Any) -> Answer:
@@ -40,7 +40,7 @@ class Answer:
         Raises:
             TypeError: a field that no version has, or a field without a value.
         """
-        return _build(self._api, self._version, EntityType.response, structure, values)
+        return _build(self._api, self.version, EntityType.response, structure, values)
 
     def response(self, **values: Any) -> Any:
         """Return the response itself.
@@ -48,8 +48,8 @@ class Answer:
         Raises:
             TypeError: as `entity`.
         """
-        name = load_response_schema(self._api, self._version).__name__
-        return _build(self._api, self._version, EntityType.response, name, values)
+        name = load_response_schema(self._api, self.version).__name__
+        return _build(self._api, self.version, EntityType.response, name, values)
 
 
 def build_request(api: Api, version: int, **values: Any) -> Any:

@@ -1,0 +1,72 @@
+"""Handlers: one module per API, each from a request entity to a response entity.
+
+No handler touches a socket, so a simulation calls them as the server does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from sparklog.broker.handlers import (
+    alter_configs,
+    api_versions,
+    broker_heartbeat,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_topic_partitions,
+    elect_leaders,
+    fetch,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    partition_reassignments,
+    produce,
+)
+from sparklog.broker.handlers.node import HandlerNode
+from sparklog.broker.request import RequestContext
+from sparklog.protocol.api import Api
+
+Handler = Callable[[HandlerNode, Any, RequestContext], Awaitable[Any]]
+
+HANDLERS: Final[dict[Api, Handler]] = {
+    Api.PRODUCE: produce.handle,
+    Api.FETCH: fetch.handle,
+    Api.LIST_OFFSETS: list_offsets.handle,
+    Api.METADATA: metadata.handle,
+    Api.API_VERSIONS: api_versions.handle,
+    Api.CREATE_TOPICS: create_topics.handle,
+    Api.DELETE_TOPICS: delete_topics.handle,
+    Api.DELETE_RECORDS: delete_records.handle,
+    Api.INIT_PRODUCER_ID: init_producer_id.handle,
+    Api.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
+    Api.DESCRIBE_CONFIGS: describe_configs.handle,
+    Api.ALTER_CONFIGS: alter_configs.replace_all,
+    Api.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,
+    Api.CREATE_PARTITIONS: create_partitions.handle,
+    Api.ELECT_LEADERS: elect_leaders.handle,
+    Api.INCREMENTAL_ALTER_CONFIGS: alter_configs.incremental,
+    Api.ALTER_PARTITION_REASSIGNMENTS: partition_reassignments.alter,
+    Api.LIST_PARTITION_REASSIGNMENTS: partition_reassignments.list_ongoing,
+    Api.DESCRIBE_CLUSTER: describe_cluster.handle,
+    Api.BROKER_HEARTBEAT: broker_heartbeat.handle,
+    Api.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
+}
+"""Every API of `protocol.api.APIS`, with who answers it."""
+
+refuse = api_versions.refuse
+
+
+async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Return the answer to a request entity, or None where its sender wants none.
+
+    Raises:
+        CloseConnection: hang up instead of answering.
+    """
+    return await HANDLERS[Api(request.__api_key__)](node, request, context)

@@ -1,0 +1,142 @@
+"""AlterConfigs (33) and IncrementalAlterConfigs (44): settings of topics. Source: KIP-339.
+
+A broker's settings are those it was started with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from functools import partial
+from typing import Any
+
+from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, message_of, named_twice
+from sparklog.broker.handlers.config_entries import Resource
+from sparklog.broker.handlers.deciding import Decided, decide_each, refusing
+from sparklog.broker.handlers.node import HandlerNode
+from sparklog.broker.metadata_access import Decision
+from sparklog.broker.request import RequestContext
+from sparklog.cluster import registry
+from sparklog.cluster.image import MetadataImage, Topic
+from sparklog.cluster.records import Record
+from sparklog.core.config import Kind, check_names
+from sparklog.core.errors import InvalidConfig, InvalidRequest
+from sparklog.core.settings import TOPIC_SETTINGS, parse_topic_configs
+from sparklog.protocol.building import Answer
+
+ResourceKey = tuple[int, str]
+
+
+class Operation(IntEnum):
+    """What is done to one setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+async def replace_all(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Make the settings given the only ones that are set (33)."""
+    return await _alter(node, request, _replaced)
+
+
+async def incremental(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Change the settings given and no others (44)."""
+    return await _alter(node, request, _changed)
+
+
+async def _alter(node: HandlerNode, request: Any, alter: Any) -> Any:
+    decisions: dict[ResourceKey, Decision] = {}
+    for resource in request.resources:
+        key = (resource.resource_type, resource.resource_name)
+        decisions[key] = (
+            refusing(named_twice("resource", resource.resource_name))
+            if key in decisions
+            else _decision(resource, alter)
+        )
+    decided = await decide_each(node.metadata, decisions, validate_only=request.validate_only)
+    return _response(Answer.to(request), decisions, decided)
+
+
+def _response(
+    answer: Answer, decisions: Mapping[ResourceKey, Decision], decided: Decided[ResourceKey]
+) -> Any:
+    return answer.response(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            answer.entity(
+                "AlterConfigsResourceResponse",
+                error_code=code_of(decided.refused.get(key)),
+                error_message=message_of(decided.refused.get(key)),
+                resource_type=key[0],
+                resource_name=key[1],
+            )
+            for key in decisions
+        ),
+    )
+
+
+def _decision(resource: Any, alter: Any) -> Decision:
+    if resource.resource_type == Resource.TOPIC:
+        return partial(alter, resource)
+    if resource.resource_type == Resource.BROKER:
+        return refusing(
+            InvalidRequest(
+                "a broker's settings are those it was started with; start it with others. "
+                f"broker={resource.resource_name!r}"
+            )
+        )
+    return refusing(
+        InvalidRequest(
+            f"only topics have settings to change. resource_type={resource.resource_type}"
+        )
+    )
+
+
+def _replaced(resource: Any, image: MetadataImage) -> list[Record]:
+    topic = registry.known_topic(image, resource.resource_name)
+    wanted = {c.name: _value(c) for c in resource.configs}
+    if len(wanted) != len(resource.configs):
+        raise named_twice("setting of topic", topic.name)
+    gone = [name for name in topic.configs if name not in wanted]
+    return registry.alter_configs(image, topic.name, wanted, gone)
+
+
+def _changed(resource: Any, image: MetadataImage) -> list[Record]:
+    topic = registry.known_topic(image, resource.resource_name)
+    names = [c.name for c in resource.configs]
+    if len(set(names)) != len(names):
+        raise named_twice("setting of topic", topic.name)
+    check_names(names, TOPIC_SETTINGS)
+    set_: dict[str, str] = {}
+    gone: list[str] = []
+    for config in resource.configs:
+        if config.config_operation == Operation.DELETE:
+            gone.append(config.name)
+        else:
+            set_[config.name] = _operated(topic, config)
+    return registry.alter_configs(image, topic.name, set_, gone)
+
+
+def _operated(topic: Topic, config: Any) -> str:
+    """Return the value a setting has after an operation that is no deletion."""
+    value = _value(config)
+    if config.config_operation == Operation.SET:
+        return value
+    setting = TOPIC_SETTINGS[config.name]
+    if config.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise InvalidRequest(f"no such operation. operation={config.config_operation}")
+    if setting.kind is not Kind.LIST:
+        raise InvalidConfig(f"only lists are appended to or subtracted from. name={config.name}")
+    words = parse_topic_configs(topic.configs).words(config.name)
+    given = [word.strip() for word in value.split(",") if word.strip()]
+    if config.config_operation == Operation.APPEND:
+        return ",".join((*words, *(word for word in given if word not in words)))
+    return ",".join(word for word in words if word not in given)
+
+
+def _value(config: Any) -> str:
+    if config.value is None:
+        raise InvalidConfig(f"a setting has no value. name={config.name}")
+    return str(config.value)

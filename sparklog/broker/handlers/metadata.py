@@ -1,0 +1,145 @@
+"""Metadata (3): brokers, and the leaders of topics. Makes topics that are asked for and missing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.handlers.answering import (
+    CLUSTER_OPERATIONS,
+    INTERNAL_TOPICS,
+    NO_THROTTLE,
+    NOT_ASKED,
+    TOPIC_OPERATIONS,
+    code_of,
+    controller_id,
+    listed,
+    offline,
+)
+from sparklog.broker.handlers.deciding import decide_each
+from sparklog.broker.handlers.node import HandlerNode
+from sparklog.broker.request import RequestContext
+from sparklog.cluster import registry
+from sparklog.cluster.image import MetadataImage, Topic
+from sparklog.cluster.records import NO_LEADER
+from sparklog.core.entropy import new_topic_id
+from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
+from sparklog.protocol.building import Answer
+from sparklog.protocol.topic_ids import topic_id_of, uuid_of
+
+NAMELESS_SINCE = 12
+"""The first version that can answer about a topic without its name."""
+
+
+async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Answer with every live broker and with the topics asked for; none named asks for all."""
+    answer = Answer.to(request)
+    image = node.metadata.image
+    version = request.__version__
+    asks_all = request.topics is None or (version == 0 and not request.topics)
+    refused: dict[str, SparklogError] = {}
+    if not asks_all:
+        image, refused = await _with_missing(node, request, image)
+    asks_operations = bool(getattr(request, "include_topic_authorized_operations", False))
+    operations = TOPIC_OPERATIONS if asks_operations else NOT_ASKED
+    if asks_all:
+        topics = [_found(answer, image, t, operations) for t in image.topics.values()]
+    else:
+        topics = [_asked(answer, image, t, operations, refused) for t in request.topics]
+    values: dict[str, Any] = {}
+    if getattr(request, "include_cluster_authorized_operations", False):
+        values["cluster_authorized_operations"] = CLUSTER_OPERATIONS
+    return answer.response(
+        throttle_time=NO_THROTTLE,
+        brokers=listed(answer, "MetadataResponseBroker", image.live_brokers(), "node_id"),
+        cluster_id=node.cluster_id,
+        controller_id=controller_id(image),
+        topics=tuple(topics),
+        error_code=ErrorCode.none,
+        **values,
+    )
+
+
+async def _with_missing(
+    node: HandlerNode, request: Any, image: MetadataImage
+) -> tuple[MetadataImage, dict[str, SparklogError]]:
+    """Return the image with topics made that were missing, and why others could not be."""
+    missing = {t.name for t in request.topics if t.name is not None and t.name not in image.topics}
+    if not missing or not getattr(request, "allow_auto_topic_creation", True):
+        return image, {}
+    if not node.config.flag("auto.create.topics.enable"):
+        return image, {}
+    decided = await decide_each(
+        node.metadata, {name: partial(_create_missing, node, name) for name in sorted(missing)}
+    )
+    return decided.image, dict(decided.refused)
+
+
+def _create_missing(node: HandlerNode, name: str, image: MetadataImage) -> list[Any]:
+    if name in image.topics:
+        return []  # somebody else was faster
+    return registry.create_topic(
+        image,
+        name,
+        new_topic_id(node.environment.entropy),
+        node.config.whole("num.partitions"),
+        {},
+        default_replication_factor=node.config.whole("default.replication.factor"),
+    )
+
+
+def _asked(
+    answer: Answer,
+    image: MetadataImage,
+    asked: Any,
+    operations: int,
+    refused: dict[str, SparklogError],
+) -> Any:
+    uuid = getattr(asked, "topic_id", None)
+    if asked.name is None:
+        topic = image.topic_of(topic_id_of(uuid)) if uuid is not None else None
+        error = ErrorCode.unknown_topic_id
+    else:
+        topic = image.topics.get(asked.name)
+        error = code_of(refused.get(asked.name, UnknownTopicOrPartition()))
+    if topic is not None:
+        return _found(answer, image, topic, operations)
+    nameless = None if answer.version >= NAMELESS_SINCE else ""
+    return answer.entity(
+        "MetadataResponseTopic",
+        error_code=error,
+        name=nameless if asked.name is None else asked.name,
+        topic_id=uuid,
+        is_internal=asked.name in INTERNAL_TOPICS,
+        partitions=(),
+        topic_authorized_operations=operations,
+    )
+
+
+def _found(answer: Answer, image: MetadataImage, topic: Topic, operations: int) -> Any:
+    partitions = tuple(
+        answer.entity(
+            "MetadataResponsePartition",
+            error_code=ErrorCode.leader_not_available
+            if state.leader == NO_LEADER
+            else ErrorCode.none,
+            partition_index=number,
+            leader_id=state.leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas,
+            isr_nodes=state.isr,
+            offline_replicas=offline(image, state.replicas),
+        )
+        for number, state in enumerate(topic.partition_states)
+    )
+    return answer.entity(
+        "MetadataResponseTopic",
+        error_code=ErrorCode.none,
+        name=topic.name,
+        topic_id=uuid_of(topic.topic_id),
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+        topic_authorized_operations=operations,
+    )

@@ -1,0 +1,115 @@
+"""What handlers need of the broker they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
+
+from sparklog.broker.environment import Environment
+from sparklog.broker.fetching import Fetched, FetchSpec
+from sparklog.broker.metadata_access import MetadataAccess
+from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.producer_ids import ProducerIds
+from sparklog.broker.producing import Produced
+from sparklog.cluster.image import MetadataImage
+from sparklog.core.broker_settings import BrokerConfig
+from sparklog.core.errors import SparklogError
+from sparklog.core.types import PartitionId
+
+
+class Metadata(MetadataAccess, Protocol):
+    """The metadata log; see `broker.metadata_log`."""
+
+    async def catch_up(self) -> MetadataImage:
+        """Take in what others appended, and return the newest image.
+
+        Raises:
+            Unavailable: the store does not answer.
+        """
+        ...
+
+
+class Replicas(Protocol):
+    """The partitions this broker holds; see `broker.replicas`."""
+
+    async def produce(
+        self, batches: Mapping[PartitionId, bytes], acks: int, timeout_ms: int
+    ) -> Mapping[PartitionId, Produced | SparklogError]:
+        """Append batches, in the order of the calls, and wait for what `acks` says."""
+        ...
+
+    async def fetch(self, spec: FetchSpec) -> Mapping[PartitionId, Fetched | SparklogError]:
+        """Read, and wait for news where there are none."""
+        ...
+
+    async def list_offset(
+        self, where: PartitionId, timestamp: int, isolation: int, current_leader_epoch: int
+    ) -> tuple[int, int, int]:
+        """Return (timestamp, offset, leader epoch) for a time or one of Kafka's special ones."""
+        ...
+
+    async def end_of_epoch(
+        self, where: PartitionId, current_leader_epoch: int, epoch: int
+    ) -> tuple[int, int]:
+        """Return the newest epoch up to `epoch`, and where it ends."""
+        ...
+
+    async def delete_records(self, where: PartitionId, offset: int) -> int:
+        """Drop everything before an offset, -1 being the high watermark; return the new start."""
+        ...
+
+    def sizes(self) -> Mapping[PartitionId, int]:
+        """Return the bytes of every partition held here."""
+        ...
+
+
+class HandlerNode(Protocol):
+    """A broker, as its handlers see it."""
+
+    @property
+    def broker_id(self) -> int:
+        """Return this broker's id."""
+        ...
+
+    @property
+    def cluster_id(self) -> str:
+        """Return the cluster's id: the same for every broker of one root."""
+        ...
+
+    @property
+    def config(self) -> BrokerConfig:
+        """Return this broker's settings."""
+        ...
+
+    @property
+    def environment(self) -> Environment:
+        """Return the outside world."""
+        ...
+
+    @property
+    def metadata(self) -> Metadata:
+        """Return the metadata log."""
+        ...
+
+    @property
+    def replicas(self) -> Replicas:
+        """Return the partitions held here."""
+        ...
+
+    @property
+    def producer_ids(self) -> ProducerIds:
+        """Return what hands out producer ids."""
+        ...
+
+    @property
+    def metrics(self) -> BrokerMetrics:
+        """Return what is counted."""
+        ...
+
+    def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run `work` beside requests, until the broker stops."""
+        ...
+
+    async def broker_heartbeat(self, request: Any) -> Any:
+        """Answer another broker's heartbeat, or return None: this is not the controller."""
+        ...

@@ -1,0 +1,206 @@
+"""Produce (0): append batches to the partitions this broker leads."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sparklog.broker.handlers.answering import (
+    INTERNAL_TOPICS,
+    NO_THROTTLE,
+    code_of,
+    leader_hints,
+    message_of,
+    named_twice,
+)
+from sparklog.broker.handlers.node import HandlerNode
+from sparklog.broker.handlers.partitions import partition_of, topic_of
+from sparklog.broker.producing import Produced
+from sparklog.broker.request import CloseConnection, RequestContext
+from sparklog.cluster.image import MetadataImage, Topic
+from sparklog.core.errors import InvalidRequest, InvalidTopic, NotServing, SparklogError
+from sparklog.core.types import PartitionId
+from sparklog.protocol.building import Answer
+
+logger = logging.getLogger(__name__)
+
+ACKS_ALL: Final = -1
+ACKS: Final = frozenset({0, 1, ACKS_ALL})
+MILLISECOND: Final = timedelta(milliseconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNKNOWN: Final = -1
+
+
+class InvalidRequiredAcks(InvalidRequest):
+    """`acks` is none of 0, 1 and all."""
+
+    kafka_code = 21
+
+
+class TransactionalIdRefused(InvalidRequest):
+    """No broker here coordinates transactions."""
+
+    kafka_code = 53
+
+
+Outcome = Produced | SparklogError
+
+
+async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Append what can be; every other partition has its own error.
+
+    Raises:
+        CloseConnection: a partition failed and the producer wants no answer.
+    """
+    image = node.metadata.image
+    topics = [topic_of(image, t) for t in request.topic_data]
+    outcomes: dict[tuple[int, int], Outcome] = {}
+    batches: dict[PartitionId, bytes] = {}
+    places: dict[PartitionId, tuple[int, int]] = {}
+    refusal = _refusal(request)
+    for at, (asked, topic) in enumerate(zip(request.topic_data, topics, strict=True)):
+        for number, data in enumerate(asked.partition_data):
+            where = _where(topic, data.index, refusal, batches)
+            if isinstance(where, SparklogError):
+                outcomes[at, number] = where
+            else:
+                batches[where] = data.records or b""
+                places[where] = (at, number)
+    if batches:
+        timeout_ms = max(0, request.timeout // MILLISECOND)
+        produced = await node.replicas.produce(batches, request.acks, timeout_ms)
+        outcomes.update({places[where]: outcome for where, outcome in produced.items()})
+    _count(node, request, topics, outcomes)
+    if request.acks == 0:
+        _hang_up_on_error(outcomes)
+        return None
+    return _response(Answer.to(request), node.metadata.image, request, topics, outcomes)
+
+
+def _refusal(request: Any) -> SparklogError | None:
+    if request.transactional_id is not None:
+        return TransactionalIdRefused(
+            "no broker here coordinates transactions; produce without a transactional id. "
+            f"transactional_id={request.transactional_id!r}"
+        )
+    if request.acks not in ACKS:
+        return InvalidRequiredAcks(f"acks is 0, 1 or -1 (all). acks={request.acks}")
+    return None
+
+
+def _where(
+    topic: Topic | SparklogError,
+    number: int,
+    refusal: SparklogError | None,
+    taken: dict[PartitionId, bytes],
+) -> PartitionId | SparklogError:
+    if refusal is not None:
+        return refusal
+    if isinstance(topic, Topic) and topic.name in INTERNAL_TOPICS:
+        return InvalidTopic(f"only brokers append to an internal topic. topic={topic.name}")
+    where = partition_of(topic, number)
+    if isinstance(where, PartitionId) and where in taken:
+        return named_twice("partition", str(where))
+    return where
+
+
+def _count(
+    node: HandlerNode,
+    request: Any,
+    topics: list[Topic | SparklogError],
+    outcomes: dict[tuple[int, int], Outcome],
+) -> None:
+    for (at, _), outcome in outcomes.items():
+        topic = topics[at]
+        if isinstance(outcome, SparklogError) and isinstance(topic, Topic):
+            node.metrics.produce_failed(topic.name)
+
+
+def _hang_up_on_error(outcomes: dict[tuple[int, int], Outcome]) -> None:
+    failed = next((o for o in outcomes.values() if isinstance(o, SparklogError)), None)
+    if failed is not None:
+        raise CloseConnection(f"produce failed, and its producer wants no answer: {failed}")
+
+
+def _response(
+    answer: Answer,
+    image: MetadataImage,
+    request: Any,
+    topics: list[Topic | SparklogError],
+    outcomes: dict[tuple[int, int], Outcome],
+) -> Any:
+    leaders: set[int] = set()
+    responses = []
+    for at, (asked, topic) in enumerate(zip(request.topic_data, topics, strict=True)):
+        parts = []
+        for number, data in enumerate(asked.partition_data):
+            outcome = outcomes[at, number]
+            if isinstance(outcome, NotServing) and isinstance(topic, Topic):
+                parts.append(_moved(answer, image, data.index, topic, outcome, leaders))
+            else:
+                parts.append(_part(answer, data.index, outcome))
+        responses.append(
+            answer.entity(
+                "TopicProduceResponse",
+                name=getattr(asked, "name", None),
+                topic_id=getattr(asked, "topic_id", None),
+                partition_responses=tuple(parts),
+            )
+        )
+    return answer.response(
+        responses=tuple(responses),
+        throttle_time=NO_THROTTLE,
+        **_endpoints(answer, image, leaders),
+    )
+
+
+def _part(answer: Answer, number: int, outcome: Outcome, **more: Any) -> Any:
+    failed = outcome if isinstance(outcome, SparklogError) else None
+    return answer.entity(
+        "PartitionProduceResponse",
+        index=number,
+        error_code=code_of(failed),
+        base_offset=_UNKNOWN if isinstance(outcome, SparklogError) else outcome.base_offset,
+        log_append_time=None
+        if isinstance(outcome, SparklogError)
+        else _time(outcome.append_time_ms),
+        log_start_offset=_UNKNOWN
+        if isinstance(outcome, SparklogError)
+        else outcome.log_start_offset,
+        record_errors=(),
+        error_message=message_of(failed),
+        **more,
+    )
+
+
+def _moved(
+    answer: Answer,
+    image: MetadataImage,
+    number: int,
+    topic: Topic,
+    error: SparklogError,
+    leaders: set[int],
+) -> Any:
+    """Return the answer for a partition that is led elsewhere: it says where. Source: KIP-951."""
+    state = image.partition(PartitionId(topic.topic_id, number))
+    if state is None or answer.version < LEADER_HINTS_SINCE:
+        return _part(answer, number, error)
+    leaders.add(state.leader)
+    hint = answer.entity(
+        "LeaderIdAndEpoch", leader_id=state.leader, leader_epoch=state.leader_epoch
+    )
+    return _part(answer, number, error, current_leader=hint)
+
+
+LEADER_HINTS_SINCE: Final = 10
+
+
+def _endpoints(answer: Answer, image: MetadataImage, leaders: set[int]) -> dict[str, Any]:
+    if not leaders:
+        return {}
+    return {"node_endpoints": leader_hints(answer, "NodeEndpoint", image, leaders)}
+
+
+def _time(milliseconds: int) -> datetime | None:
+    return None if milliseconds < 0 else _EPOCH + timedelta(milliseconds=milliseconds)

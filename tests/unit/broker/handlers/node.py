@@ -1,0 +1,150 @@
+"""A broker for tests of handlers: a real metadata log over a store in memory, and toy replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from sparklog.broker.environment import Environment
+from sparklog.broker.fetching import Fetched, FetchSpec
+from sparklog.broker.handlers import handle
+from sparklog.broker.metadata_log import MetadataLog
+from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.producer_ids import ProducerIds
+from sparklog.broker.producing import Produced
+from sparklog.broker.request import RequestContext
+from sparklog.cluster.records import RegisterBrokerRecord
+from sparklog.core.broker_settings import parse_broker_configs
+from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
+from sparklog.core.types import PartitionId
+from sparklog.protocol import messages
+from sparklog.protocol.messages import RequestHeader
+from tests.unit.broker.world import World
+
+Result = TypeVar("Result")
+HOST = "broker-1"
+
+
+class ToyReplicas:
+    """Partitions as lists of what was produced."""
+
+    def __init__(self) -> None:
+        self.logs: dict[PartitionId, list[bytes]] = {}
+        self.elsewhere: set[PartitionId] = set()
+        self.spec: FetchSpec | None = None
+        self.acks: int | None = None
+
+    def check(self, where: PartitionId) -> list[bytes]:
+        if where in self.elsewhere:
+            raise NotServing(f"led by another broker. partition={where}")
+        return self.logs.setdefault(where, [])
+
+    async def produce(
+        self, batches: Mapping[PartitionId, bytes], acks: int, timeout_ms: int
+    ) -> Mapping[PartitionId, Produced | SparklogError]:
+        self.acks = acks
+        outcomes: dict[PartitionId, Produced | SparklogError] = {}
+        for where, data in batches.items():
+            try:
+                log = self.check(where)
+            except SparklogError as error:
+                outcomes[where] = error
+            else:
+                log.append(data)
+                outcomes[where] = Produced(len(log) - 1, 1_600_000_000_123, 0)
+        return outcomes
+
+    async def fetch(self, spec: FetchSpec) -> Mapping[PartitionId, Fetched | SparklogError]:
+        self.spec = spec
+        outcomes: dict[PartitionId, Fetched | SparklogError] = {}
+        for where, at in spec.partitions.items():
+            try:
+                log = self.check(where)
+            except SparklogError as error:
+                outcomes[where] = error
+            else:
+                size = len(log)
+                outcomes[where] = Fetched(log[max(0, at.offset) :], size, size, 0)
+        return outcomes
+
+    async def list_offset(
+        self, where: PartitionId, timestamp: int, isolation: int, current_leader_epoch: int
+    ) -> tuple[int, int, int]:
+        return -1, len(self.check(where)) if timestamp == -1 else 0, 1
+
+    async def end_of_epoch(
+        self, where: PartitionId, current_leader_epoch: int, epoch: int
+    ) -> tuple[int, int]:
+        return 1, len(self.check(where))
+
+    async def delete_records(self, where: PartitionId, offset: int) -> int:
+        end = len(self.check(where))
+        if offset > end:
+            raise OffsetOutOfRange(f"beyond the end. end={end} offset={offset}")
+        return end if offset == -1 else offset
+
+    def sizes(self) -> Mapping[PartitionId, int]:
+        return {where: sum(map(len, log)) for where, log in self.logs.items()}
+
+
+class ToyNode:
+    """A broker without a network."""
+
+    def __init__(self, environment: Environment, settings: Mapping[str, str]) -> None:
+        self.broker_id = 1
+        self.cluster_id = "cluster"
+        self.config = parse_broker_configs(dict(settings))
+        self.environment = environment
+        self.metadata = MetadataLog(environment)
+        self.replicas = ToyReplicas()
+        self.producer_ids = ProducerIds(self.metadata, self.broker_id)
+        self.metrics = BrokerMetrics()
+        self.heartbeat_answer: Any = None
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self.tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+
+    async def broker_heartbeat(self, request: Any) -> Any:
+        return self.heartbeat_answer
+
+    async def register(self, *broker_ids: int) -> None:
+        """Have brokers registered, this one among them."""
+        await self.metadata.decide(
+            lambda image: [
+                RegisterBrokerRecord(b, f"{b:032x}", f"broker-{b}", 9092, f"rack-{b}")
+                for b in broker_ids
+            ]
+        )
+
+    async def ask(self, request: Any) -> Any:
+        """Return the answer to a request, as a client decodes it."""
+        response = await handle(self, request, RequestContext("test", "127.0.0.1"))
+        if response is None:
+            return None
+        header = RequestHeader(request.__api_key__, request.__version__, 1)
+        frame = bytes(messages.encode_response(header, response))[4:]
+        return messages.decode_response(frame, type(request))
+
+
+def tell(
+    story: Callable[[ToyNode], Awaitable[Result]],
+    *,
+    brokers: tuple[int, ...] = (1,),
+    **settings: str,
+) -> Result:
+    """Run a story against a broker; settings have underscores for dots."""
+    world = World()
+
+    async def run() -> Result:
+        node = ToyNode(world.environment(), {k.replace("_", "."): v for k, v in settings.items()})
+        await node.metadata.open()
+        if brokers:
+            await node.register(*brokers)
+        result = await story(node)
+        for task in node.tasks:
+            await task
+        return result
+
+    return world.run(run())

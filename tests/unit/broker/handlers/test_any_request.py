@@ -1,0 +1,39 @@
+"""Whatever a well-formed request says, in whatever version, there is an answer that can be sent."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from sparklog.broker.handlers import HANDLERS
+from sparklog.broker.request import CloseConnection
+from sparklog.protocol.api import APIS, Api
+from tests.property.random_messages import message_types, random_entity
+from tests.unit.broker.handlers.node import ToyNode, tell
+
+SEEDS = 6
+
+
+def test_every_api_has_a_handler() -> None:
+    assert HANDLERS.keys() == APIS.keys()
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_any_request_is_answered(api: Api) -> None:
+    types = [t for t in message_types() if t.__api_key__ == api and t.__name__.endswith("Request")]
+
+    async def story(node: ToyNode) -> int:
+        answered = 0
+        for request_type in types:
+            for seed in range(SEEDS):
+                request: Any = random_entity(request_type, Random(seed))
+                try:
+                    await node.ask(request)
+                except CloseConnection:
+                    assert api is Api.PRODUCE
+                answered += 1
+        return answered
+
+    assert tell(story) == len(types) * SEEDS

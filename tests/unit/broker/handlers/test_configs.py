@@ -1,0 +1,132 @@
+"""Settings of topics and brokers, as admin clients see and change them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from tests.unit.broker.handlers.node import ToyNode, tell
+from tests.unit.broker.handlers.requests import (
+    alter_configs,
+    create_topics,
+    describe_configs,
+    replace_configs,
+)
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+async def described(node: ToyNode, kind: int, name: str, *keys: str) -> dict[str, Any]:
+    (result,) = (await node.ask(describe_configs(kind, name, keys or None))).results
+    assert result.error_code is ErrorCode.none, result.error_message
+    return {c.name: c for c in result.configs}
+
+
+async def altered(node: ToyNode, request: Any) -> ErrorCode:
+    (result,) = (await node.ask(request)).responses
+    code = result.error_code
+    assert isinstance(code, ErrorCode)
+    return code
+
+
+def test_a_topics_settings_say_where_they_come_from() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t", configs={"retention.ms": "7"}))
+        configs = await described(node, TOPIC, "t")
+        assert len(configs) > 20
+        set_ = configs["retention.ms"]
+        assert (set_.value, set_.config_source, set_.config_type) == ("7", 1, 5)
+        assert [(s.value, s.source) for s in set_.synonyms] == [("7", 1), ("604800000", 5)]
+        assert not set_.read_only
+        assert set_.documentation
+        assert configs["cleanup.policy"].config_source == 5
+        assert set(await described(node, TOPIC, "t", "flush.ms")) == {"flush.ms"}
+
+    tell(story)
+
+
+def test_a_brokers_settings_are_told_by_itself_only() -> None:
+    async def story(node: ToyNode) -> None:
+        configs = await described(node, BROKER, "1")
+        assert (configs["num.partitions"].value, configs["num.partitions"].config_source) == (
+            "9",
+            4,
+        )
+        assert configs["num.partitions"].read_only
+        assert configs["max.connections"].config_source == 5
+        (other,) = (await node.ask(describe_configs(BROKER, "2"))).results
+        assert other.error_code is ErrorCode.invalid_request
+        (strange,) = (await node.ask(describe_configs(GROUP, "g"))).results
+        assert strange.error_code is ErrorCode.invalid_request
+
+    tell(story, num_partitions="9")
+
+
+def test_settings_are_changed_one_by_one() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t", configs={"retention.ms": "7"}))
+        request = alter_configs(
+            TOPIC,
+            "t",
+            ("retention.ms", DELETE, None),
+            ("flush.ms", SET, "100"),
+            ("cleanup.policy", APPEND, "compact"),
+        )
+        assert await altered(node, request) is ErrorCode.none
+        assert node.metadata.image.topics["t"].configs == {
+            "flush.ms": "100",
+            "cleanup.policy": "delete,compact",
+        }
+        request = alter_configs(TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete"))
+        assert await altered(node, request) is ErrorCode.none
+        assert node.metadata.image.topics["t"].configs["cleanup.policy"] == "compact"
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "code"),
+    [
+        (TOPIC, "nobody", ("flush.ms", SET, "1"), ErrorCode.unknown_topic_or_partition),
+        (TOPIC, "t", ("no.such", SET, "1"), ErrorCode.invalid_config),
+        (TOPIC, "t", ("flush.ms", SET, "soon"), ErrorCode.invalid_config),
+        (TOPIC, "t", ("flush.ms", SET, None), ErrorCode.invalid_config),
+        (TOPIC, "t", ("flush.ms", APPEND, "1"), ErrorCode.invalid_config),
+        (TOPIC, "t", ("flush.ms", 9, "1"), ErrorCode.invalid_request),
+        (BROKER, "1", ("num.partitions", SET, "1"), ErrorCode.invalid_request),
+        (GROUP, "g", ("x", SET, "1"), ErrorCode.invalid_request),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused(
+    kind: int, name: str, change: tuple[str, int, str | None], code: ErrorCode
+) -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t"))
+        assert await altered(node, alter_configs(kind, name, change)) is code
+        assert node.metadata.image.topics["t"].configs == {}
+
+    tell(story)
+
+
+def test_validating_changes_nothing() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t"))
+        good = alter_configs(TOPIC, "t", ("flush.ms", SET, "1"), validate_only=True)
+        bad = alter_configs(TOPIC, "t", ("flush.ms", SET, "x"), validate_only=True)
+        assert await altered(node, good) is ErrorCode.none
+        assert await altered(node, bad) is ErrorCode.invalid_config
+        assert node.metadata.image.topics["t"].configs == {}
+
+    tell(story)
+
+
+def test_settings_are_replaced_as_a_whole() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t", configs={"retention.ms": "7"}))
+        assert await altered(node, replace_configs("t", {"flush.ms": "9"})) is ErrorCode.none
+        assert node.metadata.image.topics["t"].configs == {"flush.ms": "9"}
+
+    tell(story)

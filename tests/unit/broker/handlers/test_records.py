@@ -1,0 +1,276 @@
+"""Produce, Fetch and the offsets: what handlers make of requests, and of errors."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.request import CloseConnection
+from sparklog.core.types import PartitionId
+from sparklog.protocol.api import Api
+from sparklog.protocol.building import Answer, build_request, build_request_part
+from sparklog.protocol.topic_ids import uuid_of
+from tests.unit.broker.handlers.node import ToyNode, tell
+from tests.unit.broker.handlers.requests import create_topics, fetch, list_offsets, produce
+
+NONE = ErrorCode.none
+
+
+async def made(node: ToyNode, name: str = "t", partitions: int = 2) -> UUID:
+    await node.ask(create_topics(name, partitions=partitions))
+    return uuid_of(node.metadata.image.topics[name].topic_id)
+
+
+def where(node: ToyNode, partition: int, name: str = "t") -> PartitionId:
+    return PartitionId(node.metadata.image.topics[name].topic_id, partition)
+
+
+def parts(answer: Any) -> list[Any]:
+    return [p for t in answer.responses for p in getattr(t, "partition_responses", ())]
+
+
+def read(answer: Any) -> list[Any]:
+    return [p for t in answer.responses for p in t.partitions]
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_batches_are_appended_and_read(version: int) -> None:
+    async def story(node: ToyNode) -> None:
+        uuid = await made(node)
+        topic = uuid if version == 13 else "t"
+        answer = await node.ask(produce(topic, (0, b"one"), (1, b"two"), version=version))
+        assert [(p.index, p.error_code, p.base_offset) for p in parts(answer)] == [
+            (0, NONE, 0),
+            (1, NONE, 0),
+        ]
+        assert parts(answer)[0].log_append_time.timestamp() == 1_600_000_000.123
+        await node.ask(produce(topic, (0, b"three"), version=version))
+        request = fetch(topic, (0, 0), (1, 0), version=version if version != 3 else 4)
+        got = read(await node.ask(request))
+        assert [(p.partition_index, p.records, p.high_watermark) for p in got] == [
+            (0, b"onethree", 2),
+            (1, b"two", 1),
+        ]
+
+    tell(story)
+
+
+def test_every_partition_has_its_own_error() -> None:
+    async def story(node: ToyNode) -> None:
+        await made(node)
+        answer = await node.ask(produce("t", (0, b"x"), (2, b"x"), (-1, b"x"), (0, b"y")))
+        assert [p.error_code for p in parts(answer)] == [
+            NONE,
+            ErrorCode.unknown_topic_or_partition,
+            ErrorCode.unknown_topic_or_partition,
+            ErrorCode.invalid_request,
+        ]
+        assert node.replicas.logs == {where(node, 0): [b"x"]}
+        answer = await node.ask(produce("nobody", (0, b"x")))
+        assert [p.error_code for p in parts(answer)] == [ErrorCode.unknown_topic_or_partition]
+        answer = await node.ask(produce(UUID(int=7), (0, b"x"), version=13))
+        assert [p.error_code for p in parts(answer)] == [ErrorCode.unknown_topic_id]
+
+    tell(story)
+
+
+def test_a_producer_that_wants_no_answer_gets_none() -> None:
+    async def story(node: ToyNode) -> None:
+        await made(node)
+        assert await node.ask(produce("t", (0, b"x"), acks=0)) is None
+        assert node.replicas.acks == 0
+        with pytest.raises(CloseConnection):
+            await node.ask(produce("nobody", (0, b"x"), acks=0))
+
+    tell(story)
+
+
+def test_acks_that_do_not_exist_and_transactions_are_refused() -> None:
+    async def story(node: ToyNode) -> None:
+        await made(node)
+        answer = await node.ask(produce("t", (0, b"x"), acks=2))
+        assert [p.error_code for p in parts(answer)] == [ErrorCode.invalid_required_acks]
+        answer = await node.ask(produce("t", (0, b"x"), transactional_id="tx"))
+        refused = [ErrorCode.transactional_id_authorization_failed]
+        assert [p.error_code for p in parts(answer)] == refused
+        assert node.replicas.logs == {}
+
+    tell(story)
+
+
+def test_clients_do_not_append_to_internal_topics() -> None:
+    async def story(node: ToyNode) -> None:
+        await made(node, "__consumer_offsets")
+        answer = await node.ask(produce("__consumer_offsets", (0, b"x")))
+        assert [p.error_code for p in parts(answer)] == [ErrorCode.invalid_topic_exception]
+
+    tell(story)
+
+
+def test_who_asks_the_wrong_broker_is_told_the_right_one() -> None:
+    async def story(node: ToyNode) -> None:
+        uuid = await made(node, partitions=1)
+        node.replicas.elsewhere.add(where(node, 0))
+        leader = node.metadata.image.topics["t"].partition_states[0].leader
+        endpoint = (leader, f"broker-{leader}")
+
+        answer = await node.ask(produce("t", (0, b"x"), version=10))
+        (part,) = parts(answer)
+        assert part.error_code is ErrorCode.not_leader_or_follower
+        assert part.current_leader.leader_id == leader
+        assert [(e.node_id, e.host) for e in answer.node_endpoints] == [endpoint]
+
+        answer = await node.ask(fetch(uuid, (0, 0), version=16))
+        (part,) = read(answer)
+        assert part.error_code is ErrorCode.not_leader_or_follower
+        assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (leader, 1)
+        assert [(e.node_id, e.host) for e in answer.node_endpoints] == [endpoint]
+        old = await node.ask(produce("t", (0, b"x"), version=9))
+        assert parts(old)[0].error_code is ErrorCode.not_leader_or_follower
+
+    tell(story, brokers=(1, 2))
+
+
+def test_a_fetch_asks_for_no_more_than_the_broker_gives() -> None:
+    async def story(node: ToyNode) -> None:
+        uuid = await made(node)
+        state = build_request_part(Api.FETCH, 15, "ReplicaState", replica_id=2, replica_epoch=5)
+        more = {"replica_state": state, "max_wait": timedelta(milliseconds=-5), "min_bytes": -1}
+        await node.ask(fetch(uuid, (0, 0), version=15, **more))
+        spec = node.replicas.spec
+        assert spec is not None
+        assert (spec.replica_id, spec.replica_epoch) == (2, 5)
+        assert (spec.max_wait_ms, spec.min_bytes, spec.max_bytes) == (0, 0, 2048)
+
+    tell(story, fetch_max_bytes="2048")
+
+
+def test_there_are_no_fetch_sessions() -> None:
+    async def story(node: ToyNode) -> None:
+        await made(node)
+        answer = await node.ask(fetch("t", (0, 0), session_id=0, session_epoch=0))
+        assert (answer.error_code, answer.session_id) == (NONE, 0)
+        answer = await node.ask(fetch("t", (0, 0), session_id=9, session_epoch=3))
+        assert answer.error_code is ErrorCode.fetch_session_id_not_found
+
+    tell(story)
+
+
+def test_offsets_are_listed() -> None:
+    async def story(node: ToyNode) -> None:
+        await made(node)
+        await node.ask(produce("t", (0, b"x")))
+        node.replicas.elsewhere.add(where(node, 1))
+        answer = await node.ask(list_offsets("t", (0, -1), (0, -2), (1, -1), (5, -1)))
+        found = [(p.error_code, p.offset) for t in answer.topics for p in t.partitions]
+        assert found == [
+            (NONE, 1),
+            (NONE, 0),
+            (ErrorCode.not_leader_or_follower, -1),
+            (ErrorCode.unknown_topic_or_partition, -1),
+        ]
+
+    tell(story)
+
+
+def test_an_epochs_end_and_records_before_an_offset() -> None:
+    async def story(node: ToyNode) -> None:
+        await made(node)
+        await node.ask(produce("t", (0, b"x")))
+        api = Api.OFFSET_FOR_LEADER_EPOCH
+        part = build_request_part(api, 4, "OffsetForLeaderPartition", partition=0, leader_epoch=1)
+        topic = build_request_part(api, 4, "OffsetForLeaderTopic", topic="t", partitions=(part,))
+        answer = await node.ask(build_request(api, 4, topics=(topic,)))
+        assert answer.topics[0].partitions[0].end_offset == 1
+
+        api = Api.DELETE_RECORDS
+        asked = tuple(
+            build_request_part(api, 2, "DeleteRecordsPartition", partition_index=0, offset=offset)
+            for offset in (-1, 9)
+        )
+        topic = build_request_part(api, 2, "DeleteRecordsTopic", name="t", partitions=asked)
+        answer = await node.ask(
+            build_request(api, 2, topics=(topic,), timeout=timedelta(seconds=1))
+        )
+        assert [(p.error_code, p.low_watermark) for p in answer.topics[0].partitions] == [
+            (NONE, 1),
+            (ErrorCode.offset_out_of_range, -1),
+        ]
+
+    tell(story)
+
+
+def test_sizes_are_told_as_a_log_dir() -> None:
+    async def story(node: ToyNode) -> None:
+        await made(node)
+        await node.ask(produce("t", (0, b"four"), (1, b"x")))
+        (everything,) = (
+            await node.ask(build_request(Api.DESCRIBE_LOG_DIRS, 4, topics=None))
+        ).results
+        assert [(p.partition_index, p.partition_size) for p in everything.topics[0].partitions] == [
+            (0, 4),
+            (1, 1),
+        ]
+        topic = build_request_part(
+            Api.DESCRIBE_LOG_DIRS, 4, "DescribableLogDirTopic", topic="t", partitions=(1,)
+        )
+        (one,) = (await node.ask(build_request(Api.DESCRIBE_LOG_DIRS, 4, topics=(topic,)))).results
+        assert [p.partition_index for p in one.topics[0].partitions] == [1]
+
+    tell(story)
+
+
+def test_producer_ids_are_never_given_twice() -> None:
+    async def story(node: ToyNode) -> None:
+        other = ToyNode(node.environment, {})
+        other.broker_id = 1
+        await other.metadata.open()
+        request = build_request(
+            Api.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout=timedelta(0)
+        )
+        ids = [(await n.ask(request)).producer_id for _ in range(1500) for n in (node, other)]
+        assert len(set(ids)) == 3000
+        assert node.metadata.image.next_producer_id <= 5000
+
+    tell(story)
+
+
+def test_transactions_and_producers_of_a_deposed_broker_are_refused() -> None:
+    async def story(node: ToyNode) -> None:
+        for transactional_id, code in (
+            ("tx", ErrorCode.transactional_id_authorization_failed),
+            (None, ErrorCode.not_leader_or_follower),
+        ):
+            request = build_request(
+                Api.INIT_PRODUCER_ID,
+                4,
+                transactional_id=transactional_id,
+                transaction_timeout=timedelta(0),
+            )
+            assert (await node.ask(request)).error_code is code
+
+    tell(story, brokers=(2,))
+
+
+def test_a_heartbeat_is_for_the_controller() -> None:
+    async def story(node: ToyNode) -> None:
+        request = build_request(
+            Api.BROKER_HEARTBEAT,
+            1,
+            broker_id=2,
+            broker_epoch=1,
+            current_metadata_offset=1,
+            want_fence=False,
+            want_shut_down=False,
+        )
+        assert (await node.ask(request)).error_code is ErrorCode.not_controller
+        node.heartbeat_answer = Answer.to(request).response(
+            throttle_time=timedelta(0), error_code=NONE, is_caught_up=True, should_shut_down=False
+        )
+        assert (await node.ask(request)).is_caught_up
+
+    tell(story)

@@ -1,0 +1,268 @@
+"""Topics: made, described, grown, deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from sparklog.protocol.api import Api
+from sparklog.protocol.building import build_request, build_request_part
+from sparklog.protocol.topic_ids import uuid_of
+from tests.unit.broker.handlers.node import ToyNode, tell
+from tests.unit.broker.handlers.requests import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    metadata,
+)
+
+NONE = ErrorCode.none
+
+
+def codes(results: Any) -> list[ErrorCode]:
+    return [r.error_code for r in results]
+
+
+def test_a_topic_is_made_and_described() -> None:
+    async def story(node: ToyNode) -> None:
+        request = create_topics("t", partitions=3, factor=2, configs={"retention.ms": "5"})
+        (made,) = (await node.ask(request)).topics
+        assert (made.error_code, made.num_partitions, made.replication_factor) == (NONE, 3, 2)
+        sources = {c.name: (c.value, c.config_source) for c in made.configs}
+        assert sources["retention.ms"] == ("5", 1)
+        assert sources["flush.ms"] == ("10000", 5)
+
+        described = await node.ask(metadata("t"))
+        assert [(b.node_id, b.host, b.rack) for b in described.brokers] == [
+            (1, "broker-1", "rack-1"),
+            (2, "broker-2", "rack-2"),
+        ]
+        assert described.cluster_id == "cluster"
+        assert described.controller_id == 1
+        (topic,) = described.topics
+        assert (topic.name, topic.topic_id) == ("t", made.topic_id)
+        assert [p.partition_index for p in topic.partitions] == [0, 1, 2]
+        for part in topic.partitions:
+            assert part.leader_id in part.isr_nodes
+            assert sorted(part.replica_nodes) == [1, 2]
+            assert (part.leader_epoch, part.error_code) == (1, NONE)
+
+    tell(story, brokers=(1, 2))
+
+
+def test_each_topic_of_a_request_has_its_own_answer() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("old"))
+        answer = await node.ask(create_topics("new", "old", "a/b", "x", "x"))
+        assert {t.name: t.error_code for t in answer.topics} == {
+            "new": NONE,
+            "old": ErrorCode.topic_already_exists,
+            "a/b": ErrorCode.invalid_topic_exception,
+            "x": ErrorCode.invalid_request,
+        }
+        assert set(node.metadata.image.topics) == {"old", "new"}
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"partitions": 0}, ErrorCode.invalid_partitions),
+        ({"factor": 2}, ErrorCode.invalid_replication_factor),
+        ({"configs": {"no.such": "1"}}, ErrorCode.invalid_config),
+        ({"configs": {"retention.ms": None}}, ErrorCode.invalid_config),
+        ({"assignments": {0: (1,)}}, ErrorCode.invalid_request),
+        (
+            {"assignments": {0: (7,)}, "partitions": -1},
+            ErrorCode.invalid_replica_assignment,
+        ),
+    ],
+)
+def test_a_topic_that_cannot_be_is_refused(wrong: dict[str, Any], code: ErrorCode) -> None:
+    async def story(node: ToyNode) -> None:
+        (refused,) = (await node.ask(create_topics("t", **wrong))).topics
+        assert refused.error_code is code
+        assert refused.error_message
+        assert not node.metadata.image.topics
+
+    tell(story)
+
+
+def test_validating_makes_nothing() -> None:
+    async def story(node: ToyNode) -> None:
+        (would,) = (await node.ask(create_topics("t", partitions=4, validate_only=True))).topics
+        assert (would.error_code, would.num_partitions) == (NONE, 4)
+        assert not node.metadata.image.topics
+
+    tell(story)
+
+
+def test_a_topic_made_through_another_broker_is_known_when_it_matters() -> None:
+    async def story(node: ToyNode) -> None:
+        other = ToyNode(node.environment, {})
+        await other.metadata.open()
+        await other.ask(create_topics("t"))
+        assert "t" not in node.metadata.image.topics
+        assert codes((await node.ask(delete_topics("t"))).responses) == [NONE]
+
+    tell(story)
+
+
+def test_metadata_names_all_topics_when_none_is_named() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("a", "b"))
+        oldest = build_request(Api.METADATA, 0, topics=())
+        assert [t.name for t in (await node.ask(oldest)).topics] == ["a", "b"]
+        assert [t.name for t in (await node.ask(metadata(None))).topics] == ["a", "b"]
+        assert (await node.ask(metadata())).topics == ()
+
+    tell(story)
+
+
+def test_a_missing_topic_is_made_when_the_client_wants_it() -> None:
+    async def story(node: ToyNode) -> None:
+        assert codes((await node.ask(metadata("t"))).topics) == [
+            ErrorCode.unknown_topic_or_partition
+        ]
+        made = (await node.ask(metadata("t", "a/b", create=True))).topics
+        assert codes(made) == [NONE, ErrorCode.invalid_topic_exception]
+        assert len(made[0].partitions) == 3
+
+    tell(story, num_partitions="3")
+
+
+def test_a_missing_topic_is_not_made_when_the_broker_shall_not() -> None:
+    async def story(node: ToyNode) -> None:
+        answer = await node.ask(metadata("t", create=True))
+        assert codes(answer.topics) == [ErrorCode.unknown_topic_or_partition]
+        assert not node.metadata.image.topics
+
+    tell(story, auto_create_topics_enable="false")
+
+
+def test_a_topic_is_found_by_its_id() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t"))
+        uuid = uuid_of(node.metadata.image.topics["t"].topic_id)
+
+        def by_id(uuid: Any) -> Any:
+            topic = build_request_part(
+                Api.METADATA, 12, "MetadataRequestTopic", name=None, topic_id=uuid
+            )
+            return build_request(
+                Api.METADATA, 12, topics=(topic,), include_topic_authorized_operations=True
+            )
+
+        (found,) = (await node.ask(by_id(uuid))).topics
+        assert (found.name, found.topic_id) == ("t", uuid)
+        assert found.topic_authorized_operations == 3576
+        unknown = uuid_of("AAAAAAAAAAAAAAAAAAAAAg")
+        assert codes((await node.ask(by_id(unknown))).topics) == [ErrorCode.unknown_topic_id]
+
+    tell(story)
+
+
+def test_a_topic_grows() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t", factor=1))
+        answer = await node.ask(create_partitions("t", 3, ((2,), (1,))))
+        assert codes(answer.results) == [NONE]
+        states = node.metadata.image.topics["t"].partition_states
+        assert [s.replicas for s in states[1:]] == [(2,), (1,)]
+        refused = await node.ask(create_partitions("t", 2))
+        assert codes(refused.results) == [ErrorCode.invalid_partitions]
+        refused = await node.ask(create_partitions("nobody", 2))
+        assert codes(refused.results) == [ErrorCode.unknown_topic_or_partition]
+
+    tell(story, brokers=(1, 2))
+
+
+@pytest.mark.parametrize("version", [1, 5, 6])
+def test_topics_are_deleted_by_name_and_their_objects_follow(version: int) -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t", configs={"file.delete.delay.ms": "1000"}))
+        topic_id = node.metadata.image.topics["t"].topic_id
+        key = f"topics/t~{topic_id}/0/log/x"
+        await node.environment.store.put(key, b"old")
+        answer = await node.ask(delete_topics("t", "nobody", version=version))
+        assert codes(answer.responses) == [NONE, ErrorCode.unknown_topic_or_partition]
+        assert not node.metadata.image.topics
+        assert [i.key for i in await node.environment.store.list("topics/t~")] == [key]
+        for task in node.tasks:
+            await task
+        assert await node.environment.store.list("topics/t~") == []
+
+    tell(story)
+
+
+def test_topics_are_deleted_by_id() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t"))
+        uuid = uuid_of(node.metadata.image.topics["t"].topic_id)
+        answer = await node.ask(delete_topics(ids=(uuid, uuid, None)))
+        assert codes(answer.responses) == [
+            NONE,
+            ErrorCode.invalid_request,
+            ErrorCode.invalid_request,
+        ]
+        assert answer.responses[0].name == "t"
+        answer = await node.ask(delete_topics(ids=(uuid,)))
+        assert codes(answer.responses) == [ErrorCode.unknown_topic_id]
+
+    tell(story)
+
+
+def test_topics_stay_when_the_broker_deletes_none() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t"))
+        answer = await node.ask(delete_topics("t"))
+        assert codes(answer.responses) == [ErrorCode.topic_deletion_disabled]
+        assert set(node.metadata.image.topics) == {"t"}
+
+    tell(story, delete_topic_enable="false")
+
+
+def test_partitions_are_described_page_by_page() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("a", "b", partitions=3))
+
+        def page(cursor: Any, *names: str) -> Any:
+            api = Api.DESCRIBE_TOPIC_PARTITIONS
+            topics = tuple(build_request_part(api, 0, "TopicRequest", name=n) for n in names)
+            if cursor is not None:
+                cursor = build_request_part(
+                    api,
+                    0,
+                    "Cursor",
+                    topic_name=cursor.topic_name,
+                    partition_index=cursor.partition_index,
+                )
+            return build_request(api, 0, topics=topics, response_partition_limit=2, cursor=cursor)
+
+        seen: list[tuple[str, int]] = []
+        cursor = None
+        while True:
+            answer = await node.ask(page(cursor))
+            seen += [(t.name, p.partition_index) for t in answer.topics for p in t.partitions]
+            cursor = answer.next_cursor
+            if cursor is None:
+                break
+        assert seen == [(name, p) for name in "ab" for p in range(3)]
+        answer = await node.ask(page(None, "nobody"))
+        assert codes(answer.topics) == [ErrorCode.unknown_topic_or_partition]
+
+    tell(story)
+
+
+def test_the_cluster_is_described() -> None:
+    async def story(node: ToyNode) -> None:
+        request = build_request(Api.DESCRIBE_CLUSTER, 1, include_cluster_authorized_operations=True)
+        answer = await node.ask(request)
+        assert [b.broker_id for b in answer.brokers] == [1, 2]
+        assert (answer.cluster_id, answer.controller_id) == ("cluster", 1)
+        assert answer.cluster_authorized_operations == 8096
+
+    tell(story, brokers=(1, 2))
