@@ -1,0 +1,230 @@
+"""Rows of a segment, made into the record batches that Kafka's consumers read. Pure.
+
+Rows become batches of a convenient size; how their producers had cut them is not kept, but where a
+transaction's records begin and end is, and so are its markers, because readers of committed records
+need both. What takes offsets without being a record (a leader's mark, what compaction took out)
+becomes a batch too, which clients pass over, so that none waits for an offset that never comes.
+
+  B1  the batches of a block cover its offsets without a gap between them
+  B2  a batch is within one transaction, or outside of all
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.core.errors import RecordTooLarge
+from sparklog.core.types import NO_PRODUCER_ID, NO_TIMESTAMP_MS
+from sparklog.log.segment import Marker, ProducerBatch, Segment
+from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
+from sparklog.protocol.batch_header import (
+    CONTROL_BIT,
+    HEADER_BYTES,
+    INT32_MAX,
+    NO_EPOCH,
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+    Codec,
+    increment_sequence,
+    parse_header,
+    seal_header,
+)
+from sparklog.protocol.control import ControlType
+from sparklog.protocol.record_batch import BatchSettings, encode, encode_many
+
+BATCH_BYTES: Final = 128 * 1024
+"""Of a batch before compression: small enough for a consumer that asks for little, large enough
+that what a batch costs by itself does not show."""
+_ROW_COLUMNS: Final = ("timestamp", "key", "value", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class WireBatch:
+    """A record batch and the offsets it covers."""
+
+    base_offset: int
+    end_offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Offsets, relative to the segment, that one kind of batch covers."""
+
+    base: int
+    end: int
+    producer: ProducerBatch | None = None
+    """Of the transaction, or of the marker."""
+    marker: Marker | None = None
+
+
+class Stretches:
+    """Where in a segment transactions and markers lie."""
+
+    def __init__(self, segment: Segment) -> None:
+        """Sort what the footer tells."""
+        markers = {marker.base: marker for marker in segment.markers}
+        special: list[Stretch] = []
+        for one in segment.producers:
+            if one.attributes & CONTROL_BIT:
+                special.append(Stretch(one.base, one.end, one, markers.get(one.base)))
+            elif one.attributes & TRANSACTIONAL_BIT:
+                _add_transactional(special, one)
+        self._special = special
+        self._ends = [stretch.end for stretch in special]
+
+    def within(self, base: int, end: int) -> Iterator[Stretch]:
+        """Yield stretches that cover [base, end) in order, cut at its edges."""
+        at = base
+        for stretch in self._special[bisect_right(self._ends, base) :]:
+            if stretch.base >= end:
+                break
+            if at < stretch.base:
+                yield Stretch(at, stretch.base)
+            at = min(stretch.end, end)
+            yield replace(stretch, base=max(stretch.base, base), end=at)
+        if at < end:
+            yield Stretch(at, end)
+
+
+def _add_transactional(special: list[Stretch], one: ProducerBatch) -> None:
+    """Add a batch, joined to the one before if it is its continuation."""
+    last = special[-1] if special else None
+    if last is not None and last.producer is not None and last.marker is None:
+        before = last.producer
+        follows = (
+            last.end == one.base
+            and before.producer_id == one.producer_id
+            and before.producer_epoch == one.producer_epoch
+            and not before.attributes & CONTROL_BIT
+            and increment_sequence(before.base_sequence, last.end - before.base)
+            == one.base_sequence
+        )
+        if follows:
+            special[-1] = replace(last, end=one.end)
+            return
+    special.append(Stretch(one.base, one.end, one))
+
+
+@dataclass(frozen=True, slots=True)
+class BlockWriter:
+    """Makes the batches of one segment's blocks."""
+
+    segment: Segment
+    object_base: int
+    """What the segment's relative offsets count from."""
+    leader_epoch: int
+    codec: Codec
+    stretches: Stretches
+
+    def batches(self, rows: pa.RecordBatch | None, base: int, end: int) -> Iterator[WireBatch]:
+        """Yield the batches that cover [base, end), absolute offsets.
+
+        Args:
+            rows: the records there, with all columns, in order of their offsets; None for none.
+            base: of the block.
+            end: of the block.
+        """
+        relative = self.stretches.within(base - self.object_base, end - self.object_base)
+        for stretch in relative:
+            low, high = stretch.base + self.object_base, stretch.end + self.object_base
+            if stretch.marker is not None:
+                data = self._marker(stretch, stretch.marker, low)
+                yield WireBatch(low, high, data)
+            else:
+                yield from self._records(_between(rows, low, high), stretch, low, high)
+
+    def _records(
+        self, rows: pa.RecordBatch | None, stretch: Stretch, low: int, high: int
+    ) -> Iterator[WireBatch]:
+        settings = self._settings(stretch)
+        if rows is None or not rows.num_rows:
+            yield from self._nothing(settings, low, high)
+            return
+        try:
+            made = list(encode_many(rows, settings, base_offset=low, max_batch_bytes=BATCH_BYTES))
+        except RecordTooLarge:
+            made = list(encode_many(rows, settings, base_offset=low, max_batch_bytes=INT32_MAX))
+        bases = [parse_header(data).base_offset for data in made]
+        for data, base, end in zip(made, bases, [*bases[1:], high], strict=True):
+            yield WireBatch(base, end, _extended(data, end))
+
+    def _nothing(self, settings: BatchSettings, low: int, high: int) -> Iterator[WireBatch]:
+        """Yield what covers offsets without records: a mark, or what compaction took out."""
+        if self.segment.kind == "control":
+            key = bytes([0, 0, 0, ControlType.LEADER_CHANGE])
+            control = BatchSettings(leader_epoch=self.leader_epoch, is_control=True)
+            yield WireBatch(low, high, encode(_one_row(key, None), control, base_offset=low))
+            return
+        empty = pa.RecordBatch.from_pylist([], pa.schema([pa.field("value", pa.binary())]))
+        plain = replace(settings, codec=Codec.NONE)
+        for base in range(low, high, INT32_MAX):
+            end = min(base + INT32_MAX, high)
+            yield WireBatch(base, end, encode(empty, plain, base_offset=base, last_offset=end - 1))
+
+    def _settings(self, stretch: Stretch) -> BatchSettings:
+        producer = stretch.producer
+        settings = BatchSettings(
+            codec=self.codec,
+            timestamp_type=self.segment.timestamp_type,
+            leader_epoch=self.leader_epoch,
+        )
+        if producer is None:
+            return settings
+        return replace(
+            settings,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=increment_sequence(producer.base_sequence, stretch.base - producer.base),
+            is_transactional=True,
+        )
+
+    def _marker(self, stretch: Stretch, marker: Marker, offset: int) -> bytes:
+        producer = stretch.producer
+        settings = BatchSettings(
+            leader_epoch=self.leader_epoch,
+            producer_id=producer.producer_id if producer else NO_PRODUCER_ID,
+            producer_epoch=producer.producer_epoch if producer else NO_EPOCH,
+            base_sequence=producer.base_sequence if producer else NO_SEQUENCE,
+            is_transactional=bool(producer and producer.attributes & TRANSACTIONAL_BIT),
+            is_control=True,
+        )
+        row = _one_row(marker.key, marker.value, marker.timestamp_ms)
+        return encode(row, settings, base_offset=offset)
+
+
+def _between(rows: pa.RecordBatch | None, low: int, high: int) -> pa.RecordBatch | None:
+    if rows is None:
+        return None
+    offsets = rows.column("offset").to_numpy()
+    first, end = np.searchsorted(offsets, (low, high)).tolist()
+    return rows.slice(first, end - first)
+
+
+def _one_row(
+    key: bytes, value: bytes | None, timestamp_ms: int = NO_TIMESTAMP_MS
+) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([timestamp_ms], pa.int64()).view(TIMESTAMP_TYPE),
+            pa.array([key], pa.binary()),
+            pa.array([value], pa.binary()),
+        ],
+        names=["timestamp", "key", "value"],
+    )
+
+
+def _extended(data: bytes, end_offset: int) -> bytes:
+    """Return a batch that covers the offsets up to `end_offset`, which leaves a gap at its end."""
+    header = parse_header(data)
+    if header.end_offset == end_offset:
+        return data
+    records = data[HEADER_BYTES:]
+    longer = header._replace(last_offset_delta=end_offset - 1 - header.base_offset)
+    return b"".join((seal_header(longer, records), records))
