@@ -59,6 +59,8 @@ class MetadataLog:
         self._lock = asyncio.Lock()
         self._asked: list[_Asked] = []
         self._listeners: list[Listener] = []
+        self.appended: Callable[[], None] = lambda: None
+        """Called after an append of this broker's own, to have others look."""
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._snapshot_end = 0
 
@@ -150,6 +152,8 @@ class MetadataLog:
                 for one in decided:
                     if not one.done.done():
                         one.done.set_result(self.image)
+                if records:
+                    self.appended()
                 return
         raise Unavailable(f"lost too many races for the metadata log. races={LOST_RACES_MAX}")
 

@@ -12,8 +12,13 @@ from dataclasses import replace
 from sparklog.cluster import placement, reassignment
 from sparklog.cluster.election import changed, elected, may_lead
 from sparklog.cluster.image import Controller, MetadataImage, Partition
-from sparklog.cluster.records import NO_LEADER, ControllerChangeRecord, Record
-from sparklog.core.errors import Fenced
+from sparklog.cluster.records import (
+    NO_LEADER,
+    ControllerChangeRecord,
+    Record,
+    UnregisterBrokerRecord,
+)
+from sparklog.core.errors import Fenced, InvalidRequest
 from sparklog.core.types import PartitionId
 
 
@@ -85,6 +90,20 @@ def upkeep(
             after = _filled(image, after, wanted, number)
             records += changed(before, after, where) or reassignment.advance(image, where, before)
     return records
+
+
+def unregister(image: MetadataImage, broker_id: int) -> list[Record]:
+    """Return the records that forget a broker that is gone; nothing when it is not known.
+
+    Raises:
+        InvalidRequest: it is alive: stop it first.
+    """
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return []
+    if not broker.fenced:
+        raise InvalidRequest(f"the broker is alive; stop it first. broker_id={broker_id}")
+    return [UnregisterBrokerRecord(broker_id, broker.epoch)]
 
 
 def rebalance(image: MetadataImage) -> list[Record]:

@@ -17,6 +17,7 @@ from sparklog.cluster.records import (
     NO_LEADER,
     TOPIC_RESOURCE,
     BrokerRegistrationChangeRecord,
+    ClusterRecord,
     ConfigRecord,
     ControllerChangeRecord,
     PartitionRecord,
@@ -131,6 +132,8 @@ class MetadataImage:
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Set at run time: by broker id as text, '' for every broker."""
     next_producer_id: int = 0
+    cluster_id: str = ""
+    """Empty until the first broker comes."""
 
     def applied(self, records: Sequence[Record | None], end_offset: int) -> MetadataImage:
         """Return the image after these records, one per offset; the log then ends there."""
@@ -179,6 +182,7 @@ class _Change:
         self._controller = before.controller
         self._broker_configs = before.broker_configs
         self._next_producer_id = before.next_producer_id
+        self._cluster_id = before.cluster_id
 
     def apply(self, record: Record | None, offset: int) -> None:
         """Take one record in; one of an unknown type, or about something unknown, is skipped."""
@@ -198,6 +202,8 @@ class _Change:
                 self._controller = Controller(broker_id, incarnation, epoch)
             case ProducerIdsRecord():
                 self._next_producer_id = max(self._next_producer_id, record.next_producer_id)
+            case ClusterRecord(cluster_id):
+                self._cluster_id = self._cluster_id or cluster_id
             case None:
                 pass
 
@@ -216,6 +222,7 @@ class _Change:
             self._controller,
             self._broker_configs,
             self._next_producer_id,
+            self._cluster_id,
         )
 
     def _own_topics(self) -> dict[str, Topic]:

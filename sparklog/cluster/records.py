@@ -69,6 +69,13 @@ class RemoveTopicRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """The cluster has a name; the first one counts."""
+
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord:
     """An incarnation of a broker is there; its broker epoch is the offset of this record."""
 
@@ -120,6 +127,7 @@ Record = (
     | PartitionRecord
     | ConfigRecord
     | RemoveTopicRecord
+    | ClusterRecord
     | RegisterBrokerRecord
     | BrokerRegistrationChangeRecord
     | UnregisterBrokerRecord
@@ -188,6 +196,7 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _Field("value", "value", _text_or_none),
     ),
     RemoveTopicRecord: (_TOPIC_ID,),
+    ClusterRecord: (_Field("cluster_id", "clusterId", str),),
     RegisterBrokerRecord: (
         _BROKER_ID,
         _INCARNATION,

@@ -54,6 +54,8 @@ def to_document(image: MetadataImage) -> dict[str, Any]:
         document["brokerConfigs"] = {k: dict(v) for k, v in image.broker_configs.items()}
     if image.next_producer_id:
         document["nextProducerId"] = image.next_producer_id
+    if image.cluster_id:
+        document["clusterId"] = image.cluster_id
     return document
 
 
@@ -83,6 +85,7 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
         Controller(*controller) if controller is not None else None,
         document.get("brokerConfigs", {}),
         int(document.get("nextProducerId", 0)),
+        str(document.get("clusterId", "")),
     )
 
 

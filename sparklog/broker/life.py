@@ -1,0 +1,203 @@
+"""One life of a broker: what runs from the registration of an incarnation until its end.
+
+Y1  a life ends when the metadata log, or the write-ahead log, shows that it was deposed; everything
+    it ran is stopped then, and nothing of it acknowledges anything any more
+Y2  a life that leaves hands over what it leads before it is unregistered, and seals its own
+    write-ahead log, so that nothing it did not flush is forgotten
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol
+
+from sparklog.broker.controller_loop import ControllerLoop
+from sparklog.broker.environment import Environment
+from sparklog.broker.handlers.node import Replicas
+from sparklog.broker.heartbeats import Heartbeats
+from sparklog.broker.identity import Identity
+from sparklog.broker.metadata_log import MetadataLog
+from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.task_scope import TaskScope
+from sparklog.cluster import election
+from sparklog.cluster.image import MetadataImage
+from sparklog.cluster.records import Record
+from sparklog.core.broker_settings import BrokerConfig
+from sparklog.core.entropy import new_nonce
+from sparklog.core.errors import Fenced, OutcomeUnknown, Unavailable
+from sparklog.core.types import PartitionId
+from sparklog.log.wal_seal import Sealed, clear, seal
+
+logger = logging.getLogger(__name__)
+
+DRAIN_MAX_S: Final = 60.0
+"""Longest that flushing everything may take; what is left then is recovered by others."""
+APPEND_RETRY_S: Final = 0.2
+
+
+class HeldReplicas(Replicas, Protocol):
+    """The partitions that one incarnation holds."""
+
+    async def start(self) -> None:
+        """Register the write-ahead log.
+
+        Raises:
+            Fenced: it is sealed already.
+        """
+        ...
+
+    def apply(self, image: MetadataImage) -> None:
+        """Lead, follow and let go of partitions as the image says."""
+        ...
+
+    async def drain(self) -> set[PartitionId]:
+        """Serve nothing more, flush; return the led partitions that storage has all of."""
+        ...
+
+    async def hand_back(self, unled: Mapping[PartitionId, int]) -> None:
+        """Mark the partitions' own logs as not led, with these leader epochs."""
+        ...
+
+    async def stop(self) -> None:
+        """End everything at once."""
+        ...
+
+
+class MakeReplicas(Protocol):
+    """Makes what holds an incarnation's partitions."""
+
+    def __call__(
+        self,
+        environment: Environment,
+        settings: BrokerConfig,
+        identity: Identity,
+        metadata: MetadataLog,
+        *,
+        metrics: BrokerMetrics,
+        on_fenced: Callable[[str], None],
+        on_crash: Callable[[BaseException], None],
+    ) -> HeldReplicas:
+        """Make it; nothing runs yet."""
+        ...
+
+
+class Life:
+    """One incarnation, registered."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        config: BrokerConfig,
+        identity: Identity,
+        metadata: MetadataLog,
+        metrics: BrokerMetrics,
+        make_replicas: MakeReplicas,
+    ) -> None:
+        """Begin nothing yet: see `start`."""
+        self.identity = identity
+        self.ended: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        """Why it cannot go on: Fenced, or what crashed."""
+        self._environment = environment
+        self._metadata = metadata
+        self._leaving = False
+        self._tasks = TaskScope(f"broker {identity.broker_id}", self._end)
+        self.replicas = make_replicas(
+            environment,
+            config,
+            identity,
+            metadata,
+            metrics=metrics,
+            on_fenced=lambda why: self._end(Fenced(why)),
+            on_crash=self._end,
+        )
+        self.controller = ControllerLoop(environment, identity, metadata, config, self._tasks)
+        self._heartbeats = Heartbeats(environment, identity, metadata, config)
+
+    async def start(self) -> None:
+        """Start to hold partitions and to be heard of.
+
+        Raises:
+            Fenced: deposed already.
+            Unavailable, OutcomeUnknown: the store does not answer.
+        """
+        await self.replicas.start()
+        self._metadata.appended = self._heartbeats.kick
+        self._metadata.subscribe(self._changed)
+        self._changed(self._metadata.image)
+        self._tasks.start(self._heartbeats.run(), "heartbeats")
+        self._tasks.start(self._heartbeats.run_kicks(), "kicks")
+        self._tasks.start(self.controller.run(), "controller")
+        self._tasks.start(self.controller.poll(), "metadata poll")
+        self._heartbeats.kick()
+
+    def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run `work` until this life ends."""
+        self._tasks.start(work, name)
+
+    async def stop(self) -> None:
+        """End everything at once; what it leads is for others to recover."""
+        self._metadata.unsubscribe(self._changed)
+        await self._tasks.close()
+        await self.replicas.stop()
+
+    async def leave(self) -> None:
+        """Hand over everything and be unregistered.
+
+        Raises:
+            Fenced: deposed meanwhile; others recover what it led.
+            Unavailable, OutcomeUnknown: the store does not answer.
+        """
+        identity = self.identity
+        who = identity.broker_id, identity.incarnation
+        await self._append(lambda image: election.begin_shutdown(image, *who))
+        drained: set[PartitionId] = set()
+        try:
+            async with asyncio.timeout(DRAIN_MAX_S):
+                drained = await self.replicas.drain()
+        except TimeoutError:
+            logger.warning("not everything was flushed in time broker_id=%d", identity.broker_id)
+        self._leaving = True
+        sealed = await self._seal()
+        unled: dict[PartitionId, int] = {}
+
+        def unregister(image: MetadataImage) -> list[Record]:
+            records = election.controlled_shutdown(image, *who, drained)
+            unled.clear()
+            unled.update(election.handed_back(records))
+            return records
+
+        image = await self._append(unregister)
+        await self._heartbeats.tell()
+        if unled:
+            await self.replicas.hand_back(unled)
+        name = identity.wal.folder.removeprefix("wal/").rstrip("/")
+        if not any(name in partition.wals for _, partition in image.partitions()):
+            await self._environment.store.run(clear(identity.wal, sealed))
+
+    async def _seal(self) -> Sealed:
+        nonce = new_nonce(self._environment.entropy)
+        return await self._environment.store.run(seal(self.identity.wal, nonce))
+
+    async def _append(self, decision: Callable[[MetadataImage], list[Record]]) -> MetadataImage:
+        """Decide, and once more when it is not known whether it was appended."""
+        try:
+            return await self._metadata.decide(decision)
+        except (Unavailable, OutcomeUnknown) as error:
+            logger.warning("metadata append is not settled, deciding again %s", error)
+            await asyncio.sleep(APPEND_RETRY_S)
+            return await self._metadata.decide(decision)
+
+    def _changed(self, image: MetadataImage) -> None:
+        own = image.brokers.get(self.identity.broker_id)
+        deposed = own is None or own.incarnation != self.identity.incarnation or own.fenced
+        if not deposed:
+            self.replicas.apply(image)
+        elif not self._leaving:
+            self._end(Fenced(f"deposed in the metadata log. identity={self.identity} now={own}"))
+        self.controller.wake()
+
+    def _end(self, why: BaseException) -> None:
+        if not self.ended.done():
+            self.ended.set_result(why)
