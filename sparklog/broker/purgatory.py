@@ -25,30 +25,29 @@ class DelayedProduce:
         """Wait for nothing yet."""
         self.waiting: dict[PartitionId, None] = {}
         self.failed: dict[PartitionId, SparklogError] = {}
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.given_up = False
+        """Whether nobody waits any more."""
+        self._done: asyncio.Future[None] | None = None
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until nothing is waited for any more, or the time is over: see `waiting`."""
-        if not self.waiting:
-            return
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._done
+            if self.waiting:
+                self._done = asyncio.get_running_loop().create_future()
+                async with asyncio.timeout(timeout_s):
+                    await self._done
         except TimeoutError:
-            self._done.cancel()
+            pass
+        finally:
+            self.given_up = True
 
     def settle(self, partition: PartitionId, error: SparklogError | None = None) -> None:
         """Take in that a partition got as far as asked, or never will."""
         self.waiting.pop(partition, None)
         if error is not None:
             self.failed[partition] = error
-        if not self.waiting and not self._done.done():
+        if not self.waiting and self._done is not None and not self._done.done():
             self._done.set_result(None)
-
-    @property
-    def given_up(self) -> bool:
-        """Say whether nobody waits any more."""
-        return self._done.done()
 
 
 class OffsetWaits:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparklog.broker.environment import Environment
+from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.task_scope import TaskScope
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import OutcomeUnknown, Unavailable
@@ -106,6 +107,7 @@ class WalPump:
         layout: WalLayout,
         limits: WalLimits,
         *,
+        metrics: BrokerMetrics,
         on_fenced: Callable[[str], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
@@ -113,6 +115,7 @@ class WalPump:
         self._environment = environment
         self._layout = layout
         self._limits = limits
+        self._metrics = metrics
         self._on_fenced = on_fenced
         self._tasks = TaskScope(f"wal {layout.folder}", on_crash)
         self._writer = WalWriter(limits.in_flight_max)
@@ -125,13 +128,16 @@ class WalPump:
         self._deleting = False
         self._timer: asyncio.Handle | None = None
         self._timer_is_soon = False
-        self.windows_put = 0
-        self.bytes_put = 0
 
     @property
     def stopped(self) -> bool:
         """Say whether nothing will ever be acknowledged again."""
         return self._writer.stopped or self._tasks.closed
+
+    @property
+    def objects(self) -> int:
+        """Return how many objects of the log hold what is not flushed."""
+        return len(self._unflushed)
 
     async def start(self) -> None:
         """Register the incarnation. Cost: one put.
@@ -234,10 +240,11 @@ class WalPump:
             placed = await self._environment.compute(
                 instruction.placed, self._layout, window.batches, nonce
             )
-        window.batches = []
+        batches, window.batches = len(window.batches), []
+        started_s = asyncio.get_running_loop().time()
         settled = await self._settle(placed)
-        self.windows_put += 1
-        self.bytes_put += len(placed.data)
+        took_s = asyncio.get_running_loop().time() - started_s
+        self._metrics.wal_put(len(placed.data), batches, took_s)
         for outcome in self._writer.handle(PutSettled(instruction.sequence, settled)):
             self._obey(outcome)
         self._look()

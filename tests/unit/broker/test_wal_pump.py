@@ -41,6 +41,7 @@ def make_pump(world: World, limits: WalLimits | None = None) -> tuple[WalPump, l
         world.environment(),
         LAYOUT,
         limits if limits is not None else WalLimits(),
+        metrics=world.metrics,
         on_fenced=fenced.append,
         on_crash=world.crashes.append,
     )
@@ -191,7 +192,7 @@ def test_an_idle_broker_writes_one_empty_window_to_let_many_go() -> None:
         await asyncio.sleep(60)
         left = windows(world)
         assert [len(w.batches) for w in left] == [1, 0]
-        assert pump.windows_put == WINDOWS_IDLE_MAX + 5
+        assert world.metrics.wal_puts == WINDOWS_IDLE_MAX + 5
 
     world.run(story())
 

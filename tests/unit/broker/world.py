@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from sparklog.broker.environment import Address, Environment, Unreachable
+from sparklog.broker.metrics import BrokerMetrics
 from sparklog.core.entropy import SeededEntropy
 from sparklog.testing.sim_store import SimObjects, SimStore
 from sparklog.testing.virtual_loop import VirtualLoop, new_virtual_loop
@@ -28,6 +29,9 @@ class Wires:
             raise Unreachable(f"nobody listens. peer={peer}")
         return await self.listeners[peer](request)
 
+    def hang_up(self, address: Address) -> None:
+        self.listeners.pop(address, None)
+
     async def close(self) -> None:
         self.listeners.clear()
 
@@ -40,6 +44,7 @@ class World:
         self.entropy = SeededEntropy(seed)
         self.objects = SimObjects(self.loop, self.entropy, Trace(self.loop))
         self.wires = Wires()
+        self.metrics = BrokerMetrics()
         self.crashes: list[BaseException] = []
 
     @property

@@ -1,0 +1,281 @@
+"""Followers' fetching: one loop per leader broker, for all partitions followed from it.
+
+A loop has one long poll under way. A partition that joins does not wait for its end: the poll is
+given up, and the next goes over a connection of its own, so that a new leader soon hears from its
+followers and can commit. What a given-up poll would have brought is fetched again.
+  H1  an answer is taken in only by the object that asked, if it still is the partition's
+  H2  a fetch begins where the tail ends, and says its newest epoch, so the leader finds divergence
+  H3  an error of one partition pauses that one; an unreachable leader pauses the loop
+Source: Kafka's ReplicaFetcherThread; Fetch version 16.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sparklog.broker.environment import Address, Environment, Unreachable
+from sparklog.broker.followed_partition import FollowedPartition
+from sparklog.broker.identity import Identity
+from sparklog.broker.memory_budget import MemoryBudget
+from sparklog.broker.metadata_access import MetadataAccess
+from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.task_scope import TaskScope
+from sparklog.core.errors import DataCorrupt
+from sparklog.core.types import PartitionId
+from sparklog.log.batch_check import CheckedBatch, check_replicated
+from sparklog.log.tail import EpochEnd
+from sparklog.protocol.api import Api
+from sparklog.protocol.building import build_request, build_request_part
+from sparklog.protocol.topic_ids import topic_id_of, uuid_of
+
+logger = logging.getLogger(__name__)
+
+FETCH_VERSION = 16
+CHECKED_INLINE_BYTES = 256 * 1024
+"""Up to this size checksums are compared on the event loop: handing over would take longer."""
+ANSWER_GRACE_S = 5.0
+"""How much longer than asked a leader may take to answer before the call is given up."""
+OUT_OF_RANGE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """How a follower asks."""
+
+    max_wait_s: float = 0.5
+    partition_max_bytes: int = 1 << 20
+    response_max_bytes: int = 10 << 20
+    backoff_s: float = 0.2
+
+
+class Fetchers:
+    """The loops of one broker."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        identity: Identity,
+        metadata: MetadataAccess,
+        tasks: TaskScope,
+        *,
+        limits: FetchLimits,
+        budget: MemoryBudget,
+        metrics: BrokerMetrics,
+    ) -> None:
+        """Fetch as the broker that `identity` says."""
+        self.environment = environment
+        self.identity = identity
+        self.metadata = metadata
+        self.limits = limits
+        self.budget = budget
+        self.metrics = metrics
+        self._tasks = tasks
+        self._loops: dict[int, LeaderLoop] = {}
+
+    def follow(self, followed: FollowedPartition) -> None:
+        """Begin to fetch a partition."""
+        loop = self._loops.get(followed.leader)
+        if loop is None:
+            loop = LeaderLoop(self, followed.leader)
+            self._loops[followed.leader] = loop
+            loop.add(followed)
+            self._tasks.start(self._run(loop), f"fetch from {followed.leader}")
+        else:
+            loop.add(followed)
+
+    def unfollow(self, followed: FollowedPartition) -> None:
+        """Fetch a partition no more."""
+        followed.retire()
+        loop = self._loops.get(followed.leader)
+        if loop is not None:
+            loop.remove(followed)
+
+    async def _run(self, loop: LeaderLoop) -> None:
+        try:
+            await loop.run()
+        finally:
+            if self._loops.get(loop.leader) is loop:
+                del self._loops[loop.leader]
+
+
+class LeaderLoop:
+    """Fetches from one leader until nothing is followed from it."""
+
+    def __init__(self, owner: Fetchers, leader: int) -> None:
+        """Fetch from broker `leader`."""
+        self.leader = leader
+        self._owner = owner
+        self._partitions: dict[PartitionId, FollowedPartition] = {}
+        self._waiting: asyncio.Future[Any] | None = None
+        self._turn = 0
+
+    def add(self, followed: FollowedPartition) -> None:
+        """Fetch a partition from now on; what is waited for is given up for it."""
+        self._partitions[followed.where] = followed
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def remove(self, followed: FollowedPartition) -> None:
+        """Fetch a partition no more."""
+        if self._partitions.get(followed.where) is followed:
+            del self._partitions[followed.where]
+
+    async def run(self) -> None:
+        """Fetch until no partition is left."""
+        limits = self._owner.limits
+        while self._partitions:
+            # All that join at the same moment go into one request.
+            await asyncio.sleep(0)
+            address = self._address()
+            asked = self._due()
+            if address is None or not asked or self._overfull:
+                await self._interruptible(asyncio.sleep(limits.backoff_s))
+                continue
+            try:
+                answer = await self._interruptible(self._call(address, asked))
+            except (Unreachable, TimeoutError) as error:
+                logger.info("fetch failed leader=%d %r", self.leader, error)
+                await self._interruptible(asyncio.sleep(limits.backoff_s))
+                continue
+            if answer is None:
+                self._turn ^= 1
+            else:
+                await self._take_in(answer, asked)
+
+    async def _interruptible(self, work: Any) -> Any:
+        """Return what `work` returns, or None when a partition joined meanwhile."""
+        task = asyncio.ensure_future(work)
+        self._waiting = task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is None or current.cancelling():
+                task.cancel()
+                raise
+            return None
+        finally:
+            if self._waiting is task:
+                self._waiting = None
+
+    @property
+    def _overfull(self) -> bool:
+        """Say whether memory is at twice what this broker's own producers may fill."""
+        return self._owner.budget.used_bytes > 2 * self._owner.budget.limit_bytes
+
+    def _address(self) -> Address | None:
+        broker = self._owner.metadata.image.brokers.get(self.leader)
+        return None if broker is None else Address(broker.host, broker.port)
+
+    def _due(self) -> dict[PartitionId, FollowedPartition]:
+        now = asyncio.get_running_loop().time()
+        return {w: f for w, f in self._partitions.items() if f.live and f.paused_until <= now}
+
+    async def _call(self, address: Address, asked: Mapping[PartitionId, FollowedPartition]) -> Any:
+        limits = self._owner.limits
+        return await self._owner.environment.network.call(
+            address,
+            _request(self._owner.identity, limits, asked),
+            timeout_s=limits.max_wait_s + ANSWER_GRACE_S,
+            purpose=f"replica fetch {self._turn}",
+        )
+
+    async def _take_in(self, answer: Any, asked: Mapping[PartitionId, FollowedPartition]) -> None:
+        for topic in answer.responses:
+            topic_id = topic_id_of(topic.topic_id)
+            for data in topic.partitions:
+                followed = asked.get(PartitionId(topic_id, data.partition_index))
+                if followed is None or not followed.live:
+                    continue
+                try:
+                    await self._take_in_one(followed, data)
+                except DataCorrupt as error:
+                    logger.warning("fetched data refused partition=%s %s", followed.where, error)
+                    self._pause(followed)
+
+    async def _take_in_one(self, followed: FollowedPartition, data: Any) -> None:
+        if int(data.error_code) == OUT_OF_RANGE:
+            followed.out_of_range()
+            return
+        if int(data.error_code):
+            # Leader and follower have different metadata; one of them is about to learn.
+            self._pause(followed)
+            return
+        diverging = data.diverging_epoch
+        if diverging.end_offset >= 0:
+            followed.diverged(EpochEnd(diverging.epoch, diverging.end_offset))
+            return
+        records = data.records
+        if records:
+            batches = await self._checked(records)
+            if not followed.live:
+                return
+            size_bytes = followed.append(batches)
+            self._owner.metrics.replicated_in(followed.topic, size_bytes)
+        if data.log_start_offset >= 0:
+            followed.flushed(data.log_start_offset)
+
+    async def _checked(self, records: bytes) -> list[CheckedBatch]:
+        if len(records) <= CHECKED_INLINE_BYTES:
+            return list(check_replicated(records))
+        return await self._owner.environment.compute(_check_all, records)
+
+    def _pause(self, followed: FollowedPartition) -> None:
+        now = asyncio.get_running_loop().time()
+        followed.paused_until = now + self._owner.limits.backoff_s
+
+
+def _check_all(records: bytes) -> list[CheckedBatch]:
+    return list(check_replicated(records))
+
+
+def _request(
+    identity: Identity, limits: FetchLimits, asked: Mapping[PartitionId, FollowedPartition]
+) -> Any:
+    topics: dict[str, list[Any]] = {}
+    for where, followed in asked.items():
+        topics.setdefault(where.topic_id, []).append(
+            build_request_part(
+                Api.FETCH,
+                FETCH_VERSION,
+                "FetchPartition",
+                partition=where.partition,
+                current_leader_epoch=followed.leader_epoch,
+                fetch_offset=followed.fetch_offset,
+                last_fetched_epoch=followed.last_fetched_epoch,
+                partition_max_bytes=limits.partition_max_bytes,
+            )
+        )
+    parts = [
+        build_request_part(
+            Api.FETCH,
+            FETCH_VERSION,
+            "FetchTopic",
+            topic_id=uuid_of(topic_id),
+            partitions=tuple(partitions),
+        )
+        for topic_id, partitions in topics.items()
+    ]
+    state = build_request_part(
+        Api.FETCH,
+        FETCH_VERSION,
+        "ReplicaState",
+        replica_id=identity.broker_id,
+        replica_epoch=identity.broker_epoch,
+    )
+    return build_request(
+        Api.FETCH,
+        FETCH_VERSION,
+        replica_state=state,
+        max_wait=timedelta(seconds=limits.max_wait_s),
+        min_bytes=1,
+        max_bytes=limits.response_max_bytes,
+        topics=tuple(parts),
+        forgotten_topics_data=(),
+    )

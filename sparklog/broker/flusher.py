@@ -1,0 +1,236 @@
+"""Brings what is committed into the partitions' own logs, and lets memory and WAL go after it.
+
+A partition with something to flush is due `flush.ms` after that became so, or at once when it holds
+`flush.bytes` or the broker's memory is pressed. Segments are encoded off the event loop.
+  F1  only what is committed is flushed: [flushed end, high watermark)
+  F2  one flush at a time of one partition; its next begins where the log on storage then ends
+  F3  tail and WAL are let go only after the store said that the partition's own log has the records
+  F4  a leader that finds a later one in the log, or more than it has committed, is retired
+An idle partition has no timer and makes no request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+
+from sparklog.broker.environment import Environment
+from sparklog.broker.led_partition import LedPartition
+from sparklog.broker.memory_budget import MemoryBudget
+from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.task_scope import TaskScope
+from sparklog.broker.topic_rules import TopicRules
+from sparklog.broker.wal_pump import WalPump
+from sparklog.core.entropy import new_nonce
+from sparklog.core.errors import (
+    DataCorrupt,
+    Fenced,
+    NotServing,
+    OutcomeUnknown,
+    SparklogError,
+    Unavailable,
+)
+from sparklog.log.flush import flush_at
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest_change import absorb_tail, change
+from sparklog.log.view import PartitionView
+from sparklog.log.wire_segment import FlushDraft, draft_batches
+
+logger = logging.getLogger(__name__)
+
+FLUSHES_AT_ONCE = 4
+"""Each holds a segment's worth of memory besides the tail."""
+TAIL_SEGMENTS_MAX = 32
+"""A chain this long is taken into the manifest. Source: FORMAT.md 6."""
+RETRY_FIRST_S = 0.1
+RETRY_LONGEST_S = 5.0
+
+
+@dataclass(slots=True)
+class _Plan:
+    """When a partition is flushed next."""
+
+    led: LedPartition
+    due: float
+    started: bool = False
+
+
+class Flusher:
+    """Flushes all led partitions of a broker."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        tasks: TaskScope,
+        *,
+        pump: WalPump,
+        budget: MemoryBudget,
+        metrics: BrokerMetrics,
+    ) -> None:
+        """Flush through `environment`; tell `pump` what may be trimmed."""
+        self._environment = environment
+        self._tasks = tasks
+        self._pump = pump
+        self._budget = budget
+        self._metrics = metrics
+        self._plans: dict[LedPartition, _Plan] = {}
+        self._heap: list[tuple[float, int, _Plan]] = []
+        self._order = count()
+        self._running = 0
+        self._locks: dict[LedPartition, asyncio.Lock] = {}
+        self._timer: asyncio.Handle | None = None
+
+    def committed(self, led: LedPartition) -> None:
+        """Take in that a partition's high watermark moved. Cheap: called for every batch."""
+        plan = self._plans.get(led)
+        now = asyncio.get_running_loop().time()
+        if plan is None:
+            plan = _Plan(led, now + led.rules.flush_s)
+            self._plans[led] = plan
+            self._push(plan)
+        if plan.started:
+            return
+        if led.unflushed_bytes >= led.rules.flush_bytes:
+            self._hurry(plan, now)
+        elif self._budget.pressed and not self._running:
+            waiting = [p for p in self._plans.values() if not p.started]
+            self._hurry(max(waiting, key=lambda p: p.led.unflushed_bytes), now)
+
+    def forget(self, led: LedPartition) -> None:
+        """Drop a partition that is led no more."""
+        self._plans.pop(led, None)
+
+    async def flush_to(self, led: LedPartition, offset: int) -> None:
+        """Flush until the partition's own log has what is below `offset`, which is committed.
+
+        Raises:
+            NotServing: led no more.
+            Unavailable, OutcomeUnknown: the store does not answer; try again.
+        """
+        while led.flushed_end < offset:
+            await self._flush_once(led, offset)
+            if not led.live:
+                raise NotServing(f"led by another broker by now. partition={led.where}")
+
+    def _push(self, plan: _Plan) -> None:
+        heappush(self._heap, (plan.due, next(self._order), plan))
+        self._set_timer()
+
+    def _hurry(self, plan: _Plan, now: float) -> None:
+        if plan.due > now:
+            plan.due = now
+            self._push(plan)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._heap and self._running < FLUSHES_AT_ONCE and not self._tasks.closed:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(self._heap[0][0], self._start_due)
+
+    def _start_due(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        while self._heap and self._heap[0][0] <= now and self._running < FLUSHES_AT_ONCE:
+            _, _, plan = heappop(self._heap)
+            if plan.started or self._plans.get(plan.led) is not plan:
+                continue
+            plan.started = True
+            self._running += 1
+            self._tasks.start(self._carry_out(plan), f"flush {plan.led.where}")
+        self._set_timer()
+
+    async def _carry_out(self, plan: _Plan) -> None:
+        led = plan.led
+        wait_s = RETRY_FIRST_S
+        try:
+            while led.live and led.flushed_end < led.high_watermark:
+                try:
+                    await self._flush_once(led, led.high_watermark)
+                    wait_s = RETRY_FIRST_S
+                except (Unavailable, OutcomeUnknown) as error:
+                    logger.warning("flush failed partition=%s %s", led.where, error)
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(2 * wait_s, RETRY_LONGEST_S)
+                    continue
+                if led.unflushed_bytes < led.rules.flush_bytes:
+                    break
+        finally:
+            self._running -= 1
+            if self._plans.get(led) is plan:
+                del self._plans[led]
+            if led.live and led.flushed_end < led.high_watermark:
+                self.committed(led)
+            self._set_timer()
+
+    async def _flush_once(self, led: LedPartition, to_offset: int) -> None:
+        """Flush one segment's worth of [flushed end, to_offset)."""
+        lock = self._locks.setdefault(led, asyncio.Lock())
+        async with lock:
+            if led.live and led.flushed_end < to_offset:
+                try:
+                    await self._put_segment(led, to_offset)
+                except (Fenced, DataCorrupt) as error:
+                    self._give_up(led, error)
+        if not lock.locked():
+            self._locks.pop(led, None)
+
+    async def _put_segment(self, led: LedPartition, to_offset: int) -> None:
+        view = led.view
+        batches = _first_bytes(led.tail.batches(view.end_offset, to_offset), led.rules.flush_bytes)
+        nonce = new_nonce(self._environment.entropy)
+        draft = await self._environment.compute(_draft, led.layout, batches, nonce, led.rules)
+        if not led.live:
+            return
+        view = await self._environment.store.run(flush_at(view, draft, led.leader_epoch))
+        self._take_in(led, view)
+        self._metrics.flushed(led.layout.topic, sum(map(len, batches[: draft.batches])))
+        if len(view.tail) >= TAIL_SEGMENTS_MAX:
+            await self._absorb(led, view)
+
+    def _take_in(self, led: LedPartition, view: PartitionView) -> None:
+        if led.live and view.end_offset > led.high_watermark:
+            raise Fenced(
+                "the partition's log holds more than its leader has committed, so a later leader "
+                f"recovered it; stop leading. partition={led.where} "
+                f"log_end_offset={view.end_offset} high_watermark={led.high_watermark}"
+            )
+        led.took_flush(view)
+        self._pump.flushed(led.where, view.end_offset)
+
+    async def _absorb(self, led: LedPartition, view: PartitionView) -> None:
+        plan = absorb_tail(TAIL_SEGMENTS_MAX, 0)
+        nonce = new_nonce(self._environment.entropy)
+        try:
+            led.saw_view(await self._environment.store.run(change(view, plan, nonce)))
+        except (Unavailable, OutcomeUnknown) as error:
+            # The chain stays longer; the next flush tries again.
+            logger.warning("taking in the chain failed partition=%s %s", led.where, error)
+
+    def _give_up(self, led: LedPartition, error: SparklogError) -> None:
+        logger.warning("led no more partition=%s epoch=%d %s", led.where, led.leader_epoch, error)
+        if isinstance(error, DataCorrupt):
+            led.retire(error)
+        else:
+            led.retire(NotServing(f"deposed; refresh metadata. partition={led.where}"))
+        self.forget(led)
+
+
+def _draft(
+    layout: PartitionLayout, batches: list[bytes], nonce: str, rules: TopicRules
+) -> FlushDraft:
+    return draft_batches(layout, batches, nonce, codec=rules.codec, level=rules.zstd_level)
+
+
+def _first_bytes(batches: list[bytes], size_bytes: int) -> list[bytes]:
+    """Return the first batches up to about that size, at least one."""
+    total = 0
+    for at, batch in enumerate(batches):
+        total += len(batch)
+        if total >= size_bytes:
+            return batches[: at + 1]
+    return batches

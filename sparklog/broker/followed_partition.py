@@ -1,0 +1,88 @@
+"""One partition that another broker leads, as a follower here holds it.
+
+The tail is a copy of the leader's, from what the partition's own log on storage has onwards. It is
+never acknowledged to anybody: the leader learns from the offsets it is asked for how far it goes.
+  G1  only what the leader of this epoch sent is appended, and only where the tail ends
+  G2  what the leader says to diverge is forgotten before anything is appended after it
+  G3  below the leader's flushed end nothing is kept: storage has it
+  G4  a retired object changes the tail no more; a new epoch or leader is a new object
+Source: DESIGN.md 4; KIP-101, KIP-279, KIP-595.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparklog.broker.held_tail import HeldTail
+from sparklog.core.types import PartitionId
+from sparklog.log.batch_check import CheckedBatch
+from sparklog.log.tail import NO_LEADER_EPOCH, EpochEnd
+
+
+class FollowedPartition:
+    """See the module. Not thread-safe: the event loop's only."""
+
+    def __init__(
+        self, where: PartitionId, topic: str, leader: int, leader_epoch: int, held: HeldTail
+    ) -> None:
+        """Follow `leader`, with whatever is in the tail already."""
+        self.where = where
+        self.topic = topic
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.held = held
+        self.live = True
+        self.paused_until = 0.0
+        """When it may be fetched again, on the loop's clock."""
+
+    @property
+    def fetch_offset(self) -> int:
+        """Return where the next fetch begins."""
+        return self.held.tail.end_offset
+
+    @property
+    def last_fetched_epoch(self) -> int:
+        """Return the epoch of the newest batch held; -1 when none is known."""
+        return self.held.tail.latest_epoch
+
+    def append(self, batches: Iterable[CheckedBatch]) -> int:
+        """Append what the leader sent; return its bytes.
+
+        Raises:
+            DataCorrupt: it does not continue the tail; fetch again.
+        """
+        size_bytes = 0
+        for batch in batches:
+            self.held.append_followed(batch)
+            size_bytes += batch.header.size_bytes
+        return size_bytes
+
+    def flushed(self, end_offset: int) -> None:
+        """Take in the leader's flushed end: forget what lies below, and begin there if need be."""
+        tail = self.held.tail
+        if end_offset > tail.end_offset:
+            self.held.reset(end_offset)
+        elif end_offset > tail.start_offset:
+            self.held.trim(end_offset)
+
+    def diverged(self, leader: EpochEnd) -> None:
+        """Forget what the leader has otherwise.
+
+        `leader` is the newest epoch, not above ours, that the leader knows, and where it ended. If
+        this tail does not know that epoch it goes back to where an older one ended; the next fetch
+        then compares again.
+        """
+        tail = self.held.tail
+        ours = tail.end_of_epoch(leader.leader_epoch)
+        end = leader.end_offset
+        if ours.leader_epoch != NO_LEADER_EPOCH:
+            end = min(end, ours.end_offset)
+        self.held.truncate(min(max(end, tail.start_offset), tail.end_offset))
+
+    def out_of_range(self) -> None:
+        """Begin anew: the leader has nothing where this tail ends."""
+        self.held.reset(0)
+
+    def retire(self) -> None:
+        """Change the tail no more."""
+        self.live = False

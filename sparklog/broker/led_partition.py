@@ -1,0 +1,262 @@
+"""One partition under one leader epoch of this broker: what it holds, and who waits for it.
+
+A value of time: made when recovery has ended, retired when the metadata, the write-ahead log or the
+partition's own log says that the epoch is over. A new epoch is a new object. Nothing here awaits,
+so each method sees and leaves a consistent partition; whoever awaits in between asks `live` again.
+Offsets: base inclusive, end exclusive.
+  D1  only a live object appends, and only it acknowledges: the high watermark moves by what this
+      object is told (its own WAL windows, fetches in its own epoch), never by another's
+  D2  the tail is trimmed only below what the partition's own log on storage has, and only what is
+      committed is brought there
+  D3  a retired object does nothing, for good: appends are refused, waiters were failed at once,
+      what is still under way for it ends without effect on the tail
+Source: DESIGN.md 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from sparklog.broker.held_tail import HeldTail
+from sparklog.broker.purgatory import DelayedProduce, FetchWaits, OffsetWaits
+from sparklog.broker.topic_rules import TopicRules
+from sparklog.cluster.leadership import Event, ExpandIsr, HighWatermark, Leadership, ShrinkIsr
+from sparklog.core.errors import NotEnoughReplicasAfterAppend, NotServing, SparklogError
+from sparklog.core.types import NO_TIMESTAMP_MS, PartitionId, TimestampType
+from sparklog.log.batch_check import CheckedBatch
+from sparklog.log.history import HistoryReader
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.producer_state import ProducerStates
+from sparklog.log.view import PartitionView
+from sparklog.log.wal_object import WalBatch
+
+
+class LeadershipListener(Protocol):
+    """Who does what a led partition asks for."""
+
+    def to_wal(self, batch: WalBatch, end_offset: int, led: LedPartition) -> None:
+        """Put a batch into the write-ahead log."""
+        ...
+
+    def committed(self, led: LedPartition) -> None:
+        """Take in that there is more to flush."""
+        ...
+
+    def change_isr(self, led: LedPartition, change: ExpandIsr | ShrinkIsr) -> None:
+        """Propose a change of the in-sync replicas."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a producer's batch is."""
+
+    base_offset: int
+    end_offset: int
+    append_time_ms: int
+    """NO_TIMESTAMP_MS unless the topic's timestamps are LogAppendTime."""
+    repeated: bool
+    """Appended before, by a request that was sent twice."""
+
+
+class LedPartition:
+    """See the module. Not thread-safe: the event loop's only."""
+
+    def __init__(
+        self,
+        where: PartitionId,
+        layout: PartitionLayout,
+        leader_epoch: int,
+        *,
+        held: HeldTail,
+        view: PartitionView,
+        producers: ProducerStates,
+        leadership: Leadership,
+        history: HistoryReader,
+        rules: TopicRules,
+        listener: LeadershipListener,
+    ) -> None:
+        """Lead from the end of `view` on; the tail is empty and begins there."""
+        assert held.tail.end_offset == view.end_offset, (held.tail.end_offset, view.end_offset)
+        self.where = where
+        self.layout = layout
+        self.leader_epoch = leader_epoch
+        self.held = held
+        self.tail = held.tail
+        self.view = view
+        """Of the partition's own log; its end is the flushed end."""
+        self.producers = producers
+        self.leadership = leadership
+        self.history = history
+        self.rules = rules
+        self.live = True
+        self.closing = False
+        """Refuses new records, as it is about to be handed over."""
+        self.order = held.order
+        self.produce_waits = OffsetWaits(where)
+        self.appended_news = FetchWaits(where)
+        self.committed_news = FetchWaits(where)
+        self.follower_epochs: dict[int, int] = {}
+        """Broker epoch that each follower last fetched with."""
+        self._listener = listener
+        held.tail.start_epoch(leader_epoch)
+
+    @property
+    def partition(self) -> PartitionId:
+        """Return which partition it is."""
+        return self.where
+
+    @property
+    def flushed_end(self) -> int:
+        """Return how far the partition's own log reaches, as far as this leader knows."""
+        return self.leadership.flushed_end
+
+    @property
+    def high_watermark(self) -> int:
+        """Return the offset below which everything is committed."""
+        return self.leadership.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Return the offset below which no transaction is open."""
+        return self.producers.transactions.last_stable_offset(self.leadership.high_watermark)
+
+    @property
+    def log_start_offset(self) -> int:
+        """Return the first offset that may be read."""
+        return self.view.log_start_offset
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Return how many bytes of batches are in memory only, or there and in the WAL."""
+        return self.tail.size_bytes
+
+    def check_open(self) -> None:
+        """Refuse what comes too late.
+
+        Raises:
+            NotServing: led no more, or about to be handed over; refresh metadata.
+        """
+        if not self.live or self.closing:
+            raise NotServing(
+                "the partition is led by another broker, or will be in a moment; refresh metadata. "
+                f"partition={self.layout.topic}-{self.layout.partition} "
+                f"leader_epoch={self.leader_epoch}"
+            )
+
+    def append(self, batch: CheckedBatch, now_ms: int) -> Appended:
+        """Append a batch for which room was taken, unless it is there already.
+
+        Raises:
+            NotServing: see `check_open`.
+            SparklogError: the producer's sequence or epoch is refused.
+        """
+        self.check_open()
+        is_log_append = self.rules.batches.timestamp_type is TimestampType.LOG_APPEND_TIME
+        known = self.producers.check(batch.header)
+        if known is not None:
+            told_ms = known.append_time_ms if is_log_append else NO_TIMESTAMP_MS
+            return Appended(known.base_offset, known.end_offset, told_ms, repeated=True)
+        append_time_ms = now_ms if is_log_append else None
+        base_offset = self.tail.end_offset
+        data = self.held.append_as_leader(batch, self.leader_epoch, append_time_ms)
+        end_offset = self.tail.end_offset
+        self.producers.record(batch.header, base_offset, now_ms)
+        self.leadership.appended(end_offset)
+        where = self.where
+        self._listener.to_wal(
+            WalBatch(where.topic_id, where.partition, base_offset, self.leader_epoch, data),
+            end_offset,
+            self,
+        )
+        self.appended_news.tell()
+        told_ms = now_ms if is_log_append else NO_TIMESTAMP_MS
+        return Appended(base_offset, end_offset, told_ms, repeated=False)
+
+    def wait_committed(self, end_offset: int, request: DelayedProduce) -> None:
+        """Make a request wait until `end_offset` is committed, if it is not yet."""
+        try:
+            if not self.leadership.is_committed(end_offset):
+                self.produce_waits.add(end_offset, request)
+        except NotEnoughReplicasAfterAppend as error:
+            request.settle(self.where, error)
+
+    async def wait_until_committed(self, end_offset: int, timeout_s: float) -> bool:
+        """Wait until `end_offset` is committed; False if it is not in time.
+
+        Raises:
+            NotServing: led no more.
+        """
+        request = DelayedProduce()
+        if self.live and self.high_watermark < end_offset:
+            self.produce_waits.add(end_offset, request)
+            await request.wait(timeout_s)
+        if not self.live:
+            raise NotServing(f"led by another broker by now. partition={self.where}")
+        return self.high_watermark >= end_offset
+
+    def wal_durable(self, end_offset: int) -> None:
+        """Take in that the write-ahead log has everything below `end_offset`."""
+        if self.live:
+            self._obey(self.leadership.durable(end_offset))
+
+    def follower_fetched(self, broker_id: int, broker_epoch: int, offset: int, now_ms: int) -> None:
+        """Take in that a follower, whose epochs agree, has everything below `offset`."""
+        if not self.live:
+            return
+        if self.follower_epochs.get(broker_id) != broker_epoch:
+            self.follower_epochs[broker_id] = broker_epoch
+            self.leadership.forget(broker_id)
+        self._obey(self.leadership.follower_fetched(broker_id, offset, now_ms))
+
+    def tick(self, now_ms: int) -> None:
+        """Look for followers that lag."""
+        if self.live:
+            self._obey(self.leadership.tick(now_ms))
+
+    def obey(self, events: tuple[Event, ...]) -> None:
+        """Do what the leadership says, if this is still the leader."""
+        if self.live:
+            self._obey(events)
+
+    def took_flush(self, view: PartitionView) -> None:
+        """Take in that the partition's own log reaches the end of `view`."""
+        if not self.live:
+            return
+        assert view.end_offset <= self.high_watermark, (view.end_offset, self.high_watermark)
+        self.view = view
+        self.leadership.flushed(view.end_offset)
+        self.held.trim(view.end_offset)
+
+    def saw_view(self, view: PartitionView) -> None:
+        """Take in a newer look at the partition's own log: its manifest may have changed."""
+        same_end = view.end_offset == self.view.end_offset
+        if self.live and same_end and view.manifest.version >= self.view.manifest.version:
+            self.view = view
+
+    def retire(self, why: SparklogError) -> None:
+        """End the epoch here: fail who waits, wake who fetches, and do nothing any more."""
+        if not self.live:
+            return
+        self.live = False
+        self.produce_waits.fail(why)
+        self.appended_news.tell()
+        self.committed_news.tell()
+
+    def _obey(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            match event:
+                case HighWatermark(offset):
+                    self.produce_waits.reached(offset, self._late_error(offset))
+                    self.committed_news.tell()
+                    self._listener.committed(self)
+                case ExpandIsr() | ShrinkIsr():
+                    self._listener.change_isr(self, event)
+
+    def _late_error(self, offset: int) -> SparklogError | None:
+        try:
+            self.leadership.is_committed(offset)
+        except NotEnoughReplicasAfterAppend as error:
+            return error
+        return None

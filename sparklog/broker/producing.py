@@ -1,0 +1,238 @@
+"""Answering produce requests: check, append to the tail and the WAL, wait for what `acks` says.
+
+  B1  batches of one partition are appended in the order of the calls: a partition's order is taken
+      before anything is awaited, and kept until the append
+  B2  nothing is appended to a partition that is led no more: asked again after every await
+  B3  acks=all is answered when the partition's high watermark got there while it was led in the
+      very epoch of the append; whatever else happens is an error, never success
+  B4  memory is taken before the append, and given back at once for what is not appended
+Per batch: one check, one copy, no task and no timer; per request one future and one timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sparklog.broker.environment import Environment
+from sparklog.broker.led_partition import LedPartition
+from sparklog.broker.memory_budget import MemoryBudget
+from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.purgatory import DelayedProduce
+from sparklog.broker.recovering_partition import RecoveringPartition
+from sparklog.core.errors import SparklogError, Unavailable
+from sparklog.core.types import PartitionId
+from sparklog.log.batch_check import BatchRules, CheckedBatch, check_batch
+
+ACKS_ALL = -1
+CHECKED_INLINE_BYTES = 1 << 20
+"""Up to this size a request is checked on the event loop: some 0.2 ms of checksums."""
+RECOVERY_WAIT_MAX_S = 5.0
+"""Longest that a request waits for a new leader to serve: clients that hear of it go round less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """Where a batch was appended."""
+
+    base_offset: int
+    append_time_ms: int
+    """-1 unless the topic's timestamps are LogAppendTime."""
+    log_start_offset: int
+
+
+ProduceResult = Produced | SparklogError
+Find = Callable[[PartitionId], LedPartition | RecoveringPartition]
+"""Returns what this broker leads, or raises why it does not."""
+
+
+class Producing:
+    """Answers produce requests of one broker."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        find: Find,
+        *,
+        budget: MemoryBudget,
+        metrics: BrokerMetrics,
+    ) -> None:
+        """Append to the partitions that `find` returns."""
+        self._environment = environment
+        self._find = find
+        self._budget = budget
+        self._metrics = metrics
+        self.waiting = 0
+        """How many requests wait for the high watermark now."""
+
+    async def produce(
+        self, batches: Mapping[PartitionId, bytes], acks: int, timeout_ms: int
+    ) -> dict[PartitionId, ProduceResult]:
+        """Append each partition's one batch; with acks=all wait until all are committed."""
+        deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
+        job = _Job(batches, acks, deadline)
+        roles = self._roles(job)
+        held: list[asyncio.Lock] = []
+        try:
+            for where in sorted(roles) if len(roles) > 1 else roles:
+                lock = roles[where].order
+                await self._acquire(lock, deadline)
+                held.append(lock)
+            await self._append(job, roles)
+        except TimeoutError:
+            job.fail_rest(_timed_out)
+        finally:
+            for lock in held:
+                lock.release()
+        await self._wait(job)
+        return {where: job.results[where] for where in batches}
+
+    def _roles(self, job: _Job) -> dict[PartitionId, LedPartition | RecoveringPartition]:
+        """Return what leads each partition. Those that recover are waited for if all do."""
+        roles: dict[PartitionId, LedPartition | RecoveringPartition] = {}
+        for where in job.batches:
+            try:
+                roles[where] = self._find(where)
+            except SparklogError as error:
+                job.results[where] = error
+        recovering = [w for w, role in roles.items() if isinstance(role, RecoveringPartition)]
+        if len(recovering) < len(roles):
+            for where in recovering:
+                job.results[where] = roles.pop(where).not_yet()  # type: ignore[union-attr]
+        return roles
+
+    async def _acquire(self, lock: asyncio.Lock, deadline: float) -> None:
+        if lock.locked():
+            async with asyncio.timeout_at(deadline):
+                await lock.acquire()
+        else:
+            await lock.acquire()  # at once
+
+    async def _append(
+        self, job: _Job, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
+    ) -> None:
+        """Append all that may be; their order is held meanwhile."""
+        for role in roles.values():
+            if isinstance(role, RecoveringPartition):
+                left_s = job.deadline - asyncio.get_running_loop().time()
+                await role.wait_ended(max(0.0, min(left_s, RECOVERY_WAIT_MAX_S)))
+        leaders = self._leaders(job, roles)
+        checked = await self._checked(job, leaders)
+        size_bytes = sum(len(job.batches[where]) for where in checked)
+        if checked and not self._budget.try_take(size_bytes):
+            try:
+                left_s = job.deadline - asyncio.get_running_loop().time()
+                await self._budget.take(size_bytes, max(0.0, left_s))
+            except Unavailable as error:
+                for where in checked:
+                    job.results[where] = error
+                return
+        # From here to the end nothing is awaited.
+        now_ms = self._environment.clock.now_ms()
+        for where, batch in checked.items():
+            self._append_one(job, leaders[where], batch, now_ms)
+
+    def _leaders(
+        self, job: _Job, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
+    ) -> dict[PartitionId, LedPartition]:
+        leaders: dict[PartitionId, LedPartition] = {}
+        for where in roles:
+            try:
+                role = self._find(where)
+                if isinstance(role, RecoveringPartition):
+                    raise role.not_yet()
+                role.check_open()
+                leaders[where] = role
+            except SparklogError as error:
+                job.results[where] = error
+        return leaders
+
+    async def _checked(
+        self, job: _Job, leaders: Mapping[PartitionId, LedPartition]
+    ) -> dict[PartitionId, CheckedBatch]:
+        now_ms = self._environment.clock.now_ms()
+        work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
+        size_bytes = sum(len(records) for records, _ in work)
+        if size_bytes <= CHECKED_INLINE_BYTES and not any(r.reads_records for _, r in work):
+            outcomes = _check_all(work, now_ms)
+        else:
+            outcomes = await self._environment.compute(_check_all, work, now_ms)
+        checked: dict[PartitionId, CheckedBatch] = {}
+        for where, outcome in zip(leaders, outcomes, strict=True):
+            if isinstance(outcome, SparklogError):
+                job.results[where] = outcome
+                self._metrics.produce_failed(leaders[where].layout.topic)
+            else:
+                checked[where] = outcome
+        return checked
+
+    def _append_one(self, job: _Job, led: LedPartition, batch: CheckedBatch, now_ms: int) -> None:
+        where, topic = led.where, led.layout.topic
+        size_bytes = batch.header.size_bytes
+        try:
+            led.check_open()
+            if job.acks == ACKS_ALL:
+                led.leadership.check_enough()
+            appended = led.append(batch, now_ms)
+        except SparklogError as error:
+            self._budget.give_back(size_bytes)
+            self._metrics.produce_failed(topic)
+            job.results[where] = error
+            return
+        if appended.repeated:
+            self._budget.give_back(size_bytes)
+        else:
+            self._metrics.produced(topic, batch.header.record_count, size_bytes)
+        job.results[where] = Produced(
+            appended.base_offset, appended.append_time_ms, led.log_start_offset
+        )
+        if job.acks == ACKS_ALL:
+            led.wait_committed(appended.end_offset, job.request)
+
+    async def _wait(self, job: _Job) -> None:
+        request = job.request
+        if request.waiting:
+            self.waiting += 1
+            try:
+                await request.wait(job.deadline - asyncio.get_running_loop().time())
+            finally:
+                self.waiting -= 1
+        for where in request.waiting:
+            job.results[where] = _timed_out(where)
+        job.results.update(request.failed)
+
+
+class _Job:
+    """One request while it is answered."""
+
+    def __init__(self, batches: Mapping[PartitionId, bytes], acks: int, deadline: float) -> None:
+        self.batches = batches
+        self.acks = acks
+        self.deadline = deadline
+        self.results: dict[PartitionId, ProduceResult] = {}
+        self.request = DelayedProduce()
+
+    def fail_rest(self, error: Callable[[PartitionId], SparklogError]) -> None:
+        for where in self.batches:
+            if where not in self.results:
+                self.results[where] = error(where)
+
+
+def _check_all(
+    work: list[tuple[bytes, BatchRules]], now_ms: int
+) -> list[CheckedBatch | SparklogError]:
+    outcomes: list[CheckedBatch | SparklogError] = []
+    for records, rules in work:
+        try:
+            outcomes.append(check_batch(records, rules, now_ms))
+        except SparklogError as error:
+            outcomes.append(error)
+    return outcomes
+
+
+def _timed_out(where: PartitionId) -> Unavailable:
+    return Unavailable(
+        "not acknowledged in time: the storage or a follower is slow; it may be committed yet, so "
+        f"send it again with idempotence. partition={where}"
+    )

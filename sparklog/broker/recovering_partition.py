@@ -1,0 +1,60 @@
+"""One partition that this broker was elected to lead and does not serve yet."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sparklog.broker.held_tail import HeldTail
+from sparklog.broker.topic_rules import TopicRules
+from sparklog.cluster.image import Partition
+from sparklog.core.errors import NotServing
+from sparklog.core.types import PartitionId
+from sparklog.log.layout import PartitionLayout
+
+
+class RecoveringPartition:
+    """A leader epoch before it serves. Requests may wait for its end, whatever that is."""
+
+    def __init__(
+        self,
+        where: PartitionId,
+        layout: PartitionLayout,
+        state: Partition,
+        held: HeldTail,
+        rules: TopicRules,
+    ) -> None:
+        """Recover what `state` says, with the help of what `held` has."""
+        self.where = where
+        self.layout = layout
+        self.leader_epoch = state.leader_epoch
+        self.wals = state.wals
+        self.take_lead = state.take_lead or not rules.commit.waits_for_storage
+        """Whether a mark is put into the partition's own log before serving.
+
+        Where memory alone may hold what is committed, a deposed leader that lost its followers may
+        still flush; the mark is what it then meets.
+        """
+        self.held = held
+        self.rules = rules
+        self.order = held.order
+        self.live = True
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.started_s = asyncio.get_running_loop().time()
+
+    def not_yet(self) -> NotServing:
+        """Return what a request is told that does not wait."""
+        return NotServing(
+            "the partition is being recovered by its new leader; try again in a moment. "
+            f"partition={self.layout.topic}-{self.layout.partition} "
+            f"leader_epoch={self.leader_epoch}"
+        )
+
+    def retire(self) -> None:
+        """End it: served from now on, or led by another."""
+        self.live = False
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    async def wait_ended(self, timeout_s: float) -> None:
+        """Wait until it serves or never will, at most for `timeout_s`."""
+        await asyncio.wait([self.ended], timeout=timeout_s)

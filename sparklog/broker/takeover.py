@@ -1,0 +1,189 @@
+"""What a new leader does before it serves: bring all that may be committed into the log on storage.
+
+Deposed leaders' write-ahead logs are sealed and read once, for all partitions they led. Then the
+partition's own log is looked at, what goes beyond it is flushed, and producers' states are rebuilt.
+After that nothing depends on any write-ahead log or memory but this leader's.
+  K1  sealed logs are read first, the partition's own log after them (WAL.md 5)
+  K2  nothing is served before everything found is flushed, so recovery never needs two generations
+  K3  every step may be repeated: after an error of the store all is done again from what is there
+  K4  an epoch that ended meanwhile stops at the next step and changes nothing but the log, where
+      what it flushed is what any leader would have
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from sparklog.broker.environment import Environment
+from sparklog.broker.merged_tails import merged
+from sparklog.broker.recovering_partition import RecoveringPartition
+from sparklog.core.entropy import new_nonce
+from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown, Unavailable
+from sparklog.log.effects import Protocol
+from sparklog.log.flush import flush_at
+from sparklog.log.layout import WalLayout
+from sparklog.log.led import take_lead
+from sparklog.log.producer_rebuild import rebuilt
+from sparklog.log.producer_state import ProducerStates
+from sparklog.log.recover import SealedTail, recover_batches, seal_and_read
+from sparklog.log.segment import Segment
+from sparklog.log.view import PartitionView, read_segment, refresh
+from sparklog.log.wire_segment import draft_batches
+from sparklog.protocol.batch_header import parse_header
+
+Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
+
+RECOVERIES_AT_ONCE = 16
+RETRY_FIRST_S = 0.1
+RETRY_LONGEST_S = 5.0
+SEGMENTS_OF_PRODUCERS = 32
+"""How many of the newest segments tell of producers: retries older than these are new to us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A partition that is ready to be served."""
+
+    view: PartitionView
+    """Its end is the end of the log."""
+    producers: ProducerStates
+
+
+class Takeover:
+    """Recovers partitions, many at a time."""
+
+    def __init__(self, environment: Environment) -> None:
+        """Read and write through `environment`."""
+        self._environment = environment
+        self._slots = asyncio.Semaphore(RECOVERIES_AT_ONCE)
+        self._sealed: dict[str, asyncio.Task[SealedTail]] = {}
+        self._users = 0
+
+    async def recover(self, role: RecoveringPartition) -> Recovered | None:
+        """Recover a partition; None when its epoch ended, or a later one is in the log already.
+
+        Waits for a store that does not answer. What is damaged is tried again too, seldom: somebody
+        may mend it.
+        """
+        self._users += 1
+        wait_s = RETRY_FIRST_S
+        try:
+            while role.live:
+                try:
+                    return await self._attempt(role)
+                except Fenced as error:
+                    logger.warning("deposed while recovering partition=%s %s", role.where, error)
+                    return None
+                except (Unavailable, OutcomeUnknown) as error:
+                    logger.warning("recovery interrupted partition=%s %s", role.where, error)
+                except DataCorrupt:
+                    logger.exception("recovery impossible partition=%s", role.where)
+                    wait_s = RETRY_LONGEST_S
+                await asyncio.wait([role.ended], timeout=wait_s)
+                wait_s = min(2 * wait_s, RETRY_LONGEST_S)
+            return None
+        finally:
+            self._users -= 1
+            if not self._users:
+                # Nobody is left who needs what was read.
+                for reading in self._sealed.values():
+                    reading.cancel()
+                self._sealed.clear()
+
+    async def _attempt(self, role: RecoveringPartition) -> Recovered | None:
+        tails = [await self._sealed_tail(name) for name in role.wals]
+        async with self._slots:
+            view = await self._run(refresh(PartitionView(role.layout)))
+            _check_newest(view, role)
+            batches = merged(view, recover_batches(tails, view), role.held.tail)
+            while batches and role.live:
+                view = await self._flush(role, view, batches)
+                batches = _beyond(batches, view.end_offset)
+            if role.live and role.take_lead:
+                nonce = new_nonce(self._environment.entropy)
+                view = await self._run(take_lead(view, role.leader_epoch, nonce))
+            segments = await self._newest_segments(view)
+        now_ms = self._environment.clock.now_ms()
+        return Recovered(view, rebuilt(segments, (), now_ms)) if role.live else None
+
+    async def _flush(
+        self, role: RecoveringPartition, view: PartitionView, batches: list[bytes]
+    ) -> PartitionView:
+        """Flush a segment's worth of `batches`, which begin at the end of `view`."""
+        nonce = new_nonce(self._environment.entropy)
+        draft = await self._environment.compute(
+            lambda: draft_batches(
+                role.layout, batches, nonce, codec=role.rules.codec, level=role.rules.zstd_level
+            )
+        )
+        if not role.live:
+            return view
+        return await self._run(flush_at(view, draft, role.leader_epoch))
+
+    async def _sealed_tail(self, name: str) -> SealedTail:
+        """Read a sealed log once for all who need it now."""
+        reading = self._sealed.get(name)
+        if reading is None or (reading.done() and (reading.cancelled() or reading.exception())):
+            broker_id, _, incarnation = name.partition("-")
+            layout = WalLayout(int(broker_id), incarnation)
+            nonce = new_nonce(self._environment.entropy)
+            reading = asyncio.ensure_future(self._run(seal_and_read(layout, nonce)))
+            reading.add_done_callback(_heard)
+            self._sealed[name] = reading
+        return await asyncio.shield(reading)
+
+    async def _newest_segments(self, view: PartitionView) -> list[Segment]:
+        """Return the metadata of the newest segments, oldest first."""
+        chain = [one.segment for one in view.tail[-SEGMENTS_OF_PRODUCERS:]]
+        wanted = SEGMENTS_OF_PRODUCERS - len(chain)
+        entries = view.manifest.entries[-wanted:] if wanted else ()
+        found = await asyncio.gather(
+            *(self._run(read_segment(view.layout, e.object, e.size_bytes)) for e in entries)
+        )
+        # An object that is gone was compacted away; its producers are old.
+        older = [
+            replace(segment, base_offset=entry.object_base)
+            for entry, (segment, _) in ((e, f) for e, f in zip(entries, found, strict=True) if f)
+        ]
+        return [*older, *chain]
+
+    async def _run(self, protocol: Protocol[Result]) -> Result:
+        return await self._environment.store.run(protocol)
+
+
+def _check_newest(view: PartitionView, role: RecoveringPartition) -> None:
+    if view.leader_epoch > role.leader_epoch:
+        raise Fenced(
+            "a later leader has written to the partition's log; do not serve it. "
+            f"partition={role.where} leader_epoch={role.leader_epoch} "
+            f"epoch_in_log={view.leader_epoch}"
+        )
+
+
+def _beyond(batches: list[bytes], end_offset: int) -> list[bytes]:
+    """Return the batches from `end_offset` on.
+
+    Raises:
+        DataCorrupt: the log ends inside one of them.
+    """
+    for at, batch in enumerate(batches):
+        header = parse_header(batch)
+        if header.end_offset > end_offset:
+            if header.base_offset < end_offset:
+                raise DataCorrupt(
+                    "the partition's log ends inside a batch of its leaders; run verify. "
+                    f"log_end_offset={end_offset} base_offset={header.base_offset}"
+                )
+            return batches[at:]
+    return []
+
+
+def _heard(reading: asyncio.Task[SealedTail]) -> None:
+    """Take note of an error, also when whoever wanted to know is gone."""
+    if not reading.cancelled():
+        reading.exception()

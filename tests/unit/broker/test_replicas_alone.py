@@ -1,0 +1,309 @@
+"""One broker's replicas: produce, fetch, flush, restart, list offsets, delete records."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from sparklog.broker.fetching import Fetched
+from sparklog.broker.offset_lookup import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
+from sparklog.broker.producing import Produced
+from sparklog.cluster.records import RemoveTopicRecord
+from sparklog.core.errors import (
+    Fenced,
+    InvalidRecord,
+    NotEnoughReplicas,
+    NotServing,
+    OffsetOutOfRange,
+    Unavailable,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+from sparklog.core.types import PartitionId
+from sparklog.testing.sim_store import StoreWeather
+from tests.unit.broker.replica_cluster import ReplicaCluster, batch
+from tests.unit.broker.world import World
+
+QUICK = {"flush.ms": "1000"}
+
+
+async def alone(
+    world: World, configs: dict[str, str] | None = None
+) -> tuple[ReplicaCluster, PartitionId]:
+    cluster = ReplicaCluster(world)
+    await cluster.start(1)
+    (where,) = cluster.create([1], 1, configs)
+    return cluster, where
+
+
+def test_what_is_produced_is_acknowledged_once_the_wal_has_it_and_is_fetched() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world)
+        base = await cluster.produced(where, batch(b"a", b"b"))
+        assert any("wal/" in key and key.endswith("1.arrow") for key in world.keys)
+        assert await cluster.produced(where, batch(b"c")) == base + 2
+        found = await cluster.consumed(where)
+        assert [found[o] for o in sorted(found)] == [b"a", b"b", b"c"]
+
+    world.run(story())
+
+
+def test_nothing_is_acknowledged_nor_seen_while_the_storage_is_away() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world)
+        base = await cluster.produced(where, batch(b"a"))
+        calm = world.objects.weather
+        world.objects.weather = replace(calm, lost_request=1.0)
+        result = await cluster.produce(where, batch(b"b"), timeout_ms=3_000)
+        assert isinstance(result, Unavailable)
+        assert isinstance(await cluster.produce(where, batch(b"c"), acks=1), Produced)
+        fetched = await cluster.fetch(where, base + 1)
+        assert isinstance(fetched, Fetched)
+        assert (fetched.batches, fetched.high_watermark) == ([], base + 1)
+        world.objects.weather = calm
+        await asyncio.sleep(10)
+        assert list((await cluster.consumed(where)).values()) == [b"a", b"b", b"c"]
+
+    world.run(story())
+
+
+def test_committed_records_are_flushed_in_time_and_then_read_from_storage() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world, QUICK)
+        for n in range(10):
+            await cluster.produced(where, batch(b"%d" % n))
+        led = cluster.leader(where).replicas._leader(where)
+        await asyncio.sleep(3)
+        assert cluster.stored(where).end_offset == led.high_watermark
+        assert (led.tail.size_bytes, led.tail.start_offset) == (0, led.high_watermark)
+        assert cluster.leader(where).replicas._budget.used_bytes == 0
+        found = await cluster.consumed(where)
+        assert list(found.values()) == [b"%d" % n for n in range(10)]
+
+    world.run(story())
+
+
+def test_an_idle_broker_makes_no_requests() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world, QUICK)
+        await cluster.produced(where, batch(b"a"))
+        await asyncio.sleep(10)
+        before = world.objects.requests
+        await asyncio.sleep(3600)
+        assert world.objects.requests == before
+
+    world.run(story())
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 5.0])
+def test_a_new_incarnation_recovers_what_the_killed_one_acknowledged(wait_s: float) -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world, QUICK)
+        for n in range(20):
+            await cluster.produced(where, batch(b"%d" % n, producer_id=7, sequence=n))
+        await asyncio.sleep(wait_s)
+        last = await cluster.produced(where, batch(b"last", producer_id=7, sequence=20))
+        cluster.kill(1)
+        await cluster.fence(1)
+        await cluster.start(1)
+        cluster.elect(where)
+        again = await cluster.produced(where, batch(b"last", producer_id=7, sequence=20))
+        assert again == last, "a retry across the crash is recognised"
+        await cluster.produced(where, batch(b"next", producer_id=7, sequence=21))
+        found = await cluster.consumed(where)
+        assert list(found.values()) == [*(b"%d" % n for n in range(20)), b"last", b"next"]
+        await asyncio.sleep(1)
+        state = cluster.metadata.image.partition(where)
+        assert state is not None
+        assert not state.recovering
+        assert state.wals == ()
+
+    world.run(story())
+
+
+def test_a_sealed_incarnation_stops_at_once_and_acknowledges_nothing_more() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world)
+        await cluster.produced(where, batch(b"a"))
+        broker = cluster.brokers[1]
+        await cluster.fence(1)
+        result = await broker.replicas.produce({where: batch(b"b")}, -1, 5_000)
+        assert isinstance(result[where], NotServing)
+        result = await broker.replicas.produce({where: batch(b"b")}, 1, 5_000)
+        assert isinstance(result[where], NotServing)
+
+    world.run(story())
+
+
+def test_a_zombie_finds_the_seal_before_it_hears_of_its_end() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world)
+        await cluster.produced(where, batch(b"a"))
+        broker = cluster.brokers[1]
+        cluster.metadata.listeners.clear()
+        await cluster.fence(1)
+        result = await broker.replicas.produce({where: batch(b"b")}, -1, 5_000)
+        assert isinstance(result[where], NotServing)
+        assert len(broker.fenced) == 1
+
+    world.run(story())
+
+
+def test_requests_in_a_wrong_epoch_or_to_a_stranger_are_refused() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world)
+        await cluster.produced(where, batch(b"a"))
+        assert isinstance(await cluster.fetch(where, 0, current_leader_epoch=0), Fenced)
+        newer = await cluster.fetch(where, 0, current_leader_epoch=9)
+        assert isinstance(newer, UnknownLeaderEpoch)
+        assert isinstance(await cluster.fetch(where, 99), OffsetOutOfRange)
+        stranger = PartitionId(where.topic_id, 9)
+        manager = cluster.brokers[1].replicas
+        refused = await manager.produce({stranger: batch(b"a")}, -1, 1000)
+        assert isinstance(refused[stranger], UnknownTopicOrPartition)
+        assert isinstance(await cluster.produce(where, b""), InvalidRecord)
+
+    world.run(story())
+
+
+def test_acks_all_needs_enough_replicas_in_sync() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        await cluster.start(1)
+        await cluster.start(2)
+        (where,) = cluster.create([1, 2], 1, {"min.insync.replicas": "2"})
+        await cluster.produced(where, batch(b"a"))
+        cluster.kill(2)
+        await cluster.fence(2)
+        await asyncio.sleep(0.1)
+        assert isinstance(await cluster.produce(where, batch(b"b")), NotEnoughReplicas)
+        assert isinstance(await cluster.produce(where, batch(b"c"), acks=1), Produced)
+
+    world.run(story())
+
+
+def test_offsets_are_found_by_name_and_by_time() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world, QUICK)
+        first = await cluster.produced(where, batch(b"a", timestamp_ms=1_000))
+        await cluster.produced(where, batch(b"b", timestamp_ms=5_000))
+        await asyncio.sleep(3)
+        await cluster.produced(where, batch(b"c", timestamp_ms=3_000))
+        manager = cluster.brokers[1].replicas
+
+        async def offset(timestamp: int) -> int:
+            return (await manager.list_offset(where, timestamp, 0, -1)).offset
+
+        assert await offset(EARLIEST) == 0
+        assert await offset(LATEST) == first + 3
+        assert await offset(EARLIEST_LOCAL) == first + 2
+        assert await offset(LATEST_TIERED) == first + 1
+        assert await offset(MAX_TIMESTAMP) == first + 1
+        assert await offset(2_000) == first + 1
+        assert await offset(1) == first
+        assert await offset(9_000) == -1
+        end = await manager.end_of_epoch(where, -1, 1)
+        assert end == (1, first + 3)
+
+    world.run(story())
+
+
+def test_records_are_deleted_up_to_an_offset_even_unflushed_ones() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world)
+        first = await cluster.produced(where, batch(b"a"))
+        await cluster.produced(where, batch(b"b"))
+        manager = cluster.brokers[1].replicas
+        assert await manager.delete_records(where, first + 1) == first + 1
+        assert list((await cluster.consumed_from(where, first + 1)).values()) == [b"b"]
+        assert isinstance(await cluster.fetch(where, first), OffsetOutOfRange)
+        with pytest.raises(OffsetOutOfRange):
+            await manager.delete_records(where, first + 9)
+        assert await manager.delete_records(where, -1) == first + 2
+
+    world.run(story())
+
+
+def test_producers_wait_for_memory_when_the_storage_is_slow_and_nothing_is_lost() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world, {"tail.bytes": str(1 << 20)})
+        await cluster.start(1)
+        (where,) = cluster.create([1], 1, {"flush.ms": "100000"})
+        await cluster.produced(where, batch(b"first"))
+        world.objects.weather = StoreWeather(latency_s=0.5)
+        big = b"x" * 200_000
+        results = await asyncio.gather(
+            *(cluster.produce(where, batch(b"%d" % n, big), timeout_ms=60_000) for n in range(30))
+        )
+        assert all(isinstance(r, Produced) for r in results)
+        budget = cluster.brokers[1].replicas._budget
+        assert budget.used_bytes <= budget.limit_bytes
+        found = list((await cluster.consumed(where)).values())
+        assert found[1::2] == [b"%d" % n for n in range(30)]
+
+    world.run(story())
+
+
+def test_batches_of_one_partition_are_appended_in_the_order_of_the_calls() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world)
+        await cluster.produced(where, batch(b"first"))
+        large = b"x" * 900_000
+        sizes = [large, b"", large, b"", b"", large]
+        batches = [batch(b"%d" % n, data[:500_000]) for n, data in enumerate(sizes)]
+        await asyncio.gather(*(cluster.produce(where, data) for data in batches))
+        found = list((await cluster.consumed(where)).values())
+        assert found[1::2] == [b"%d" % n for n in range(6)]
+
+    world.run(story())
+
+
+def test_a_deleted_topic_is_forgotten() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world)
+        await cluster.produced(where, batch(b"a"))
+        manager = cluster.brokers[1].replicas
+        cluster.metadata.append([RemoveTopicRecord(where.topic_id)])
+        await asyncio.sleep(0.1)
+        gone = await manager.produce({where: batch(b"b")}, -1, 1000)
+        assert isinstance(gone[where], UnknownTopicOrPartition)
+        assert manager._budget.used_bytes == 0
+        assert manager.sizes() == {}
+
+    world.run(story())
