@@ -1,0 +1,215 @@
+"""A broker as a process, or as the whole of a Spark task: the real environment around a node.
+
+`run` serves until it is told to stop; `main` is the command line around it, for brokers without
+Spark. Importing this module does nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import uvloop
+
+from sparklog.broker import handlers
+from sparklog.broker.async_store import ThreadedCompute, ThreadedStore
+from sparklog.broker.environment import Environment
+from sparklog.broker.listeners import advertised_of, listener_of
+from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.metrics_server import MetricsServer
+from sparklog.broker.node import BrokerNode, node_id
+from sparklog.broker.ready import Ready
+from sparklog.broker.replicas import ReplicaManager
+from sparklog.broker.request import RequestContext
+from sparklog.broker.server import Server
+from sparklog.broker.tcp_network import TcpNetwork
+from sparklog.core.broker_settings import BrokerConfig, parse_broker_configs
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.entropy import SYSTEM_ENTROPY
+from sparklog.core.errors import InvalidConfig, SparklogError
+from sparklog.core.telemetry import RequestCounters
+from sparklog.log.layout import topic_of_key
+from sparklog.store.base import ObjectStore
+from sparklog.store.open import open_store as open_any_store
+
+logger = logging.getLogger(__name__)
+
+STOP_ASKED_EVERY_S: Final = 0.2
+CONNECTIONS_DRAIN_S: Final = 2.0
+"""How long clients may take to read their last answers."""
+COMPUTE_THREADS_MAX: Final = 4
+
+FAILED: Final = 1
+MISUSED: Final = 2
+
+
+def run(
+    root: str,
+    configs: Mapping[str, str],
+    *,
+    stop: Callable[[], bool],
+    ready: Callable[[Ready], None],
+    open_store: Callable[[str], ObjectStore] | None = None,
+) -> None:
+    """Serve the log under `root` until `stop()` says so; then hand everything over and return.
+
+    Args:
+        root: as `sparklog.open_log` takes it.
+        configs: settings under Kafka's names; `node.id` must be among them.
+        stop: asked some five times a second.
+        ready: told once, when the broker serves.
+        open_store: opens the store of a root; the usual one by default.
+
+    Raises:
+        InvalidConfig: a wrong setting or root.
+        OSError: the listener's address cannot be had.
+        SparklogError: the store does not answer, or another process has this node.id.
+    """
+    if not __debug__:
+        raise InvalidConfig("a broker checks its own invariants: start Python without -O.")
+    config = parse_broker_configs(configs)
+    node_id(config)
+    store = (open_store or _open_store)(root)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(store, config, stop, ready))
+
+
+async def _serve(
+    store: ObjectStore,
+    config: BrokerConfig,
+    stop: Callable[[], bool],
+    ready: Callable[[Ready], None],
+) -> None:
+    threaded = ThreadedStore(store)
+    compute = ThreadedCompute(min(COMPUTE_THREADS_MAX, os.cpu_count() or 1))
+    network = TcpNetwork(f"broker-{node_id(config)}")
+    environment = Environment(threaded, network, SYSTEM_CLOCK, SYSTEM_ENTROPY, compute)
+    counters = getattr(store, "counters", None)
+    metrics = BrokerMetrics(counters if isinstance(counters, RequestCounters) else None)
+    born: asyncio.Future[BrokerNode] = asyncio.get_running_loop().create_future()
+
+    async def handle(request: Any, context: RequestContext) -> Any:
+        node = born.result() if born.done() else await asyncio.shield(born)
+        return await node.handle(request, context)
+
+    server, page = Server(handle, handlers.refuse, config, metrics), MetricsServer(metrics)
+    try:
+        bound = await server.start(listener_of(config))
+        node = BrokerNode(
+            config,
+            environment,
+            advertised_of(config, bound),
+            make_replicas=ReplicaManager,
+            metrics=metrics,
+        )
+        born.set_result(node)
+        port = config.whole("metrics.port")
+        metrics_port = await page.start(bound.host, port) if port >= 0 else None
+        await node.start()
+        try:
+            ready(_ready(node, metrics_port))
+            await _live(node, stop)
+        finally:
+            await node.stop(drain=False)
+        await server.stop(CONNECTIONS_DRAIN_S)
+    finally:
+        born.cancel()
+        await page.stop()
+        await server.stop()
+        await network.close()
+        compute.close()
+        threaded.close()
+
+
+async def _live(node: BrokerNode, stop: Callable[[], bool]) -> None:
+    """Let the node live until it is asked to stop, and have it hand over then.
+
+    Raises:
+        SparklogError: it cannot go on.
+    """
+    living = asyncio.ensure_future(node.run())
+    while not living.done():
+        await asyncio.wait((living,), timeout=STOP_ASKED_EVERY_S)
+        if not living.done() and stop():
+            await node.stop(drain=True)
+            break
+    await living
+
+
+def _ready(node: BrokerNode, metrics_port: int | None) -> Ready:
+    identity = node.life.identity
+    return Ready(
+        identity.broker_id,
+        identity.broker_epoch,
+        node.address.host,
+        node.address.port,
+        metrics_port,
+    )
+
+
+def _open_store(root: str) -> ObjectStore:
+    return open_any_store(root, label_of=topic_of_key)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a broker until SIGTERM or SIGINT; return the exit code."""
+    args = _parser().parse_args(argv)
+    logging.basicConfig(
+        level=args.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    asked: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda signum, _: asked.append(signum))
+    try:
+        run(args.root, _configs(args), stop=lambda: bool(asked), ready=_say)
+    except InvalidConfig as error:
+        sys.stderr.write(f"sparklog broker: {error}\n")
+        return MISUSED
+    except (SparklogError, OSError) as error:
+        sys.stderr.write(f"sparklog broker: {error}\n")
+        return FAILED
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m sparklog.broker.main",
+        description="Serve a log to Kafka's clients, without Spark.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--root", required=True, help="path, file://, s3:// or memory:// URL")
+    parser.add_argument("--broker-id", type=int, required=True, help="the broker's node.id")
+    parser.add_argument("--listener", default="127.0.0.1:9092", help="host:port; port 0 is any")
+    parser.add_argument("--config", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--log-level", default="INFO")
+    return parser
+
+
+def _configs(args: argparse.Namespace) -> dict[str, str]:
+    """Return the settings of a command line.
+
+    Raises:
+        InvalidConfig: one without a value.
+    """
+    configs = {"node.id": str(args.broker_id), "listeners": f"PLAINTEXT://{args.listener}"}
+    for text in args.config:
+        name, equals, value = str(text).partition("=")
+        if not equals:
+            raise InvalidConfig(f"--config takes NAME=VALUE. config={text!r}")
+        configs[name] = value
+    return configs
+
+
+def _say(ready: Ready) -> None:
+    sys.stdout.write(f"broker {ready.broker_id} listening on {ready.host}:{ready.port}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
