@@ -61,6 +61,7 @@ COMMANDS = {
     "reassign-partitions": Command(
         "reassign_partitions", "Move replicas of partitions between brokers."
     ),
+    "serve": Command("serve", "Run brokers as tasks of a Spark application."),
     "dump-log": Command("dump_log", "Print segments, manifests and records as they are stored."),
     "completion": Command("completion", "Print a completion script for bash, zsh or fish."),
 }

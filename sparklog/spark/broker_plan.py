@@ -58,6 +58,7 @@ class BrokerPlan:
     """An environment variable of the executor that names its rack."""
     metrics_port: int = 0
     """-1: no page."""
+    log_level: str = "INFO"
     configs: Mapping[str, str] = field(default_factory=dict)
 
     def settings(self, own_host: str, environment: Mapping[str, str]) -> dict[str, str]:

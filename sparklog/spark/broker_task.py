@@ -8,6 +8,7 @@ tried a hundred times.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -26,6 +27,8 @@ REFUSED = "refused"
 """The settings are wrong: trying again would end the same."""
 
 SCHEMA = "outcome STRING, message STRING"
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+"""Of what brokers log to standard error, which Spark keeps with the executor's own log."""
 
 
 def task_of(plan: BrokerPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -43,8 +46,10 @@ def task_of(plan: BrokerPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[p
 def run_broker(plan: BrokerPlan) -> tuple[str, str]:
     """Run a broker until it ends, and return how it ended."""
     die_with_parents()
+    logging.basicConfig(level=plan.log_level, format=LOG_FORMAT)
     line = ControlLine(plan.control, plan.broker_id)
-    line.tell({"event": "started", "pid": os.getpid(), "executor_host": line.own_host})
+    facts = {"pid": os.getpid(), "executor_host": line.own_host, "folder": os.getcwd()}
+    line.tell({"event": "started", **facts})
 
     def ready(found: Ready) -> None:
         line.tell({"event": "ready", **_fields(found)})

@@ -29,7 +29,7 @@ OWN_CONFIGS = {
 }
 """Settings that differ from broker to broker, and the options that set them for all."""
 
-_EXAMPLES = """
+EXAMPLES = """
 examples:
   sparklog serve --root s3://bucket/log --brokers 3
   spark-submit --master spark://host:7077 --conf spark.executor.cores=3 \\
@@ -44,7 +44,7 @@ Ctrl-C or SIGTERM lets every broker hand over its partitions before it ends.
 
 def parse_serve(argv: Sequence[str], program: str = "serve.py") -> ServeJob:
     """Return the job that the words describe; a wrong call ends the process with code 2."""
-    parser = JobParser(program, "Run brokers as tasks of a Spark application.", _EXAMPLES)
+    parser = JobParser(program, "Run brokers as tasks of a Spark application.", EXAMPLES)
     add_serve_options(parser)
     given = parser.parse_args(argv)
     try:
@@ -103,6 +103,10 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         help="setting of every broker under Kafka's name; may be given more than once",
     )  # fmt: skip
     brokers.add_argument(
+        "--log-level", choices=("DEBUG", "INFO", "WARNING", "ERROR"), default="INFO",
+        help="of what brokers write to their executor's log (default INFO)",
+    )  # fmt: skip
+    brokers.add_argument(
         "--ready-file", type=Path, metavar="PATH",
         help="write addresses there as JSON once all brokers serve, and whenever that changes",
     )  # fmt: skip
@@ -140,6 +144,7 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
         rack=given.rack,
         rack_variable=given.rack_variable,
         metrics_port=given.metrics_port,
+        log_level=given.log_level,
         configs=configs,
         master=given.master,
         ready_file=given.ready_file,

@@ -28,6 +28,7 @@ class ServeJob:
     rack_variable: str | None = None
     metrics_port: int = 0
     """Counts on as ports do; 0: any free port, -1: no page."""
+    log_level: str = "INFO"
     configs: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
     """Where Spark runs unless spark-submit says it; None: executors on this machine."""
@@ -62,6 +63,7 @@ class ServeJob:
                 rack_variable=self.rack_variable,
                 metrics_port=self.metrics_port + index if self.metrics_port > 0
                 else self.metrics_port,
+                log_level=self.log_level,
                 configs=self.configs,
             )
             for index, broker_id in enumerate(self.broker_ids)

@@ -70,6 +70,11 @@ class KafkaNode:
         return f"{HOST}:{self.port}"
 
     @property
+    def guard_pid(self) -> int | None:
+        """Return the process whose only child is the node's JVM; None while it is stopped."""
+        return None if self._guard is None else self._guard.pid
+
+    @property
     def voter(self) -> str:
         """Return the node's entry in `controller.quorum.voters`."""
         return f"{self.node_id}@{HOST}:{self.controller_port}"
@@ -184,11 +189,11 @@ class KafkaCluster:
 
     def start(self) -> KafkaCluster:
         """Start every node and wait until all serve."""
-        java = (_java(), "-cp", KAFKA_BROKER.class_path(self._jar_cache))
+        command = (java(), "-cp", KAFKA_BROKER.class_path(self._jar_cache))
         atexit.register(self.stop)
         for attempt in range(1, START_TRIES + 1):
             try:
-                self._start(java)
+                self._start(command)
                 return self
             except KafkaDidNotStart as error:
                 self.stop()
@@ -219,7 +224,7 @@ class KafkaCluster:
         """Run one of Kafka's own tools, for example `org.apache.kafka.tools.GetOffsetShell`."""
         class_path = KAFKA_BROKER.class_path(self._jar_cache)
         return subprocess.run(
-            [_java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", class_path, main_class, *arguments],
+            [java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", class_path, main_class, *arguments],
             capture_output=True,
             text=True,
             timeout=START_TIMEOUT_S,
@@ -277,7 +282,8 @@ class KafkaCluster:
         }
 
 
-def _java() -> str:
+def java() -> str:
+    """Return the Java that runs nodes and tools."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else "java"
 

@@ -9,99 +9,31 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Any
 
 import pyspark
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.process_watch import parent_of
+from tests.peers.sparklog import DEADLINE_S, SparklogCluster
 
-PROJECT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("serve_echo.py")
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-DEADLINE_S = 120
-
-
-class Launched:
-    """A launcher's process and the events it prints."""
-
-    def __init__(self, words: list[str], folder: Path) -> None:
-        self._log = (folder / "launcher.log").open("w")
-        self.process = subprocess.Popen(
-            [*words, "--root", str(folder / "log"), "--port", "0", "--json"],
-            env=environment(folder),
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            start_new_session=True,
-        )
-        self.events: SimpleQueue[dict[str, Any]] = SimpleQueue()
-        self.seen: list[dict[str, Any]] = []
-        Thread(target=self._listen, daemon=True).start()
-
-    def until(self, event: str, **fields: object) -> dict[str, Any]:
-        """Return the next event of a kind that has these fields."""
-        deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
-        while True:
-            try:
-                found = self.events.get(timeout=max(0.0, deadline_s - SYSTEM_CLOCK.monotonic_s()))
-            except Empty:
-                raise AssertionError(f"no {event} {fields} after {self.seen}") from None
-            self.seen.append(found)
-            if found["event"] == event and fields.items() <= found.items():
-                return found
-
-    def rest(self) -> list[dict[str, Any]]:
-        """Wait for the end, and return the events until then."""
-        self.process.wait(DEADLINE_S)
-        found = []
-        while (one := self.events.get(timeout=DEADLINE_S))["event"] != "no more":
-            found.append(one)
-        return found
-
-    def close(self) -> None:
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
-        self._log.close()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as lines:
-            for line in lines:
-                if line.startswith("{"):
-                    self.events.put(json.loads(line))
-        self.events.put({"event": "no more"})
 
 
 @contextmanager
-def launched(words: list[str], folder: Path) -> Iterator[Launched]:
-    one = Launched(words, folder)
+def launched(words: Sequence[str], folder: Path) -> Iterator[SparklogCluster]:
+    """Start a launcher of brokers that echo, and end it in any case."""
+    one = SparklogCluster(folder, program=words)
+    one.launch()
     try:
         yield one
     finally:
         one.close()
-
-
-def environment(folder: Path) -> Mapping[str, str]:
-    return {
-        **os.environ,
-        "PYTHONPATH": str(PROJECT),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(folder / "spark"),
-    }
 
 
 def echo(broker: Mapping[str, Any], text: bytes) -> bytes:

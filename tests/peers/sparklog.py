@@ -1,0 +1,169 @@
+"""sparklog's own brokers, started as people start them: `jobs/serve.py` in a process of its own.
+
+    with SparklogCluster(folder, "--brokers", "3") as cluster:
+        cluster.bootstrap   # "127.0.0.1:40123,…"
+
+A broker can be killed, and Spark brings it back. All processes end with the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import Any
+
+import pyspark
+
+PROJECT = Path(__file__).resolve().parents[2]
+SERVE = PROJECT / "jobs" / "serve.py"
+DEADLINE_S = 120.0
+Event = dict[str, Any]
+
+
+class SparklogCluster:
+    """A launcher's process, the events it prints, and its brokers; a context manager."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        program: Sequence[str] = (sys.executable, str(SERVE)),
+        root: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Prepare `program` with its options; the log is in `folder` unless `root` says where."""
+        self.folder = folder
+        self.root = root or (folder / "log").as_uri()
+        self._words = [*program, "--root", self.root, "--port", "0", "--json", *options]
+        self._environment = dict(environment or {})
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self.seen: list[Event] = []
+        self.brokers: dict[int, Event] = {}
+        """What was last told of each broker that is ready."""
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        """Return the launcher's process."""
+        assert self._process is not None, "start it first"
+        return self._process
+
+    @property
+    def bootstrap(self) -> str:
+        """Return `bootstrap.servers`."""
+        return ",".join(f"{b['host']}:{b['port']}" for b in self.brokers.values())
+
+    @property
+    def log_file(self) -> Path:
+        """Return what the launcher and Spark print."""
+        return self.folder / "launcher.log"
+
+    def launch(self) -> None:
+        """Start the launcher; returns before anything serves."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.log_file.open("w") as log:
+            self._process = subprocess.Popen(
+                self._words,
+                env={**spark_environment(self.folder), **self._environment},
+                cwd=self.folder,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        Thread(target=self._listen, daemon=True).start()
+
+    def await_serving(self) -> None:
+        """Wait until all brokers serve."""
+        self.until("serving")
+
+    def until(self, event: str, **fields: object) -> Event:
+        """Return the next event of a kind that has these fields."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                found = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                found = {"event": "silence"}
+            self._take(found)
+            if found["event"] == event and fields.items() <= found.items():
+                return found
+            if found["event"] in ("silence", "no more"):
+                log = self.log_file.read_text(errors="replace")[-3000:]
+                raise AssertionError(f"no {event} {fields}: {self.seen[-10:]} log={log}")
+
+    def rest(self) -> list[Event]:
+        """Wait for the launcher's end, and return the events until then."""
+        self.process.wait(DEADLINE_S)
+        found: list[Event] = []
+        while (one := self._events.get(timeout=DEADLINE_S))["event"] != "no more":
+            found.append(one)
+        return found
+
+    def kill_broker(self, broker: int) -> None:
+        """Kill a broker's process with SIGKILL."""
+        os.kill(self.brokers[broker]["pid"], signal.SIGKILL)
+
+    def close(self) -> None:
+        """End all processes. Closing twice is fine."""
+        if self._process is None:
+            return
+        # The drivers' JVM and executors share the launcher's group; brokers die with executors.
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+
+    def __enter__(self) -> SparklogCluster:
+        """Start it, and wait until all brokers serve."""
+        self.launch()
+        try:
+            self.await_serving()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it."""
+        self.close()
+
+    def _take(self, event: Event) -> None:
+        self.seen.append(event)
+        if event["event"] == "ready":
+            self.brokers[event["broker"]] = event
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                if line.startswith("{"):
+                    self._events.put(json.loads(line))
+        self._events.put({"event": "no more"})
+
+
+def spark_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a Spark that finds this project, on loopback."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(PROJECT),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(folder / "spark"),
+    }
