@@ -1,0 +1,211 @@
+"""Who acts on one partition in the models of this folder, and what must hold whoever acts.
+
+An acknowledged append is in the log once, at the offset it was told, and nothing is in the log
+twice. What a reader believed to have seen never turns out otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.core.errors import OutcomeUnknown, SparklogError
+from sparklog.log.append import Appended, Candidate, append
+from sparklog.log.arrow_file import finish_file, write_stream
+from sparklog.log.draft import SegmentDraft
+from sparklog.log.effects import Protocol, create, delete, run
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest import REWRITTEN_NONCE, Entry, Manifest
+from sparklog.log.manifest_change import absorb_tail, change, raise_log_start, with_tail
+from sparklog.log.segment import Append, Commit, CommitKey, Segment, to_metadata
+from sparklog.log.view import PartitionView, read_segment, refresh
+from sparklog.store.memory import MemoryStore
+from tests.model.explorer import Actor, Explorer, Objects, State
+
+LAYOUT = PartitionLayout("t", "A" * 22, 0)
+COLD = PartitionView(LAYOUT)
+PART = write_stream(pa.schema([pa.field("value", pa.binary())]), [], "none")
+
+
+class TinyDraft(SegmentDraft):
+    """A draft without rows whose files are made once each; records are beside the point here."""
+
+    def at(self, base_offset: int, commit: Commit | None = None) -> bytes:
+        return file(self.placed(base_offset, commit))
+
+
+@cache
+def file(segment: Segment) -> bytes:
+    return finish_file(PART, to_metadata(segment))
+
+
+def draft(nonce: str, length: int = 1) -> TinyDraft:
+    head = (PART.head.length, PART.head.crc)
+    return TinyDraft(PART, Segment(LAYOUT.topic_id, 0, 0, length, length, nonce, head=head))
+
+
+def writer(
+    name: str, appends: int, view: PartitionView = COLD, key: CommitKey | None = None
+) -> Actor:
+    """Appends one after the other, reporting each acknowledged (nonce, offsets)."""
+
+    def start(done: Callable[[Any], None]) -> Protocol[None]:
+        seen = view
+        for i in range(appends):
+            nonce = f"{name}{i}"
+            commit = None if key is None else Commit(key, 0)
+            seen, got = yield from append(seen, Candidate(draft(nonce), commit))
+            done((nonce, got))
+
+    return Actor(name, start)
+
+
+def merger(nonce: str = "f" * 32) -> Actor:
+    """Rewrites everything into one object, then deletes what the manifest no longer names."""
+
+    def start(done: Callable[[Any], None]) -> Protocol[None]:
+        view = yield from refresh(COLD)
+        if view.end_offset == 0:
+            return
+        appends: list[Append] = []
+        for entry in view.entries:
+            found = yield from read_segment(LAYOUT, entry.object)
+            if found is None:
+                return  # another merge was faster
+            segment = found[0]
+            appends.extend(
+                segment.appends
+                or [
+                    Append(entry.base_offset, entry.end_offset, segment.leader_epoch, segment.nonce)
+                ]
+            )
+        end = view.end_offset
+        epoch = view.leader_epoch
+        name = LAYOUT.rewritten_name(0, nonce)
+        merged = Segment(LAYOUT.topic_id, 0, 0, end, end, nonce, appends=tuple(appends))
+        data = file(replace(merged, head=(PART.head.length, PART.head.crc)))
+        yield from create(LAYOUT.key(name), data)
+
+        def plan(now: PartitionView) -> Manifest | None:
+            whole = with_tail(now, 0)
+            replaced = tuple(e for e in whole.entries if e.base_offset < end)
+            if replaced != view.entries:
+                return None  # done already, or overtaken by another merge
+            kept = whole.entries[len(replaced) :]
+            entry = Entry(0, end, name, 0, len(data), end, -1, -1, epoch, REWRITTEN_NONCE)
+            return replace(whole, entries=(entry, *kept))
+
+        published = yield from change(view, plan, nonce)
+        if all(e.object != name for e in published.manifest.entries):
+            return
+        for entry in view.entries:
+            if all(e.object != entry.object for e in published.manifest.entries):
+                yield from delete(LAYOUT.key(entry.object))
+
+    return Actor("merger", start)
+
+
+def trimmer() -> Actor:
+    """Deletes all records, then the objects."""
+
+    def start(done: Callable[[Any], None]) -> Protocol[None]:
+        view = yield from change(COLD, raise_log_start(-1), "d" * 32)
+        for base in range(view.log_start_offset):
+            yield from delete(LAYOUT.key(LAYOUT.chain_name(base)))
+
+    return Actor("trimmer", start)
+
+
+def absorber() -> Actor:
+    def start(done: Callable[[Any], None]) -> Protocol[None]:
+        yield from change(COLD, absorb_tail(1, 0), "c" * 32)
+
+    return Actor("absorber", start)
+
+
+def reader(view: PartitionView = COLD) -> Actor:
+    def start(done: Callable[[Any], None]) -> Protocol[None]:
+        done((yield from refresh(view)))
+
+    return Actor("reader", start)
+
+
+def log_of(view: PartitionView, store: MemoryStore) -> dict[int, str]:
+    """Return who wrote each offset, as a reader of this view sees it."""
+    found: dict[int, str] = {}
+    for entry in view.entries:
+        segment = run(read_segment(LAYOUT, entry.object), store)
+        assert segment is not None, f"the log names a missing object {entry.object}"
+        for offset in range(max(entry.base_offset, view.log_start_offset), entry.end_offset):
+            nonce = segment[0].nonce_at(offset)
+            assert nonce is not None
+            found[offset] = nonce
+    return found
+
+
+class Checker:
+    """Judges a state; `finals` counts how many ends were judged."""
+
+    allowed: tuple[type[SparklogError], ...] = (OutcomeUnknown,)
+    """How an actor may end before it is done."""
+
+    def __init__(self, explorer: Explorer) -> None:
+        self.explorer = explorer
+        self.finals = 0
+        self._logs: dict[Any, tuple[PartitionView, dict[int, str]]] = {}
+
+    def __call__(self, state: State, final: bool) -> None:
+        self.finals += final
+        view, log = self._cold_look(state)
+        self.check_log(log)
+        for actor, history in enumerate(state.histories):
+            standing = self.explorer.standing(actor, history)
+            assert standing.error is None or isinstance(standing.error, self.allowed), standing
+            for report in standing.reports:
+                self.judge(report, view, log)
+
+    def check_log(self, log: dict[int, str]) -> None:
+        written = list(log.values())
+        assert len(written) == len(set(written)), f"an append is in the log twice: {log}"
+
+    def _cold_look(self, state: State) -> tuple[PartitionView, dict[int, str]]:
+        if state.objects not in self._logs:
+            store = MemoryStore("model")
+            for key, data in state.objects:
+                store.put(key, data)
+            view = run(refresh(COLD), store)
+            self._logs[state.objects] = view, log_of(view, store)
+        return self._logs[state.objects]
+
+    def judge(self, report: Any, view: PartitionView, log: dict[int, str]) -> None:
+        if isinstance(report, PartitionView):
+            for one in report.tail:
+                base = one.segment.base_offset
+                if base >= view.log_start_offset:
+                    assert log.get(base) == one.segment.nonce, "a reader saw what is not in the log"
+            return
+        nonce, got = report
+        assert isinstance(got, Appended)
+        if got.base_offset >= view.log_start_offset:
+            if not got.repeated:
+                assert log.get(got.base_offset) == nonce, f"lost: {nonce} at {got} in {log}"
+            else:
+                assert got.base_offset in log
+
+
+def explore(
+    actors: list[Actor],
+    checker_type: type[Checker] = Checker,
+    objects: Objects = (),
+    **budget: int,
+) -> tuple[int, Checker]:
+    """Visit every state that `actors` can reach from `objects`; `budget` is of faults."""
+    explorer = Explorer(actors)
+    checker = checker_type(explorer)
+    blank: tuple[Any, ...] = ()
+    start = State(objects, (blank,) * len(actors), (False,) * len(actors))
+    return explorer.explore(replace(start, **budget), checker), checker
