@@ -115,6 +115,8 @@ class Fetching:
             await self._read_history(reading)
         if not reading.is_enough and loop.time() < deadline:
             await self._wait(reading, deadline)
+            if reading.historic:  # flushed and trimmed while it waited
+                await self._read_history(reading)
         self._count(reading)
         return reading.results
 
@@ -131,7 +133,7 @@ class Fetching:
                     _news(led, reading.spec).add(delayed)
             # What came while history was read, or another await was made, is news too.
             reading.look(reading.spec.partitions)
-            while not reading.is_enough and loop.time() < deadline:
+            while not (reading.is_enough or reading.historic) and loop.time() < deadline:
                 news = await delayed.wait(deadline)
                 reading.look(news)
         finally:

@@ -163,9 +163,9 @@ class Flusher:
             self._running -= 1
             if self._plans.get(led) is plan:
                 del self._plans[led]
-            if led.live and led.flushed_end < led.high_watermark:
-                self.committed(led)
-            self._set_timer()
+        if led.live and led.flushed_end < led.high_watermark:
+            self.committed(led)
+        self._set_timer()
 
     async def _flush_once(self, led: LedPartition, to_offset: int) -> None:
         """Flush one segment's worth of [flushed end, to_offset)."""
@@ -212,10 +212,11 @@ class Flusher:
             logger.warning("taking in the chain failed partition=%s %s", led.where, error)
 
     def _give_up(self, led: LedPartition, error: SparklogError) -> None:
-        logger.warning("led no more partition=%s epoch=%d %s", led.where, led.leader_epoch, error)
         if isinstance(error, DataCorrupt):
+            logger.error("partition given up; run verify partition=%s %s", led.where, error)
             led.retire(error)
         else:
+            logger.warning("deposed partition=%s epoch=%d", led.where, led.leader_epoch)
             led.retire(NotServing(f"deposed; refresh metadata. partition={led.where}"))
         self.forget(led)
 

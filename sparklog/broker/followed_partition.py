@@ -77,7 +77,11 @@ class FollowedPartition:
         end = leader.end_offset
         if ours.leader_epoch != NO_LEADER_EPOCH:
             end = min(end, ours.end_offset)
-        self.held.truncate(min(max(end, tail.start_offset), tail.end_offset))
+        if end < tail.start_offset:
+            # Nothing is known to agree: begin where the leader's flushed end is.
+            self.held.reset(0)
+        else:
+            self.held.truncate(min(end, tail.end_offset))
 
     def out_of_range(self) -> None:
         """Begin anew: the leader has nothing where this tail ends."""

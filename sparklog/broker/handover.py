@@ -70,10 +70,10 @@ class Handover:
                 return
             except (Unavailable, OutcomeUnknown) as error:
                 logger.warning("handing over is interrupted partition=%s %s", where, error)
-            if self.draining:
-                return
-            led.closing = False
+            led.closing = self.draining
             await asyncio.sleep(COMMIT_WAIT_S)
+            if self._is_draining():
+                return  # closed by that, for good
             state = self._metadata.image.partition(where)
             led.closing = state is not None and state.next_leader >= 0
 
@@ -102,6 +102,9 @@ class Handover:
                     logger.warning("not handed back %s %s", layout.folder, error)
 
         await asyncio.gather(*(mark(layout, epoch) for layout, epoch in partitions.items()))
+
+    def _is_draining(self) -> bool:
+        return self.draining
 
     async def _drained(self, led: LedPartition, timeout_s: float) -> bool:
         for _ in range(TRIES_MAX):

@@ -8,7 +8,8 @@ Offsets: base inclusive, end exclusive.
       object is told (its own WAL windows, fetches in its own epoch), never by another's
   D2  the tail is trimmed only below what the partition's own log on storage has, and only what is
       committed is brought there
-  D3  a retired object does nothing, for good: appends are refused, waiters were failed at once,
+  D3  a follower's fetch counts only in this leader epoch and from its registered incarnation
+  D4  a retired object does nothing, for good: appends are refused, waiters were failed at once,
       what is still under way for it ends without effect on the tail
 Source: DESIGN.md 4.
 """
@@ -45,6 +46,10 @@ class LeadershipListener(Protocol):
 
     def change_isr(self, led: LedPartition, change: ExpandIsr | ShrinkIsr) -> None:
         """Propose a change of the in-sync replicas."""
+        ...
+
+    def broker_epoch(self, broker_id: int) -> int:
+        """Return the epoch of a broker's newest registration; -1 when it is fenced or unknown."""
         ...
 
 
@@ -98,7 +103,7 @@ class LedPartition:
         self.appended_news = FetchWaits(where)
         self.committed_news = FetchWaits(where)
         self.follower_epochs: dict[int, int] = {}
-        """Broker epoch that each follower last fetched with."""
+        """Broker epoch of the incarnation whose fetches count, of each follower."""
         self._listener = listener
         held.tail.start_epoch(leader_epoch)
 
@@ -202,13 +207,24 @@ class LedPartition:
             self._obey(self.leadership.durable(end_offset))
 
     def follower_fetched(self, broker_id: int, broker_epoch: int, offset: int, now_ms: int) -> None:
-        """Take in that a follower, whose epochs agree, has everything below `offset`."""
-        if not self.live:
+        """Take in that a follower, whose epochs agree, has everything below `offset`.
+
+        Only the registered incarnation of a broker counts: one before it, paused and woken, does
+        not have what the new one is asked for, nor the other way round (KIP-903).
+        """
+        if not self.live or self._listener.broker_epoch(broker_id) != broker_epoch:
             return
         if self.follower_epochs.get(broker_id) != broker_epoch:
             self.follower_epochs[broker_id] = broker_epoch
             self.leadership.forget(broker_id)
         self._obey(self.leadership.follower_fetched(broker_id, offset, now_ms))
+
+    def brokers_changed(self) -> None:
+        """Forget what incarnations had that are not the registered ones any more."""
+        for broker_id, epoch in list(self.follower_epochs.items()):
+            if self._listener.broker_epoch(broker_id) != epoch:
+                del self.follower_epochs[broker_id]
+                self.leadership.forget(broker_id)
 
     def tick(self, now_ms: int) -> None:
         """Look for followers that lag."""

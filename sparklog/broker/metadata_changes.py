@@ -89,7 +89,7 @@ class MetadataChanges:
         self, changes: dict[LedPartition, _IsrChange], recovered: list[LedPartition]
     ) -> None:
         try:
-            image = await self._metadata.decide(lambda i: self._decision(i, changes, recovered))
+            await self._metadata.decide(lambda i: self._decision(i, changes, recovered))
         except (Unavailable, OutcomeUnknown) as error:
             logger.warning("metadata append is not settled, deciding again %s", error)
             await asyncio.sleep(RETRY_S)
@@ -97,7 +97,8 @@ class MetadataChanges:
             self._recovered.update(dict.fromkeys(recovered))
             return
         for led, change in changes.items():
-            self._settle(led, change.change, image)
+            # The image may have gone on since, and must not be taken back.
+            self._settle(led, change.change, self._metadata.image)
 
     def _decision(
         self,

@@ -28,12 +28,6 @@ class RecoveringPartition:
         self.layout = layout
         self.leader_epoch = state.leader_epoch
         self.wals = state.wals
-        self.take_lead = state.take_lead or not rules.commit.waits_for_storage
-        """Whether a mark is put into the partition's own log before serving.
-
-        Where memory alone may hold what is committed, a deposed leader that lost its followers may
-        still flush; the mark is what it then meets.
-        """
         self.held = held
         self.rules = rules
         self.order = held.order

@@ -151,6 +151,8 @@ class ReplicaManager:
         if image.brokers is not before.brokers:
             for replica in self._replicas.values():
                 self._tell_metadata(replica)
+                if replica.led is not None:
+                    replica.led.brokers_changed()
 
     async def produce(
         self, batches: Mapping[PartitionId, bytes], acks: int, timeout_ms: int
@@ -209,6 +211,11 @@ class ReplicaManager:
     def change_isr(self, led: LedPartition, change: ExpandIsr | ShrinkIsr) -> None:
         """Propose a change of the in-sync replicas."""
         self._changes.change_isr(led, change)
+
+    def broker_epoch(self, broker_id: int) -> int:
+        """Return the epoch of a broker's newest registration; -1 when it is fenced or unknown."""
+        broker = self._image.brokers.get(broker_id)
+        return -1 if broker is None or broker.fenced else broker.epoch
 
     # Finding who answers a request.
 
@@ -437,6 +444,7 @@ class ReplicaManager:
         watch(Gauge.LEADERS, lambda: len(self._all_led()))
         watch(Gauge.UNDER_REPLICATED, lambda: sum(map(_lacks_replicas, self._replicas.values())))
         watch(Gauge.UNDER_MIN_ISR, lambda: sum(map(_is_under_min_isr, self._all_led())))
+        watch(Gauge.OFFLINE_REPLICAS, lambda: sum(map(_is_damaged, self._replicas.values())))
         watch(Gauge.TAIL_BYTES, lambda: self._budget.used_bytes)
         watch(Gauge.TAIL_BYTES_LIMIT, lambda: self._budget.limit_bytes)
         watch(Gauge.WAL_OBJECTS, lambda: self._pump.objects)
@@ -466,6 +474,11 @@ def _size_bytes(replica: Replica) -> int:
 
 def _lacks_replicas(replica: Replica) -> bool:
     return replica.led is not None and len(replica.state.isr) < len(replica.state.replicas)
+
+
+def _is_damaged(replica: Replica) -> bool:
+    """Tell whether the leader here gave a partition up, and nobody has taken over."""
+    return isinstance(replica.role, LedPartition) and not replica.role.live
 
 
 def _is_under_min_isr(led: LedPartition) -> bool:

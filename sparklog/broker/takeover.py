@@ -6,7 +6,11 @@ After that nothing depends on any write-ahead log or memory but this leader's.
   K1  sealed logs are read first, the partition's own log after them (WAL.md 5)
   K2  nothing is served before everything found is flushed, so recovery never needs two generations
   K3  every step may be repeated: after an error of the store all is done again from what is there
-  K4  an epoch that ended meanwhile stops at the next step and changes nothing but the log, where
+  K4  the first that an epoch itself puts into the log is its leader's mark. What deposed leaders
+      still flush after it meets the mark; what they flushed before it was found. Where memory alone
+      may hold what is committed, or a leader died while it recovered, nothing else would tell
+      them that it is too late
+  K5  an epoch that ended meanwhile stops at the next step and changes nothing but the log, where
       what it flushed is what any leader would have
 """
 
@@ -104,7 +108,7 @@ class Takeover:
             while batches and role.live:
                 view = await self._flush(role, view, batches)
                 batches = _beyond(batches, view.end_offset)
-            if role.live and role.take_lead:
+            if role.live:
                 nonce = new_nonce(self._environment.entropy)
                 view = await self._run(take_lead(view, role.leader_epoch, nonce))
             segments = await self._newest_segments(view)
