@@ -5,6 +5,9 @@ preferred because it has the tail in memory, then another replica, then anybody.
   E1  the leader epoch rises by one with every change of the leader
   E2  a leader is in the ISR, alone if it was not in sync before
   E3  a deposed leader's write-ahead log joins the partition's list, until a leader has recovered
+  E4  who follows a leader that had not recovered marks the partition's own log before it serves:
+      the other may still bring in what its replica had beyond the write-ahead logs, which nobody
+      else knows, and meets the mark
 Callers seal the write-ahead log of a broker before they append what fences or replaces it.
 """
 
@@ -59,7 +62,7 @@ def led_by(
         recovering=leader != NO_LEADER or bool(wals),
         wals=wals,
         next_leader=NO_LEADER,
-        take_lead=before.leader == NO_LEADER or before.take_lead,
+        take_lead=before.leader == NO_LEADER or before.take_lead or before.recovering,
     )
 
 

@@ -55,7 +55,8 @@ class Partition:
     next_leader: int = NO_LEADER
     """Whom the leader shall hand the partition over to, once it has flushed all of it."""
     take_lead: bool = False
-    """While recovering: nobody led before, so the leader marks the partition's own log as led."""
+    """While recovering: nobody led before, or somebody who had not recovered, so the leader marks
+    the partition's own log as led."""
 
     def record(self, topic_id: str, partition: int) -> PartitionRecord:
         """Return the record that says this state."""

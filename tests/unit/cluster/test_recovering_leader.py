@@ -1,0 +1,64 @@
+"""A leader deposed before it had recovered: whoever follows it marks the log before it serves."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.cluster.election import led_by
+from sparklog.cluster.image import Partition
+from sparklog.core.errors import Fenced
+from sparklog.log.effects import run
+from sparklog.log.flush import flush_at
+from sparklog.log.led import take_lead
+from sparklog.log.view import PartitionView, refresh
+from sparklog.log.wire_segment import FlushDraft, draft_batches
+from sparklog.store.memory import MemoryStore
+from tests.unit.log.records import LAYOUT
+from tests.unit.log.wire import produced
+
+
+def drafted(base_offset: int, leader_epoch: int) -> FlushDraft:
+    data = produced([1, 2], base_offset=base_offset, leader_epoch=leader_epoch).data
+    return draft_batches(LAYOUT, [data], f"{leader_epoch:032x}", codec="lz4")
+
+
+def test_who_follows_a_leader_that_recovered_need_not_mark_the_log() -> None:
+    served = Partition(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4)
+    assert not led_by(served, 2, (2,)).take_lead
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        Partition(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4, recovering=True),
+        Partition(replicas=(1, 2)),
+        Partition(replicas=(1, 2), leader=1, leader_epoch=1, recovering=True, take_lead=True),
+    ],
+)
+def test_who_follows_nobody_or_a_leader_that_was_recovering_marks_the_log(
+    before: Partition,
+) -> None:
+    assert led_by(before, 2, (2,)).take_lead
+
+
+def test_what_a_deposed_leader_recovers_late_meets_the_mark() -> None:
+    store = MemoryStore("memory://late")
+    view = run(take_lead(PartitionView(LAYOUT), 1, "a" * 32), store)
+    view = run(flush_at(view, drafted(1, 1), 1), store)
+    # Epoch 2 found records of epoch 1 beyond the log in its replica, and is paused before its put.
+    late = drafted(3, 1)
+    newer = run(refresh(view), store)
+    newer = run(take_lead(newer, 3, "c" * 32), store)
+    with pytest.raises(Fenced):
+        run(flush_at(view, late, 2), store)
+    served = run(flush_at(newer, drafted(4, 3), 3), store)
+    assert served.end_offset == 6
+
+
+def test_what_a_deposed_leader_recovers_in_time_is_before_the_mark() -> None:
+    store = MemoryStore("memory://in-time")
+    view = run(take_lead(PartitionView(LAYOUT), 1, "a" * 32), store)
+    run(flush_at(view, drafted(1, 1), 2), store)
+    marked = run(take_lead(view, 3, "c" * 32), store)
+    assert marked.end_offset == 4
+    assert marked.leader_epoch == 3
