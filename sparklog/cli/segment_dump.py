@@ -19,7 +19,8 @@ from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import NO_PRODUCER_ID
 from sparklog.log.arrow_file import Span
 from sparklog.log.ranges import Piece, decode
-from sparklog.log.segment import FORMAT_VERSION, BatchIndex, ProducerBatch, Segment
+from sparklog.log.segment import FORMAT_VERSION, BatchIndex, Marker, ProducerBatch, Segment
+from sparklog.protocol.control import control_record, end_transaction
 from sparklog.store.base import ObjectStore
 
 TRANSACTIONAL = 0x10
@@ -73,6 +74,8 @@ class SegmentDump:
             self._output.fields("Reference", "reference", fields)
         for produced in segment.producers:
             self._output.fields("Producer", "producer", _producer_fields(produced, object_base))
+        for marker in segment.markers:
+            self._output.fields("Marker", "marker", _marker_fields(marker, object_base))
         length, crc = segment.head
         head = self._store.get(key, 0, length)
         if len(head) < length or crc32c(head) != crc:
@@ -156,6 +159,7 @@ def _segment_fields(segment: Segment, shift: int, size_bytes: int) -> dict[str, 
         **_offsets(segment.base_offset + shift, segment.end_offset + shift),
         "count": segment.rows,
         "partitionLeaderEpoch": segment.leader_epoch,
+        "isLed": segment.led,
         timestamp_type_name(int(segment.timestamp_type)): segment.max_timestamp_ms,
         "size": size_bytes,
         "format": FORMAT_VERSION,
@@ -198,6 +202,17 @@ def _producer_fields(produced: ProducerBatch, object_base: int) -> dict[str, Any
         **_offsets(object_base + produced.base, object_base + produced.end),
         "isTransactional": bool(produced.attributes & TRANSACTIONAL),
         "isControl": bool(produced.attributes & CONTROL),
+    }
+
+
+def _marker_fields(marker: Marker, object_base: int) -> dict[str, Any]:
+    record = control_record(object_base + marker.base, marker.key, marker.value)
+    end = end_transaction(record)
+    return {
+        "offset": record.offset,
+        "CreateTime": marker.timestamp_ms,
+        "endTxnMarker": record.type.name,
+        "coordinatorEpoch": end.coordinator_epoch if end is not None else None,
     }
 
 

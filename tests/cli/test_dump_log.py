@@ -284,3 +284,18 @@ def test_idempotent_producers_and_their_sequences_are_shown(
     assert (shown["baseSequence"], shown["lastSequence"]) == (40, 43)
     assert shown["isTransactional"] is True
     assert [d["sequence"] for d in found if d["type"] == "record"] == [40, 41, 42, 43]
+
+
+def test_what_leaders_wrote_is_told_marks_and_markers_too(cli: Cli) -> None:
+    folder = (
+        Path(__file__).parents[1] / "golden/log/v1/topics/golden-led~R29sZGVuTGVkUGFydGl0aQ/0/log"
+    )
+    names = [str(folder / f"{offset:020d}.arrow") for offset in (1, 2, 6)]
+    lines = cli.ok("dump-log", "--files", ",".join(names)).lines
+    mark, data, unled = (line for line in lines if line.startswith("Segment "))
+    assert "kind: control" in mark
+    assert "partitionLeaderEpoch: 1 isLed: true" in mark
+    assert "kind: data" in data
+    assert "partitionLeaderEpoch: 1 isLed: true" in data
+    assert "partitionLeaderEpoch: 2 isLed: false" in unled
+    assert "Marker offset: 5 CreateTime: 2003 endTxnMarker: ABORT coordinatorEpoch: 5" in lines
