@@ -43,6 +43,8 @@ INIT_PRODUCER_ID_VERSION: Final = 4
 CREATE_TOPICS_VERSION: Final = 7
 
 OFFSET_OUT_OF_RANGE: Final = 1
+TOPIC_ALREADY_EXISTS: Final = 36
+INVALID_REPLICATION_FACTOR: Final = 38
 OUT_OF_ORDER_SEQUENCE: Final = 45
 DUPLICATE_SEQUENCE: Final = 46
 RETRIABLE: Final = frozenset({3, 5, 6, 7, 8, 9, 13, 14, 15, 19, 20, 41, 56, 74, 75, 76, 78, 100})
@@ -158,9 +160,10 @@ class ClientSide:
         while True:
             answer = await self.ask_anybody(request)
             code = int(answer.topics[0].error_code)
-            if code in (0, 36):
+            if code in (0, TOPIC_ALREADY_EXISTS):
                 return
-            self.complain("create topic", code, answer.topics[0].error_message)
+            if code != INVALID_REPLICATION_FACTOR:  # not all brokers are there yet
+                self.complain("create topic", code, answer.topics[0].error_message)
             await asyncio.sleep(BACKOFF_S)
 
     def complain(self, what: str, code: int, *why: object) -> None:
@@ -442,7 +445,7 @@ class SimConsumer:
     def _take(self, partition: TopicPartition, data: Any) -> bool:
         position = self.positions[partition]
         records = []
-        for offset, value in _records(data):
+        for offset, value in values_of(data):
             if value is not None and offset >= position:
                 records.append((offset, value))
             self.positions[partition] = max(self.positions[partition], offset + 1)
@@ -454,7 +457,7 @@ class SimConsumer:
         return self.positions[partition] > position
 
 
-def _records(data: Any) -> Iterator[tuple[int, int | None]]:
+def values_of(data: Any) -> Iterator[tuple[int, int | None]]:
     """Yield the offset and value of each record; no value for what no consumer is shown."""
     rest = memoryview(b"".join(data) if isinstance(data, list | tuple) else data or b"")
     while rest:

@@ -9,7 +9,7 @@ come up), unless the plan says so. Durations are virtual seconds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -59,6 +59,8 @@ class BrokerSide:
 MakeNode = Callable[[BrokerSide], SimNode]
 Invariant = Callable[["SimCluster"], None]
 """Looks at the whole cluster between two steps; raises AssertionError."""
+Epilogue = Callable[["SimCluster"], Iterable[str]]
+"""Looks at the whole cluster after a run; returns what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,10 @@ class Plan:
     """Longest that healing, and then the final read, may take."""
     faults: tuple[str, ...] | None = None
     """Kinds of fault; None draws them."""
+    spare: tuple[str, ...] = ()
+    """Kinds of fault that are never drawn."""
+    rest_s: float | None = None
+    """With a time given, no fault begins until the one before has ended for so long."""
 
 
 @dataclass(slots=True)
@@ -93,7 +99,8 @@ class SimBroker:
     address: Address
     process: Process | None = None
     node: SimNode | None = None
-    starts: int = 0
+    nodes: list[SimNode] = field(default_factory=list)
+    """Of all its processes, the dead ones too."""
 
     @property
     def is_alive(self) -> bool:
@@ -142,11 +149,12 @@ class SimCluster:
         self.recorder = Recorder(self.loop)
         self.brokers = [SimBroker(n, Address(f"b{n}", 9092)) for n in range(plan.brokers)]
         self.invariants: list[Invariant] = []
+        self.epilogues: list[Epilogue] = []
         self.complaints: list[str] = []
         self._make_node = make_node
         self._clients = Process(self.loop, "clients")
         self._producers: list[SimProducer] = []
-        self._nemesis = Nemesis(self, self.entropy("faults"), plan.faults)
+        self._nemesis = Nemesis(self, self.entropy("faults"))
 
     def entropy(self, purpose: str) -> SeededEntropy:
         """Return randomness of its own for each purpose, so that one does not shift another."""
@@ -156,10 +164,9 @@ class SimCluster:
         """Start a broker's process, unless there is one."""
         if broker.is_alive:
             return
-        broker.starts += 1
         self.trace.note("start", broker.address.host)
         process = Process(self.loop, broker.address.host)
-        entropy = self.entropy(f"{broker.broker_id}/{broker.starts}")
+        entropy = self.entropy(f"{broker.broker_id}/{len(broker.nodes)}")
         environment = Environment(
             store=SimStore(self.store, broker.address.host),
             network=SimNetwork(self.net, broker.address.host),
@@ -169,6 +176,7 @@ class SimCluster:
         )
         node = self._make_node(BrokerSide(broker.broker_id, broker.address, environment))
         broker.process, broker.node = process, node
+        broker.nodes.append(node)
         self.net.listen(broker.address, process, node.handle)
         process.spawn(self._life(broker, process, node))
 
@@ -215,6 +223,10 @@ class SimCluster:
         else:
             anomalies = check(self.recorder.history)
         digest, steps, virtual_s = self.trace.digest(), self.loop.steps, self.loop.time()
+        for broker in self.brokers:
+            self.kill_broker(broker)
+        for epilogue in self.epilogues:
+            self.complaints += epilogue(self)
         complaints = [
             *self.complaints,
             *self.recorder.errors,
@@ -251,7 +263,7 @@ class SimCluster:
         )
         clients = self._start_clients()
         await asyncio.sleep(plan.calm_s)
-        await self._nemesis.rage(plan.storm_s, plan.fault_every_s, plan.fault_lasts_s)
+        await self._nemesis.rage()
         self._nemesis.heal()
         self.trace.note("healed")
         for producer in self._producers:
@@ -260,7 +272,7 @@ class SimCluster:
         for producer in self._producers:
             producer.abandon()
         final = SimConsumer(self.side("final"), TOPIC, plan.partitions, final=True)
-        await self._in_time(f"the final read, at {final.positions}", final.run())
+        await self._in_time("the final read", final.run())
         for client in clients:
             client.cancel()
 

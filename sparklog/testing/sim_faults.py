@@ -7,7 +7,7 @@ at once and for good.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from sparklog.core.entropy import Entropy
@@ -28,27 +28,27 @@ Fault = Callable[["SimCluster", Entropy], Undo]
 class Nemesis:
     """Draws faults, and undoes them."""
 
-    def __init__(
-        self, cluster: SimCluster, entropy: Entropy, kinds: tuple[str, ...] | None
-    ) -> None:
-        """Draw from `kinds`, or from some that are drawn."""
+    def __init__(self, cluster: SimCluster, entropy: Entropy) -> None:
+        """Do to `cluster` what its plan says."""
         self._cluster = cluster
         self._entropy = entropy
-        self.kinds = self._some_kinds() if kinds is None else kinds
+        plan = cluster.plan
+        self.kinds = self._some_kinds(plan.spare) if plan.faults is None else plan.faults
         self._undo: list[Undo] = []
         self._healed = False
 
-    def _some_kinds(self) -> tuple[str, ...]:
-        names = list(FAULTS)
+    def _some_kinds(self, spare: Collection[str]) -> tuple[str, ...]:
+        names = [name for name in FAULTS if name not in spare]
         count = KINDS_MIN + int(self._entropy.random() * (len(names) - KINDS_MIN + 1))
         return tuple(names.pop(int(self._entropy.random() * len(names))) for _ in range(count))
 
-    async def rage(self, storm_s: float, every_s: float, lasts_s: float) -> None:
-        """Let faults happen for `storm_s`."""
-        loop = self._cluster.loop
-        end_s = loop.time() + storm_s
+    async def rage(self) -> None:
+        """Let faults happen for as long as the plan says."""
+        loop, plan = self._cluster.loop, self._cluster.plan
+        end_s = loop.time() + plan.storm_s
         while self.kinds:
-            wait_s = 2 * every_s * self._entropy.random()
+            wait_s = 2 * plan.fault_every_s * self._entropy.random()
+            lasts_s = 2 * plan.fault_lasts_s * self._entropy.random()
             if loop.time() + wait_s >= end_s:
                 break
             await asyncio.sleep(wait_s)
@@ -56,7 +56,9 @@ class Nemesis:
             self._cluster.trace.note("fault", kind)
             undo = FAULTS[kind](self._cluster, self._entropy)
             self._undo.append(undo)
-            loop.call_later(2 * lasts_s * self._entropy.random(), self._end, kind, undo)
+            loop.call_later(lasts_s, self._end, kind, undo)
+            if plan.rest_s is not None:
+                await asyncio.sleep(lasts_s + plan.rest_s)
         await asyncio.sleep(max(0.0, end_s - loop.time()))
 
     def _end(self, kind: str, undo: Undo) -> None:

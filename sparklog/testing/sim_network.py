@@ -12,6 +12,7 @@ Durations are virtual seconds.
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -119,7 +120,10 @@ class _Connection:
         except CloseConnection:
             self.reset("hung up")
         except Exception as error:
-            self._world.errors.append(f"{self.peer} {type(call.request).__name__}: {error!r}")
+            frames = traceback.extract_tb(error.__traceback__)[-3:]
+            where = " < ".join(f"{f.name}:{f.lineno}" for f in reversed(frames))
+            told = f"{self.peer} {type(call.request).__name__}: {error!r} in {where}"
+            self._world.errors.append(told)
             self._world.trace.note("error", self.peer, type(call.request).__name__, repr(error))
             self.reset("broke")
         call.served = True

@@ -76,8 +76,12 @@ class Trace:
         self.lines.append(line)
         self._digest.update(line.encode() + b"\n")
 
+    def remark(self, text: str) -> None:
+        """Add a line for the reader only: it is not part of the digest."""
+        self.lines.append(f"{self._loop.time():.6f}     {text}")
+
     def digest(self) -> str:
-        """Return a digest of all lines and of the number of steps."""
+        """Return a digest of all noted lines and of the number of steps."""
         digest = self._digest.copy()
         digest.update(str(self._loop.steps).encode())
         return digest.hexdigest()

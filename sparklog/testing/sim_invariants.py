@@ -1,0 +1,117 @@
+"""What must hold in a cluster of real brokers, at any moment and in the end, seen from inside.
+
+While it runs:
+  I1  a leader epoch of a partition has one leader, ever
+  I2  the high watermark of a leader epoch never goes back
+  I3  flushed end <= high watermark <= log end
+In the end, read from the store without any broker:
+  I4  no incarnation acknowledged a window of its write-ahead log at or above its seal
+  I5  the partition's own log holds what the final readers were shown, each record at its offset
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparklog.broker.led_partition import LedPartition
+from sparklog.broker.metadata_log import MetadataLog
+from sparklog.core.entropy import new_nonce
+from sparklog.core.types import PartitionId, TopicPartition
+from sparklog.log.effects import run
+from sparklog.log.history import HistoryReader
+from sparklog.log.history_cache import HistoryCache
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.view import PartitionView, refresh
+from sparklog.log.wal_seal import seal
+from sparklog.testing.history import Poll
+from sparklog.testing.sim_clients import values_of
+from sparklog.testing.sim_cluster import SimBroker, SimCluster
+from sparklog.testing.sim_node import SimulatedBroker
+
+READ_BYTES = 1024 * 1024
+
+
+def watch(cluster: SimCluster) -> None:
+    """Look at `cluster` while it runs, and in the end."""
+    cluster.invariants.append(_Leaders().look)
+    cluster.epilogues += [_sealed_logs_end, _storage_agrees]
+
+
+class _Leaders:
+    def __init__(self) -> None:
+        self._leader: dict[tuple[PartitionId, int], str] = {}
+        self._high_watermark: dict[tuple[PartitionId, int], int] = {}
+
+    def look(self, cluster: SimCluster) -> None:
+        """Check I1 to I3 for every leader that is alive."""
+        for incarnation, led in _led_partitions(cluster):
+            epoch = led.where, led.leader_epoch
+            leader = self._leader.setdefault(epoch, incarnation)
+            assert leader == incarnation, f"I1 two leaders: {epoch} {leader} {incarnation}"
+            before, now = self._high_watermark.get(epoch, 0), led.high_watermark
+            assert before <= now, f"I2 high watermark went back: {epoch} from={before} to={now}"
+            self._high_watermark[epoch] = now
+            ends = led.flushed_end, now, led.tail.end_offset
+            assert sorted(ends) == list(ends), f"I3 ends out of order: {epoch} {ends}"
+
+
+def _led_partitions(cluster: SimCluster) -> Iterator[tuple[str, LedPartition]]:
+    for broker in cluster.brokers:
+        if broker.is_alive and isinstance(broker.node, SimulatedBroker) and broker.node.lives:
+            manager = broker.node.lives[-1]
+            for led in manager.led_partitions():
+                yield manager.identity.incarnation, led
+
+
+def _sealed_logs_end(cluster: SimCluster) -> Iterator[str]:
+    """Seal what is not sealed: the seal must be above everything acknowledged (I4)."""
+    for broker in cluster.brokers:
+        for node in _nodes(broker):
+            for manager in node.lives:
+                nonce = new_nonce(cluster.entropy("seals"))
+                sealed = run(seal(manager.identity.wal, nonce), cluster.store.objects)
+                acknowledged = manager.wal_acknowledged
+                if acknowledged >= sealed.sequence:
+                    yield (
+                        f"I4 acknowledged beyond the seal: wal={manager.identity.wal.folder} "
+                        f"acknowledged={acknowledged} seal={sealed.sequence}"
+                    )
+
+
+def _nodes(broker: SimBroker) -> Iterator[SimulatedBroker]:
+    return (node for node in broker.nodes if isinstance(node, SimulatedBroker))
+
+
+def _storage_agrees(cluster: SimCluster) -> Iterator[str]:
+    """Compare the partitions' own logs with the final polls (I5)."""
+    shown: dict[TopicPartition, dict[int, int]] = {}
+    for poll in cluster.recorder.history:
+        if isinstance(poll, Poll) and poll.final:
+            shown.setdefault(poll.partition, {}).update(poll.records)
+    for partition, records in shown.items():
+        stored = dict(_stored(cluster, partition))
+        missing = {
+            offset: value for offset, value in stored.items() if records.get(offset) != value
+        }
+        if missing:
+            yield f"I5 stored and not shown: {partition} {dict(list(missing.items())[:5])}"
+        end = max(stored, default=-1)
+        extra = {o: v for o, v in records.items() if o <= end and stored.get(o) != v}
+        if extra:
+            yield f"I5 shown and not stored: {partition} {dict(list(extra.items())[:5])}"
+
+
+def _stored(cluster: SimCluster, partition: TopicPartition) -> Iterator[tuple[int, int]]:
+    node = next(_nodes(cluster.brokers[0]))
+    image = cluster.loop.run_until_complete(MetadataLog(node.node.environment).open())
+    topic_id = image.topics[partition.topic].topic_id
+    layout = PartitionLayout(partition.topic, topic_id, partition.partition)
+    view = run(refresh(PartitionView(layout)), cluster.store.objects)
+    reader = HistoryReader(layout, HistoryCache(READ_BYTES))
+    offset = view.log_start_offset
+    while offset < view.end_offset:
+        history = run(reader.read(view, offset, READ_BYTES), cluster.store.objects)
+        for at, value in values_of(b"".join(history.batches)):
+            if value is not None:
+                yield at, value
+        offset = history.next_offset

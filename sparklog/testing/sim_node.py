@@ -1,0 +1,92 @@
+"""A real broker as a simulated process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from sparklog.broker.environment import Environment
+from sparklog.broker.identity import Identity
+from sparklog.broker.led_partition import LedPartition
+from sparklog.broker.metadata_log import MetadataLog
+from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.node import BrokerNode
+from sparklog.broker.replicas import ReplicaManager
+from sparklog.core.broker_settings import BrokerConfig, parse_broker_configs
+from sparklog.core.errors import OutcomeUnknown, Unavailable
+from sparklog.testing.sim_cluster import BrokerSide
+
+CONFIGS: Final = {
+    "broker.session.timeout.ms": "1000",
+    "broker.heartbeat.interval.ms": "250",
+    "replica.lag.time.max.ms": "1000",
+    "replica.fetch.wait.max.ms": "200",
+    "replica.fetch.backoff.ms": "100",
+    "wal.linger.ms": "10",
+    "tail.bytes": str(16 * 1024 * 1024),
+    "history.cache.bytes": str(1024 * 1024),
+}
+"""Shorter times than the defaults, in the same order, so that much happens in a few seconds."""
+
+
+class WatchedReplicas(ReplicaManager):
+    """What an incarnation holds, open to those who watch over it."""
+
+    def led_partitions(self) -> list[LedPartition]:
+        """Return what is led now."""
+        return self._all_led()
+
+    @property
+    def wal_acknowledged(self) -> int:
+        """Return the newest acknowledged sequence of the write-ahead log."""
+        return self._pump._writer.acknowledged  # noqa: SLF001 - there is no other way to see it
+
+
+class SimulatedBroker:
+    """A node for `SimCluster`. Subclasses exchange parts, to see that it is noticed."""
+
+    replicas_type: type[WatchedReplicas] = WatchedReplicas
+
+    def __init__(self, side: BrokerSide) -> None:
+        """Begin nothing yet."""
+        config = parse_broker_configs({**CONFIGS, "node.id": str(side.broker_id)})
+        self.lives: list[WatchedReplicas] = []
+        """Of every incarnation, oldest first."""
+        self.node = BrokerNode(
+            config, side.environment, side.address, make_replicas=self._make_replicas
+        )
+
+    def _make_replicas(
+        self,
+        environment: Environment,
+        settings: BrokerConfig,
+        identity: Identity,
+        metadata: MetadataLog,
+        *,
+        metrics: BrokerMetrics,
+        on_fenced: Callable[[str], None],
+        on_crash: Callable[[BaseException], None],
+    ) -> WatchedReplicas:
+        replicas = self.replicas_type(
+            environment,
+            settings,
+            identity,
+            metadata,
+            metrics=metrics,
+            on_fenced=on_fenced,
+            on_crash=on_crash,
+        )
+        self.lives.append(replicas)
+        return replicas
+
+    async def run(self) -> None:
+        """Start and live. A store that does not answer ends it, and it is started again."""
+        try:
+            await self.node.start()
+        except (Unavailable, OutcomeUnknown):
+            return
+        await self.node.run()
+
+    async def handle(self, request: Any) -> Any:
+        """Answer a request entity."""
+        return await self.node.handle(request)

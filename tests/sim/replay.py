@@ -1,0 +1,24 @@
+"""Run one seed again and tell its story: `python -m tests.sim.replay --seed 7 --lines 200`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.sim.seeds import plan_of, run_seed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--lines", type=int, default=60, help="lines of the trace to show")
+    arguments = parser.parse_args()
+    report = run_seed(arguments.seed)
+    print(plan_of(arguments.seed))
+    print(report.story(arguments.lines))
+    print("failed" if report.failed else "passed", report.digest)
+    return int(report.failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Which cluster a seed means, and running many of them on all processors."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+from sparklog.core.entropy import SeededEntropy
+from sparklog.core.errors import Fenced, OutcomeUnknown, Unavailable
+from sparklog.testing.sim_cluster import MakeNode, Plan, Report, SimCluster
+from sparklog.testing.sim_invariants import watch
+from sparklog.testing.sim_network import through_bytes
+from sparklog.testing.sim_node import SimulatedBroker
+
+BYTES_EVERY = 4
+"""Every so many seeds, messages go through bytes: that finds faulty entities, and takes longer."""
+
+WEATHER = (Unavailable, OutcomeUnknown, Fenced)
+"""Errors that brokers may log in a storm."""
+
+IN_MEMORY: dict[str, Any] = {"spare": ("kill-all",), "rest_s": 3.0, "storm_s": 12.0}
+"""Commit in memory gives up what all in-sync brokers lose at once before storage has it. So one
+fault at a time, and the next when the cluster has recovered."""
+
+
+def plan_of(seed: int) -> Plan:
+    """Return the plan that a seed means: sizes and settings are drawn too."""
+    entropy = SeededEntropy(seed)
+
+    def one_of(*choices: int) -> int:
+        return choices[int(entropy.random() * len(choices))]
+
+    brokers = one_of(1, 3, 3, 3, 3, 3)
+    replicas = min(brokers, one_of(1, 2, 3, 3, 3))
+    in_memory = bool(one_of(0, 0, 1))
+    return Plan(
+        brokers=brokers,
+        partitions=one_of(1, 2),
+        replication_factor=replicas,
+        configs=(
+            ("sparklog.commit", "memory" if in_memory else "storage"),
+            ("min.insync.replicas", str(min(replicas, one_of(1, 1, 2)))),
+            ("flush.ms", str(one_of(100, 400, 2000))),
+        ),
+        **(IN_MEMORY if in_memory else {}),
+    )
+
+
+def run_seed(seed: int, make_node: MakeNode = SimulatedBroker, plan: Plan | None = None) -> Report:
+    """Run one seed. What brokers log goes into its trace, and their errors are complaints."""
+    cluster = SimCluster(seed, plan_of(seed) if plan is None else plan, make_node)
+    watch(cluster)
+    cluster.net.one_at_a_time = False
+    if seed % BYTES_EVERY == 0:
+        cluster.net.recoded = through_bytes
+    logger, ear = logging.getLogger("sparklog"), _Ear(cluster)
+    before = logger.level, logger.propagate
+    logger.addHandler(ear)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        return cluster.run()
+    finally:
+        logger.removeHandler(ear)
+        logger.level, logger.propagate = before
+
+
+class _Ear(logging.Handler):
+    """Hears what brokers log."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        super().__init__(logging.INFO)
+        self._cluster = cluster
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._cluster.loop.closing:
+            return
+        self._cluster.trace.remark(record.getMessage())
+        error = record.exc_info[1] if record.exc_info else None
+        if record.levelno >= logging.ERROR and error and not isinstance(error, WEATHER):
+            self._cluster.complaints.append(f"logged: {record.getMessage()} {error!r}")
+
+
+def stories(seeds: Iterable[int]) -> Iterator[str]:
+    """Run seeds on all processors; yield the story of each that failed."""
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        yield from filter(None, pool.map(_story, seeds, chunksize=20))
+
+
+def _story(seed: int) -> str | None:
+    report = run_seed(seed)
+    if not report.failed:
+        return None
+    return f"python -m tests.sim.replay --seed {seed}\n{report.story()}"
