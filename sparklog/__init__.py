@@ -3,7 +3,15 @@
 log = sparklog.open_log("file:///data/log")
 log.create_topic("flights", partitions=3)
 log.partition("flights", 0).append([pyarrow.record_batch({"value": [b"hello"]})])
+
+Brokers that serve a log are reached with `Admin`, `Producer` and `Consumer`, which are imported
+when they are first used: a log under a root needs no Kafka client.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from sparklog.cluster.image import Topic
 from sparklog.cluster.open import Log, open_log
@@ -12,12 +20,36 @@ from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.segment import CommitKey
 
+if TYPE_CHECKING:
+    from sparklog.client.admin import Admin
+    from sparklog.client.consumer import Consumer
+    from sparklog.client.producer import Producer
+
 __all__ = [
+    "Admin",
     "CommitKey",
+    "Consumer",
     "Log",
     "PartitionLog",
+    "Producer",
     "SparklogError",
     "Topic",
     "TopicPartition",
     "open_log",
 ]
+
+_MODULES = {
+    "Admin": "sparklog.client.admin",
+    "Consumer": "sparklog.client.consumer",
+    "Producer": "sparklog.client.producer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name that is not needed by everybody."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(module), name)
+    globals()[name] = found
+    return found

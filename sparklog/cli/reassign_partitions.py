@@ -147,7 +147,7 @@ def _execute(admin: Admin, args: Arguments, output: Output) -> int:
 
 def _verify(admin: Admin, args: Arguments, output: Output) -> int:
     wanted = parse_assignment(text_of(args.reassignment_json_file))
-    moving = admin.reassignments(wanted)
+    moving = admin.reassignments(list(wanted))
     topics = admin.topics()
     output.line("Status of partition reassignment:")
     done = True
@@ -200,7 +200,7 @@ def _list(admin: Admin, args: Arguments, output: Output) -> int:
 
 def _cancel(admin: Admin, args: Arguments, output: Output) -> int:
     wanted = parse_assignment(text_of(args.reassignment_json_file))
-    moving = sorted(admin.reassignments(wanted))
+    moving = sorted(admin.reassignments(list(wanted)))
     if not moving:
         output.line("None of the specified partition reassignments are active.")
         return 0

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from sparklog.cli.administered import Administered, RootLog
 from sparklog.cli.usage import Arguments, CommandParser, UsageError
-from sparklog.client.addresses import BrokerAddress, bootstrap_addresses
 from sparklog.cluster.open import Log
 from sparklog.log.layout import topic_of_key
 from sparklog.store.base import ObjectStore
@@ -118,7 +117,6 @@ def connected(args: Arguments) -> Iterator[Admin]:
         raise UsageError(
             f"which brokers? give --bootstrap-server HOST:PORT or set {BOOTSTRAP_VARIABLE}"
         )
-    reach(bootstrap)
     from sparklog.client.admin import Admin  # noqa: PLC0415 - a root needs no Kafka client
 
     with Admin(bootstrap) as admin:
@@ -138,19 +136,6 @@ def administered(args: Arguments) -> Iterator[Administered]:
     else:
         with opened_log(args) as log:
             yield RootLog(log)
-
-
-def reach(bootstrap: str) -> list[BrokerAddress]:
-    """Return the addresses once one of them answers: librdkafka itself would try for long.
-
-    Raises:
-        InvalidRequest: not host:port. Unavailable: no broker answers.
-    """
-    from sparklog.client.wire import CONNECT_TIMEOUT_S, with_any_broker  # noqa: PLC0415 - as above
-
-    addresses = bootstrap_addresses(bootstrap)
-    with_any_broker(addresses, lambda connection: connection.address, CONNECT_TIMEOUT_S)
-    return addresses
 
 
 def opened_store(root: str) -> ObjectStore:

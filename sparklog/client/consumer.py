@@ -18,7 +18,7 @@ from typing import Final
 import confluent_kafka as ck
 from confluent_kafka import KafkaException
 
-from sparklog.client.errors import of_exception, of_kafka
+from sparklog.client.library_errors import of_exception, of_kafka
 from sparklog.client.settings import Settings, client_settings, refused
 from sparklog.client.values import EARLIEST, LATEST
 from sparklog.core.errors import InvalidRequest

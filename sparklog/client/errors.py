@@ -1,8 +1,8 @@
-"""From a broker's or librdkafka's error to one of ours.
+"""From a broker's error code to one of our errors.
 
 A class says what the caller does next, so two codes share a class where the answer is the same.
 What was written and not acknowledged is `OutcomeUnknown`: it may be in the log.
-Source: Kafka protocol guide, error codes; librdkafka's rd_kafka_resp_err_t, whose own are negative.
+Source: Kafka protocol guide, error codes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
 from kio.schema.errors import ErrorCode
 
 from sparklog.core.errors import (
@@ -57,30 +56,6 @@ _OF_BROKER: Mapping[ErrorCode, type[SparklogError]] = {
 }
 """Every other code is `Unavailable` when Kafka calls it retriable, else `InvalidRequest`."""
 
-_OF_LIBRARY: Mapping[str, type[SparklogError]] = {
-    "_TRANSPORT": Unavailable,
-    "_ALL_BROKERS_DOWN": Unavailable,
-    "_RESOLVE": Unavailable,
-    "_TIMED_OUT": Unavailable,
-    "_TIMED_OUT_QUEUE": Unavailable,
-    "_WAIT_COORD": Unavailable,
-    "_QUEUE_FULL": Unavailable,
-    "_PURGE_QUEUE": Unavailable,
-    "_MSG_TIMED_OUT": OutcomeUnknown,
-    "_PURGE_INFLIGHT": OutcomeUnknown,
-    "_UNKNOWN_TOPIC": UnknownTopicOrPartition,
-    "_UNKNOWN_PARTITION": UnknownTopicOrPartition,
-    "_BAD_MSG": DataCorrupt,
-    "_BAD_COMPRESSION": DataCorrupt,
-    "_AUTO_OFFSET_RESET": OffsetOutOfRange,
-    "_LOG_TRUNCATION": OffsetOutOfRange,
-    "_FENCED": Fenced,
-    "_FATAL": Fenced,
-    "_INVALID_ARG": InvalidRequest,
-    "_CONFLICT": InvalidRequest,
-    "_UNSUPPORTED_FEATURE": InvalidRequest,
-}
-
 
 def of_code(code: int, message: str | None, doing: str, **variables: Any) -> SparklogError:
     """Return the error for a broker's error code; `message` is the broker's own, if it sent one."""
@@ -93,29 +68,12 @@ def of_code(code: int, message: str | None, doing: str, **variables: Any) -> Spa
         name = known.name.upper()
         retry = Unavailable if known.retriable else InvalidRequest
         kind = _OF_BROKER.get(known, retry)
-        words = message or KafkaError(code).str()
-    return kind(_message(doing, words, name, variables))
+        words = message or known.name.replace("_", " ")
+    return kind(told(doing, words, name, variables))
 
 
-def of_kafka(error: KafkaError, doing: str, **variables: Any) -> SparklogError:
-    """Return the error for one of confluent-kafka's."""
-    code = error.code()
-    if code >= 0 or code == int(ErrorCode.unknown_server_error):
-        return of_code(code, error.str(), doing, **variables)
-    kind = _OF_LIBRARY.get(error.name(), Unavailable if error.retriable() else SparklogError)
-    return kind(_message(doing, error.str(), error.name().lstrip("_"), variables))
-
-
-def of_exception(exception: KafkaException, doing: str, **variables: Any) -> SparklogError:
-    """Return the error for what confluent-kafka raised."""
-    error = exception.args[0] if exception.args else None
-    if isinstance(error, KafkaError):
-        return of_kafka(error, doing, **variables)
-    return SparklogError(_message(doing, str(exception), "unknown", variables))
-
-
-def _message(doing: str, words: str, name: str, variables: Mapping[str, Any]) -> str:
-    told = " ".join(f"{key}={value}" for key, value in variables.items() if value is not None)
-    words = words.removeprefix("Broker: ").removeprefix("Local: ")
+def told(doing: str, words: str, name: str, variables: Mapping[str, Any]) -> str:
+    """Return a message: what was not done and why, with the variables at its end."""
+    known = "".join(f" {key}={value}" for key, value in variables.items() if value is not None)
     sentence = " ".join(words.split()).rstrip(".")
-    return f"{doing}: {sentence}. error={name}" + (f" {told}" if told else "")
+    return f"{doing}: {sentence}. error={name}{known}"

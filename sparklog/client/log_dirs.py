@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.client.addresses import BrokerAddress
+from sparklog.client.asking import Brokers
 from sparklog.client.errors import of_code
-from sparklog.client.wire import WireConnection
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
 from sparklog.protocol.api import Api
-from sparklog.protocol.building import build_request
 
-DESCRIBE: Final = Api.DESCRIBE_LOG_DIRS
+VERSIONS: Final = (1, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +35,16 @@ class LogDir:
     replicas: dict[TopicPartition, ReplicaSize]
 
 
-def log_dirs(broker: BrokerAddress, timeout_s: float) -> list[LogDir]:
+def read_log_dirs(brokers: Brokers, broker: BrokerAddress) -> list[LogDir]:
     """Return where one broker keeps what.
 
     Raises:
         Unavailable, OutcomeUnknown: no answer. InvalidRequest: the broker knows no such call.
     """
     doing = "log dirs could not be described"
-    with WireConnection(broker, timeout_s) as connection:
-        version = connection.version(DESCRIBE, 1, 4)
-        answer = connection.call(build_request(DESCRIBE, version, topics=None))
+    answer = brokers.tell(
+        broker, Api.DESCRIBE_LOG_DIRS, *VERSIONS, lambda of: of.request(topics=None)
+    )
     code = getattr(answer, "error_code", 0)  # from version 3 on
     if code != 0:
         raise of_code(code, None, doing, broker=broker)

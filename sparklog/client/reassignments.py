@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import groupby
 from typing import Any, Final
 
-from sparklog.client.addresses import BrokerAddress
+from sparklog.client.asking import Brokers, Draft
+from sparklog.client.by_leader import by_topic
 from sparklog.client.errors import of_code
-from sparklog.client.wire import WireConnection, with_any_broker
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
 from sparklog.protocol.api import Api
-from sparklog.protocol.building import build_request, build_request_part
 
-ALTER: Final = Api.ALTER_PARTITION_REASSIGNMENTS
-LIST: Final = Api.LIST_PARTITION_REASSIGNMENTS
+ALTER_VERSIONS: Final = (0, 1)
+LIST_VERSIONS: Final = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,48 +33,44 @@ class Reassignment:
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
 
-def list_reassignments(
-    brokers: Sequence[BrokerAddress], partitions: Iterable[TopicPartition] | None, timeout_s: float
+def list_moves(
+    brokers: Brokers, partitions: Sequence[TopicPartition] | None
 ) -> dict[TopicPartition, Reassignment]:
     """Return the moves under way, of some partitions or of all.
 
     Raises:
-        InvalidRequest: the brokers know no such call. Unavailable, OutcomeUnknown: no answer.
+        InvalidRequest: the brokers know no such call. Unavailable: no broker answers.
     """
 
-    def ask(connection: WireConnection) -> Any:
-        version = connection.version(LIST, 0, 0)
+    def draft(of: Draft) -> Any:
         topics = None
         if partitions is not None:
             topics = tuple(
-                build_request_part(
-                    LIST,
-                    version,
+                of.part(
                     "ListPartitionReassignmentsTopics",
                     name=topic,
                     partition_indexes=tuple(tp.partition for tp in chosen),
                 )
-                for topic, chosen in _by_topic(partitions)
+                for topic, chosen in by_topic(partitions)
             )
-        timeout = timedelta(seconds=timeout_s)
-        return connection.call(build_request(LIST, version, timeout=timeout, topics=topics))
+        return of.request(timeout=timedelta(seconds=brokers.timeout_s), topics=topics)
 
-    answer = with_any_broker(brokers, ask, timeout_s)
+    answer = brokers.ask(Api.LIST_PARTITION_REASSIGNMENTS, *LIST_VERSIONS, draft)
     if answer.error_code != 0:
         raise of_code(answer.error_code, answer.error_message, "moves could not be listed")
     return {
-        TopicPartition(topic.name, p.partition_index): Reassignment(
-            tuple(p.replicas), tuple(p.adding_replicas), tuple(p.removing_replicas)
+        TopicPartition(topic.name, int(p.partition_index)): Reassignment(
+            tuple(map(int, p.replicas)),
+            tuple(map(int, p.adding_replicas)),
+            tuple(map(int, p.removing_replicas)),
         )
         for topic in answer.topics
         for p in topic.partitions
     }
 
 
-def alter_reassignments(
-    brokers: Sequence[BrokerAddress],
-    wanted: Mapping[TopicPartition, Sequence[int] | None],
-    timeout_s: float,
+def move(
+    brokers: Brokers, wanted: Mapping[TopicPartition, Sequence[int] | None]
 ) -> dict[TopicPartition, SparklogError | None]:
     """Start to move partitions to these replicas; None calls a move off.
 
@@ -84,22 +78,16 @@ def alter_reassignments(
         Per partition None when the move has begun (or ended), else why not.
 
     Raises:
-        InvalidRequest: the brokers know no such call. Unavailable: nobody could be asked.
-        OutcomeUnknown: no answer came.
+        InvalidRequest, Unavailable: as `list_moves`. OutcomeUnknown: no answer came.
     """
 
-    def ask(connection: WireConnection) -> Any:
-        version = connection.version(ALTER, 0, 1)
+    def draft(of: Draft) -> Any:
         topics = tuple(
-            build_request_part(
-                ALTER,
-                version,
+            of.part(
                 "ReassignableTopic",
                 name=topic,
                 partitions=tuple(
-                    build_request_part(
-                        ALTER,
-                        version,
+                    of.part(
                         "ReassignablePartition",
                         partition_index=tp.partition,
                         replicas=_replicas(wanted[tp]),
@@ -107,17 +95,16 @@ def alter_reassignments(
                     for tp in chosen
                 ),
             )
-            for topic, chosen in _by_topic(wanted)
+            for topic, chosen in by_topic(list(wanted))
         )
-        timeout = timedelta(seconds=timeout_s)
-        return connection.call(build_request(ALTER, version, timeout=timeout, topics=topics))
+        return of.request(timeout=timedelta(seconds=brokers.timeout_s), topics=topics)
 
-    answer = with_any_broker(brokers, ask, timeout_s)
+    answer = brokers.change(Api.ALTER_PARTITION_REASSIGNMENTS, *ALTER_VERSIONS, draft)
     doing = "the partition is not moved"
     if answer.error_code != 0:
         raise of_code(answer.error_code, answer.error_message, doing)
     return {
-        (tp := TopicPartition(topic.name, p.partition_index)): of_code(
+        (tp := TopicPartition(topic.name, int(p.partition_index))): of_code(
             p.error_code, p.error_message, doing, partition=tp
         )
         if p.error_code != 0
@@ -129,8 +116,3 @@ def alter_reassignments(
 
 def _replicas(brokers: Sequence[int] | None) -> tuple[int, ...] | None:
     return None if brokers is None else tuple(brokers)
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
-    ordered = sorted(partitions)
-    return [(topic, list(chosen)) for topic, chosen in groupby(ordered, lambda tp: tp.topic)]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
 from sparklog.core.errors import DataCorrupt, InvalidRequest, OutcomeUnknown, Unavailable
@@ -23,8 +22,6 @@ TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 5.0
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 """More than any broker answers with: a longer size means that the peer is no broker."""
-
-Result = TypeVar("Result")
 
 _SIZE: Final = struct.Struct(">i")
 
@@ -76,6 +73,17 @@ class WireConnection:
     ) -> None:
         """Close it."""
         self.close()
+
+    @property
+    def ended(self) -> bool:
+        """Say whether the broker has closed the connection, as it does with idle ones."""
+        try:
+            self._socket.settimeout(0)
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def version(self, api: Api, lowest: int, highest: int) -> int:
         """Return the highest version in [lowest, highest] that the broker speaks, too.
@@ -133,24 +141,3 @@ class WireConnection:
                 raise ConnectionResetError("the broker closed the connection")
             data += part
         return bytes(data)
-
-
-def with_any_broker(
-    addresses: Sequence[BrokerAddress],
-    use: Callable[[WireConnection], Result],
-    timeout_s: float = TIMEOUT_S,
-) -> Result:
-    """Return what `use` makes of a connection to the first broker that can be reached.
-
-    Raises:
-        Unavailable: none can be reached; the message tells of the last one tried.
-    """
-    for address in addresses[:-1]:
-        try:
-            connection = WireConnection(address, timeout_s)
-        except Unavailable:
-            continue
-        with connection:
-            return use(connection)
-    with WireConnection(addresses[-1], timeout_s) as connection:
-        return use(connection)

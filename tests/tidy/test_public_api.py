@@ -10,16 +10,21 @@ import pytest
 import sparklog
 
 PUBLIC_NAMES = [
+    "Admin",
     "CommitKey",
+    "Consumer",
     "Log",
     "PartitionLog",
+    "Producer",
     "SparklogError",
     "Topic",
     "TopicPartition",
     "open_log",
 ]
 
-HEAVY = ("pyspark", "delta", "numba", "pandas", "aiobotocore", "s3fs", "grpc")
+HEAVY = (
+    "pyspark", "delta", "numba", "pandas", "aiobotocore", "s3fs", "grpc", "confluent_kafka", "kio",
+)  # fmt: skip
 
 
 def loaded_by(statement: str) -> list[str]:
@@ -41,7 +46,7 @@ def test_a_heavy_import_would_be_seen() -> None:
 
 
 @pytest.mark.parametrize("module", ["sparklog", "sparklog.cli.main"])
-def test_importing_loads_neither_spark_nor_a_compiler(module: str) -> None:
+def test_importing_loads_neither_spark_nor_a_compiler_nor_a_kafka_client(module: str) -> None:
     assert loaded_by(f"import {module}") == []
 
 

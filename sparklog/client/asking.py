@@ -1,0 +1,137 @@
+"""Asking brokers: any of them, or a certain one, over connections that are kept.
+
+A question may be asked again elsewhere; a change may not, once it was sent: nobody knows whether it
+was carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sparklog.client.addresses import BrokerAddress
+from sparklog.client.wire import TIMEOUT_S, WireConnection
+from sparklog.core.errors import InvalidRequest, OutcomeUnknown, Unavailable
+from sparklog.protocol.api import Api
+from sparklog.protocol.building import build_request, build_request_part
+
+ADDRESSES_KEPT: Final = 100
+"""Brokers remembered beyond those one started with."""
+
+
+class Draft:
+    """Builds one request in the version that the broker speaks."""
+
+    __slots__ = ("_api", "version")
+
+    def __init__(self, api: Api, version: int) -> None:
+        """Build requests of this version."""
+        self._api = api
+        self.version = version
+
+    def part(self, structure: str, **values: Any) -> Any:
+        """Return a nested structure by Kafka's name, without fields this version lacks."""
+        return build_request_part(self._api, self.version, structure, **values)
+
+    def request(self, **values: Any) -> Any:
+        """Return the request, without fields this version lacks."""
+        return build_request(self._api, self.version, **values)
+
+
+class Brokers:
+    """The brokers of one cluster. Not for threads."""
+
+    def __init__(self, bootstrap: Sequence[BrokerAddress], timeout_s: float = TIMEOUT_S) -> None:
+        """Start from these addresses; nothing is sent yet."""
+        self.timeout_s = timeout_s
+        self._addresses = list(bootstrap)
+        self._open: dict[BrokerAddress, WireConnection] = {}
+
+    def learn(self, addresses: Sequence[BrokerAddress]) -> None:
+        """Remember brokers that may be asked, too."""
+        known = set(self._addresses)
+        self._addresses += [address for address in addresses if address not in known]
+        del self._addresses[ADDRESSES_KEPT:]
+
+    def close(self) -> None:
+        """Drop every connection."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def ask(self, api: Api, lowest: int, highest: int, draft: Callable[[Draft], Any]) -> Any:
+        """Return the answer of some broker to a question that may be asked twice.
+
+        Raises:
+            Unavailable: no broker answers. InvalidRequest: the brokers know no such call.
+        """
+        last: Unavailable | OutcomeUnknown | None = None
+        for address in self._by_readiness():
+            try:
+                return self.tell(address, api, lowest, highest, draft)
+            except (Unavailable, OutcomeUnknown) as error:
+                last = error
+        raise Unavailable(f"no broker answers; is one running? {last}") from last
+
+    def change(self, api: Api, lowest: int, highest: int, draft: Callable[[Draft], Any]) -> Any:
+        """Return the answer of some broker to a request that changes something; sent once.
+
+        Raises:
+            OutcomeUnknown: no answer came; look whether it was carried out.
+            Unavailable, InvalidRequest: as `ask`; nothing was changed.
+        """
+        last: Unavailable | None = None
+        for address in self._by_readiness():
+            try:
+                return self.tell(address, api, lowest, highest, draft)
+            except Unavailable as error:
+                last = error
+        raise Unavailable(f"no broker answers; is one running? {last}") from last
+
+    def tell(
+        self,
+        address: BrokerAddress,
+        api: Api,
+        lowest: int,
+        highest: int,
+        draft: Callable[[Draft], Any],
+    ) -> Any:
+        """Return the answer of one broker.
+
+        Raises:
+            Unavailable: it cannot be reached. OutcomeUnknown: no answer came.
+            InvalidRequest: it knows no such call.
+        """
+        connection = self._connection(address)
+        version = connection.version(api, lowest, highest)
+        try:
+            return connection.call(draft(Draft(api, version)))
+        except OutcomeUnknown:
+            self._open.pop(address, None)
+            raise
+
+    def _connection(self, address: BrokerAddress) -> WireConnection:
+        connection = self._open.get(address)
+        if connection is not None and not connection.ended:
+            return connection
+        if connection is not None:  # closed by the broker while nobody asked anything
+            connection.close()
+        self._open[address] = WireConnection(address, self.timeout_s)
+        return self._open[address]
+
+    def _by_readiness(self) -> list[BrokerAddress]:
+        """Return the addresses, those with a connection first."""
+        return sorted(self._addresses, key=lambda address: address not in self._open)
+
+
+def sole(results: Sequence[Any], api: Api) -> Any:
+    """Return the only result of an answer to a request for one thing.
+
+    Raises:
+        InvalidRequest: the broker answered something else.
+    """
+    if len(results) != 1:
+        raise InvalidRequest(
+            f"a broker answered with {len(results)} results to a request for one. api={api.name}"
+        )
+    return results[0]

@@ -1,0 +1,93 @@
+"""Questions that only a partition's leader can answer, put to the leaders of many partitions.
+
+Leaders move. A leader that says so, or cannot be reached, is looked up again until time is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final, TypeVar
+
+from sparklog.client.addresses import BrokerAddress
+from sparklog.client.asking import Brokers
+from sparklog.client.metadata import ClusterMetadata, read_metadata
+from sparklog.core.clock import Clock
+from sparklog.core.errors import (
+    NotServing,
+    OutcomeUnknown,
+    SparklogError,
+    Unavailable,
+    UnknownTopicOrPartition,
+)
+from sparklog.core.types import TopicPartition
+
+AGAIN_S: Final = 0.1
+Answer = TypeVar("Answer")
+
+AskLeader = Callable[
+    [BrokerAddress, Sequence[TopicPartition]], Mapping[TopicPartition, Answer | SparklogError]
+]
+
+
+def ask_leaders(
+    brokers: Brokers, partitions: Sequence[TopicPartition], ask: AskLeader[Answer], clock: Clock
+) -> dict[TopicPartition, Answer | SparklogError]:
+    """Return what the leader of each partition says to a question that may be asked twice.
+
+    Raises:
+        Unavailable: no broker answers at all.
+    """
+    deadline_s = clock.monotonic_s() + brokers.timeout_s
+    outcomes: dict[TopicPartition, Answer | SparklogError] = {}
+    left = list(partitions)
+    while left:
+        metadata = read_metadata(brokers, sorted({tp.topic for tp in left}))
+        outcomes.update(_asked(metadata, left, ask))
+        left = [tp for tp in left if isinstance(outcomes[tp], NotServing | Unavailable)]
+        if clock.monotonic_s() >= deadline_s:
+            break
+        if left:
+            clock.sleep_s(AGAIN_S)
+    return {tp: outcomes[tp] for tp in partitions}
+
+
+def _asked(
+    metadata: ClusterMetadata, partitions: Sequence[TopicPartition], ask: AskLeader[Answer]
+) -> list[tuple[TopicPartition, Answer | SparklogError]]:
+    outcomes: list[tuple[TopicPartition, Answer | SparklogError]] = []
+    led: dict[BrokerAddress, list[TopicPartition]] = {}
+    for tp in partitions:
+        topic = metadata.topics.get(tp.topic)
+        leader = metadata.leader(tp)
+        if topic is None or tp.partition >= topic.partitions:
+            outcomes.append((tp, UnknownTopicOrPartition(f"no such partition. partition={tp}")))
+        elif leader is None:
+            outcomes.append((tp, NotServing(f"nobody leads the partition now. partition={tp}")))
+        else:
+            led.setdefault(leader, []).append(tp)
+    for leader, chosen in led.items():
+        try:
+            answers = ask(leader, chosen)
+        except OutcomeUnknown as error:
+            outcomes += [(tp, Unavailable(str(error))) for tp in chosen]
+        except SparklogError as error:
+            outcomes += [(tp, error) for tp in chosen]
+        else:
+            missing = UnknownTopicOrPartition("the leader's answer leaves the partition out")
+            outcomes += [(tp, answers.get(tp, missing)) for tp in chosen]
+    return outcomes
+
+
+def by_topic(partitions: Sequence[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
+    """Return partitions under their topics, both in order."""
+    return [(t, list(chosen)) for t, chosen in groupby(sorted(partitions), lambda tp: tp.topic)]
+
+
+def partition_results(topics: Any) -> dict[TopicPartition, Any]:
+    """Return the results of an answer that has topics with partitions."""
+    return {
+        TopicPartition(topic.name, int(result.partition_index)): result
+        for topic in topics
+        for result in topic.partitions
+    }

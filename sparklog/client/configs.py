@@ -1,0 +1,143 @@
+"""Settings of topics and brokers, read and changed. Source: KIP-226, KIP-339."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from sparklog.client.addresses import BrokerAddress
+from sparklog.client.asking import Brokers, Draft, sole
+from sparklog.client.errors import of_code
+from sparklog.client.metadata import read_metadata
+from sparklog.client.values import ConfigValue, Resource
+from sparklog.core.errors import InvalidRequest
+from sparklog.protocol.api import Api
+
+DESCRIBE_VERSIONS: Final = (1, 4)
+ALTER_VERSIONS: Final = (0, 1)
+
+_NUMBERS: Final = {Resource.TOPIC: 2, Resource.BROKER: 4}
+_SOURCES: Final = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+_SET: Final = 0
+_DELETE: Final = 1
+
+
+def read_configs(
+    brokers: Brokers, kind: Resource, names: Sequence[str]
+) -> dict[str, list[ConfigValue]]:
+    """Return all settings, by the topics' names or the brokers' ids. Raises as `Admin.configs`."""
+
+    def draft_of(chosen: Sequence[str]) -> Any:
+        def draft(of: Draft) -> Any:
+            resources = tuple(
+                of.part(
+                    "DescribeConfigsResource",
+                    resource_type=_NUMBERS[kind],
+                    resource_name=name,
+                    configuration_keys=None,
+                )
+                for name in chosen
+            )
+            return of.request(
+                resources=resources, include_synonyms=True, include_documentation=False
+            )
+
+        return draft
+
+    if kind is Resource.TOPIC:
+        answers = [brokers.ask(Api.DESCRIBE_CONFIGS, *DESCRIBE_VERSIONS, draft_of(names))]
+    else:
+        answers = [
+            brokers.tell(where, Api.DESCRIBE_CONFIGS, *DESCRIBE_VERSIONS, draft_of([name]))
+            for name, where in _listening(brokers, names).items()
+        ]
+    found = {}
+    for answer in answers:
+        for result in answer.results:
+            if result.error_code != 0:
+                raise of_code(
+                    result.error_code,
+                    result.error_message,
+                    "settings could not be read",
+                    **{kind.value: result.resource_name},
+                )
+            found[result.resource_name] = [_config_value(config) for config in result.configs]
+    return found
+
+
+def change_configs(
+    brokers: Brokers,
+    kind: Resource,
+    name: str,
+    values: Mapping[str, str],
+    remove: Iterable[str],
+) -> None:
+    """Set some settings and reset others. Raises as `Admin.alter_configs`."""
+    changes: list[tuple[str, int, str | None]] = [
+        (key, _SET, value) for key, value in values.items()
+    ]
+    changes += [(key, _DELETE, None) for key in remove]
+
+    def draft(of: Draft) -> Any:
+        resource = of.part(
+            "AlterConfigsResource",
+            resource_type=_NUMBERS[kind],
+            resource_name=name,
+            configs=tuple(
+                of.part("AlterableConfig", name=key, config_operation=operation, value=value)
+                for key, operation, value in changes
+            ),
+        )
+        return of.request(resources=(resource,), validate_only=False)
+
+    api = Api.INCREMENTAL_ALTER_CONFIGS
+    if kind is Resource.TOPIC:
+        answer = brokers.change(api, *ALTER_VERSIONS, draft)
+    else:
+        where = _listening(brokers, [name])[name]
+        answer = brokers.tell(where, api, *ALTER_VERSIONS, draft)
+    result = sole(answer.responses, api)
+    if result.error_code != 0:
+        raise of_code(
+            result.error_code,
+            result.error_message,
+            "settings were not changed",
+            **{kind.value: name},
+        )
+
+
+def _listening(brokers: Brokers, ids: Sequence[str]) -> dict[str, BrokerAddress]:
+    """Return where these brokers listen: each knows its own settings."""
+    serving = {
+        str(broker_id): broker.address
+        for broker_id, broker in read_metadata(brokers, ()).brokers.items()
+    }
+    unknown = [broker_id for broker_id in ids if broker_id not in serving]
+    if unknown:
+        raise InvalidRequest(
+            f"no such broker serves; `sparklog brokers` lists them. brokers={','.join(unknown)}"
+        )
+    return {broker_id: serving[broker_id] for broker_id in ids}
+
+
+def _config_value(config: Any) -> ConfigValue:
+    return ConfigValue(
+        name=config.name,
+        value=config.value,
+        source=_source(config.config_source),
+        sensitive=bool(config.is_sensitive),
+        synonyms=tuple((_source(s.source), s.name, s.value) for s in config.synonyms),
+    )
+
+
+def _source(number: int) -> str:
+    return _SOURCES.get(int(number), "UNKNOWN_CONFIG")
