@@ -145,6 +145,9 @@ class LeaderLoop:
                 continue
             if answer is None:
                 self._turn ^= 1
+            elif int(answer.error_code):
+                logger.warning("fetch refused leader=%d error=%r", self.leader, answer.error_code)
+                await self._interruptible(asyncio.sleep(limits.backoff_s))
             else:
                 await self._take_in(answer, asked)
 
@@ -156,8 +159,7 @@ class LeaderLoop:
             return await task
         except asyncio.CancelledError:
             current = asyncio.current_task()
-            if current is None or current.cancelling():
-                task.cancel()
+            if self._waiting is task or current is None or current.cancelling():
                 raise
             return None
         finally:
@@ -217,6 +219,9 @@ class LeaderLoop:
             if not followed.live:
                 return
             size_bytes = followed.append(batches)
+            # Those that had nothing come first next time, so that none is left out for ever.
+            if self._partitions.pop(followed.where, None) is followed:
+                self._partitions[followed.where] = followed
             self._owner.metrics.replicated_in(followed.topic, size_bytes)
         if data.log_start_offset >= 0:
             followed.flushed(data.log_start_offset)

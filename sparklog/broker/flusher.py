@@ -41,8 +41,12 @@ from sparklog.log.wire_segment import FlushDraft, draft_batches
 
 logger = logging.getLogger(__name__)
 
-FLUSHES_AT_ONCE = 4
-"""Each holds a segment's worth of memory besides the tail."""
+FLUSHES_AT_ONCE = 16
+"""Small ones wait for the store most of the time."""
+LARGE_BYTES = 8 << 20
+LARGE_WEIGHT = 4
+"""A flush larger than that counts for so many: each holds its segment in memory besides the tail,
+and takes a processor."""
 TAIL_SEGMENTS_MAX = 32
 """A chain this long is taken into the manifest. Source: FORMAT.md 6."""
 RETRY_FIRST_S = 0.1
@@ -55,7 +59,8 @@ class _Plan:
 
     led: LedPartition
     due: float
-    started: bool = False
+    weight: int = 0
+    """What it counts for while it runs; 0 before."""
 
 
 class Flusher:
@@ -80,7 +85,6 @@ class Flusher:
         self._heap: list[tuple[float, int, _Plan]] = []
         self._order = count()
         self._running = 0
-        self._locks: dict[LedPartition, asyncio.Lock] = {}
         self._timer: asyncio.Handle | None = None
 
     def committed(self, led: LedPartition) -> None:
@@ -91,13 +95,12 @@ class Flusher:
             plan = _Plan(led, now + led.rules.flush_s)
             self._plans[led] = plan
             self._push(plan)
-        if plan.started:
+        if plan.weight:
             return
         if led.unflushed_bytes >= led.rules.flush_bytes:
             self._hurry(plan, now)
         elif self._budget.pressed and not self._running:
-            waiting = [p for p in self._plans.values() if not p.started]
-            self._hurry(max(waiting, key=lambda p: p.led.unflushed_bytes), now)
+            self._relieve()
 
     def forget(self, led: LedPartition) -> None:
         """Drop a partition that is led no more."""
@@ -124,6 +127,13 @@ class Flusher:
             plan.due = now
             self._push(plan)
 
+    def _relieve(self) -> None:
+        """Flush what holds most, as memory is pressed."""
+        waiting = [plan for plan in self._plans.values() if not plan.weight]
+        if waiting:
+            largest = max(waiting, key=lambda plan: plan.led.unflushed_bytes)
+            self._hurry(largest, asyncio.get_running_loop().time())
+
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -137,10 +147,10 @@ class Flusher:
         now = asyncio.get_running_loop().time()
         while self._heap and self._heap[0][0] <= now and self._running < FLUSHES_AT_ONCE:
             _, _, plan = heappop(self._heap)
-            if plan.started or self._plans.get(plan.led) is not plan:
+            if plan.weight or self._plans.get(plan.led) is not plan:
                 continue
-            plan.started = True
-            self._running += 1
+            plan.weight = LARGE_WEIGHT if plan.led.unflushed_bytes >= LARGE_BYTES else 1
+            self._running += plan.weight
             self._tasks.start(self._carry_out(plan), f"flush {plan.led.where}")
         self._set_timer()
 
@@ -160,24 +170,23 @@ class Flusher:
                 if led.unflushed_bytes < led.rules.flush_bytes:
                     break
         finally:
-            self._running -= 1
+            self._running -= plan.weight
             if self._plans.get(led) is plan:
                 del self._plans[led]
         if led.live and led.flushed_end < led.high_watermark:
             self.committed(led)
+        if self._budget.pressed:
+            self._relieve()
         self._set_timer()
 
     async def _flush_once(self, led: LedPartition, to_offset: int) -> None:
         """Flush one segment's worth of [flushed end, to_offset)."""
-        lock = self._locks.setdefault(led, asyncio.Lock())
-        async with lock:
+        async with led.flushing:
             if led.live and led.flushed_end < to_offset:
                 try:
                     await self._put_segment(led, to_offset)
                 except (Fenced, DataCorrupt) as error:
                     self._give_up(led, error)
-        if not lock.locked():
-            self._locks.pop(led, None)
 
     async def _put_segment(self, led: LedPartition, to_offset: int) -> None:
         view = led.view

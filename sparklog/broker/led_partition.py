@@ -16,6 +16,7 @@ Source: DESIGN.md 4.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -99,6 +100,8 @@ class LedPartition:
         self.closing = False
         """Refuses new records, as it is about to be handed over."""
         self.order = held.order
+        self.flushing = asyncio.Lock()
+        """Held while the partition's own log is written to."""
         self.produce_waits = OffsetWaits(where)
         self.appended_news = FetchWaits(where)
         self.committed_news = FetchWaits(where)

@@ -111,8 +111,10 @@ class OffsetLookup:
         if start > led.flushed_end:
             await self._flusher.flush_to(led, start)
         nonce = new_nonce(self._environment.entropy)
-        view = await self._environment.store.run(change(led.view, raise_log_start(start), nonce))
-        led.saw_view(view)
+        async with led.flushing:
+            plan = raise_log_start(start)
+            view = await self._environment.store.run(change(led.view, plan, nonce))
+            led.saw_view(view)
         if not led.live:
             raise NotServing(f"led by another broker by now. partition={where}")
         return view.log_start_offset

@@ -431,6 +431,7 @@ class ReplicaManager:
             for led in self._all_led():
                 led.tick(now_ms)
                 led.producers.expire(wall_ms, expiration_ms)
+                led.producers.transactions.forget_below(led.log_start_offset)
 
     def _all_led(self) -> list[LedPartition]:
         return [led for r in self._replicas.values() if (led := r.led) is not None]
