@@ -29,6 +29,7 @@ from sparklog.broker.replicas import ReplicaManager
 from sparklog.broker.request import RequestContext
 from sparklog.broker.server import Server
 from sparklog.broker.tcp_network import TcpNetwork
+from sparklog.broker.warm_up import warm_up
 from sparklog.core.broker_settings import BrokerConfig, parse_broker_configs
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY
@@ -111,6 +112,7 @@ async def _serve(
         born.set_result(node)
         port = config.whole("metrics.port")
         metrics_port = await page.start(bound.host, port) if port >= 0 else None
+        await compute(warm_up)
         await node.start()
         try:
             ready(_ready(node, metrics_port))
