@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 NO_TIMESTAMP_MS = -1
 NO_PRODUCER_ID = -1
@@ -34,9 +35,11 @@ class TopicPartition:
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class PartitionId:
-    """One partition of one topic, by the topic's id: a topic created again is another one."""
+class PartitionId(NamedTuple):
+    """One partition of one topic, by the topic's id: a topic created again is another one.
+
+    A tuple, as it is the key of everything a broker looks up, many times for every request.
+    """
 
     topic_id: str
     partition: int
