@@ -19,7 +19,7 @@ endif
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "%s%s\n", (n++ ? "\n" : ""), substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	  /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
 setup: ## build .venv: Python packages, Java, jars (instant when done; PYTHON=/path/to/python3)
@@ -52,11 +52,15 @@ soak: setup ## run the tests that take minutes on purpose
 
 ##@ Measure it
 .PHONY: bench
-bench: bench-log ## run every benchmark
+bench: bench-log bench-broker ## run every benchmark
 
 .PHONY: bench-log
 bench-log: setup ## compare with Kafka's Spark connector and with Parquet (ARGS=--quick)
 	@$(BIN)/python -m tests.bench.log $(ARGS)
+
+.PHONY: bench-broker
+bench-broker: setup ## compare brokers with Apache Kafka's (ARGS="--quick --only produce")
+	@$(BIN)/python -m tests.bench.broker $(ARGS)
 
 ##@ Clean up
 .PHONY: clean

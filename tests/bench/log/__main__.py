@@ -7,7 +7,6 @@ something crashed or a check of the results failed; a missed target is a result,
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tests.bench.log.kafka_system import BROKER_SETTINGS, KafkaSystem
 from tests.bench.log.machine import hardware, versions
@@ -29,8 +27,7 @@ from tests.bench.log.measures.reading import measure_reading
 from tests.bench.log.measures.writing import measure_writing
 from tests.bench.log.parquet_system import ParquetSystem
 from tests.bench.log.plan import FULL, QUICK, SEED, Plan
-from tests.bench.log.plot import draw
-from tests.bench.log.report import document, markdown, text_table
+from tests.bench.log.publish import publish
 from tests.bench.log.results import Results, progress
 from tests.bench.log.session import spark_session
 from tests.bench.log.source_rows import SourceRows
@@ -52,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = datetime.now(UTC)
     with tempfile.TemporaryDirectory(prefix="bench-log-", dir=asked.work) as work:
         facts = {
+            "title": "Log benchmark",
             "started": started.isoformat(timespec="seconds"),
             "plan": asdict(plan),
             "seed": SEED,
@@ -114,17 +112,6 @@ def run(
         measure_lookups(plan, work, results)
     if ours is not None and "memory" in kinds:
         measure_memory(new_session, ours, plan, work, results)
-
-
-def publish(results: Results, facts: dict[str, Any], folder: Path, name: str) -> None:
-    """Print the table and write the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
-    path.with_suffix(".json").write_text(json.dumps(document(results, facts), indent=1) + "\n")
-    path.with_suffix(".md").write_text(markdown(results, facts))
-    draw(results, path.with_suffix(".png"), f"sparklog beside Kafka and Parquet, {name}")
-    sys.stdout.write(text_table(results))
-    sys.stdout.write(f"\n{path}.json .md .png\n")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import EngFormatter
 
-from tests.bench.log.report import SYSTEMS, amount
+from tests.bench.log.report import SYSTEMS, amount, systems_of
 from tests.bench.log.results import Measure, Results
 
 COLOURS = {"sparklog": "#1b6ca8", "kafka": "#444444", "parquet": "#c9a227", "spark": "#bbbbbb"}
@@ -42,8 +42,9 @@ def draw(results: Results, path: Path, title: str) -> None:
     for panel, (group, measures) in zip(grid.flat, groups.items(), strict=True):
         _draw_group(panel, results, measures)
         panel.set_title(group, loc="left")
-    handles = [Rectangle((0, 0), 1, 1, color=COLOURS[system]) for system in SYSTEMS]
-    figure.legend(handles, SYSTEMS, loc="outside lower center", ncol=len(SYSTEMS), frameon=False)
+    systems = systems_of(results)
+    handles = [Rectangle((0, 0), 1, 1, color=COLOURS[system]) for system in systems]
+    figure.legend(handles, systems, loc="outside lower center", ncol=len(systems), frameon=False)
     figure.suptitle(title)
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -9,8 +9,8 @@ from typing import Any
 from tests.bench.log.results import Results, spread
 
 SYSTEMS = ("sparklog", "kafka", "parquet", "spark")
-HEADER = ("measure", "unit", *SYSTEMS, "target", "measured", "reached")
-NUMBERS = {HEADER.index(name) for name in (*SYSTEMS, "measured")}
+WORDS = {"measure", "unit", "target", "reached"}
+"""Columns that are no numbers."""
 JSON_FORMAT = 1
 
 
@@ -25,39 +25,53 @@ def amount(value: float) -> str:
     return f"{value:.{3 if abs(value) < 10 else 1}f}"
 
 
+def systems_of(results: Results) -> list[str]:
+    """Return the systems that were measured, in the order of their columns."""
+    measured = {sample.system for sample in results.samples}
+    return [system for system in SYSTEMS if system in measured]
+
+
+def header(results: Results) -> tuple[str, ...]:
+    """Return the names of the columns."""
+    return ("measure", "unit", *systems_of(results), "target", "measured", "reached")
+
+
 def table_rows(results: Results) -> list[tuple[str, ...]]:
     """Return one line per target; a measure's figures stand on its first line."""
+    systems = systems_of(results)
     rows: list[tuple[str, ...]] = []
     for measure in results.measures:
         medians = results.medians(measure.name)
-        figures = [amount(medians[s]) if s in medians else "-" for s in SYSTEMS]
+        figures = [amount(medians[s]) if s in medians else "-" for s in systems]
         verdicts = [(v.target, v.figure, v.word) for v in results.verdicts(measure)]
         first, *more = verdicts or [("", "", "")]
         rows.append((measure.name, measure.unit, *figures, *first))
-        rows.extend(("", "", *("" for _ in SYSTEMS), *verdict) for verdict in more)
+        rows.extend(("", "", *("" for _ in systems), *verdict) for verdict in more)
     return rows
 
 
 def text_table(results: Results) -> str:
     """Return the table for a terminal."""
-    rows = [HEADER, *table_rows(results)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
-    lines = [_text_line(row, widths) for row in rows]
+    names = header(results)
+    rows = [names, *table_rows(results)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
+    lines = [_text_line(row, names, widths) for row in rows]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]]) + "\n"
 
 
-def _text_line(row: Sequence[str], widths: Sequence[int]) -> str:
+def _text_line(row: Sequence[str], names: Sequence[str], widths: Sequence[int]) -> str:
     cells = [
-        cell.rjust(width) if column in NUMBERS else cell.ljust(width)
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        cell.ljust(width) if name in WORDS else cell.rjust(width)
+        for name, cell, width in zip(names, row, widths, strict=True)
     ]
     return "  ".join(cells).rstrip()
 
 
 def markdown(results: Results, facts: Mapping[str, Any]) -> str:
     """Return the table in Markdown, with what it was measured on."""
+    names = header(results)
     lines = [
-        f"# Log benchmark, {facts['plan']['name']} sizes",
+        f"# {facts['title']}, {facts['plan']['name']} sizes",
         "",
         f"Medians of {facts['plan']['rounds']} interleaved rounds after a warm-up. "
         "Rates are higher when better, costs lower. "
@@ -66,8 +80,8 @@ def markdown(results: Results, facts: Mapping[str, Any]) -> str:
         "",
         ", ".join(f"{name}: {value}" for name, value in facts["hardware"].items()) + ".",
         "",
-        "| " + " | ".join(HEADER) + " |",
-        "|" + "|".join("--:" if c in NUMBERS else "---" for c in range(len(HEADER))) + "|",
+        "| " + " | ".join(names) + " |",
+        "|" + "|".join("---" if name in WORDS else "--:" for name in names) + "|",
     ]
     lines += ["| " + " | ".join(row) + " |" for row in table_rows(results)]
     failed = results.failed_checks

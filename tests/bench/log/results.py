@@ -97,5 +97,5 @@ def spread(values: Sequence[float]) -> float:
 
 def progress(text: str) -> None:
     """Tell whoever waits what is going on."""
-    sys.stderr.write(f"bench-log: {text}\n")
+    sys.stderr.write(f"bench: {text}\n")
     sys.stderr.flush()

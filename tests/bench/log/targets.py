@@ -102,6 +102,22 @@ class CostAtMost:
         return Verdict(target, f"{ours:.4g} {self.unit}", ours <= self.limit)
 
 
+@dataclass(frozen=True)
+class RateAtLeast:
+    """Our rate is at least a limit."""
+
+    limit: float
+    unit: str
+
+    def judge(self, medians: Medians) -> Verdict:
+        """Return whether our rate is high enough."""
+        target = f">= {self.limit:g} {self.unit}"
+        ours = medians.get(OURS)
+        if ours is None:
+            return Verdict(target, "-", None)
+        return Verdict(target, f"{ours:.4g} {self.unit}", ours >= self.limit)
+
+
 def _ratio(above: float | None, below: float | None) -> float | None:
     if above is None or below is None or below == 0:
         return None

@@ -7,6 +7,7 @@ import pytest
 from tests.bench.log.targets import (
     CostAtMost,
     CostAtMostPeer,
+    RateAtLeast,
     RateTimesPeer,
     Target,
     TimeWithinPeer,
@@ -46,6 +47,13 @@ def test_a_cost_may_equal_the_peers_but_not_exceed_it(ours: float, reached: bool
 @pytest.mark.parametrize(("ours", "reached"), [(300.0, True), (300.5, False), (0.0, True)])
 def test_a_cost_may_equal_its_limit(ours: float, reached: bool) -> None:
     assert CostAtMost(300, "ms").judge({"sparklog": ours}).reached is reached
+
+
+@pytest.mark.parametrize(("ours", "reached"), [(50.0, True), (49.9, False)])
+def test_a_rate_may_equal_its_limit(ours: float, reached: bool) -> None:
+    verdict = RateAtLeast(50, "MB/s").judge({"sparklog": ours})
+    assert verdict.reached is reached
+    assert verdict.target == ">= 50 MB/s"
 
 
 def test_a_limit_can_say_where_it_comes_from() -> None:

@@ -1,0 +1,81 @@
+"""Consuming: what is being produced, as it comes, and what was produced before, from storage.
+
+The consumer is librdkafka with partitions assigned, no group. It counts and drops what it gets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from threading import Thread
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from tests.bench.broker.measures.producing import MB, new_topic
+from tests.bench.broker.perf_tools import produce
+from tests.bench.broker.plan import Plan
+from tests.bench.broker.side import ANSWER_TIMEOUT_S, Side
+from tests.bench.log.results import Measure, Results
+from tests.bench.log.rounds import turns
+from tests.bench.log.targets import RateTimesPeer
+
+GROUP = "consuming, MB/s"
+AT_ONCE = 10_000
+
+
+def measure_consuming(sides: Sequence[Side], plan: Plan, results: Results) -> None:
+    """Measure the tail while it is produced, then the same records as history."""
+    for shape in (plan.small, plan.large):
+        peer = (RateTimesPeer("kafka", 1.0),)
+        tail = Measure(f"consume {shape.label} while produced", "MB/s", peer, GROUP)
+        history = Measure(f"consume {shape.label}, history", "MB/s", peer, GROUP)
+        for number, side in turns(sides, plan.rounds):
+            topic = new_topic(side, plan.partitions, 3)
+            producer = Thread(
+                target=produce, args=(side.bootstrap, topic, shape.records, shape.size_bytes)
+            )
+            producer.start()
+            seconds = consume(side, topic, plan.partitions, shape.records)
+            producer.join()
+            results.add(tail, side.name, shape.total_bytes / seconds / MB, number)
+            side.await_history(topic)
+            seconds = consume(side, topic, plan.partitions, shape.records)
+            results.add(history, side.name, shape.total_bytes / seconds / MB, number)
+            side.drop(topic)
+
+
+def consume(side: Side, topic: str, partitions: int, records: int) -> float:
+    """Read a topic from its beginning; returns the seconds from the first record to the last.
+
+    Raises:
+        TimeoutError: records stopped coming.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": side.bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "queued.max.messages.kbytes": 256 * 1024,
+            "log_level": 2,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)])
+        seen, start = 0, 0.0
+        deadline = time.perf_counter() + ANSWER_TIMEOUT_S
+        while seen < records:
+            found = consumer.consume(AT_ONCE, 1.0)
+            now = time.perf_counter()
+            if found:
+                failed = next((one.error() for one in found if one.error() is not None), None)
+                assert failed is None, f"the consumer met an error: {failed}"
+                start = start or now
+                deadline = now + ANSWER_TIMEOUT_S
+                seen += len(found)
+            elif now > deadline:
+                raise TimeoutError(f"records stopped coming. seen={seen} of={records}")
+        seconds = time.perf_counter() - start
+    finally:
+        consumer.close()
+    assert seen == records, f"more records than were produced: {seen}"
+    return seconds

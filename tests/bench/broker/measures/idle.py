@@ -1,0 +1,87 @@
+"""What many idle partitions cost: memory, requests, time until a killed broker is back in sync."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.bench.broker.measures.producing import new_topic
+from tests.bench.broker.plan import Plan
+from tests.bench.broker.side import Side, wait_until
+from tests.bench.broker.sparklog_side import SparklogSide, total
+from tests.bench.log.results import Measure, Results
+from tests.bench.log.targets import CostAtMost, CostAtMostPeer
+
+GROUP = "idle partitions"
+KIB = 1024
+MIB = 1 << 20
+REQUESTS_PER_MINUTE = 120.0
+"""The controller looks for metadata once a second; as much again for all the rest."""
+RETURN_LIMIT_S = 30.0
+
+
+def measure_idle(side: Side, plan: Plan, results: Results) -> str:
+    """Create partitions with three replicas, leave them alone, and look; returns their topic."""
+    count = plan.idle_partitions
+    memory = Measure(
+        f"memory of three brokers, {count} idle partitions",
+        "MiB",
+        (CostAtMostPeer("kafka"),),
+        GROUP,
+    )
+    more = Measure(f"memory of one replica, of {count} partitions", "KiB", (), GROUP)
+    created = Measure(f"creating {count} partitions until all are in sync", "s", (), GROUP)
+    before = resident_bytes(side.pids())
+    start = time.monotonic()
+    topic = new_topic(side, count, 3)
+    results.add(created, side.name, time.monotonic() - start)
+    requests = _requests_per_minute(side, plan.idle_seconds)
+    if requests is not None:
+        limit = (CostAtMost(REQUESTS_PER_MINUTE, "requests"),)
+        name = f"store requests a minute, {count} idle partitions"
+        results.add(Measure(name, "requests", limit, GROUP), side.name, requests)
+    after = resident_bytes(side.pids())
+    results.add(memory, side.name, after / MIB)
+    results.add(more, side.name, (after - before) / (3 * count) / KIB)
+    return topic
+
+
+def measure_restart(side: Side, topic: str, plan: Plan, results: Results) -> None:
+    """Kill one broker, and let it come back: until it is in sync everywhere again."""
+    targets = (CostAtMost(RETURN_LIMIT_S, "s"), CostAtMostPeer("kafka"))
+    title = f"kill -9 of a broker until all of {plan.idle_partitions} partitions are in sync"
+    broker = side.leader(topic)
+    moment = side.kill(broker)
+    side.restore(broker)
+    side.await_in_sync(topic, plan.idle_partitions, 3)
+    results.add(Measure(title, "s", targets, GROUP), side.name, time.monotonic() - moment)
+
+
+def resident_bytes(pids: Sequence[int]) -> int:
+    """Return the memory that processes have in use now; what they share counts in each."""
+    found = 0
+    for pid in pids:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                found += int(line.split()[1]) * KIB
+    return found
+
+
+def _requests_per_minute(side: Side, seconds: int) -> float | None:
+    if not isinstance(side, SparklogSide):
+        time.sleep(seconds)
+        return None
+    settled = side.samples()
+
+    def quiet() -> bool:
+        """Return whether the last of what creating the partitions asked for is over."""
+        nonlocal settled
+        before, settled = settled, side.samples()
+        name = "sparklog_store_requests_total"
+        return total(settled, name) - total(before, name) <= 1
+
+    wait_until(quiet, "the brokers are quiet")
+    before = total(side.samples(), "sparklog_store_requests_total")
+    time.sleep(seconds)
+    return (total(side.samples(), "sparklog_store_requests_total") - before) * 60 / seconds

@@ -1,0 +1,102 @@
+"""Producing as fast as it goes: Kafka's own producer tool and librdkafka, acks=all, RF 3 and 1."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from confluent_kafka import Producer
+
+from tests.bench.broker.perf_tools import Produced, produce
+from tests.bench.broker.plan import Plan, RecordShape
+from tests.bench.broker.side import ANSWER_TIMEOUT_S, Side
+from tests.bench.log.results import Measure, Results
+from tests.bench.log.rounds import turns
+from tests.bench.log.targets import RateTimesPeer
+
+GROUP = "producing, MB/s"
+MB = 1_000_000
+QUEUE_RECORDS = 500_000
+LIBRDKAFKA_SHARE = 0.5
+"""Of the records: from Python, each is a call."""
+
+_names = count(1)
+
+
+def measure_producing(sides: Sequence[Side], plan: Plan, results: Results) -> None:
+    """Measure both sizes with three replicas and one, every side in turn."""
+    for replicas in (3, 1):
+        for shape in (plan.small, plan.large):
+            title = f"produce {shape.label}, RF {replicas}"
+            measure = Measure(title, "MB/s", (RateTimesPeer("kafka", 1.0),), GROUP)
+            for number, side in turns(sides, plan.rounds):
+                produced = produce_once(side, plan, shape, replicas, results)
+                rate = produced.records_per_s * shape.size_bytes / MB
+                results.add(measure, side.name, rate, number)
+    title = f"produce {plan.large.label}, RF 3, librdkafka"
+    measure = Measure(title, "MB/s", (RateTimesPeer("kafka", 1.0),), GROUP)
+    for number, side in turns(sides, plan.rounds):
+        topic = new_topic(side, plan.partitions, 3)
+        records = int(plan.large.records * LIBRDKAFKA_SHARE)
+        seconds = produce_librdkafka(side, topic, records, plan.large.size_bytes)
+        _check_count(side, topic, plan.partitions, records, results)
+        results.add(measure, side.name, records * plan.large.size_bytes / seconds / MB, number)
+        side.drop(topic)
+
+
+def produce_once(
+    side: Side, plan: Plan, shape: RecordShape, replicas: int, results: Results
+) -> Produced:
+    """Produce one topic full by Kafka's tool, check that all arrived, and drop it."""
+    topic = new_topic(side, plan.partitions, replicas)
+    produced = produce(side.bootstrap, topic, shape.records, shape.size_bytes)
+    _check_count(side, topic, plan.partitions, shape.records, results)
+    side.drop(topic)
+    return produced
+
+
+def new_topic(
+    side: Side, partitions: int, replicas: int, configs: Mapping[str, str] | None = None
+) -> str:
+    """Create a topic with a name of its own."""
+    topic = f"bench-{next(_names)}"
+    side.create(topic, partitions, replicas, configs)
+    return topic
+
+
+def produce_librdkafka(side: Side, topic: str, records: int, size_bytes: int) -> float:
+    """Produce by confluent-kafka with its defaults (acks=all); returns the seconds it took."""
+    value = os.urandom(size_bytes)
+    failed: list[object] = []
+
+    def delivered(error: object, _: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    producer = Producer(
+        {
+            "bootstrap.servers": side.bootstrap,
+            "queue.buffering.max.messages": QUEUE_RECORDS,
+            "log_level": 2,
+        }
+    )
+    start = time.perf_counter()
+    for _ in range(records):
+        while True:
+            try:
+                producer.produce(topic, value, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    left = producer.flush(ANSWER_TIMEOUT_S)
+    seconds = time.perf_counter() - start
+    assert left == 0, f"{left} records were not acknowledged in time"
+    assert not failed, f"{len(failed)} records failed, the first with {failed[0]}"
+    return seconds
+
+
+def _check_count(side: Side, topic: str, partitions: int, records: int, results: Results) -> None:
+    found = side.records(topic, partitions)
+    results.check_equal(f"{side.name}: every record once in {topic}", found, records)

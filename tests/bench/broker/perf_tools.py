@@ -1,0 +1,119 @@
+"""Kafka's own performance tools, run in a JVM of their own, and what their last lines say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tests.peers.jars import KAFKA_BROKER
+from tests.peers.kafka import java
+
+HEAP = "512m"
+TIMEOUT_S = 900
+PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
+END_TO_END = "org.apache.kafka.tools.EndToEndLatency"
+
+_SUMMARY = re.compile(
+    r"(\d+) records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\), ([\d.]+) ms avg latency, "
+    r"([\d.]+) ms max latency, (\d+) ms 50th, (\d+) ms 95th, (\d+) ms 99th, (\d+) ms 99\.9th"
+)
+_PERCENTILES = re.compile(r"50th = (\d+), 99th = (\d+), 99\.9th = (\d+)")
+
+
+class ToolFailed(RuntimeError):
+    """A tool ended without its summary; its output is in the message."""
+
+
+@dataclass(frozen=True)
+class Produced:
+    """What the producer tool measured. Latencies are from send to acknowledgement."""
+
+    records: int
+    records_per_s: float
+    mib_per_s: float
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """From send to receipt, one record at a time."""
+
+    p50_ms: float
+    p99_ms: float
+
+
+def produce(
+    bootstrap: str,
+    topic: str,
+    records: int,
+    size_bytes: int,
+    *,
+    records_per_s: float = -1,
+    settings: Mapping[str, str] | None = None,
+) -> Produced:
+    """Run `kafka-producer-perf-test`; a rate of -1 is as fast as it goes.
+
+    Raises:
+        ToolFailed: it did not send everything.
+    """
+    given = {"acks": "all", **(settings or {})}
+    output = _run(
+        PRODUCER,
+        *("--bootstrap-server", bootstrap, "--topic", topic),
+        *("--num-records", str(records), "--record-size", str(size_bytes)),
+        *("--throughput", f"{records_per_s:.0f}"),
+        *("--command-property", *(f"{key}={value}" for key, value in given.items())),
+    )
+    return produced_of(output, records)
+
+
+def produced_of(output: str, records: int) -> Produced:
+    """Return what the tool's output says.
+
+    Raises:
+        ToolFailed: fewer records, or no summary at all.
+    """
+    found = _SUMMARY.findall(output)
+    if not found or int(found[-1][0]) != records:
+        raise ToolFailed(f"not all records were sent. output={output[-2000:]}")
+    _, per_s, mib, _, _, p50, _, p99, p999 = found[-1]
+    return Produced(records, float(per_s), float(mib), float(p50), float(p99), float(p999))
+
+
+def end_to_end(bootstrap: str, topic: str, records: int, size_bytes: int) -> EndToEnd:
+    """Run `kafka-e2e-latency`, acks=all.
+
+    Raises:
+        ToolFailed: it gave up.
+    """
+    return end_to_end_of(_run(END_TO_END, bootstrap, topic, str(records), "all", str(size_bytes)))
+
+
+def end_to_end_of(output: str) -> EndToEnd:
+    """Return what the tool's output says.
+
+    Raises:
+        ToolFailed: it has no percentiles.
+    """
+    found = _PERCENTILES.search(output)
+    if found is None:
+        raise ToolFailed(f"no percentiles. output={output[-2000:]}")
+    return EndToEnd(float(found.group(1)), float(found.group(2)))
+
+
+def _run(main_class: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [java(), f"-Xmx{HEAP}", "-cp", KAFKA_BROKER.class_path(), main_class, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ToolFailed(f"{main_class} failed. output={done.stdout[-2000:]}")
+    return done.stdout

@@ -1,0 +1,80 @@
+"""How much a run measures. A quick run shows shape, not figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class RecordShape:
+    """Records of one size."""
+
+    label: str
+    records: int
+    size_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Return the bytes of all values."""
+        return self.records * self.size_bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run does."""
+
+    name: str
+    small: RecordShape
+    large: RecordShape
+    partitions: int
+    rounds: int
+    latency_seconds: int
+    """How long each paced producer runs."""
+    end_to_end_records: int
+    kills: int
+    """Leaders killed, of each system."""
+    slow_store_records: int
+    """Of 1 KiB, for the single producer over a slow store."""
+    slow_store_seconds: int
+    bill_bytes: int
+    """Produced at each number of partitions; puts are counted, then scaled to a GiB."""
+    bill_partitions: tuple[int, ...]
+    idle_partitions: int
+    idle_seconds: int
+
+
+FULL = Plan(
+    name="full",
+    small=RecordShape("100 B", 5_000_000, 100),
+    large=RecordShape("1 KiB", 1_000_000, 1024),
+    partitions=3,
+    rounds=3,
+    latency_seconds=30,
+    end_to_end_records=2000,
+    kills=5,
+    slow_store_records=1_000_000,
+    slow_store_seconds=30,
+    bill_bytes=GIB,
+    bill_partitions=(1, 100, 1000),
+    idle_partitions=1000,
+    idle_seconds=60,
+)
+QUICK = Plan(
+    name="quick",
+    small=RecordShape("100 B", 1_000_000, 100),
+    large=RecordShape("1 KiB", 200_000, 1024),
+    partitions=3,
+    rounds=1,
+    latency_seconds=10,
+    end_to_end_records=300,
+    kills=1,
+    slow_store_records=300_000,
+    slow_store_seconds=10,
+    bill_bytes=128 * MIB,
+    bill_partitions=(1, 100),
+    idle_partitions=200,
+    idle_seconds=15,
+)
