@@ -1,9 +1,10 @@
 """Bringing committed records from brokers' memory into the partition's own log (L1). Pure.
 
-Only committed records are flushed, and what is committed at an offset is the same for every leader
-that ever was or will be. So it never matters who put the object: whoever meets another's goes on
-from its end. What can be wrong is the epoch: a higher one says that this leader is one no more, and
-one that differs at the same offset says that the invariant is broken.
+Leaders flush committed records, and what is committed at an offset is the same for every leader
+that ever was or will be. (One that recovers flushes more; its successor begins after that.) So it
+never matters who put the object: whoever meets another's goes on from its end. What can be wrong is
+the epoch: a higher one says that this leader is one no more, and one that differs at the same
+offset says that the invariant is broken.
 
 The look for a newer manifest after the put is needed here as it is for direct appends (FORMAT.md
 5): a deposed leader may have flushed this place with another end; once a manifest covers that and

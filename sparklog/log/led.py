@@ -4,10 +4,11 @@ The mark is in the log itself: a direct writer whose log ends in a led segment m
 whichever of the two puts the next segment, the other finds out by losing the name. No clock is part
 of it. Epochs order leaders: whoever finds a higher one in the log is a leader no more.
 
-A leader hands back in this order: flush all; record in the cluster's metadata that nobody leads,
-under the next epoch; put the mark with that epoch. Were the mark first, a leader deposed meanwhile
-could take the name at which its successor will flush. For the same reason a leader that follows
-*nobody* puts its own mark even where the log is led already: a slow hand-back may be under way.
+Every leader puts its mark, after it has flushed what others left and before it gives out an offset;
+whoever led before it can then add nothing, were it only paused amid its own recovery. It hands back
+in this order: flush all; record in the cluster's metadata that nobody leads, under the next epoch;
+put the mark with that epoch. Were the mark first, a leader deposed meanwhile could take the name at
+which its successor will flush.
 Source: FORMAT.md 9. `tests/model/test_led.py` runs this code through every order of small cases.
 """
 
@@ -26,7 +27,7 @@ from sparklog.store.base import PutOutcome
 def take_lead(view: PartitionView, leader_epoch: int, nonce: str) -> Protocol[PartitionView]:
     """Put the mark of a leader at the end of the log, which takes one offset. Idempotent.
 
-    For a leader elected when nobody led, after it has flushed what it recovered.
+    To be called once all that was recovered is flushed, and before anything else is taken in.
 
     Raises:
         Fenced: the log has a higher epoch.

@@ -1,11 +1,12 @@
 """A segment's metadata: what is in the file, where, and who wrote it. Source: FORMAT.md 2.
 
-Values only: no store, no clock. Offsets in `BatchIndex`, `Reference`, `ProducerBatch` and
-`Marker` are relative to the segment's base offset.
+Values only: no store, no clock. Offsets in `BatchIndex`, `Reference`, `ProducerBatch`,
+`Marker` and `UnreadBatch` are relative to the segment's base offset.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -104,6 +105,15 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadBatch:
+    """A record batch that could not be made into rows, as it came."""
+
+    base: int
+    end: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """Everything a segment's footer says."""
 
@@ -127,6 +137,7 @@ class Segment:
     appends: tuple[Append, ...] = ()
     producers: tuple[ProducerBatch, ...] = ()
     markers: tuple[Marker, ...] = ()
+    unread: tuple[UnreadBatch, ...] = ()
     commit: Commit | None = None
     references: tuple[Reference, ...] = field(default=())
 
@@ -191,6 +202,10 @@ def to_metadata(segment: Segment) -> dict[str, str]:
         document["markers"] = [
             [m.base, m.timestamp_ms, m.key.hex(), None if m.value is None else m.value.hex()]
             for m in segment.markers
+        ]
+    if segment.unread:
+        document["unread"] = [
+            [u.base, u.end, base64.b64encode(u.data).decode()] for u in segment.unread
         ]
     if segment.references:
         document["references"] = [reference_document(r) for r in segment.references]
@@ -304,6 +319,7 @@ def _segment(document: dict[str, Any]) -> Segment:
         appends=tuple(Append(*entry) for entry in document.get("appends", ())),
         producers=tuple(ProducerBatch(*entry) for entry in document["producers"]),
         markers=tuple(_marker(entry) for entry in document.get("markers", ())),
+        unread=tuple(_unread(entry) for entry in document.get("unread", ())),
         commit=_commit(document["commit"]),
         references=tuple(reference_from_document(r) for r in document.get("references", ())),
     )
@@ -335,6 +351,11 @@ def _marker(entry: list[Any]) -> Marker:
         bytes.fromhex(key),
         None if value is None else bytes.fromhex(value),
     )
+
+
+def _unread(entry: list[Any]) -> UnreadBatch:
+    base, end, text = entry
+    return UnreadBatch(int(base), int(end), base64.b64decode(text, validate=True))
 
 
 def _commit_document(commit: Commit | None) -> list[Any] | None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from sparklog.core.errors import RecordTooLarge
 from sparklog.core.types import NO_PRODUCER_ID, NO_TIMESTAMP_MS
-from sparklog.log.segment import Marker, ProducerBatch, Segment
+from sparklog.log.segment import Marker, ProducerBatch, Segment, UnreadBatch
 from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
 from sparklog.protocol.batch_header import (
     CONTROL_BIT,
@@ -62,6 +62,7 @@ class Stretch:
     producer: ProducerBatch | None = None
     """Of the transaction, or of the marker."""
     marker: Marker | None = None
+    unread: UnreadBatch | None = None
 
 
 class Stretches:
@@ -70,12 +71,16 @@ class Stretches:
     def __init__(self, segment: Segment) -> None:
         """Sort what the footer tells."""
         markers = {marker.base: marker for marker in segment.markers}
-        special: list[Stretch] = []
+        unread = {one.base: one for one in segment.unread}
+        special = [Stretch(one.base, one.end, unread=one) for one in segment.unread]
         for one in segment.producers:
+            if one.base in unread:
+                continue
             if one.attributes & CONTROL_BIT:
                 special.append(Stretch(one.base, one.end, one, markers.get(one.base)))
             elif one.attributes & TRANSACTIONAL_BIT:
                 _add_transactional(special, one)
+        special.sort(key=lambda stretch: stretch.base)
         self._special = special
         self._ends = [stretch.end for stretch in special]
 
@@ -134,7 +139,9 @@ class BlockWriter:
         relative = self.stretches.within(base - self.object_base, end - self.object_base)
         for stretch in relative:
             low, high = stretch.base + self.object_base, stretch.end + self.object_base
-            if stretch.marker is not None:
+            if stretch.unread is not None:
+                yield WireBatch(low, high, stretch.unread.data)
+            elif stretch.marker is not None:
                 data = self._marker(stretch, stretch.marker, low)
                 yield WireBatch(low, high, data)
             else:

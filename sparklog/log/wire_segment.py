@@ -8,6 +8,7 @@ Source: FORMAT.md 2.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,18 +16,22 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from sparklog.core.errors import InvalidRequest
+from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.core.types import NO_PRODUCER_ID, TimestampType
 from sparklog.log.draft import SegmentDraft, draft_rows
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.segment import Marker, ProducerBatch, Segment
-from sparklog.protocol.batch_header import CONTROL_BIT, TIMESTAMP_TYPE_BIT, BytesLike
+from sparklog.log.segment import Marker, ProducerBatch, Segment, UnreadBatch
+from sparklog.protocol.batch_header import CONTROL_BIT, TIMESTAMP_TYPE_BIT, BytesLike, parse_header
 from sparklog.protocol.batch_run import Headers, decode_runs, read_headers
 from sparklog.protocol.record_batch import decode
 
 PLAIN_BYTES_MAX: Final = 64 << 20
 """Decompressed records that end a segment, so that what compresses well does not take the memory
 of the executor when it unfolds."""
+UNREAD_BYTES_MAX: Final = 4 << 20
+"""Batches kept unread that end a segment: they lie in its footer, which readers read whole."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +81,48 @@ def draft_batches(
         level: of zstd.
         plain_bytes_max: decompressed records that end the segment.
 
+    A batch whose records cannot be read, though its checksum is right, is kept as it came:
+    consumers get it back, readers of rows pass it over. So no client can bring flushing to a halt.
+
     Raises:
         InvalidRequest: no batches, or they do not join.
-        DataCorrupt: a batch's records contradict themselves or its header.
+        DataCorrupt: a header contradicts itself.
     """
     headers = _joined(batches, read_headers(batches)) if batches else None
     if headers is None:
         raise InvalidRequest(f"nothing to flush: no batches. partition={layout.folder}")
     headers = headers[: _one_kind(headers)]
+    unread: list[int] = []
+    try:
+        content = _decoded(batches, headers, unread, plain_bytes_max)
+    except DataCorrupt:
+        unread = _unreadable(layout, batches, headers)
+        if sum(len(batches[at]) for at in unread) >= UNREAD_BYTES_MAX:
+            headers = headers[: unread[-1] + 1]
+        content = _decoded(batches, headers, unread, plain_bytes_max)
+    draft = _draft(layout, nonce, codec, level, headers[: content.batches], content)
+    base_offset = int(headers["base_offset"][0])
+    return FlushDraft(draft.placed(base_offset), draft.at(base_offset), content.batches)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What the first of the batches hold."""
+
+    batches: int
+    runs: Sequence[pa.RecordBatch]
+    markers: tuple[Marker, ...]
+    unread: tuple[UnreadBatch, ...]
+
+
+def _decoded(
+    batches: Sequence[BytesLike], headers: Headers, unread: Sequence[int], plain_bytes_max: int
+) -> _Content:
+    """Decode all but those at `unread`, as far as one segment goes."""
+    is_readable = np.ones(len(headers), bool)
+    is_readable[unread] = False
     is_control = headers["attributes"] & CONTROL_BIT != 0
-    of_data = np.flatnonzero(~is_control)
+    of_data = np.flatnonzero(is_readable & ~is_control)
     runs: list[pa.RecordBatch] = []
     decoded = plain_bytes = 0
     data = [batches[at] for at in of_data.tolist()]
@@ -96,9 +133,37 @@ def draft_batches(
         if plain_bytes >= plain_bytes_max:
             break
     taken = len(headers) if decoded == len(of_data) else int(of_data[decoded])
-    draft = _draft(layout, nonce, codec, level, batches[:taken], headers[:taken], runs)
     base_offset = int(headers["base_offset"][0])
-    return FlushDraft(draft.placed(base_offset), draft.at(base_offset), taken)
+    of_markers = np.flatnonzero((is_readable & is_control)[:taken]).tolist()
+    return _Content(
+        taken,
+        runs,
+        tuple(marker for at in of_markers for marker in _markers(batches[at], base_offset)),
+        tuple(_unread(batches[at], base_offset) for at in unread if at < taken),
+    )
+
+
+def _unreadable(
+    layout: PartitionLayout, batches: Sequence[BytesLike], headers: Headers
+) -> list[int]:
+    """Return which batches cannot be read, up to UNREAD_BYTES_MAX and one more."""
+    found: list[int] = []
+    size = 0
+    for at, offset in enumerate(headers["base_offset"].tolist()):
+        try:
+            decode(batches[at], verify_crc=False)
+        except DataCorrupt as error:
+            logger.error(
+                "a producer's batch cannot be read, kept as it came partition=%s offset=%d %s",
+                layout.folder,
+                offset,
+                error,
+            )
+            found.append(at)
+            size += len(batches[at])
+            if size >= UNREAD_BYTES_MAX:
+                break
+    return found
 
 
 def _draft(
@@ -106,12 +171,12 @@ def _draft(
     nonce: str,
     codec: str,
     level: int | None,
-    batches: Sequence[BytesLike],
     headers: Headers,
-    runs: Sequence[pa.RecordBatch],
+    content: _Content,
 ) -> SegmentDraft:
     base_offset = int(headers["base_offset"][0])
     end_offset = int(headers["base_offset"][-1]) + int(headers["last_offset_delta"][-1]) + 1
+    runs = content.runs
     rows = sum(run.num_rows for run in runs)
     of_data = headers[headers["attributes"] & CONTROL_BIT == 0]
     append_time = len(of_data) and of_data["attributes"][0] & TIMESTAMP_TYPE_BIT
@@ -127,7 +192,8 @@ def _draft(
         timestamp_type=TimestampType(bool(append_time)),
         codec=codec,
         producers=tuple(_producers(headers, base_offset)),
-        markers=tuple(_markers(batches, headers, base_offset)),
+        markers=content.markers,
+        unread=content.unread,
     )
     columns = ["timestamp", "value"]
     if rows < end_offset - base_offset:
@@ -179,9 +245,14 @@ def _producers(headers: Headers, base_offset: int) -> Iterator[ProducerBatch]:
         yield ProducerBatch(*row)
 
 
-def _markers(batches: Sequence[BytesLike], headers: Headers, base_offset: int) -> Iterator[Marker]:
-    for at in np.flatnonzero(headers["attributes"] & CONTROL_BIT).tolist():
-        rows = decode(batches[at], verify_crc=False).records
-        stamps = rows.column("timestamp").cast(pa.int64()).to_pylist()
-        for row, stamp in zip(rows.to_pylist(), stamps, strict=True):
-            yield Marker(row["offset"] - base_offset, stamp, row["key"] or b"", row["value"])
+def _markers(batch: BytesLike, base_offset: int) -> Iterator[Marker]:
+    rows = decode(batch, verify_crc=False).records
+    stamps = rows.column("timestamp").cast(pa.int64()).to_pylist()
+    for row, stamp in zip(rows.to_pylist(), stamps, strict=True):
+        yield Marker(row["offset"] - base_offset, stamp, row["key"] or b"", row["value"])
+
+
+def _unread(batch: BytesLike, base_offset: int) -> UnreadBatch:
+    header = parse_header(batch)
+    base, end = header.base_offset - base_offset, header.end_offset - base_offset
+    return UnreadBatch(base, end, bytes(batch))

@@ -9,10 +9,14 @@ from sparklog.core.errors import DataCorrupt, Fenced, InvalidRequest, NotServing
 from sparklog.core.types import TimestampType
 from sparklog.log.effects import Protocol, Result, run
 from sparklog.log.flush import flush_at
+from sparklog.log.history import HistoryReader
+from sparklog.log.history_cache import HistoryCache
 from sparklog.log.led import hand_back, take_lead
 from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
 from sparklog.log.view import PartitionView, refresh
 from sparklog.log.wire_segment import FlushDraft, draft_batches
+from sparklog.protocol.batch_header import parse_header, seal_header
+from sparklog.protocol.compression import DECOMPRESSED_BYTES_MAX, compress
 from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.record_batch import BatchSettings, Codec, encode
 from sparklog.store.base import ObjectStore
@@ -217,3 +221,54 @@ def test_batches_that_do_not_join_are_refused() -> None:
         drafted([])
     with pytest.raises(DataCorrupt, match="bytes follow"):
         drafted([wire(0, 2) + wire(2, 1)])
+
+
+def poisoned(base_offset: int, count: int, codec: Codec = Codec.NONE, size: int = 100) -> bytes:
+    """Return a batch with the right checksum whose records are noise."""
+    header = parse_header(wire(base_offset, count, codec=codec))
+    noise = bytes(range(200, 250)) * (size // 50)
+    return seal_header(header, noise) + noise
+
+
+def test_batches_that_cannot_be_read_are_kept_as_they_came(store: ObjectStore) -> None:
+    view = led(store)
+    batches = [
+        wire(1, 2),
+        poisoned(3, 4),
+        wire(7, 1, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True),
+        poisoned(8, 1, Codec.ZSTD),
+        poisoned(9, 2, Codec.LZ4),
+    ]
+    draft = drafted(batches)
+    assert draft.batches == 5
+    assert drafted(batches).segment == draft.segment, "every leader makes the same of it"
+    view = on(store, flush_at(view, draft, 1))
+    assert [(u.base, u.end, u.data) for u in draft.segment.unread] == [
+        (2, 6, batches[1]),
+        (7, 8, batches[3]),
+        (8, 10, batches[4]),
+    ]
+    assert values(open_partition(store), 0, 11) == expected(1, 3) + expected(7, 8)
+    assert on(store, refresh(COLD)) == view
+    history = on(store, HistoryReader(LAYOUT, HistoryCache(1 << 20)).read(view, 1, 1 << 20))
+    assert [history.batches[at] for at in (1, 3, 4)] == [batches[at] for at in (1, 3, 4)]
+    assert [parse_header(data).base_offset for data in history.batches] == [1, 3, 7, 8, 9]
+    assert parse_header(history.batches[2]).is_transactional
+
+
+def test_a_segment_ends_when_it_keeps_much_unread() -> None:
+    mib = 1 << 20
+    batches = [wire(0, 1), *(poisoned(1 + i, 1, size=mib) for i in range(6)), wire(7, 1)]
+    one = drafted(batches)
+    assert (one.batches, len(one.segment.unread), one.segment.rows) == (5, 4, 1)
+    rest = drafted(batches[5:])
+    assert (rest.batches, len(rest.segment.unread), rest.segment.rows) == (3, 2, 1)
+
+
+def test_a_batch_that_unfolds_beyond_all_bounds_is_kept_unread() -> None:
+    header = parse_header(wire(0, 1, codec=Codec.ZSTD))
+    bomb = compress(bytes(DECOMPRESSED_BYTES_MAX + 1), Codec.ZSTD)
+    data = seal_header(header, bomb) + bomb
+    one = drafted([data, wire(1, 1)])
+    assert [u.data for u in one.segment.unread] == [data]
+    assert one.segment.rows == 1
