@@ -114,7 +114,8 @@ class Flusher:
             Unavailable, OutcomeUnknown: the store does not answer; try again.
         """
         while led.flushed_end < offset:
-            await self._flush_once(led, offset)
+            # The offset may lie inside a batch; the high watermark never does.
+            await self._flush_once(led, max(offset, led.high_watermark))
             if not led.live:
                 raise NotServing(f"led by another broker by now. partition={led.where}")
 

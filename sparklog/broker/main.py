@@ -25,7 +25,7 @@ from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.metrics_server import MetricsServer
 from sparklog.broker.node import BrokerNode, node_id
 from sparklog.broker.ready import Ready
-from sparklog.broker.replicas import ReplicaManager
+from sparklog.broker.replicas import BrokerReplicas
 from sparklog.broker.request import RequestContext
 from sparklog.broker.server import Server
 from sparklog.broker.tcp_network import TcpNetwork
@@ -106,7 +106,7 @@ async def _serve(
             config,
             environment,
             advertised_of(config, bound),
-            make_replicas=ReplicaManager,
+            make_replicas=BrokerReplicas,
             metrics=metrics,
         )
         born.set_result(node)

@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 TICKS_PER_LAG_TIME = 4
 
 
-class ReplicaManager:
+class BrokerReplicas:
     """See the module. Made for one incarnation of a broker."""
 
     def __init__(

@@ -11,7 +11,7 @@ from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.node import BrokerNode
-from sparklog.broker.replicas import ReplicaManager
+from sparklog.broker.replicas import BrokerReplicas
 from sparklog.core.broker_settings import BrokerConfig, parse_broker_configs
 from sparklog.core.errors import OutcomeUnknown, Unavailable
 from sparklog.testing.sim_cluster import BrokerSide
@@ -29,7 +29,7 @@ CONFIGS: Final = {
 """Shorter times than the defaults, in the same order, so that much happens in a few seconds."""
 
 
-class WatchedReplicas(ReplicaManager):
+class WatchedReplicas(BrokerReplicas):
     """What an incarnation holds, open to those who watch over it."""
 
     def led_partitions(self) -> list[LedPartition]:

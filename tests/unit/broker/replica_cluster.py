@@ -20,7 +20,7 @@ from sparklog.broker.identity import Identity
 from sparklog.broker.metadata_access import Decision
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.producing import Produced, ProduceResult
-from sparklog.broker.replicas import ReplicaManager
+from sparklog.broker.replicas import BrokerReplicas
 from sparklog.broker.request import INTERNAL
 from sparklog.cluster import election
 from sparklog.cluster.image import MetadataImage
@@ -84,8 +84,8 @@ class Broker:
     manager: Any = None
 
     @property
-    def replicas(self) -> ReplicaManager:
-        manager: ReplicaManager = self.manager
+    def replicas(self) -> BrokerReplicas:
+        manager: BrokerReplicas = self.manager
         return manager
 
 
@@ -109,7 +109,7 @@ class ReplicaCluster:
         environment = self.world.environment(f"host-{broker_id}")
 
         async def live() -> None:
-            broker.manager = ReplicaManager(
+            broker.manager = BrokerReplicas(
                 environment,
                 self.settings,
                 Identity(broker_id, incarnation, epoch),
