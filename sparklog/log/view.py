@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from sparklog.core.errors import DataCorrupt
@@ -132,6 +132,23 @@ def read_segment(
     if size_bytes is None and len(tail) < FOOTER_READ_BYTES:
         size_bytes = len(tail)
     return (yield from _decode_segment(layout, key, tail, size_bytes))
+
+
+def read_segments(layout: PartitionLayout, names: Sequence[str]) -> Protocol[list[Segment | None]]:
+    """Read the metadata of several segments at once; None for those that are absent.
+
+    Raises:
+        DataCorrupt: an object is damaged.
+    """
+    keys = [layout.key(name) for name in names]
+    tails = yield from get_many(tuple(Range(key, -FOOTER_READ_BYTES) for key in keys))
+    found: list[Segment | None] = []
+    for key, tail in zip(keys, tails, strict=True):
+        decoded = None
+        if tail is not None:
+            decoded = yield from _decode_segment(layout, key, tail, None)
+        found.append(decoded[0] if decoded is not None else None)
+    return found
 
 
 def _decode_segment(
