@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,7 +40,8 @@ class BrokerArrivals:
         self._topics: dict[str, int] = {}
         """Whole topics, with the number of partitions that are read."""
         self._looked_s = clock.monotonic_s()
-        self._catching_up: set[TopicPartition] = set()
+        self._catching_up: dict[TopicPartition, int] = {}
+        """Partitions not yet read up to where they ended at the start, and those ends."""
         self._arrived: list[Record] = []
 
     def assign(
@@ -55,7 +57,7 @@ class BrokerArrivals:
         firsts = _found(admin.offsets(dict.fromkeys(chosen, EARLIEST)))
         ends = _found(admin.offsets(dict.fromkeys(chosen, LATEST)))
         starts = {tp: checked_start(tp, start, firsts[tp], ends[tp]) for tp in chosen}
-        self._catching_up = {tp for tp in chosen if starts[tp] < ends[tp]}
+        self._catching_up = {tp: ends[tp] for tp in chosen if starts[tp] < ends[tp]}
         self._consumer.assign(starts)
         self._admin = admin
         if only is None:
@@ -75,8 +77,7 @@ class BrokerArrivals:
         wanted = RECORDS_AT_ONCE if records_max is None else min(records_max, RECORDS_AT_ONCE)
         deadline_s = self._clock.monotonic_s() + SILENCE_MAX_S
         while not arrived:
-            arrived = self._consumer.poll(wanted, POLL_S if self._catching_up else 0.0)
-            self._catching_up -= self._consumer.ends_reached
+            arrived = self._polled(wanted, POLL_S if self._catching_up else 0.0)
             if not self._catching_up:
                 break
             if not arrived and self._clock.monotonic_s() > deadline_s:
@@ -93,12 +94,26 @@ class BrokerArrivals:
             self._look_at_topics()
             self._looked_s = self._clock.monotonic_s()
         patience_s = POLL_S if at_most_s is None else min(POLL_S, max(0.0, at_most_s))
-        self._arrived = self._consumer.poll(1, patience_s)
+        self._arrived = self._polled(1, patience_s)
 
     def settle(self) -> None:
         """Commit for the group, so that its next member goes on here. Raises as `commit`."""
         if self._admin is None:
             self._consumer.commit()
+
+    def _polled(self, records_max: int, timeout_s: float) -> list[Record]:
+        records = self._consumer.poll(records_max, timeout_s)
+        if self._catching_up:
+            # At the end there may be markers of transactions instead of a last record.
+            reached = self._consumer.ends_reached | {
+                record.topic_partition
+                for record in records
+                if record.offset + 1 >= self._catching_up.get(record.topic_partition, math.inf)
+            }
+            self._catching_up = {
+                tp: end for tp, end in self._catching_up.items() if tp not in reached
+            }
+        return records
 
     def _look_at_topics(self) -> None:
         for topic, known in self._topics.items():

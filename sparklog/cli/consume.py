@@ -15,12 +15,12 @@ from sparklog.cli.record_format import (
     record_documents,
     record_format,
 )
-from sparklog.cli.root import add_log_options, bootstrap_of, connected, opened_log
+from sparklog.cli.root import add_log_options, bootstrap_of, connected, opened_log, warn_if_led
 from sparklog.cli.selection import matching_topics
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, key_values, whole_number
 from sparklog.client.values import EARLIEST, LATEST
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.errors import UnknownTopicOrPartition
+from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
 
 SETTLE_EVERY_S = 5.0
 """How often a group's offsets are committed while records keep coming: Kafka's interval."""
@@ -98,6 +98,7 @@ def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Arri
         with opened_log(args) as log:
             follower = Follower(log, printer.columns, say)
             for topic in _topics(args, log.topics):
+                warn_if_led(log.topic(topic))
                 follower.add_topic(topic, start, args.partition)
             yield follower
         return
@@ -116,6 +117,11 @@ def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Arri
         topics = _topics(args, admin.topic_names)
         if args.group is None:
             arrivals.assign(admin, topics, start, args.partition)
+        elif not admin.offers_groups():
+            raise InvalidRequest(
+                "these brokers coordinate no consumer groups; leave out --group to read all "
+                f"partitions. group={args.group}"
+            )
         else:
             arrivals.subscribe(topics)
         yield arrivals

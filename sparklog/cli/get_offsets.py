@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sparklog.cli.administered import Administered
+from sparklog.cli.administered import Administered, RootLog
 from sparklog.cli.output import Output
-from sparklog.cli.root import add_log_options, administered
+from sparklog.cli.root import add_log_options, administered, warn_if_led
 from sparklog.cli.selection import (
     described,
     matching_topics,
@@ -42,6 +42,10 @@ def run(args: Arguments, output: Output) -> int:
     at = _time(args.time)
     with administered(args) as log:
         chosen = _chosen(log, args)
+        if isinstance(log, RootLog):
+            topics = log.topics()
+            for name in sorted({tp.topic for tp in chosen}):
+                warn_if_led(topics[name])
         found = log.offsets(dict.fromkeys(chosen, at))
     failure: SparklogError | None = None
     for tp in chosen:

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sparklog.cli.administered import Administered, RootLog
+from sparklog.cli.output import say
 from sparklog.cli.usage import Arguments, CommandParser, UsageError
+from sparklog.cluster.image import Topic
 from sparklog.cluster.open import Log
 from sparklog.log.layout import topic_of_key
 from sparklog.store.base import ObjectStore
@@ -136,6 +138,15 @@ def administered(args: Arguments) -> Iterator[Administered]:
     else:
         with opened_log(args) as log:
             yield RootLog(log)
+
+
+def warn_if_led(topic: Topic) -> None:
+    """Tell that the storage does not have the newest records of a topic that brokers lead."""
+    if any(state.leader >= 0 for state in topic.partition_states):
+        say(
+            "note: brokers lead this topic, and hold its newest records until they are flushed; "
+            f"--bootstrap-server shows them, too. topic={topic.name}"
+        )
 
 
 def opened_store(root: str) -> ObjectStore:

@@ -31,6 +31,7 @@ from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 
+JOIN_GROUP: Final = 11
 ASKED_AGAIN_S: Final = 0.05
 """A broker may hear of a new topic a moment after another one created it."""
 
@@ -81,6 +82,10 @@ class Admin:
     def cluster_id(self) -> str | None:
         """Return the cluster's id. Raises as `brokers`."""
         return read_metadata(self._brokers, ()).cluster_id
+
+    def offers_groups(self) -> bool:
+        """Say whether brokers coordinate consumer groups. Raises as `brokers`."""
+        return self._brokers.offers(JOIN_GROUP)
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics, sorted. Raises as `brokers`."""

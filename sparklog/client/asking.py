@@ -59,6 +59,20 @@ class Brokers:
             connection.close()
         self._open.clear()
 
+    def offers(self, api_key: int) -> bool:
+        """Say whether brokers have an API at all, by its number.
+
+        Raises:
+            Unavailable: no broker answers.
+        """
+        last: Unavailable | None = None
+        for address in self._by_readiness():
+            try:
+                return self._connection(address).offers(api_key)
+            except Unavailable as error:
+                last = error
+        raise _nobody(last)
+
     def ask(self, api: Api, lowest: int, highest: int, draft: Callable[[Draft], Any]) -> Any:
         """Return the answer of some broker to a question that may be asked twice.
 
@@ -71,7 +85,7 @@ class Brokers:
                 return self.tell(address, api, lowest, highest, draft)
             except (Unavailable, OutcomeUnknown) as error:
                 last = error
-        raise Unavailable(f"no broker answers; is one running? {last}") from last
+        raise _nobody(last)
 
     def change(self, api: Api, lowest: int, highest: int, draft: Callable[[Draft], Any]) -> Any:
         """Return the answer of some broker to a request that changes something; sent once.
@@ -86,7 +100,7 @@ class Brokers:
                 return self.tell(address, api, lowest, highest, draft)
             except Unavailable as error:
                 last = error
-        raise Unavailable(f"no broker answers; is one running? {last}") from last
+        raise _nobody(last)
 
     def tell(
         self,
@@ -122,6 +136,12 @@ class Brokers:
     def _by_readiness(self) -> list[BrokerAddress]:
         """Return the addresses, those with a connection first."""
         return sorted(self._addresses, key=lambda address: address not in self._open)
+
+
+def _nobody(last: Exception | None) -> Unavailable:
+    found = Unavailable(f"no broker answers; check the address, and that one runs. {last}")
+    found.__cause__ = last
+    return found
 
 
 def sole(results: Sequence[Any], api: Api) -> Any:

@@ -110,14 +110,17 @@ class Consumer:
         self._client.subscribe(list(topics))
 
     def poll(self, records_max: int = RECORDS_AT_ONCE, timeout_s: float = 1.0) -> list[Record]:
-        """Return the records that come within `timeout_s`; at once when there are `records_max`.
+        """Return what has come, at most `records_max`; wait `timeout_s` for the first record.
 
         Raises:
             OffsetOutOfRange: no such offset, and no `auto.offset.reset`.
             SparklogError: what reading cannot go on after; the class says what to do.
         """
         try:
-            messages = self._client.consume(records_max, timeout_s)
+            first = self._client.poll(timeout_s)  # consume() would wait for the last one, too
+            messages = [] if first is None else [first]
+            if messages and records_max > 1:
+                messages += self._client.consume(records_max - 1, 0)
         except KafkaException as error:
             raise of_exception(error, "records could not be read") from error
         records = [_record(message) for message in messages if self._holds_record(message)]

@@ -44,8 +44,7 @@ class WireConnection:
             self._socket = socket.create_connection((address.host, address.port), connect_s)
         except OSError as error:
             raise Unavailable(
-                "no broker answers there; check the address, and that brokers run. "
-                f"bootstrap_server={address} problem={error}"
+                f"a broker cannot be reached. broker={address} problem={error}"
             ) from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -84,6 +83,10 @@ class WireConnection:
             return False
         except OSError:
             return True
+
+    def offers(self, api_key: int) -> bool:
+        """Say whether the broker has an API at all, by its number."""
+        return api_key in self._spoken
 
     def version(self, api: Api, lowest: int, highest: int) -> int:
         """Return the highest version in [lowest, highest] that the broker speaks, too.

@@ -42,13 +42,16 @@ class Cli:
         root: str,
         monkeypatch: pytest.MonkeyPatch,
         capture: pytest.CaptureFixture[bytes],
+        bootstrap: str = "",
     ) -> None:
         self.root = root
+        self.bootstrap = bootstrap
         self._monkeypatch = monkeypatch
         self._capture = capture
 
     def __call__(self, *argv: str, stdin: bytes = b"", root: str | None = None) -> Outcome:
         self._monkeypatch.setenv("SPARKLOG_ROOT", self.root if root is None else root)
+        self._monkeypatch.setenv("SPARKLOG_BOOTSTRAP_SERVER", self.bootstrap)
         self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         self._capture.readouterr()
         code = main(argv)

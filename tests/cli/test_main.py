@@ -17,7 +17,14 @@ COMMAND_CALLS = {
     "get-offsets": [],
     "delete-records": ["--offset-json-file", "-"],
     "dump-log": ["--topic", "t"],
+    "brokers": [],
 }
+BROKER_CALLS = {
+    "leader-election": ["--election-type", "preferred", "--all-topic-partitions"],
+    "log-dirs": ["--describe"],
+    "reassign-partitions": ["--list"],
+}
+"""Calls of commands that only brokers can answer."""
 
 
 def test_the_console_script_is_this_main() -> None:
@@ -57,6 +64,51 @@ def test_without_a_root_every_command_says_so_in_one_line(file_cli: Cli, command
     assert "SPARKLOG_ROOT" in line
 
 
+@pytest.mark.parametrize("command", [*COMMAND_CALLS, *BROKER_CALLS])
+def test_every_command_says_what_it_needs(file_cli: Cli, command: str) -> None:
+    text = file_cli.ok(command, "--help").text
+    assert ("--root" in text) == (command not in BROKER_CALLS)
+    assert ("--bootstrap-server" in text) == (command != "dump-log")
+    assert "--json" in text
+
+
+@pytest.mark.parametrize("command", BROKER_CALLS)
+def test_without_brokers_a_command_for_them_says_so_in_one_line(
+    file_cli: Cli, command: str
+) -> None:
+    line = file_cli.misused(command, *BROKER_CALLS[command])
+    assert "--bootstrap-server" in line
+    assert "SPARKLOG_BOOTSTRAP_SERVER" in line
+
+
+def test_a_root_and_brokers_together_are_a_usage_error(file_cli: Cli) -> None:
+    both = ("--root", file_cli.root, "--bootstrap-server", "127.0.0.1:1")
+    assert "two ways to a log" in file_cli.misused("topics", "--list", *both)
+    file_cli.bootstrap = "127.0.0.1:1"
+    assert "both set" in file_cli.misused("topics", "--list")
+    assert file_cli.ok("topics", "--list", "--root", file_cli.root).text == ""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("topics", "--list"),
+        ("produce", "--topic", "t"),
+        ("consume", "--topic", "t"),
+        ("brokers",),
+    ],
+)
+def test_brokers_that_are_not_there_are_one_line(file_cli: Cli, call: tuple[str, ...]) -> None:
+    error = file_cli.fails(*call, "--bootstrap-server", "127.0.0.1:1")
+    assert "no broker answers" in error
+    assert "127.0.0.1:1" in error
+
+
+def test_an_address_that_is_none_is_named(file_cli: Cli) -> None:
+    for address in ("host:port", ":9092", "host:99999", ","):
+        assert repr(address) in file_cli.fails("brokers", "--bootstrap-server", address)
+
+
 def test_the_option_goes_before_the_environment(file_cli: Cli, tmp_path: Path) -> None:
     file_cli.ok("topics", "--create", "--topic", "here")
     other = str(tmp_path / "other")
@@ -67,13 +119,6 @@ def test_the_option_goes_before_the_environment(file_cli: Cli, tmp_path: Path) -
 def test_a_root_of_no_known_kind_is_named(file_cli: Cli) -> None:
     error = file_cli.fails("topics", "--list", "--root", "ftp://host/x")
     assert "ftp://host/x" in error
-
-
-@pytest.mark.parametrize("command", COMMAND_CALLS)
-def test_every_command_takes_root_and_json(file_cli: Cli, command: str) -> None:
-    text = file_cli.ok(command, "--help").text
-    assert "--root" in text
-    assert "--json" in text
 
 
 def test_a_folder_that_cannot_be_read_is_one_line(file_cli: Cli, tmp_path: Path) -> None:

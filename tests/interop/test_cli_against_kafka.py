@@ -29,8 +29,7 @@ def kafka() -> Iterator[KafkaCluster]:
 def cli(
     kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> Cli:
-    monkeypatch.setenv("SPARKLOG_BOOTSTRAP_SERVER", kafka.bootstrap)
-    return Cli("", monkeypatch, capsysbinary)
+    return Cli("", monkeypatch, capsysbinary, kafka.bootstrap)
 
 
 def tool(kafka: KafkaCluster, main_class: str, *arguments: str) -> list[str]:
