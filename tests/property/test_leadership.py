@@ -22,6 +22,7 @@ from sparklog.cluster.leadership import (
 LEADER = 0
 LAG_MAX_MS = 100
 follower_ids = st.sampled_from([1, 2])
+share = st.sampled_from([0.0, 0.5, 1.0])
 
 
 class LeadershipMachine(RuleBasedStateMachine):
@@ -85,7 +86,7 @@ class LeadershipMachine(RuleBasedStateMachine):
         self.held[LEADER] += count
         self.leader.appended(self.held[LEADER])
 
-    @rule(part=st.floats(0, 1))
+    @rule(part=share)
     def wal_acknowledges(self, part: float) -> None:
         behind = self.leader.log_end - self.leader.durable_end
         self.take(self.leader.durable(self.leader.durable_end + round(part * behind)))
@@ -94,7 +95,7 @@ class LeadershipMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.leader.flushed(self.leader.high_watermark)
 
-    @rule(broker_id=follower_ids, arrives=st.booleans(), part=st.floats(0, 1))
+    @rule(broker_id=follower_ids, arrives=st.booleans(), part=share)
     def fetch(self, broker_id: int, arrives: bool, part: float) -> None:
         self.held[broker_id] = max(self.held[broker_id], self.leader.flushed_end)
         offset = self.held[broker_id]
@@ -103,7 +104,7 @@ class LeadershipMachine(RuleBasedStateMachine):
         if arrives:
             self.held[broker_id] += round(part * (self.held[LEADER] - offset))
 
-    @rule(ms=st.integers(1, LAG_MAX_MS))
+    @rule(ms=st.sampled_from([1, LAG_MAX_MS // 2, LAG_MAX_MS + 1]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
         self.take(self.leader.tick(self.now_ms))
@@ -186,4 +187,4 @@ class LeadershipMachine(RuleBasedStateMachine):
 
 
 TestLeadership = LeadershipMachine.TestCase
-TestLeadership.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestLeadership.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)

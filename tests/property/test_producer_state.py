@@ -100,6 +100,11 @@ class ProducerMachine(RuleBasedStateMachine):
         sender.taken += ((sender.next_sequence, count, header.base_offset),)
         sender.next_sequence = increment_sequence(sender.next_sequence, count)
 
+    @rule(producer_id=producer_ids, batches=st.integers(2, 7))
+    def send_several(self, producer_id: int, batches: int) -> None:
+        for _ in range(batches):
+            self.send_the_next(producer_id, 1, producer_id in self.open)
+
     @rule(producer_id=producer_ids, back=st.integers(1, 7), txn=st.booleans())
     def send_again(self, producer_id: int, back: int, txn: bool) -> None:
         sender = self.senders[producer_id]

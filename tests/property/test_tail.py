@@ -17,7 +17,7 @@ from sparklog.protocol.record_batch import decode
 from tests.unit.log.wire import produced
 
 timestamp_lists = st.lists(st.integers(0, 40), min_size=1, max_size=4)
-share = st.floats(0, 1)
+share = st.integers(0, 8).map(lambda eighths: eighths / 8)
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,11 @@ class TailMachine(RuleBasedStateMachine):
         self.kept.append(
             Kept(header.base_offset, header.end_offset, header.leader_epoch, data, records)
         )
+
+    @rule(several=st.lists(timestamp_lists, min_size=1, max_size=6))
+    def append_several(self, several: list[list[int]]) -> None:
+        for stamps in several:
+            self.append_as_leader(stamps, None)
 
     @rule(stamps=timestamp_lists, append_time=st.none() | st.integers(0, 40))
     def append_as_leader(self, stamps: list[int], append_time: int | None) -> None:

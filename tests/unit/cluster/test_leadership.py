@@ -92,6 +92,25 @@ def test_other_metadata_changes_leave_a_proposal_pending() -> None:
     assert leader.follower_fetched(3, 100, 1_003) == ()
 
 
+def test_a_shrink_stays_pending_until_the_isr_shows_it() -> None:
+    leader = leading(isr=(1, 2), rules=MEMORY)
+    leader.appended(110)
+    leader.tick(1_001 + LAG_MS)
+    leader.metadata_changed(replicas=(1, 2, 3), isr=(1, 2), joinable=(1, 2, 3), now_ms=1_002)
+    assert leader.minimal_isr == {1}
+    leader.metadata_changed(replicas=(1, 2, 3), isr=(1,), joinable=(1, 2, 3), now_ms=1_003)
+    assert leader.pending is None
+
+
+def test_what_a_follower_had_before_it_began_anew_does_not_count() -> None:
+    leader = leading(isr=(1, 2))
+    leader.appended(110)
+    leader.follower_fetched(2, 110, 1_001)
+    leader.forget(2)
+    assert leader.durable(110) == ()
+    assert leader.follower_fetched(2, 110, 1_002) == (HighWatermark(110),)
+
+
 def test_a_follower_joins_when_it_has_what_is_committed() -> None:
     leader = leading(isr=(1,))
     leader.appended(110)

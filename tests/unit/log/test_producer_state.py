@@ -160,6 +160,17 @@ def test_the_sequence_after_a_marker_whose_batches_are_not_known_may_be_any() ->
         states.check(header(0, epoch=3))
 
 
+def test_a_transaction_that_ended_after_another_inside_it_is_found_with_it() -> None:
+    states = ProducerStates()
+    states.transactions.begin(9, 0)
+    states.transactions.begin(10, 1)
+    states.transactions.end(10, 5, is_commit=False)
+    states.transactions.end(9, 9, is_commit=False)
+    found = states.transactions.aborted_between(0, 4)
+    assert [(one.producer_id, one.last_stable_offset) for one in found] == [(10, 0), (9, 10)]
+    assert states.transactions.aborted_between(6, 8) == found[1:]
+
+
 def test_aborted_transactions_below_the_log_start_are_forgotten() -> None:
     states = ProducerStates()
     for base in (0, 10):
