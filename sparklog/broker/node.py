@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -25,6 +26,7 @@ from sparklog.broker.metrics import BrokerMetrics, Gauge
 from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.registration import register
 from sparklog.broker.request import INTERNAL, RequestContext
+from sparklog.broker.sight import Sight
 from sparklog.cluster.records import NO_LEADER
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import Fenced, InvalidConfig, OutcomeUnknown, SparklogError, Unavailable
@@ -59,10 +61,13 @@ class BrokerNode:
         """
         self.broker_id = node_id(config)
         self.config = config
-        self.environment = environment
+        session_s = config.whole("broker.session.timeout.ms") / 1000
+        self.sight = Sight(environment.network, session_s)
+        self.environment = replace(environment, network=self.sight)
         self.address = address
         self.metrics = BrokerMetrics() if metrics is None else metrics
-        self.metadata = MetadataLog(environment)
+        self.metadata = MetadataLog(self.environment)
+        self.metadata.subscribe(self.sight.saw)
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         self._make_replicas = make_replicas
         self._life: Life | None = None

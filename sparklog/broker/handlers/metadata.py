@@ -42,6 +42,7 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     refused: dict[str, SparklogError] = {}
     if not asks_all:
         image, refused = await _with_missing(node, request, image)
+    image = node.sight.for_clients(image)
     asks_operations = bool(getattr(request, "include_topic_authorized_operations", False))
     operations = TOPIC_OPERATIONS if asks_operations else NOT_ASKED
     if asks_all:

@@ -11,6 +11,7 @@ from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.producing import Produced
+from sparklog.broker.sight import Sight
 from sparklog.cluster.image import MetadataImage
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import SparklogError
@@ -104,6 +105,11 @@ class HandlerNode(Protocol):
     @property
     def metrics(self) -> BrokerMetrics:
         """Return what is counted."""
+        ...
+
+    @property
+    def sight(self) -> Sight:
+        """Return which brokers this one has just lost sight of."""
         ...
 
     def background(self, work: Coroutine[Any, Any, None], name: str) -> None:

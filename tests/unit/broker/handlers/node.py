@@ -14,6 +14,7 @@ from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.producing import Produced
 from sparklog.broker.request import RequestContext
+from sparklog.broker.sight import Sight
 from sparklog.cluster.records import RegisterBrokerRecord
 from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
@@ -100,6 +101,7 @@ class ToyNode:
         self.replicas = ToyReplicas()
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         self.metrics = BrokerMetrics()
+        self.sight = Sight(environment.network, 3.0)
         self.heartbeat_answer: Any = None
         self.tasks: list[asyncio.Task[None]] = []
 
