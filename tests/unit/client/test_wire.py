@@ -1,0 +1,177 @@
+"""The blocking connection, against peers that misbehave."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sparklog.client.addresses import BrokerAddress
+from sparklog.client.asking import Brokers
+from sparklog.client.metadata import read_metadata
+from sparklog.client.wire import WireConnection
+from sparklog.core.errors import DataCorrupt, InvalidRequest, OutcomeUnknown, Unavailable
+from sparklog.protocol.api import Api
+from sparklog.protocol.building import Answer, build_request
+from sparklog.protocol.messages import decode_request, encode_response
+
+Reply = Callable[[bytes], bytes | None]
+
+
+def framed(connection: socket.socket) -> bytes | None:
+    """Read one frame, or None when the client is gone."""
+    head = connection.recv(4, socket.MSG_WAITALL)
+    if len(head) < 4:
+        return None
+    return connection.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
+
+
+@contextmanager
+def peer(*replies: Reply) -> Iterator[BrokerAddress]:
+    """Listen, and answer the requests of each connection in turn; None hangs up."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                for reply in replies:
+                    frame = framed(connection)
+                    answer = None if frame is None else reply(frame)
+                    if answer is None:
+                        break
+                    connection.sendall(answer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield BrokerAddress(*listener.getsockname()[:2])
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(10)
+
+
+def versions(*apis: tuple[Api, int, int]) -> Reply:
+    """Answer ApiVersions."""
+
+    def reply(frame: bytes) -> bytes:
+        header, request = decode_request(frame)
+        answer = Answer.to(request)
+        keys = tuple(
+            answer.entity("ApiVersion", api_key=api, min_version=low, max_version=high)
+            for api, low, high in apis
+        )
+        return bytes(encode_response(header, answer.response(error_code=_none(), api_keys=keys)))
+
+    return reply
+
+
+def _none() -> object:
+    from kio.schema.errors import ErrorCode  # noqa: PLC0415
+
+    return ErrorCode.none
+
+
+def test_a_broker_is_asked_what_it_speaks() -> None:
+    with (
+        peer(versions((Api.METADATA, 0, 9), (Api.FETCH, 4, 12))) as address,
+        WireConnection(address) as connection,
+    ):
+        assert connection.version(Api.METADATA, 4, 12) == 9
+        assert connection.version(Api.FETCH, 4, 6) == 6
+        assert connection.offers(Api.FETCH)
+        assert not connection.offers(11)
+        with pytest.raises(InvalidRequest, match=r"wanted=10-12 offered=0-9"):
+            connection.version(Api.METADATA, 10, 12)
+        with pytest.raises(InvalidRequest, match="offered=none"):
+            connection.version(Api.PRODUCE, 0, 12)
+
+
+def test_nobody_listening_is_unavailable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = BrokerAddress(*listener.getsockname()[:2])
+    with pytest.raises(Unavailable, match=str(address)):
+        WireConnection(address)
+
+
+def test_a_peer_that_hangs_up_at_once_is_unavailable() -> None:
+    with peer(lambda _: None) as address, pytest.raises(Unavailable):
+        WireConnection(address)
+
+
+def test_a_peer_that_never_answers_is_unavailable_in_time() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        pytest.raises(Unavailable, match="timed out"),
+    ):
+        WireConnection(BrokerAddress(*listener.getsockname()[:2]), timeout_s=0.2)
+
+
+@pytest.mark.parametrize("size", [b"HTTP", b"\xff\xff\xff\xff", b"\x00\x00\x00\x00"])
+def test_a_peer_that_speaks_something_else_is_told_as_such(size: bytes) -> None:
+    with peer(lambda _: size) as address, pytest.raises(DataCorrupt, match="no broker"):
+        WireConnection(address)
+
+
+def test_a_lost_answer_leaves_the_outcome_open() -> None:
+    with (
+        peer(versions((Api.METADATA, 0, 12)), lambda _: None) as address,
+        WireConnection(address) as connection,
+        pytest.raises(OutcomeUnknown, match="MetadataRequest"),
+    ):
+        connection.call(build_request(Api.METADATA, 4, topics=(), allow_auto_topic_creation=False))
+
+
+def test_an_answer_to_another_request_is_refused() -> None:
+    with (
+        peer(
+            versions((Api.METADATA, 0, 12)), lambda _: struct.pack(">ii", 8, 77) + b"\0" * 4
+        ) as address,
+        WireConnection(address) as connection,
+        pytest.raises(DataCorrupt, match="another request"),
+    ):
+        connection.call(build_request(Api.METADATA, 4, topics=(), allow_auto_topic_creation=False))
+
+
+def test_a_question_goes_to_the_next_broker_and_a_change_does_not_once_sent() -> None:
+    asked = []
+
+    def hang_up(frame: bytes) -> None:
+        asked.append(frame)
+
+    speaks = versions((Api.METADATA, 0, 12), (Api.DELETE_TOPICS, 1, 6))
+    with peer(speaks, hang_up) as one, peer(speaks, hang_up) as other:
+        brokers = Brokers([one, other], timeout_s=5)
+        with pytest.raises(Unavailable):
+            read_metadata(brokers)
+        assert len(asked) == 2
+        with pytest.raises(OutcomeUnknown):
+            brokers.change(
+                Api.DELETE_TOPICS,
+                1,
+                6,
+                lambda of: of.request(topics=(), timeout=_second()),
+            )
+        assert len(asked) == 3
+        brokers.close()
+
+
+def test_a_connection_that_the_broker_closed_meanwhile_is_not_used_for_a_change() -> None:
+    with peer(versions((Api.METADATA, 0, 12))) as address, WireConnection(address) as connection:
+        while not connection.ended:  # the peer hangs up after its only answer
+            pass
+        assert connection.ended
+
+
+def _second() -> object:
+    from datetime import timedelta  # noqa: PLC0415
+
+    return timedelta(seconds=1)
