@@ -2,7 +2,7 @@
 
 The tail covers [start offset, end offset), dense. Below it lies the partition's own log on storage
 (L1). A leader stamps and appends what producers send; a follower appends what its leader sent. No
-operation looks at a record, but for the two lookups by timestamp, which open one batch. Refuses to
+operation looks at a record, but for the two lookups by timestamp, which open a batch. Refuses to
 know what is committed, durable or flushed. Not thread-safe; what it returns is immutable and may
 go to any thread.
 
@@ -267,12 +267,16 @@ class Tail:
         return None
 
     def max_timestamp(self, limit_offset: int) -> TimestampedOffset | None:
-        """Return the first record with the highest timestamp below `limit_offset`, if any."""
+        """Return the first record with the highest timestamp below `limit_offset`, if any.
+
+        Batches whose header claims more than their records say are passed over.
+        """
         below = self._max_timestamps[: self._batches_below(limit_offset)]
-        if not below:
-            return None
-        highest = max(below)
-        return _first_record(self._batches[below.index(highest)], highest)
+        for index in sorted(range(len(below)), key=below.__getitem__, reverse=True):
+            found = _first_record(self._batches[index], below[index])
+            if found is not None:
+                return found
+        return None
 
     def _push(
         self, data: bytes, base: int, end: int, leader_epoch: int, max_timestamp_ms: int
@@ -325,11 +329,17 @@ def _restamped(
 
 
 def _first_record(data: bytes, timestamp_ms: int) -> TimestampedOffset | None:
-    """Return a batch's first record that is not older than `timestamp_ms`."""
+    """Return a batch's first record that is not older than `timestamp_ms`.
+
+    None, too, where a client sent records that nobody can read.
+    """
     header = parse_header(data)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return TimestampedOffset(header.base_offset, header.max_timestamp, header.leader_epoch)
-    rows = decode(data, verify_crc=False).records
+    try:
+        rows = decode(data, verify_crc=False).records
+    except DataCorrupt:
+        return None
     timestamps = rows.column("timestamp").cast(pa.int64()).to_numpy()
     late = timestamps >= timestamp_ms
     at = int(late.argmax()) if len(late) else 0
