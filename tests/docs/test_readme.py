@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.interop.brokers import Brokers
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -26,7 +29,7 @@ def test_the_python_example_prints_the_record_it_appended(tmp_path: Path) -> Non
 
 
 def test_the_command_line_example_consumes_what_it_produced(tmp_path: Path) -> None:
-    (example,) = [block for block in blocks("sh") if "sparklog topics" in block]
+    (example,) = [block for block in blocks("sh") if "export SPARKLOG_ROOT" in block]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     answer = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", example],
@@ -39,6 +42,23 @@ def test_the_command_line_example_consumes_what_it_produced(tmp_path: Path) -> N
     lines = answer.stdout.splitlines()
     assert {"ann\thello", "bob\tgood day"} <= set(lines)
     assert sum(int(line.rsplit(":", 1)[1]) for line in lines if line.startswith("greetings:")) == 2
+
+
+def test_the_commands_for_brokers_work_against_three_of_them(tmp_path: Path) -> None:
+    (example,) = [block for block in blocks("sh") if "sparklog brokers" in block]
+    ours = [line for line in example.splitlines() if line.startswith("sparklog ")]
+    with Brokers((tmp_path / "log").as_uri(), 3) as brokers:
+        said = ""
+        for line in ours:
+            words = shlex.split(line.replace("localhost:9092", brokers.bootstrap))
+            said += subprocess.run(
+                [sys.executable, "-m", "sparklog.cli", *words[1:]],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+    assert len(ours) == 3
+    assert said.count("Topic: orders") >= 3, "described, partition by partition"
 
 
 def test_every_make_target_it_names_exists() -> None:
