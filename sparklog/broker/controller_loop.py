@@ -5,7 +5,9 @@ it decides is pure (`cluster.controller`, `cluster.election`) and made on the ne
 deposed controller finds out at its next append. Durations are seconds of the loop's clock.
   K1  a broker is fenced only after its write-ahead log is sealed, whatever made it seem dead
   K2  before it seals, the controller looks whether it still is the controller
-  K3  a controller that was paused gives every broker a new session: it was deaf, not they silent
+  K3  a controller that hears none of two or more others fences nobody for their silence until they
+      have had ample time to replace it: it may be the deaf one
+  K4  a controller that was paused gives every broker a new session: it was deaf, not they silent
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.environment import Environment, Unreachable
 from sparklog.broker.heartbeats import (
+    DEAF_SESSIONS,
     REDIAL_S,
     REFUSALS_MEAN_DEAD,
     STORE_RETRY_S,
@@ -231,8 +234,13 @@ class ControllerLoop:
                 await asyncio.sleep(REDIAL_S)
 
     def _dead(self) -> list[_Session]:
-        deadline_s = self._now_s() - self._session_s
-        return [s for s in self._sessions.values() if s.refused or s.heard_s < deadline_s]
+        now_s = self._now_s()
+        refused = [s for s in self._sessions.values() if s.refused]
+        others = [s for s in self._sessions.values() if not s.refused]
+        silent = [s for s in others if s.heard_s < now_s - self._session_s]
+        if len(silent) == len(others) > 1:
+            silent = [s for s in silent if s.heard_s < now_s - DEAF_SESSIONS * self._session_s]
+        return refused + silent
 
     async def _fence_dead(self) -> None:
         if not self._dead():

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.environment import Address, Environment, Unreachable
+from sparklog.broker.environment import Address, Environment, Network, Unreachable
 from sparklog.broker.identity import Identity
 from sparklog.broker.metadata_log import MetadataLog
 from sparklog.cluster import controller as decisions
@@ -31,6 +32,9 @@ REFUSALS_MEAN_DEAD: Final = 3
 REDIAL_S: Final = 0.01
 STORE_RETRY_S: Final = 0.2
 NOT_CONTROLLER_RETRY_S: Final = 0.05
+DEAF_SESSIONS: Final = 4
+"""Sessions that a broker which hears nobody at all waits, as it may be cut off itself: the others
+then have long agreed without it, and it reads so in the metadata log."""
 
 
 def heartbeat(broker: Broker, end_offset: int, *, want_shut_down: bool = False) -> Any:
@@ -51,6 +55,22 @@ def address_of(broker: Broker) -> Address:
     return Address(broker.host, broker.port)
 
 
+async def hears_any(network: Network, others: Sequence[Broker], timeout_s: float) -> bool:
+    """Say whether any of these brokers answers; also when there is none that could.
+
+    One that refuses is dead, and one that does not answer hangs or is cut off from here.
+    """
+    answers = await asyncio.gather(
+        *(
+            network.call(address_of(b), heartbeat(b, 0), timeout_s=timeout_s, purpose="ask")
+            for b in others
+        ),
+        return_exceptions=True,
+    )
+    silent = any(isinstance(a, TimeoutError) for a in answers)
+    return not silent or any(not isinstance(a, BaseException) for a in answers)
+
+
 class Heartbeats:
     """Keeps one incarnation in touch with whoever is the controller."""
 
@@ -69,8 +89,10 @@ class Heartbeats:
         self._as_registered = metadata.image.brokers[identity.broker_id]
         self._kicked = asyncio.Event()
         self._refusals = 0
-        self._deaf_since_s: float | None = None
+        self._denied_since_s: float | None = None
         """Since when whoever should be the controller says it is not."""
+        self._silent_since_s: float | None = None
+        """Since when the controller does not answer."""
 
     def kick(self) -> None:
         """Have the controller look at the metadata log: this broker appended to it."""
@@ -139,31 +161,49 @@ class Heartbeats:
             await self._claim(controller)
         except TimeoutError:
             logger.warning("the controller is silent controller=%s", controller)
-            await self._claim(controller)
+            await self._unheard(image, controller)
         else:
-            self._refusals = 0
+            self._refusals, self._silent_since_s = 0, None
             await self._answered(response, controller)
 
     async def _answered(self, response: Any, controller: Controller) -> None:
         if response.error_code is ErrorCode.not_controller:
             await self._misdirected(controller)
             return
-        self._deaf_since_s = None
+        self._denied_since_s = None
         if response.is_fenced or not response.is_caught_up:
             before = self._metadata.image.end_offset
             await self._look()
             if response.is_fenced and self._metadata.image.end_offset == before:
                 await asyncio.sleep(NOT_CONTROLLER_RETRY_S)
 
+    async def _unheard(self, image: MetadataImage, controller: Controller) -> None:
+        """Replace a silent controller, unless it may be this broker that is cut off."""
+        now_s = asyncio.get_running_loop().time()
+        if self._silent_since_s is None:
+            self._silent_since_s = now_s - self._session_s
+        patience_s = DEAF_SESSIONS * self._session_s
+        if now_s - self._silent_since_s > patience_s or await self._hears_another(
+            image, controller
+        ):
+            await self._claim(controller)
+        else:
+            await self._look()
+
+    async def _hears_another(self, image: MetadataImage, controller: Controller) -> bool:
+        known = {controller.broker_id, self._identity.broker_id}
+        others = [b for b in image.live_brokers() if b.broker_id not in known]
+        return await hears_any(self._environment.network, others, self._session_s)
+
     async def _misdirected(self, controller: Controller) -> None:
         """Either it has not read yet that it is the controller, or it is another life of it."""
         now_s = asyncio.get_running_loop().time()
-        if self._deaf_since_s is None:
-            self._deaf_since_s = now_s
+        if self._denied_since_s is None:
+            self._denied_since_s = now_s
         await self._look()
         if self._metadata.image.controller != controller:
-            self._deaf_since_s = None
-        elif now_s - self._deaf_since_s > self._session_s:
+            self._denied_since_s = None
+        elif now_s - self._denied_since_s > self._session_s:
             await self._claim(controller)
         else:
             await asyncio.sleep(NOT_CONTROLLER_RETRY_S)
@@ -185,7 +225,7 @@ class Heartbeats:
                 return []
             return decisions.claim(image, identity.broker_id, identity.incarnation, lost)
 
-        self._refusals, self._deaf_since_s = 0, None
+        self._refusals, self._denied_since_s, self._silent_since_s = 0, None, None
         try:
             await self._metadata.catch_up()
             before = self._metadata.image

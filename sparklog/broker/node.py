@@ -20,6 +20,7 @@ from sparklog.broker import handlers
 from sparklog.broker.controller_loop import HeartbeatAnswer
 from sparklog.broker.environment import Address, Environment
 from sparklog.broker.handlers.answering import NO_THROTTLE
+from sparklog.broker.heartbeats import DEAF_SESSIONS, hears_any
 from sparklog.broker.life import HeldReplicas, Life, MakeReplicas
 from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics, Gauge
@@ -248,6 +249,7 @@ class BrokerNode:
                     f"broker_id={self.broker_id} times={LIVES_MAX} within_s={LIVES_WITHIN_S}"
                 )
             try:
+                await self._until_heard()
                 await self._begin()
             except Fenced as error:
                 self._began_s.append(now_s)
@@ -258,6 +260,18 @@ class BrokerNode:
                 await asyncio.sleep(STORE_RETRY_S)
             else:
                 self._began_s.append(now_s)
+                return
+
+    async def _until_heard(self) -> None:
+        """Wait while no other broker answers: cut off, it would only be deposed again.
+
+        Not for ever: they may all hang. Raises Unavailable.
+        """
+        session_s = self.config.whole("broker.session.timeout.ms") / 1000
+        for _ in range(DEAF_SESSIONS):
+            image = await self.metadata.catch_up()
+            others = [b for b in image.live_brokers() if b.broker_id != self.broker_id]
+            if self._stopping or await hears_any(self.environment.network, others, session_s):
                 return
 
     def _watch_gauges(self) -> None:
