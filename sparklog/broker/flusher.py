@@ -36,6 +36,8 @@ from sparklog.core.errors import (
 from sparklog.log.flush import flush_at
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest_change import absorb_tail, change
+from sparklog.log.producer_rebuild import Document, snapshot
+from sparklog.log.producer_snapshot import save_producers
 from sparklog.log.view import PartitionView
 from sparklog.log.wire_segment import FlushDraft, draft_batches
 
@@ -82,6 +84,8 @@ class Flusher:
         self._budget = budget
         self._metrics = metrics
         self._plans: dict[LedPartition, _Plan] = {}
+        self._snapshots: dict[LedPartition, tuple[int, Document]] = {}
+        """What was known of producers at an offset, to be stored once all below it is flushed."""
         self._heap: list[tuple[float, int, _Plan]] = []
         self._order = count()
         self._running = 0
@@ -105,6 +109,7 @@ class Flusher:
     def forget(self, led: LedPartition) -> None:
         """Drop a partition that is led no more."""
         self._plans.pop(led, None)
+        self._snapshots.pop(led, None)
 
     async def flush_to(self, led: LedPartition, offset: int) -> None:
         """Flush until the partition's own log has what is below `offset`, which is committed.
@@ -199,6 +204,7 @@ class Flusher:
         view = await self._environment.store.run(flush_at(view, draft, led.leader_epoch))
         self._take_in(led, view)
         self._metrics.flushed(led.layout.topic, sum(map(len, batches[: draft.batches])))
+        await self._save_producers(led)
         if len(view.tail) >= TAIL_SEGMENTS_MAX:
             await self._absorb(led, view)
 
@@ -220,6 +226,22 @@ class Flusher:
         except (Unavailable, OutcomeUnknown) as error:
             # The chain stays longer; the next flush tries again.
             logger.warning("taking in the chain failed partition=%s %s", led.where, error)
+            return
+        if led.live:
+            self._snapshots[led] = (led.tail.end_offset, snapshot(led.producers))
+            await self._save_producers(led)
+
+    async def _save_producers(self, led: LedPartition) -> None:
+        """Store what was known of the producers, so that the next leader reads few segments."""
+        end_offset, document = self._snapshots.get(led, (0, None))
+        if document is None or led.flushed_end < end_offset or not led.live:
+            return
+        del self._snapshots[led]
+        try:
+            await self._environment.store.run(save_producers(led.layout, end_offset, document))
+        except (Unavailable, OutcomeUnknown) as error:
+            # The log tells the same, only slower; the next one is due soon.
+            logger.warning("saving producers failed partition=%s %s", led.where, error)
 
     def _give_up(self, led: LedPartition, error: SparklogError) -> None:
         if isinstance(error, DataCorrupt):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from sparklog.broker.environment import Environment
@@ -30,11 +30,10 @@ from sparklog.log.effects import Protocol
 from sparklog.log.flush import flush_at
 from sparklog.log.layout import WalLayout
 from sparklog.log.led import take_lead
-from sparklog.log.producer_rebuild import rebuilt
+from sparklog.log.producer_snapshot import load_producers
 from sparklog.log.producer_state import ProducerStates
 from sparklog.log.recover import SealedTail, recover_batches, seal_and_read
-from sparklog.log.segment import Segment
-from sparklog.log.view import PartitionView, read_segment, refresh
+from sparklog.log.view import PartitionView, refresh
 from sparklog.log.wire_segment import draft_batches
 from sparklog.protocol.batch_header import parse_header
 
@@ -45,8 +44,6 @@ logger = logging.getLogger(__name__)
 RECOVERIES_AT_ONCE = 16
 RETRY_FIRST_S = 0.1
 RETRY_LONGEST_S = 5.0
-SEGMENTS_OF_PRODUCERS = 32
-"""How many of the newest segments tell of producers: retries older than these are new to us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +108,9 @@ class Takeover:
             if role.live:
                 nonce = new_nonce(self._environment.entropy)
                 view = await self._run(take_lead(view, role.leader_epoch, nonce))
-            segments = await self._newest_segments(view)
-        now_ms = self._environment.clock.now_ms()
-        return Recovered(view, rebuilt(segments, (), now_ms)) if role.live else None
+            now_ms = self._environment.clock.now_ms()
+            producers = await self._run(load_producers(view, now_ms))
+        return Recovered(view, producers) if role.live else None
 
     async def _flush(
         self, role: RecoveringPartition, view: PartitionView, batches: list[bytes]
@@ -140,21 +137,6 @@ class Takeover:
             reading.add_done_callback(_heard)
             self._sealed[name] = reading
         return await asyncio.shield(reading)
-
-    async def _newest_segments(self, view: PartitionView) -> list[Segment]:
-        """Return the metadata of the newest segments, oldest first."""
-        chain = [one.segment for one in view.tail[-SEGMENTS_OF_PRODUCERS:]]
-        wanted = SEGMENTS_OF_PRODUCERS - len(chain)
-        entries = view.manifest.entries[-wanted:] if wanted else ()
-        found = await asyncio.gather(
-            *(self._run(read_segment(view.layout, e.object, e.size_bytes)) for e in entries)
-        )
-        # An object that is gone was compacted away; its producers are old.
-        older = [
-            replace(segment, base_offset=entry.object_base)
-            for entry, (segment, _) in ((e, f) for e, f in zip(entries, found, strict=True) if f)
-        ]
-        return [*older, *chain]
 
     async def _run(self, protocol: Protocol[Result]) -> Result:
         return await self._environment.store.run(protocol)

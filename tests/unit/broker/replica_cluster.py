@@ -48,6 +48,8 @@ from tests.unit.broker.world import World
 TOPIC = "events"
 TOPIC_ID = "Zm9vYmFyYmF6cXV4cXV1eA"
 ACKS_ALL = -1
+CONSUMED_WITHIN_S = 120.0
+"""Virtual seconds within which a test's log is read to its end."""
 
 
 class SharedMetadata:
@@ -226,7 +228,8 @@ class ReplicaCluster:
     async def consumed_from(self, where: PartitionId, offset: int) -> dict[int, bytes]:
         """Return the committed records from an offset on."""
         found: dict[int, bytes] = {}
-        while True:
+        deadline = self.world.loop.time() + CONSUMED_WITHIN_S
+        while self.world.loop.time() < deadline:
             result = await self.fetch(where, offset)
             if isinstance(result, SparklogError):
                 if not result.retriable:
@@ -237,18 +240,22 @@ class ReplicaCluster:
                 if offset >= result.high_watermark:
                     return found
                 continue
-            offset = self.take(result, offset, found)
+            before, offset = offset, self.take(result, offset, found)
+            assert offset > before, f"the same batches again, at offset {before}"
+        raise AssertionError(f"not read to the end. offset={offset} found={len(found)}")
 
     @staticmethod
     def take(fetched: Fetched, offset: int, found: dict[int, bytes]) -> int:
         """Add the records at or beyond `offset` to `found`; return the next offset."""
+        wanted = offset
         for one in split_batches(b"".join(fetched.batches)):
             offset = max(offset, one.header.end_offset)
             if one.header.is_control:
                 continue
             records = decode(one.data).records
             offsets = records.column("offset").to_pylist()
-            found.update(zip(offsets, records.column("value").to_pylist(), strict=True))
+            values = records.column("value").to_pylist()
+            found.update((o, v) for o, v in zip(offsets, values, strict=True) if o >= wanted)
         return offset
 
     def stored(self, where: PartitionId) -> PartitionView:

@@ -241,15 +241,17 @@ def test_records_are_deleted_up_to_an_offset_even_unflushed_ones() -> None:
 
     async def story() -> None:
         cluster, where = await alone(world)
-        first = await cluster.produced(where, batch(b"a"))
-        await cluster.produced(where, batch(b"b"))
+        first = await cluster.produced(where, batch(b"a", b"b", b"c"))
+        await cluster.produced(where, batch(b"d"))
         manager = cluster.brokers[1].replicas
-        assert await manager.delete_records(where, first + 1) == first + 1
-        assert list((await cluster.consumed_from(where, first + 1)).values()) == [b"b"]
-        assert isinstance(await cluster.fetch(where, first), OffsetOutOfRange)
+        # Inside a batch, too.
+        assert await manager.delete_records(where, first + 2) == first + 2
+        found = await cluster.consumed_from(where, first + 2)
+        assert [found[o] for o in found if o >= first + 2] == [b"c", b"d"]
+        assert isinstance(await cluster.fetch(where, first + 1), OffsetOutOfRange)
         with pytest.raises(OffsetOutOfRange):
             await manager.delete_records(where, first + 9)
-        assert await manager.delete_records(where, -1) == first + 2
+        assert await manager.delete_records(where, -1) == first + 4
 
     world.run(story())
 
@@ -305,5 +307,32 @@ def test_a_deleted_topic_is_forgotten() -> None:
         assert isinstance(gone[where], UnknownTopicOrPartition)
         assert manager._budget.used_bytes == 0
         assert manager.sizes() == {}
+
+    world.run(story())
+
+
+def test_a_new_leader_knows_producers_from_a_snapshot_and_what_came_after() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world, {"flush.bytes": "1"})
+        bases = []
+        for n in range(40):
+            data = batch(b"%d" % n, producer_id=9, sequence=n)
+            bases.append(await cluster.produced(where, data))
+            await asyncio.sleep(1)
+        view = cluster.stored(where)
+        assert view.manifest.entries, "the chain was never taken in"
+        snapshots = [key for key in world.keys if key.startswith(view.layout.snapshot_prefix)]
+        assert snapshots
+        cluster.kill(1)
+        await cluster.fence(1)
+        await cluster.start(1)
+        cluster.elect(where)
+        for n in (36, 39):
+            data = batch(b"%d" % n, producer_id=9, sequence=n)
+            assert await cluster.produced(where, data) == bases[n]
+        data = batch(b"40", producer_id=9, sequence=40)
+        assert await cluster.produced(where, data) > bases[-1]
 
     world.run(story())
