@@ -103,7 +103,8 @@ def decode_runs(
     size = 0
     for batch, codec in zip(batches, codecs, strict=True):
         records = memoryview(batch)[HEADER_BYTES:]
-        piece = records if codec == Codec.NONE else decompress(records, Codec(codec), bound)
+        is_plain = codec == Codec.NONE or not records
+        piece = records if is_plain else decompress(records, Codec(codec), bound)
         pieces.append(piece)
         size += len(piece)
         if size >= run_bytes:
