@@ -16,6 +16,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from math import ceil, inf
 from typing import Any
 
 from sparklog.broker.environment import Address, Environment, Unreachable
@@ -135,7 +136,8 @@ class LeaderLoop:
             address = self._address()
             asked = self._due()
             if address is None or not asked or self._overfull:
-                await self._interruptible(asyncio.sleep(limits.backoff_s))
+                pause_s = min(limits.backoff_s, self._shortest_pause_s())
+                await self._interruptible(asyncio.sleep(pause_s))
                 continue
             try:
                 answer = await self._interruptible(self._call(address, asked))
@@ -180,13 +182,20 @@ class LeaderLoop:
         return {w: f for w, f in self._partitions.items() if f.live and f.paused_until <= now}
 
     async def _call(self, address: Address, asked: Mapping[PartitionId, FollowedPartition]) -> Any:
-        limits = self._owner.limits
-        return await self._owner.environment.network.call(
+        owner = self._owner
+        max_wait_s = min(owner.limits.max_wait_s, self._shortest_pause_s())
+        return await owner.environment.network.call(
             address,
-            _request(self._owner.identity, limits, asked),
-            timeout_s=limits.max_wait_s + ANSWER_GRACE_S,
+            _request(owner.identity, owner.limits, asked, max_wait_s),
+            timeout_s=max_wait_s + ANSWER_GRACE_S,
             purpose=f"replica fetch {self._turn}",
         )
+
+    def _shortest_pause_s(self) -> float:
+        """Return when the next partition is due: the others' long poll must not keep it waiting."""
+        now = asyncio.get_running_loop().time()
+        pauses = (f.paused_until - now for f in self._partitions.values() if f.paused_until > now)
+        return min(pauses, default=inf)
 
     async def _take_in(self, answer: Any, asked: Mapping[PartitionId, FollowedPartition]) -> None:
         for topic in answer.responses:
@@ -209,6 +218,7 @@ class LeaderLoop:
             # Leader and follower have different metadata; one of them is about to learn.
             self._pause(followed)
             return
+        followed.answered()
         diverging = data.diverging_epoch
         if diverging.end_offset >= 0:
             followed.diverged(EpochEnd(diverging.epoch, diverging.end_offset))
@@ -232,8 +242,7 @@ class LeaderLoop:
         return await self._owner.environment.compute(_check_all, records)
 
     def _pause(self, followed: FollowedPartition) -> None:
-        now = asyncio.get_running_loop().time()
-        followed.paused_until = now + self._owner.limits.backoff_s
+        followed.pause(asyncio.get_running_loop().time(), self._owner.limits.backoff_s)
 
 
 def _check_all(records: bytes) -> list[CheckedBatch]:
@@ -241,7 +250,10 @@ def _check_all(records: bytes) -> list[CheckedBatch]:
 
 
 def _request(
-    identity: Identity, limits: FetchLimits, asked: Mapping[PartitionId, FollowedPartition]
+    identity: Identity,
+    limits: FetchLimits,
+    asked: Mapping[PartitionId, FollowedPartition],
+    max_wait_s: float,
 ) -> Any:
     topics: dict[str, list[Any]] = {}
     for where, followed in asked.items():
@@ -278,7 +290,7 @@ def _request(
         Api.FETCH,
         FETCH_VERSION,
         replica_state=state,
-        max_wait=timedelta(seconds=limits.max_wait_s),
+        max_wait=timedelta(milliseconds=ceil(max_wait_s * 1000)),
         min_bytes=1,
         max_bytes=limits.response_max_bytes,
         topics=tuple(parts),

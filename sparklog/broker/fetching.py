@@ -13,6 +13,7 @@ Source: Kafka's ReplicaManager and DelayedFetch; KIP-74 on sizes, KIP-320 on epo
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,7 @@ from sparklog.broker.environment import Environment
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.purgatory import DelayedFetch, FetchWaits
+from sparklog.broker.task_scope import TaskScope
 from sparklog.core.errors import (
     Fenced,
     OffsetOutOfRange,
@@ -29,6 +31,8 @@ from sparklog.core.errors import (
 from sparklog.core.types import PartitionId
 from sparklog.log.tail import NO_OFFSET, EpochEnd
 from sparklog.log.view import refresh
+
+logger = logging.getLogger(__name__)
 
 CONSUMER = -1
 READ_COMMITTED = 1
@@ -96,9 +100,18 @@ Leaders = Callable[[PartitionId], LedPartition]
 class Fetching:
     """Answers fetches of one broker."""
 
-    def __init__(self, environment: Environment, leaders: Leaders, metrics: BrokerMetrics) -> None:
-        """Read the partitions that `leaders` finds."""
+    def __init__(
+        self,
+        environment: Environment,
+        leaders: Leaders,
+        tasks: TaskScope,
+        metrics: BrokerMetrics,
+    ) -> None:
+        """Read the partitions that `leaders` finds; `tasks` reads ahead."""
         self._environment = environment
+        self._tasks = tasks
+        self._ahead: dict[tuple[PartitionId, int], asyncio.Future[None]] = {}
+        """What is read before it is asked for, by its first offset."""
         self._leaders = leaders
         self._metrics = metrics
         self._history_lanes = asyncio.Semaphore(HISTORY_READS_AT_ONCE)
@@ -157,6 +170,9 @@ class Fetching:
         """Read one partition's history; an old view is looked at anew once."""
         at = spec.partitions[led.where]
         run = self._environment.store.run
+        ahead = self._ahead.get((led.where, at.offset))
+        if ahead is not None:
+            await asyncio.wait([ahead])
         try:
             async with self._history_lanes:
                 reading = led.history.read(led.view, at.offset, max_bytes, _limit(led, spec))
@@ -170,7 +186,26 @@ class Fetching:
             return _out_of_range(led, at.offset)
         except SparklogError as error:
             return error
+        self._read_ahead(led, history.next_offset)
         return _fetched(led, spec, history.batches, at.offset, history.next_offset)
+
+    def _read_ahead(self, led: LedPartition, offset: int) -> None:
+        """Read what a consumer of history asks for next, if a lane is free."""
+        key = led.where, offset
+        if offset >= led.flushed_end or self._history_lanes.locked() or key in self._ahead:
+            return
+        self._ahead[key] = asyncio.get_running_loop().create_future()
+        self._tasks.start(self._load(led, offset), f"read ahead {led.where}")
+
+    async def _load(self, led: LedPartition, offset: int) -> None:
+        try:
+            async with self._history_lanes:
+                await self._environment.store.run(led.history.load(led.view, offset))
+        except SparklogError as error:
+            # Whoever asks for it reads it again, and hears of the error.
+            logger.info("reading ahead failed partition=%s offset=%d %s", led.where, offset, error)
+        finally:
+            self._ahead.pop((led.where, offset)).set_result(None)
 
     def _count(self, reading: _Reading) -> None:
         spec, metrics = reading.spec, self._metrics

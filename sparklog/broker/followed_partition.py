@@ -18,6 +18,8 @@ from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.tail import NO_LEADER_EPOCH, EpochEnd
 
+FIRST_PAUSE_S = 0.02
+
 
 class FollowedPartition:
     """See the module. Not thread-safe: the event loop's only."""
@@ -34,6 +36,7 @@ class FollowedPartition:
         self.live = True
         self.paused_until = 0.0
         """When it may be fetched again, on the loop's clock."""
+        self._failures = 0
 
     @property
     def fetch_offset(self) -> int:
@@ -44,6 +47,15 @@ class FollowedPartition:
     def last_fetched_epoch(self) -> int:
         """Return the epoch of the newest batch held; -1 when none is known."""
         return self.held.tail.latest_epoch
+
+    def pause(self, now: float, longest_s: float) -> None:
+        """Wait after an error: shortly at first, as a new leader serves in a moment."""
+        self.paused_until = now + min(longest_s, FIRST_PAUSE_S * 2**self._failures)
+        self._failures += 1
+
+    def answered(self) -> None:
+        """Take in that the leader serves."""
+        self._failures = 0
 
     def append(self, batches: Iterable[CheckedBatch]) -> int:
         """Append what the leader sent; return its bytes.

@@ -92,6 +92,8 @@ class LedPartition:
         self.tail = held.tail
         self.view = view
         """Of the partition's own log; its end is the flushed end."""
+        self.looked_s = asyncio.get_running_loop().time()
+        """When that was, on the loop's clock."""
         self.producers = producers
         self.leadership = leadership
         self.history = history
@@ -245,6 +247,7 @@ class LedPartition:
             return
         assert view.end_offset <= self.high_watermark, (view.end_offset, self.high_watermark)
         self.view = view
+        self.looked_s = asyncio.get_running_loop().time()
         self.leadership.flushed(view.end_offset)
         self.held.trim(view.end_offset)
 
@@ -253,6 +256,7 @@ class LedPartition:
         same_end = view.end_offset == self.view.end_offset
         if self.live and same_end and view.manifest.version >= self.view.manifest.version:
             self.view = view
+            self.looked_s = asyncio.get_running_loop().time()
 
     def retire(self, why: SparklogError) -> None:
         """End the epoch here: fail who waits, wake who fetches, and do nothing any more."""

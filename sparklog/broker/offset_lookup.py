@@ -7,6 +7,7 @@ Source: Kafka's ListOffsets, KIP-79, KIP-405 (-4), KIP-734 (-3), KIP-1005 (-5); 
 
 from __future__ import annotations
 
+import asyncio
 from typing import NamedTuple
 
 from sparklog.broker.environment import Environment
@@ -26,6 +27,8 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
+VIEW_AGE_MAX_S = 10.0
+"""Retention moves the log start without the leader; it is looked at again after this."""
 HIGH_WATERMARK = -1
 """In DeleteRecords: everything that is committed."""
 
@@ -65,7 +68,8 @@ class OffsetLookup:
         if timestamp == LATEST:
             return _at(led, limit)
         if timestamp == EARLIEST:
-            led.saw_view(await self._environment.store.run(refresh(led.view)))
+            if asyncio.get_running_loop().time() - led.looked_s > VIEW_AGE_MAX_S:
+                led.saw_view(await self._environment.store.run(refresh(led.view)))
             return _at(led, led.log_start_offset)
         if timestamp == EARLIEST_LOCAL:
             return _at(led, max(led.log_start_offset, led.tail.start_offset))

@@ -111,11 +111,13 @@ class BrokerReplicas:
             metrics=metrics,
         )
         self._producing = Producing(environment, self._find, budget=self._budget, metrics=metrics)
-        self._fetching = Fetching(environment, self._leader, metrics)
+        self._fetching = Fetching(environment, self._leader, self._tasks, metrics)
         self._lookup = OffsetLookup(environment, self._leader, self._flusher)
         self._lag_ms = settings.whole("replica.lag.time.max.ms")
         self._replicas: dict[PartitionId, Replica] = {}
         self._image = MetadataImage()
+        self._joinable: list[int] = []
+        """Brokers that may join the in-sync replicas."""
         self._watch(metrics)
 
     async def start(self) -> None:
@@ -136,6 +138,8 @@ class BrokerReplicas:
     def apply(self, image: MetadataImage) -> None:
         """Take in the newest image: begin, change and end roles as it says."""
         before, self._image = self._image, image
+        if image.brokers is not before.brokers:
+            self._joinable = [b.broker_id for b in image.eligible_brokers()]
         if self._ended:
             return
         mine = image.brokers.get(self.identity.broker_id)
@@ -270,6 +274,8 @@ class BrokerReplicas:
         if me != state.leader and me not in state.replicas:
             if replica is not None:
                 self._drop(replica)
+            if not state.recovering:
+                self._pump.release(where)
             return
         if replica is None:
             assert rules is not None, where
@@ -329,7 +335,7 @@ class BrokerReplicas:
                 end_offset,
                 replicas=state.replicas,
                 isr=state.isr,
-                joinable=self._joinable(),
+                joinable=self._joinable,
                 rules=replica.rules.commit,
                 now_ms=now_ms,
             ),
@@ -337,6 +343,7 @@ class BrokerReplicas:
             rules=replica.rules,
             listener=self,
         )
+        led.closing = self._handover.draining
         replica.role = led
         self._metrics.took_over(asyncio.get_running_loop().time() - role.started_s)
         logger.info(
@@ -358,7 +365,7 @@ class BrokerReplicas:
             led.leadership.metadata_changed(
                 replicas=state.replicas,
                 isr=state.isr,
-                joinable=self._joinable(),
+                joinable=self._joinable,
                 now_ms=_now_ms(),
             )
         )
@@ -435,9 +442,6 @@ class BrokerReplicas:
 
     def _all_led(self) -> list[LedPartition]:
         return [led for r in self._replicas.values() if (led := r.led) is not None]
-
-    def _joinable(self) -> list[int]:
-        return [b.broker_id for b in self._image.eligible_brokers()]
 
     def _watch(self, metrics: BrokerMetrics) -> None:
         watch = metrics.watch
