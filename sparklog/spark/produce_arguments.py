@@ -17,7 +17,7 @@ from sparklog.spark.arguments import (
     pace_of,
 )
 from sparklog.spark.expressions import split_expressions, split_named
-from sparklog.spark.produce import ProduceJob
+from sparklog.spark.produce_job import ProduceJob
 
 FORMATS = {
     ".csv": "csv",
@@ -89,6 +89,15 @@ def _parser() -> JobParser:
     records.add_argument(
         "--partition", metavar="EXPR", help="default: by the key, as Kafka's clients choose"
     )
+    brokers = parser.add_argument_group("brokers")
+    brokers.add_argument(
+        "--bootstrap-server", metavar="HOST:PORT,…",
+        help="append through brokers instead of --root: needed where they lead the topic; each "
+        "record arrives at least once, and exactly once unless a task is repeated",
+    )  # fmt: skip
+    brokers.add_argument(
+        "--replication-factor", type=counting_number, metavar="N", help="with --create"
+    )
     topic = parser.add_argument_group("the topic")
     topic.add_argument("--create", action="store_true", help="create it if it does not exist")
     topic.add_argument("--partitions", type=counting_number, metavar="N", help="with --create")
@@ -107,11 +116,17 @@ def _job(given: argparse.Namespace) -> ProduceJob:
     source = given.format or _format_of(given.input)
     if not given.create and (given.partitions is not None or given.config):
         raise InvalidRequest("--partitions and --config are for a new topic: add --create")
+    if given.replication_factor is not None and not (given.create and given.bootstrap_server):
+        raise InvalidRequest("--replication-factor is for --create with --bootstrap-server")
     pace = pace_of(given)
+    if given.bootstrap_server is not None and given.root is not None:
+        raise InvalidRequest("--root and --bootstrap-server are two ways to a log: give one")
+    if given.bootstrap_server is not None and pace is not None:
+        raise InvalidRequest("a stream that sends each record once needs --root")
     if pace is not None and len(given.input) > 1:
         raise InvalidRequest("a stream reads one --input: a folder or a pattern such as 'in/*.csv'")
     return ProduceJob(
-        root=log_root(given),
+        root=log_root(given) if given.bootstrap_server is None else None,
         topic=given.topic,
         paths=tuple(given.input),
         source=source,
@@ -128,6 +143,8 @@ def _job(given: argparse.Namespace) -> ProduceJob:
         partitions=given.partitions,
         configs=key_values(given.config, "--config"),
         compression=given.compression,
+        bootstrap_servers=given.bootstrap_server,
+        replication_factor=given.replication_factor,
         pace=pace,
         json=given.json,
     )

@@ -10,18 +10,20 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaException
+
 from tests.bench.broker.kafka_side import SETTINGS, KafkaSide
 from tests.bench.broker.measures.bill import measure_bill
 from tests.bench.broker.measures.consuming import measure_consuming
 from tests.bench.broker.measures.failover import measure_failover
-from tests.bench.broker.measures.idle import measure_idle, measure_restart
+from tests.bench.broker.measures.idle import measure_idle
 from tests.bench.broker.measures.latency import measure_latency
 from tests.bench.broker.measures.producing import measure_producing
 from tests.bench.broker.measures.slow_store import measure_slow_store
@@ -35,7 +37,6 @@ from tests.peers.kafka import KafkaCluster
 from tests.peers.sparklog import SparklogCluster
 
 KINDS = ("produce", "consume", "latency", "failover", "slow-store", "bill", "idle")
-WITH_PEER = {"produce", "consume", "latency", "failover", "idle"}
 SYSTEMS = ("sparklog", "kafka")
 BROKERS = 3
 SLOW_LAUNCHER = (sys.executable, "-m", "tests.bench.broker.slow_broker")
@@ -83,28 +84,32 @@ def run(
     plan: Plan, kinds: Sequence[str], names: Sequence[str], work: Path, results: Results
 ) -> None:
     """Start the clusters and take every measure that was asked for."""
-    both = {kind for kind in kinds if kind in WITH_PEER - {"idle"}}
-    if both:
+
+    def take(kind: str, measure: Callable[..., object], *sides: object) -> None:
+        """Take one measure, if it was asked for; a crash is told, and the others go on."""
+        if kind not in kinds:
+            return
+        try:
+            measure(*sides, plan, results)
+        except (AssertionError, OSError, RuntimeError, KafkaException) as error:
+            results.check(f"{kind} ran to its end", False, f"{type(error).__name__}: {error}")
+
+    if set(kinds) & {"produce", "consume", "latency", "failover"}:
         with started(names, work) as sides:
-            if "produce" in kinds:
-                measure_producing(sides, plan, results)
-            if "consume" in kinds:
-                measure_consuming(sides, plan, results)
-            if "latency" in kinds:
-                measure_latency(sides, plan, results)
-            if "failover" in kinds:
-                measure_failover(sides, plan, results)
+            take("produce", measure_producing, sides)
+            take("consume", measure_consuming, sides)
+            take("latency", measure_latency, sides)
+            take("failover", measure_failover, sides)
     if "bill" in kinds and "sparklog" in names:
         with sparklog_cluster(work / "bill") as ours:
-            measure_bill(ours, plan, results)
+            take("bill", measure_bill, ours)
     if "slow-store" in kinds and "sparklog" in names:
         with sparklog_cluster(work / "slow", SLOW_LAUNCHER) as ours:
-            measure_slow_store(ours, plan, results)
+            take("slow-store", measure_slow_store, ours)
     if "idle" in kinds:
         with started(names, work / "idle") as sides:
             for side in sides:
-                topic = measure_idle(side, plan, results)
-                measure_restart(side, topic, plan, results)
+                take("idle", measure_idle, side)
 
 
 @contextmanager

@@ -21,8 +21,8 @@ REQUESTS_PER_MINUTE = 120.0
 RETURN_LIMIT_S = 30.0
 
 
-def measure_idle(side: Side, plan: Plan, results: Results) -> str:
-    """Create partitions with three replicas, leave them alone, and look; returns their topic."""
+def measure_idle(side: Side, plan: Plan, results: Results) -> None:
+    """Create partitions with three replicas, leave them alone, look, and kill a broker."""
     count = plan.idle_partitions
     memory = Measure(
         f"memory of three brokers, {count} idle partitions",
@@ -44,10 +44,10 @@ def measure_idle(side: Side, plan: Plan, results: Results) -> str:
     after = resident_bytes(side.pids())
     results.add(memory, side.name, after / MIB)
     results.add(more, side.name, (after - before) / (3 * count) / KIB)
-    return topic
+    _measure_return(side, topic, plan, results)
 
 
-def measure_restart(side: Side, topic: str, plan: Plan, results: Results) -> None:
+def _measure_return(side: Side, topic: str, plan: Plan, results: Results) -> None:
     """Kill one broker, and let it come back: until it is in sync everywhere again."""
     targets = (CostAtMost(RETURN_LIMIT_S, "s"), CostAtMostPeer("kafka"))
     title = f"kill -9 of a broker until all of {plan.idle_partitions} partitions are in sync"
