@@ -1,6 +1,7 @@
 """AlterConfigs (33) and IncrementalAlterConfigs (44): settings of topics. Source: KIP-339.
 
-A broker's settings are those it was started with.
+A broker's settings are those it was started with. None is ever set at run time, so unsetting one
+succeeds: Kafka's reassignment tool lifts throttles from all brokers when it is done.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ def _decision(resource: Any, alter: Any) -> Decision:
     if resource.resource_type == Resource.TOPIC:
         return partial(alter, resource)
     if resource.resource_type == Resource.BROKER:
+        if all(getattr(c, "config_operation", None) == Operation.DELETE for c in resource.configs):
+            return _nothing
         return refusing(
             InvalidRequest(
                 "a broker's settings are those it was started with; start it with others. "
@@ -92,6 +95,10 @@ def _decision(resource: Any, alter: Any) -> Decision:
             f"only topics have settings to change. resource_type={resource.resource_type}"
         )
     )
+
+
+def _nothing(image: MetadataImage) -> list[Record]:
+    return []
 
 
 def _replaced(resource: Any, image: MetadataImage) -> list[Record]:

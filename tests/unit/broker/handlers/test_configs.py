@@ -16,6 +16,7 @@ from tests.unit.broker.handlers.requests import (
 )
 
 TOPIC, BROKER, GROUP = 2, 4, 32
+NONE = ErrorCode.none
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -107,6 +108,14 @@ def test_a_change_that_cannot_be_is_refused(
         await node.ask(create_topics("t"))
         assert await altered(node, alter_configs(kind, name, change)) is code
         assert node.metadata.image.topics["t"].configs == {}
+
+    tell(story)
+
+
+def test_a_setting_of_a_broker_that_was_never_set_is_unset() -> None:
+    async def story(node: ToyNode) -> None:
+        name = "leader.replication.throttled.rate"
+        assert await altered(node, alter_configs(BROKER, "1", (name, DELETE, None))) is NONE
 
     tell(story)
 

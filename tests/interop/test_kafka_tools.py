@@ -1,0 +1,130 @@
+"""Kafka's own command-line tools against brokers."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.interop.brokers import Brokers
+from tests.peers.jars import KAFKA_BROKER
+from tests.peers.kafka import java
+
+TOOLS = "org.apache.kafka.tools."
+TIMEOUT_S = 120
+Tool = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Brokers]:
+    with Brokers(f"memory://{uuid4()}", count=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def tool(brokers: Brokers) -> Tool:
+    """Run a tool with `--bootstrap-server`; return the lines it prints."""
+    command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += ["-cp", KAFKA_BROKER.class_path()]
+
+    def run(main_class: str, *arguments: str) -> list[str]:
+        done = subprocess.run(
+            [*command, main_class, "--bootstrap-server", brokers.bootstrap, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()
+
+    return run
+
+
+@pytest.fixture
+def topic(tool: Tool) -> str:
+    name = f"t-{uuid4().hex[:8]}"
+    created = tool(
+        f"{TOOLS}TopicCommand", "--create", "--topic", name, "--replica-assignment", "1:2,2:1"
+    )
+    assert created == [f"Created topic {name}."]
+    return name
+
+
+def end_offsets(tool: Tool, topic: str, time: str = "-1") -> list[int]:
+    lines = tool(f"{TOOLS}GetOffsetShell", "--topic", topic, "--time", time)
+    return [int(line.rsplit(":", 1)[1]) for line in lines]
+
+
+def test_topics_and_settings(tool: Tool, topic: str) -> None:
+    tool(
+        "kafka.admin.ConfigCommand", "--alter", "--entity-type", "topics", "--entity-name", topic,
+        "--add-config", "retention.ms=5000",
+    )  # fmt: skip
+    described = tool(f"{TOOLS}TopicCommand", "--describe", "--topic", topic)
+    assert re.search(r"PartitionCount: 2\tReplicationFactor: 2\tConfigs: retention", described[0])
+    assert re.search(r"Partition: 0\tLeader: 1\tReplicas: 1,2\tIsr: ", described[1])
+    configs = tool(
+        "kafka.admin.ConfigCommand", "--describe", "--entity-type", "topics",
+        "--entity-name", topic,
+    )  # fmt: skip
+    assert "retention.ms=5000" in configs[1]
+    tool(f"{TOOLS}TopicCommand", "--alter", "--topic", topic, "--partitions", "4")
+    assert len(tool(f"{TOOLS}TopicCommand", "--describe", "--topic", topic)) == 5
+    tool(f"{TOOLS}TopicCommand", "--delete", "--topic", topic)
+    versions = tool(f"{TOOLS}BrokerApiVersionsCommand")
+    assert sum("(id: " in line for line in versions) == 2
+
+
+def test_records_of_the_producer_benchmark_are_all_there(tool: Tool, topic: str) -> None:
+    before = end_offsets(tool, topic)
+    done = tool(
+        f"{TOOLS}ProducerPerformance", "--topic", topic, "--num-records", "5000",
+        "--record-size", "100", "--throughput", "-1",
+        "--command-property", "compression.type=zstd",
+    )  # fmt: skip
+    assert done[-1].startswith("5000 records sent")
+    after = end_offsets(tool, topic)
+    assert sum(after) - sum(before) == 5000
+    read = tool(
+        f"{TOOLS}consumer.ConsoleConsumer", "--topic", topic, "--partition", "0",
+        "--offset", "earliest", "--max-messages", str(after[0] - before[0]),
+        "--timeout-ms", "10000",
+    )  # fmt: skip
+    assert len(read) == after[0] - before[0]
+
+
+def test_records_are_deleted(tool: Tool, topic: str, tmp_path: Path) -> None:
+    tool(f"{TOOLS}VerifiableProducer", "--topic", topic, "--max-messages", "40")
+    end = end_offsets(tool, topic)[0]
+    file = tmp_path / "delete.json"
+    partitions = [{"topic": topic, "partition": 0, "offset": end - 2}]
+    file.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    answer = tool(f"{TOOLS}DeleteRecordsCommand", "--offset-json-file", str(file))
+    assert answer[-1] == f"partition: {topic}-0\tlow_watermark: {end - 2}"
+    assert end_offsets(tool, topic, "-2")[0] == end - 2
+
+
+def test_replicas_move_and_leaders_are_elected(tool: Tool, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "move.json"
+    partitions = [{"topic": topic, "partition": p, "replicas": [2]} for p in range(2)]
+    file.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    reassign = f"{TOOLS}reassign.ReassignPartitionsCommand"
+    started = tool(reassign, "--reassignment-json-file", str(file), "--execute")
+    assert started[-1].startswith("Successfully started partition reassignments")
+    for _ in range(10):
+        verified = tool(reassign, "--reassignment-json-file", str(file), "--verify")
+        if sum("is completed" in line for line in verified) == 2:
+            break
+    described = tool(f"{TOOLS}TopicCommand", "--describe", "--topic", topic)
+    assert all("Leader: 2\tReplicas: 2\tIsr: 2\t" in line for line in described[1:])
+    tool(f"{TOOLS}LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
+    (directories,) = [
+        line for line in tool(f"{TOOLS}LogDirsCommand", "--describe") if line.startswith("{")
+    ]
+    assert {b["broker"] for b in json.loads(directories)["brokers"]} == {1, 2}
