@@ -62,7 +62,8 @@ def led_by(
         recovering=leader != NO_LEADER or bool(wals),
         wals=wals,
         next_leader=NO_LEADER,
-        take_lead=before.leader == NO_LEADER or before.take_lead or before.recovering,
+        take_lead=leader != NO_LEADER
+        and (before.leader == NO_LEADER or before.take_lead or before.recovering),
     )
 
 

@@ -41,7 +41,7 @@ def expand(
         for b in image.eligible_brokers()
         if joining.get(b.broker_id) == b.epoch and b.broker_id in before.replicas
     }
-    isr = tuple(r for r in before.replicas if r in able or r in before.isr)
+    isr = (*before.isr, *(r for r in before.replicas if r in able and r not in before.isr))
     return changed(before, replace(before, isr=isr), where)
 
 

@@ -38,7 +38,9 @@ def reassign(image: MetadataImage, where: PartitionId, target: Sequence[int]) ->
     """
     topic, before = _known(image, where)
     check_replicas(image, target)
-    adding = tuple(r for r in target if r not in _settled(before))
+    settled = _settled(before)
+    # Where nobody held it, there is nothing to move from.
+    adding = tuple(r for r in target if r not in settled) if settled else ()
     removing = tuple(r for r in before.replicas if r not in target)
     after = replace(
         before,
