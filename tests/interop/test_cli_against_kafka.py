@@ -115,7 +115,10 @@ def test_settings_of_topics_and_brokers(kafka: KafkaCluster, cli: Cli) -> None:
     assert described[1].startswith("  segment.ms=5000000 sensitive=false synonyms={DYNAMIC_TOPIC")
     broker = ("configs", "--alter", "--broker", "1", "--add-config", "log.cleaner.threads=2")
     assert cli.ok(*broker).text == "Completed updating config for broker 1.\n"
-    assert "log.cleaner.threads=2" in cli.ok("configs", "--describe", "--broker", "1").text
+    # A broker of Kafka's takes a change in some time after the controller has promised it.
+    eventually(
+        lambda: "log.cleaner.threads=2" in cli.ok("configs", "--describe", "--broker", "1").text
+    )
     error = cli.fails("configs", "--alter", "--topic", "set", "--add-config", "segmnt.ms=1")
     assert "segmnt.ms" in error
     assert "error=INVALID_CONFIG" in error
