@@ -1,0 +1,1 @@
+"""Groups, offsets and transactions: pure state machines. No socket, clock or store in here."""

@@ -1,0 +1,83 @@
+"""Deadlines by key: set again and again, asked for rarely.
+
+A member's deadline moves later with each heartbeat, so moving one costs nothing: the heap keeps the
+earlier time, and looks at the real one when that comes. Times are ms.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Any, Generic, Protocol, TypeVar
+
+
+class _Ordered(Protocol):
+    def __lt__(self, other: Any, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+
+Key = TypeVar("Key", bound=_Ordered)
+
+
+class Timers(Generic[Key]):
+    """One deadline for each of many keys. Keys order those that are due at the same time."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._deadlines: dict[Key, int] = {}
+        self._queued: dict[Key, int] = {}
+        """The time under which a key is in the heap; other entries of it there are stale."""
+        self._heap: list[tuple[int, Key]] = []
+
+    def __len__(self) -> int:
+        """Return how many are set."""
+        return len(self._deadlines)
+
+    def get(self, key: Key) -> int | None:
+        """Return the deadline of a key."""
+        return self._deadlines.get(key)
+
+    def set(self, key: Key, deadline_ms: int) -> None:
+        """Set the deadline of a key, in place of the one it has."""
+        self._deadlines[key] = deadline_ms
+        queued = self._queued.get(key)
+        if queued is None or deadline_ms < queued:
+            self._push(key, deadline_ms)
+
+    def cancel(self, key: Key) -> None:
+        """Forget the deadline of a key, if it has one."""
+        self._deadlines.pop(key, None)
+
+    @property
+    def next_ms(self) -> int | None:
+        """Return the earliest deadline."""
+        self._settle()
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_ms: int) -> Key | None:
+        """Take the earliest key whose deadline has come, or None."""
+        self._settle()
+        if not self._heap or self._heap[0][0] > now_ms:
+            return None
+        _, key = heappop(self._heap)
+        del self._queued[key], self._deadlines[key]
+        return key
+
+    def _push(self, key: Key, at_ms: int) -> None:
+        self._queued[key] = at_ms
+        heappush(self._heap, (at_ms, key))
+
+    def _settle(self) -> None:
+        """Make the heap's first entry a deadline that stands."""
+        while self._heap:
+            at_ms, key = self._heap[0]
+            if self._queued.get(key) == at_ms:
+                deadline_ms = self._deadlines.get(key)
+                if deadline_ms == at_ms:
+                    return
+                heappop(self._heap)
+                del self._queued[key]
+                if deadline_ms is not None:
+                    self._push(key, deadline_ms)
+            else:
+                heappop(self._heap)
