@@ -31,19 +31,33 @@ AskLeader = Callable[
 
 
 def ask_leaders(
-    brokers: Brokers, partitions: Sequence[TopicPartition], ask: AskLeader[Answer], clock: Clock
+    brokers: Brokers,
+    partitions: Sequence[TopicPartition],
+    ask: AskLeader[Answer],
+    clock: Clock,
+    *,
+    patience_s: float | None = None,
+    topic_ids: Mapping[str, str] | None = None,
 ) -> dict[TopicPartition, Answer | SparklogError]:
     """Return what the leader of each partition says to a question that may be asked twice.
+
+    Args:
+        brokers: to ask.
+        partitions: any number, of any topics.
+        ask: puts the question to one leader about some of the partitions.
+        clock: for the waiting.
+        patience_s: how long to look for leaders that moved; by default as for an answer.
+        topic_ids: what the topics' ids must be, so that no other topic of a name is taken for it.
 
     Raises:
         Unavailable: no broker answers at all.
     """
-    deadline_s = clock.monotonic_s() + brokers.timeout_s
+    deadline_s = clock.monotonic_s() + (brokers.timeout_s if patience_s is None else patience_s)
     outcomes: dict[TopicPartition, Answer | SparklogError] = {}
     left = list(partitions)
     while left:
         metadata = read_metadata(brokers, sorted({tp.topic for tp in left}))
-        outcomes.update(_asked(metadata, left, ask))
+        outcomes.update(_asked(metadata, left, ask, topic_ids or {}))
         left = [tp for tp in left if isinstance(outcomes[tp], NotServing | Unavailable)]
         if clock.monotonic_s() >= deadline_s:
             break
@@ -53,7 +67,10 @@ def ask_leaders(
 
 
 def _asked(
-    metadata: ClusterMetadata, partitions: Sequence[TopicPartition], ask: AskLeader[Answer]
+    metadata: ClusterMetadata,
+    partitions: Sequence[TopicPartition],
+    ask: AskLeader[Answer],
+    topic_ids: Mapping[str, str],
 ) -> list[tuple[TopicPartition, Answer | SparklogError]]:
     outcomes: list[tuple[TopicPartition, Answer | SparklogError]] = []
     led: dict[BrokerAddress, list[TopicPartition]] = {}
@@ -62,6 +79,8 @@ def _asked(
         leader = metadata.leader(tp)
         if topic is None or tp.partition >= topic.partitions:
             outcomes.append((tp, UnknownTopicOrPartition(f"no such partition. partition={tp}")))
+        elif topic_ids.get(tp.topic, topic.topic_id) != topic.topic_id:
+            outcomes.append((tp, _another_topic(tp, topic_ids[tp.topic], topic.topic_id)))
         elif leader is None:
             outcomes.append((tp, NotServing(f"nobody leads the partition now. partition={tp}")))
         else:
@@ -77,6 +96,13 @@ def _asked(
             missing = UnknownTopicOrPartition("the leader's answer leaves the partition out")
             outcomes += [(tp, answers.get(tp, missing)) for tp in chosen]
     return outcomes
+
+
+def _another_topic(tp: TopicPartition, wanted: str, found: str) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(
+        "the brokers serve another topic of this name; do they serve this log? "
+        f"partition={tp} topic_id={wanted} topic_id_of_brokers={found}"
+    )
 
 
 def by_topic(partitions: Sequence[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:

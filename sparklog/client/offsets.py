@@ -28,9 +28,11 @@ def find_offsets(
     wanted: Mapping[TopicPartition, int],
     clock: Clock,
     *,
-    committed_only: bool,
+    committed_only: bool = False,
+    patience_s: float | None = None,
+    topic_ids: Mapping[str, str] | None = None,
 ) -> dict[TopicPartition, FoundOffset | SparklogError]:
-    """Return an offset per partition. Raises as `Admin.offsets`."""
+    """Return an offset per partition. Raises as `Admin.offsets`; the last two: `ask_leaders`."""
     lowest, highest = LIST_VERSIONS
     if MAX_TIMESTAMP in wanted.values():
         lowest = MAX_TIMESTAMP_VERSION
@@ -65,7 +67,9 @@ def find_offsets(
             for tp, result in partition_results(answer.topics).items()
         }
 
-    return ask_leaders(brokers, list(wanted), ask, clock)
+    return ask_leaders(
+        brokers, list(wanted), ask, clock, patience_s=patience_s, topic_ids=topic_ids
+    )
 
 
 def delete_before(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 from sparklog.cluster.image import Topic
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
 from sparklog.core.types import OffsetRange, TopicPartition
-from sparklog.log.view import PartitionView
 from sparklog.spark.data_loss import report_data_loss
 from sparklog.spark.offset_limits import (
     EARLIEST,
@@ -29,7 +29,20 @@ from sparklog.spark.options import Assign, Selection, Subscribe
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 """Topics that a pattern never matches."""
 
-Views = Mapping[TopicPartition, PartitionView]
+
+class Extent(Protocol):
+    """What a partition holds, be it in segments or with its leader."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """Return the first offset that may be read."""
+
+    @property
+    def end_offset(self) -> int:
+        """Return the offset the next record will get."""
+
+
+Views = Mapping[TopicPartition, Extent]
 TimeLookup = Callable[[TopicPartition, int], int | None]
 """The first offset of a partition whose record is at or after a time, or None."""
 
@@ -130,7 +143,7 @@ def readable_ranges(
 
 
 def clip(
-    place: TopicPartition, low: int, high: int, view: PartitionView, *, fail_on_data_loss: bool
+    place: TopicPartition, low: int, high: int, view: Extent, *, fail_on_data_loss: bool
 ) -> OffsetRange:
     """Return what the log still holds of [low, high).
 
@@ -173,7 +186,7 @@ def _offsets(limit: OffsetLimit, views: Views, which: str) -> dict[TopicPartitio
     return {place: _looked_up(offset, views[place]) for place, offset in wanted.items()}
 
 
-def _looked_up(offset: int, view: PartitionView) -> int:
+def _looked_up(offset: int, view: Extent) -> int:
     if offset == EARLIEST:
         return view.log_start_offset
     return view.end_offset if offset == LATEST else offset

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
+from sparklog.client.addresses import bootstrap_addresses
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config import LONG_MAX
-from sparklog.core.errors import InvalidConfig
+from sparklog.core.errors import InvalidConfig, InvalidRequest
 from sparklog.core.types import TopicPartition
 from sparklog.spark import sink_options
+from sparklog.spark.leaders import Leaders
 from sparklog.spark.offset_limits import (
     EARLIEST,
     LATEST,
@@ -50,6 +53,7 @@ KNOWN: Final = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "includeUnflushed",
 )
 WITHOUT_EFFECT: Final = (
     "groupIdPrefix",
@@ -117,6 +121,14 @@ class SourceOptions:
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
+    include_unflushed: bool = True
+    """Whether to read what only the leaders of partitions have, too."""
+    bootstrap: str | None = None
+    """Brokers to find the leaders by; by default those that the root's registry names."""
+
+    def leaders(self, clock: Clock = SYSTEM_CLOCK) -> Leaders | None:
+        """Return what asks the leaders, unless none are to be asked."""
+        return Leaders(self.bootstrap, clock) if self.include_unflushed else None
 
 
 def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -180,6 +192,16 @@ def _check_table(given: Mapping[str, str]) -> None:
         )
 
 
+def _bootstrap(servers: str | None) -> str | None:
+    if servers is None or not servers.strip():
+        return None
+    try:
+        bootstrap_addresses(servers)
+    except InvalidRequest as error:
+        raise InvalidConfig(f"option kafka.bootstrap.servers: {error}") from None
+    return servers.strip()
+
+
 def include_headers(options: Mapping[str, str]) -> bool:
     """Say whether a read without a schema of its own has a column of headers.
 
@@ -212,6 +234,8 @@ def _parse(given: Mapping[str, str], default_start: int) -> SourceOptions:
         max_offsets_per_trigger=at_most,
         min_offsets_per_trigger=at_least,
         max_trigger_delay_ms=_delay_ms(given.get("maxtriggerdelay")),
+        include_unflushed=_flag(given, "includeUnflushed", default=True),
+        bootstrap=_bootstrap(given.get("kafka.bootstrap.servers")),
     )
 
 

@@ -7,6 +7,7 @@ and those would silently get the wrong rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -18,7 +19,7 @@ from sparklog.spark.open_logs import shared_log
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.read_schema import arrow_schema, columns_of
 from sparklog.spark.scan import Scan, slice_of
-from sparklog.spark.snapshot import new_pool, take_snapshot
+from sparklog.spark.snapshot import Look, new_pool
 from sparklog.spark.splitting import split
 
 
@@ -50,15 +51,17 @@ class SparklogReader(DataSourceReader):
             OffsetOutOfRange: offsets are not in the log, and that is to fail.
         """
         options = self._options
-        with new_pool() as pool:
-            snapshot = take_snapshot(self._open_log(options.root), options.selection, pool)
-        start = resolve_start(
-            options.starting,
-            snapshot.views,
-            snapshot.offset_at_time,
-            unmatched_is_latest=options.unmatched_start_is_latest,
-        )
-        end = resolve_end(options.ending, snapshot.views, snapshot.offset_at_time)
+        leaders = options.leaders()
+        with new_pool() as pool, closing(leaders) if leaders is not None else nullcontext():
+            log = self._open_log(options.root)
+            snapshot = Look(log, options.selection, pool, leaders).take()
+            start = resolve_start(
+                options.starting,
+                snapshot.views,
+                snapshot.offset_at_time,
+                unmatched_is_latest=options.unmatched_start_is_latest,
+            )
+            end = resolve_end(options.ending, snapshot.views, snapshot.offset_at_time)
         ranges = readable_ranges(
             start, end, snapshot.views, fail_on_data_loss=options.fail_on_data_loss
         )

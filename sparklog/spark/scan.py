@@ -1,7 +1,8 @@
 """What a task does: read some offsets of one partition into batches as Spark wants them.
 
 The planner ships the manifest entries that cover a task's offsets, so a task asks neither the
-registry nor a listing: it reads footers and the ranges it needs.
+registry nor a listing: it reads footers and the ranges it needs. What lies behind the last entry
+was with the partition's leader then, and is fetched from whoever leads it now.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from threading import Lock
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
+from sparklog.client.fetching import Stretch
+from sparklog.core.errors import DataCorrupt, OffsetOutOfRange, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Entry, Manifest
 from sparklog.log.reading import SegmentReader
 from sparklog.log.view import PartitionView
 from sparklog.spark.data_loss import report_data_loss
+from sparklog.spark.leaders import fetch_rows
 from sparklog.spark.open_logs import shared_log
+from sparklog.spark.snapshot import Extent
 from sparklog.spark.splitting import Task
 
 logger = logging.getLogger(__name__)
@@ -54,9 +59,17 @@ class Slice(InputPartition):
     base_offset: int
     end_offset: int
     entries: tuple[_PackedEntry, ...]
+    brokers: str = ""
+    """Where to fetch what lies behind the last entry, as bootstrap servers."""
+
+    @property
+    def stored_end(self) -> int:
+        """Return the offset up to which the entries go."""
+        last = self.entries[-1][1] if self.entries else self.base_offset
+        return min(last, self.end_offset)
 
 
-def slice_of(task: Task, view: PartitionView) -> Slice:
+def slice_of(task: Task, view: Extent) -> Slice:
     """Return what to send to the task."""
     offsets = task.offsets
     return Slice(
@@ -69,6 +82,7 @@ def slice_of(task: Task, view: PartitionView) -> Slice:
             (e.base_offset, e.end_offset, e.object, e.object_base, e.size_bytes, e.rows)
             for e in view.covering(offsets.base_offset, offsets.end_offset)
         ),
+        view.brokers,
     )
 
 
@@ -98,8 +112,23 @@ class Scan:
             return
         stored = [name for name in self.columns if name not in _FROM_PLACE]
         shape = _Shape(self, partition)
-        for batch in joined(self._stored(partition, stored), len(self.columns)):
+        found = chain(self._stored(partition, stored), self._served(partition, stored))
+        for batch in joined(found, len(self.columns)):
             yield shape.batch(batch)
+
+    def _served(self, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield what no segment held when the read was planned, from the leader."""
+        base, end = part.stored_end, part.end_offset
+        if base == end:
+            return
+        place = TopicPartition(part.topic, part.partition)
+        try:
+            yield from fetch_rows(part.brokers, Stretch(place, part.topic_id, base, end), columns)
+        except (OffsetOutOfRange, UnknownTopicOrPartition) as error:
+            report_data_loss(
+                f"Offsets of {place} from {base} to {end} were to be read: {error}",
+                fail=self.fail_on_data_loss,
+            )
 
     def _stored(self, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         layout = PartitionLayout(part.topic, part.topic_id, part.partition)
@@ -107,7 +136,7 @@ class Scan:
         dense = all(rows == end - base for base, end, _, _, _, rows in part.entries)
         at = part.base_offset
         try:
-            for batch in _reader(self.root, layout).read(view, at, part.end_offset, columns):
+            for batch in _reader(self.root, layout).read(view, at, part.stored_end, columns):
                 yield batch
                 at += batch.num_rows
         except DataCorrupt as error:
@@ -130,9 +159,8 @@ class Scan:
             return
         partition = log.partition(part.topic, part.partition)
         view = partition.view()
-        if _packed(view, at, part.end_offset) == _packed(
-            _view(partition.layout, part), at, part.end_offset
-        ):
+        end = part.stored_end
+        if _packed(view, at, end) == _packed(_view(partition.layout, part), at, end):
             raise error
         if at < view.log_start_offset:
             report_data_loss(
@@ -140,9 +168,9 @@ class Scan:
                 f"{view.log_start_offset}.",
                 fail=self.fail_on_data_loss,
             )
-            at = min(view.log_start_offset, part.end_offset)
+            at = min(view.log_start_offset, end)
         try:
-            yield from partition.read(at, part.end_offset, columns, view=view)
+            yield from partition.read(at, end, columns, view=view)
         except OffsetOutOfRange as out_of_range:
             raise error from out_of_range
 
@@ -206,7 +234,7 @@ def _view(layout: PartitionLayout, part: Slice) -> PartitionView:
         for base, end, name, object_base, size_bytes, rows in part.entries
     )
     manifest = Manifest(
-        log_start_offset=part.base_offset, end_offset=part.end_offset, entries=entries
+        log_start_offset=part.base_offset, end_offset=part.stored_end, entries=entries
     )
     return PartitionView(layout, manifest)
 

@@ -1,26 +1,59 @@
-"""The partitions of a read as they are now: which there are, and a view of each.
+"""The partitions of a read as they are now: which there are, and what each holds.
 
 The shell between options and log: it looks, at several partitions at once, and tells what it saw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.open import Log
-from sparklog.core.errors import DataCorrupt
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import DataCorrupt, SparklogError
 from sparklog.core.types import TopicPartition
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest import Entry
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.view import PartitionView
+from sparklog.spark.leaders import Leaders
 from sparklog.spark.offsets import select
 from sparklog.spark.options import Selection
 
 LOOKS_AT_ONCE = 16
 DELETIONS_MET_MAX = 8
 """How often topics may vanish while they are looked at before damage is taken for damage."""
+LEADER_PATIENCE_S = 30.0
+"""How long a partition may be without a leader before a read that needs one fails."""
+LEADER_ROUND_S = 2.0
+"""After so long without a leader it is looked again whether the partition still needs one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What one partition holds: segments, and beyond them what its leader has, if it has one."""
+
+    view: PartitionView
+    end_offset: int
+    """The high watermark of a partition that brokers serve, else the end of its segments."""
+    brokers: str = ""
+    """Where to fetch what no segment holds yet, as bootstrap servers."""
+
+    @property
+    def layout(self) -> PartitionLayout:
+        """Return the names of the partition's objects."""
+        return self.view.layout
+
+    @property
+    def log_start_offset(self) -> int:
+        """Return the first offset that may be read."""
+        return self.view.log_start_offset
+
+    def covering(self, base_offset: int, end_offset: int) -> tuple[Entry, ...]:
+        """Return the entries of segments that hold any of [base_offset, end_offset)."""
+        return self.view.covering(base_offset, end_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,45 +61,119 @@ class Snapshot:
     """Partitions and what they held."""
 
     logs: Mapping[TopicPartition, PartitionLog]
-    views: Mapping[TopicPartition, PartitionView]
+    views: Mapping[TopicPartition, Extent]
+    image: MetadataImage = field(default_factory=MetadataImage)
+    leaders: Leaders | None = None
 
     def offset_at_time(self, place: TopicPartition, timestamp_ms: int) -> int | None:
         """Return the first offset of a partition at or after a time, or None."""
-        found = self.logs[place].offset_for_time(timestamp_ms, view=self.views[place])
+        extent = self.views[place]
+        if extent.brokers and self.leaders is not None:
+            return self.leaders.offset_at_time(self.image, place, timestamp_ms, LEADER_PATIENCE_S)
+        found = self.logs[place].offset_for_time(timestamp_ms, view=extent.view)
         return None if found is None else found.offset
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
         """Return the end offset of every partition."""
-        return {place: view.end_offset for place, view in self.views.items()}
+        return {place: extent.end_offset for place, extent in self.views.items()}
 
 
-def take_snapshot(
-    log: Log, selection: Selection, pool: Executor, *, probing: bool = False, lenient: bool = False
-) -> Snapshot:
-    """Look at the registry and at every selected partition.
+class Look:
+    """Looks at the partitions of one selection."""
 
-    Args:
-        pool: where partitions are looked at, several at once.
-        probing: look the cheap way, see `PartitionLog.probe`.
-        lenient: leave out what is named and does not exist.
+    def __init__(
+        self,
+        log: Log,
+        selection: Selection,
+        pool: Executor,
+        leaders: Leaders | None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Look with the threads of `pool`; without `leaders`, at the segments alone."""
+        self._log = log
+        self._selection = selection
+        self._pool = pool
+        self._leaders = leaders
+        self._clock = clock
 
-    Raises:
-        UnknownTopicOrPartition: a topic or partition that is named does not exist.
-        DataCorrupt: a partition's tail is damaged. Unavailable: the store does not answer.
+    def take(
+        self,
+        *,
+        probing: bool = False,
+        lenient: bool = False,
+        known_ends: Mapping[TopicPartition, int] | None = None,
+    ) -> Snapshot:
+        """Look at the registry and at every selected partition.
 
-    Cost: three listings for the registry and for each partition; probing, one request each.
-    """
-    image = log.refresh(probing=probing)
-    for _ in range(DELETIONS_MET_MAX):
-        try:
-            return _look(log, image, selection, pool, probing, lenient)
-        except DataCorrupt:
-            # Half of a topic looks like a damaged one while it is being deleted.
-            before, image = image, log.refresh()
-            if _topic_ids(before) == _topic_ids(image):
-                raise
-    return _look(log, image, selection, pool, probing, lenient)
+        Args:
+            probing: look the cheap way, see `PartitionLog.probe`.
+            lenient: leave out what is named and does not exist.
+            known_ends: ends that were seen before. While a partition has no leader, its end is
+                taken to be there still; without one it is waited for.
+
+        Raises:
+            UnknownTopicOrPartition: a topic or partition that is named does not exist.
+            DataCorrupt: a partition's tail is damaged. Unavailable: the store does not answer, or
+                nobody leads a partition that only its leader knows the end of.
+
+        Cost: three listings for the registry and for each partition; probing, one request each.
+            Where brokers lead, two requests to brokers, and one more for each that leads.
+        """
+        deadline_s = self._clock.monotonic_s() + LEADER_PATIENCE_S
+        known = known_ends or {}
+        while True:
+            snapshot = self._segments(probing=probing, lenient=lenient)
+            if self._leaders is None:
+                return snapshot
+            unknown: SparklogError | None = None
+            extents = dict(snapshot.views)
+            served = [p for p, extent in extents.items() if _is_served(snapshot.image, p, extent)]
+            brokers = self._leaders.addresses(snapshot.image) if served else ""
+            patience_s = 0.0 if known.keys() >= set(served) else LEADER_ROUND_S
+            for place, told in self._ends(snapshot.image, served, patience_s).items():
+                if isinstance(told, SparklogError) and place not in known:
+                    unknown = unknown or told
+                    continue
+                end = known[place] if isinstance(told, SparklogError) else told
+                view = extents[place].view
+                extents[place] = Extent(view, max(view.end_offset, end), brokers)
+            if unknown is None:
+                return Snapshot(snapshot.logs, extents, snapshot.image, self._leaders)
+            if self._clock.monotonic_s() >= deadline_s:
+                raise unknown
+            probing = False
+
+    def _ends(
+        self, image: MetadataImage, served: Collection[TopicPartition], patience_s: float
+    ) -> dict[TopicPartition, int | SparklogError]:
+        if not served or self._leaders is None:
+            return {}
+        return self._leaders.ends(image, served, patience_s)
+
+    def _segments(self, *, probing: bool, lenient: bool) -> Snapshot:
+        image = self._log.refresh(probing=probing)
+        for _ in range(DELETIONS_MET_MAX):
+            try:
+                return self._views(image, probing=probing, lenient=lenient)
+            except DataCorrupt:
+                # Half of a topic looks like a damaged one while it is being deleted.
+                before, image = image, self._log.refresh()
+                if _topic_ids(before) == _topic_ids(image):
+                    raise
+        return self._views(image, probing=probing, lenient=lenient)
+
+    def _views(self, image: MetadataImage, *, probing: bool, lenient: bool) -> Snapshot:
+        places = select(self._selection, image.topics, lenient=lenient)
+        logs = {place: self._log.partition(place.topic, place.partition) for place in places}
+        look: Callable[[PartitionLog], PartitionView] = (
+            PartitionLog.probe if probing else PartitionLog.view
+        )
+        each = map if len(logs) < 2 else self._pool.map
+        views = zip(places, each(look, logs.values()), strict=True)
+        return Snapshot(
+            logs, {place: Extent(view, view.end_offset) for place, view in views}, image
+        )
 
 
 def new_pool() -> ThreadPoolExecutor:
@@ -74,21 +181,16 @@ def new_pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(LOOKS_AT_ONCE, "sparklog-look")
 
 
-def _look(
-    log: Log,
-    image: MetadataImage,
-    selection: Selection,
-    pool: Executor,
-    probing: bool,
-    lenient: bool,
-) -> Snapshot:
-    places = select(selection, image.topics, lenient=lenient)
-    logs = {place: log.partition(place.topic, place.partition) for place in places}
-    look: Callable[[PartitionLog], PartitionView] = (
-        PartitionLog.probe if probing else PartitionLog.view
-    )
-    each = map if len(logs) < 2 else pool.map
-    return Snapshot(logs, dict(zip(places, each(look, logs.values()), strict=True)))
+def _is_served(image: MetadataImage, place: TopicPartition, extent: Extent) -> bool:
+    """Say whether a partition may hold more than its segments do.
+
+    The mark in the log is what counts. It is put after the metadata name a leader, so a leader
+    there is enough, too; and it is taken away after the metadata name none.
+    """
+    topic = image.topics.get(place.topic)
+    if extent.view.is_led or topic is None or place.partition >= topic.partitions:
+        return extent.view.is_led
+    return topic.partition_states[place.partition].leader >= 0
 
 
 def _topic_ids(image: MetadataImage) -> set[str]:

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 from sparklog.core.types import OffsetRange, TopicPartition
 from sparklog.log.manifest import Entry
-from sparklog.log.view import PartitionView
 
 TASK_BYTES_MAX = 128 << 20
 """Stored bytes of a task: what Spark's file sources take (`spark.sql.files.maxPartitionBytes`)."""
@@ -36,9 +36,16 @@ class Task:
     offsets: OffsetRange
 
 
+class Segments(Protocol):
+    """The segments of one partition."""
+
+    def covering(self, base_offset: int, end_offset: int) -> Sequence[Entry]:
+        """Return the entries that hold any of these offsets, in order; the last may be in none."""
+
+
 def split(
     ranges: Mapping[TopicPartition, OffsetRange],
-    views: Mapping[TopicPartition, PartitionView],
+    views: Mapping[TopicPartition, Segments],
     *,
     min_partitions: int | None = None,
     max_records: int | None = None,
@@ -94,7 +101,7 @@ def _evenly(task: Task, parts: int) -> Iterable[Task]:
         low += size
 
 
-def _by_bytes(tasks: Sequence[Task], views: Mapping[TopicPartition, PartitionView]) -> list[Task]:
+def _by_bytes(tasks: Sequence[Task], views: Mapping[TopicPartition, Segments]) -> list[Task]:
     covered = [views[t.place].covering(t.offsets.base_offset, t.offsets.end_offset) for t in tasks]
     weights = [
         [_part_of(entry, task.offsets) for entry in entries]
@@ -104,7 +111,8 @@ def _by_bytes(tasks: Sequence[Task], views: Mapping[TopicPartition, PartitionVie
     task_bytes = min(max(total / TASKS_WANTED, TASK_BYTES_MIN), TASK_BYTES_MAX)
     found: list[Task] = []
     for task, entries, sizes in zip(tasks, covered, weights, strict=True):
-        size_bytes, rows = (sum(column) for column in zip(*sizes, strict=True))
+        size_bytes = sum(size for size, _ in sizes)
+        rows = sum(rows for _, rows in sizes)
         parts = max(math.ceil(rows / TASK_ROWS_MAX), round(size_bytes / task_bytes), 1)
         cuts = _cuts(entries, task.offsets, [s for s, _ in sizes], parts)
         found.extend(
@@ -124,7 +132,10 @@ def _part_of(entry: Entry, offsets: OffsetRange) -> tuple[float, float]:
 def _cuts(
     entries: Sequence[Entry], offsets: OffsetRange, sizes: Sequence[float], parts: int
 ) -> list[int]:
-    """Return `parts` + 1 offsets between which about the same number of bytes lie."""
+    """Return `parts` + 1 offsets between which about the same number of bytes lie.
+
+    What no segment holds yet goes to the last part: it is little, and one broker has it.
+    """
     cuts = [offsets.base_offset]
     each = sum(sizes) / parts
     passed = 0.0

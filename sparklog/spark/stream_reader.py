@@ -183,7 +183,8 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _follow(self) -> Tracker:
         if self._tracker is None:
             log = self._open_log(self._options.root)
-            self._tracker = Tracker(log, self._options.selection, self._clock)
+            leaders = self._options.leaders(self._clock)
+            self._tracker = Tracker(log, self._options.selection, self._clock, leaders)
         return self._tracker
 
     def _available(self) -> Snapshot:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from sparklog.cluster.open import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.types import TopicPartition
+from sparklog.spark.leaders import Leaders
 from sparklog.spark.options import Selection
-from sparklog.spark.snapshot import Snapshot, new_pool, take_snapshot
+from sparklog.spark.snapshot import Look, Snapshot, new_pool
 
 FULL_LOOK_EVERY_S = 10.0
 """How often to look at manifests too, where nothing is appended: a probe does not see that the log
@@ -27,12 +28,18 @@ PATIENCE_SHARE = 0.1
 class Tracker:
     """Looks at the selected partitions as often as is worth it. Not thread-safe."""
 
-    def __init__(self, log: Log, selection: Selection, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        log: Log,
+        selection: Selection,
+        clock: Clock = SYSTEM_CLOCK,
+        leaders: Leaders | None = None,
+    ) -> None:
         """Follow `selection`; nothing is looked at before it is needed."""
-        self._log = log
-        self._selection = selection
         self._clock = clock
         self._pool = new_pool()
+        self._leaders = leaders
+        self._looking = Look(log, selection, self._pool, leaders, clock)
         self._snapshot: Snapshot | None = None
         self._looked_s = self._looked_fully_s = self._changed_s = clock.monotonic_s()
         self._recreated: set[TopicPartition] = set()
@@ -62,7 +69,7 @@ class Tracker:
             for place, end in ends.items()
         ):
             return known
-        return self._look(fully=True, lenient=True)
+        return self._look(fully=True, lenient=True, known_ends=ends)
 
     def take_recreated(self) -> set[TopicPartition]:
         """Return the partitions whose topic was deleted and created again since the last call."""
@@ -72,12 +79,21 @@ class Tracker:
     def close(self) -> None:
         """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._leaders is not None:
+            self._leaders.close()
 
-    def _look(self, *, fully: bool, lenient: bool) -> Snapshot:
+    def _look(
+        self,
+        *,
+        fully: bool,
+        lenient: bool,
+        known_ends: Mapping[TopicPartition, int] | None = None,
+    ) -> Snapshot:
         now_s = self._clock.monotonic_s()
         before = self._snapshot
-        found = take_snapshot(
-            self._log, self._selection, self._pool, probing=not fully, lenient=lenient
+        ends = {} if before is None else before.ends
+        found = self._looking.take(
+            probing=not fully, lenient=lenient, known_ends={**ends, **(known_ends or {})}
         )
         self._snapshot, self._looked_s = found, now_s
         if fully:

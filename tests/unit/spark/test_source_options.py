@@ -247,7 +247,6 @@ def test_consumer_settings_that_the_kafka_source_refuses_are_refused(name: str) 
 
 def test_what_is_about_connections_to_brokers_is_taken_and_does_nothing() -> None:
     moved = {
-        "kafka.bootstrap.servers": "broker:9092",
         "kafka.group.id": "g",
         "kafka.security.protocol": "SASL_SSL",
         "kafka.isolation.level": "read_committed",
@@ -259,6 +258,18 @@ def test_what_is_about_connections_to_brokers_is_taken_and_does_nothing() -> Non
     assert stream(**moved) == stream()
     with pytest.raises(InvalidConfig, match="read_committed, read_uncommitted"):
         stream(**{"kafka.isolation.level": "serializable"})
+
+
+def test_brokers_are_named_as_for_the_kafka_source() -> None:
+    assert stream().bootstrap is None
+    assert stream(**{"kafka.bootstrap.servers": " a:1,b:2 "}).bootstrap == "a:1,b:2"
+    with pytest.raises(InvalidConfig, match=r"kafka\.bootstrap\.servers.*host:port"):
+        stream(**{"kafka.bootstrap.servers": "a:x"})
+
+
+def test_what_only_leaders_have_is_read_unless_that_is_not_wanted() -> None:
+    assert stream().leaders() is not None
+    assert stream(includeUnflushed="false").leaders() is None
 
 
 def test_names_are_checked_before_it_is_known_whether_it_is_a_read_or_a_write() -> None:
