@@ -29,7 +29,7 @@ from sparklog.cluster.records import (
     UnregisterBrokerRecord,
 )
 from sparklog.core.types import PartitionId
-from sparklog.log.layout import WalLayout
+from sparklog.log.layout import PartitionLayout, WalLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,10 @@ class Topic:
     def partitions(self) -> int:
         """Return the number of partitions."""
         return len(self.partition_states)
+
+    def layouts(self) -> list[PartitionLayout]:
+        """Return where its partitions lie, by number."""
+        return [PartitionLayout(self.name, self.topic_id, n) for n in range(self.partitions)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,10 @@ from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.records import Record
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_topic_id
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce, new_topic_id
 from sparklog.core.errors import Unavailable, UnknownTopicOrPartition
+from sparklog.log.bury import bury
+from sparklog.log.effects import run
 from sparklog.log.layout import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
@@ -25,6 +27,7 @@ from sparklog.log.layout import (
     topic_of_key,
 )
 from sparklog.log.partition_log import PartitionLog
+from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectNotFound, ObjectStore
 from sparklog.store.open import open_store
 
@@ -135,7 +138,8 @@ class Log:
         """Delete a topic and its objects.
 
         The topic is gone once the registry says so; objects that cannot be deleted now are orphans,
-        which name nothing and are collected later.
+        which name nothing and are collected later. Of each partition one small object stays, so
+        that a writer that has not heard of the deletion is told.
 
         Raises:
             UnknownTopicOrPartition: no such topic.
@@ -145,8 +149,13 @@ class Log:
         with self._lock:
             for key in [k for k in self._partitions if k[0] == topic.topic_id]:
                 del self._partitions[key]
+        graves = set(self._pool.map(self._bury, topic.layouts()))
         for info in list(self.store.list(topic_folder(name, topic.topic_id))):
-            self.store.delete(info.key)
+            if info.key not in graves:
+                self.store.delete(info.key)
+
+    def _bury(self, layout: PartitionLayout) -> str:
+        return run(bury(PartitionView(layout), new_nonce(self._entropy)), self.store)
 
     def add_partitions(self, name: str, total: int) -> Topic:
         """Grow a topic to `total` partitions.

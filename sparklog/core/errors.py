@@ -22,11 +22,14 @@
     ├── CorruptMessage            received bytes were damaged on their way: send them again
     ├── OffsetOutOfRange          apply the reset policy
     ├── NotServing                refresh metadata, go elsewhere
+    │   └── NotCoordinator        another broker looks after the group or transactional id: find it
     ├── UnknownLeaderEpoch        this broker has not heard of that leader yet: try again
     ├── Fenced                    stop for good
     ├── Unavailable               back off and try again
     │   ├── NotEnoughReplicas     in sync: fewer than `min.insync.replicas`; nothing was appended
-    │   └── NotEnoughReplicasAfterAppend   the same, found out after the append
+    │   ├── NotEnoughReplicasAfterAppend   the same, found out after the append
+    │   ├── CoordinatorLoading    the coordinator is reading its log: ask it again in a moment
+    │   └── CoordinatorNotAvailable   there is none now, or it cannot write: find it again
     ├── OutcomeUnknown            read back before trying again
     └── DataCorrupt               stop, page somebody
 
@@ -175,6 +178,12 @@ class NotServing(SparklogError):
     retriable = True
 
 
+class NotCoordinator(NotServing):
+    """Another broker coordinates the group or the transactional id: find it again."""
+
+    kafka_code = 16
+
+
 class UnknownLeaderEpoch(SparklogError):
     """The caller knows of a leader that this broker has not heard of yet: back off, try again."""
 
@@ -186,6 +195,12 @@ class Fenced(SparklogError):
     """A newer owner exists: stop for good."""
 
     kafka_code = 74
+
+
+class TopicDeleted(UnknownTopicOrPartition, Fenced):
+    """The partition's topic was deleted; one of the same name is another topic."""
+
+    kafka_code = 3
 
 
 class Unavailable(SparklogError):
@@ -205,6 +220,18 @@ class NotEnoughReplicasAfterAppend(Unavailable):
     """Appended, but fewer brokers were in sync than `min.insync.replicas` when it was committed."""
 
     kafka_code = 20
+
+
+class CoordinatorLoading(Unavailable):
+    """This broker coordinates it, as soon as it has read the log: ask it again."""
+
+    kafka_code = 14
+
+
+class CoordinatorNotAvailable(Unavailable):
+    """There is no coordinator, or it cannot have its decision committed now: find it again."""
+
+    kafka_code = 15
 
 
 class OutcomeUnknown(SparklogError):

@@ -57,6 +57,7 @@ def append(
 
     Raises:
         NotServing: a broker leads the partition; write through it.
+        TopicDeleted: records are of no use here; nobody will read them.
         OutcomeUnknown: the store did not tell and reading back did not settle it. Read the log
             before trying again, or try again with the same commit key.
         DataCorrupt: the chain's end is damaged.

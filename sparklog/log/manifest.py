@@ -85,6 +85,8 @@ class Manifest:
     """The highest of any segment so far, those trimmed away included."""
     led: bool = False
     """Whether at `end_offset` only a leader may append."""
+    deleted: bool = False
+    """Whether the topic was deleted: the last version there is."""
 
     def find(self, offset: int) -> Entry | None:
         """Return the entry that covers `offset`, or None."""
@@ -167,6 +169,7 @@ def encode(manifest: Manifest, layout: PartitionLayout) -> bytes:
         },
         "leader_epoch": manifest.leader_epoch,
         "led": manifest.led,
+        "deleted": manifest.deleted,
         "body": [part.data.size, crc32c(part.data)],
     }
     text = json.dumps(document, separators=(",", ":"))
@@ -228,4 +231,5 @@ def _manifest(document: dict[str, Any], table: pa.Table) -> Manifest:
         writers={name: WriterState(*state) for name, state in document["writers"].items()},
         leader_epoch=int(document.get("leader_epoch", UNLED_EPOCH)),
         led=bool(document.get("led", False)),
+        deleted=bool(document.get("deleted", False)),
     )

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from sparklog.core.errors import DataCorrupt
+from sparklog.core.errors import DataCorrupt, TopicDeleted
 from sparklog.log import manifest as manifests
 from sparklog.log.arrow_file import TRAILER_BYTES, footer_metadata, footer_start
 from sparklog.log.effects import Protocol, Range, get, get_many, list_after
@@ -233,7 +233,21 @@ def newer_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
     """Look for a newer manifest. Returns the view from there, and whether there was a newer name.
 
     The tail that the newer manifest now covers is dropped. Damaged versions are passed over.
+
+    Raises:
+        TopicDeleted: the newest manifest says so.
     """
+    view, moved = yield from look_for_manifest(view)
+    if view.manifest.deleted:
+        raise TopicDeleted(
+            "the topic was deleted; one of the same name is another topic, so look it up again. "
+            f"topic={view.layout.topic} topic_id={view.layout.topic_id}"
+        )
+    return view, moved
+
+
+def look_for_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
+    """Look for a newer manifest, be it the last one of a deleted topic; see `newer_manifest`."""
     layout = view.layout
     after = layout.key(layout.manifest_name(view.manifest_name_version))
     listed = yield from list_after(layout.manifest_prefix, after)

@@ -1,7 +1,7 @@
 """DeleteTopics (20): by name, or by id.
 
-A topic is gone at once. Its objects, which name nothing any more, follow after
-`file.delete.delay.ms`; those of a broker that stops before are found by the verify job.
+A topic is gone at once, also for direct writers. Its objects, which name nothing any more, follow
+after `file.delete.delay.ms`; those of a broker that stops before are found by the verify job.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.records import Record
+from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.settings import parse_topic_configs
+from sparklog.log.bury import bury
 from sparklog.log.layout import topic_folder
+from sparklog.log.view import PartitionView
 from sparklog.protocol.building import Answer
 from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 
@@ -114,10 +117,15 @@ def _result(
 async def _delete_objects(node: HandlerNode, topic: Topic) -> None:
     """Remove a deleted topic's objects, when nobody reads or flushes them any more."""
     delay_ms = parse_topic_configs(topic.configs).whole("file.delete.delay.ms")
-    await asyncio.sleep(delay_ms / 1000)
-    store = node.environment.store
+    store, entropy = node.environment.store, node.environment.entropy
     try:
+        burials = [
+            store.run(bury(PartitionView(layout), new_nonce(entropy))) for layout in topic.layouts()
+        ]
+        graves = set(await asyncio.gather(*burials))
+        await asyncio.sleep(delay_ms / 1000)
         for info in await store.list(topic_folder(topic.name, topic.topic_id)):
-            await store.delete(info.key)
+            if info.key not in graves:
+                await store.delete(info.key)
     except SparklogError as error:
         logger.warning("objects of a deleted topic stay: %s topic=%s", error, topic.name)

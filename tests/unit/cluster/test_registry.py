@@ -15,6 +15,7 @@ from sparklog.core.errors import (
     InvalidReplicationFactor,
     InvalidTopic,
     TopicAlreadyExists,
+    TopicDeleted,
     UnknownTopicOrPartition,
 )
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
@@ -46,7 +47,41 @@ def test_a_recreated_topic_shares_nothing_with_the_old_one(store: MemoryStore) -
     second = other.create_topic("flights", 1)
     assert second.topic_id != first.topic_id
     assert log.partition("flights", 0).view().end_offset == 0
-    assert not [i.key for i in store.list("topics/flights~") if first.topic_id in i.key]
+    left = [i.key for i in store.list("topics/flights~") if first.topic_id in i.key]
+    assert len(left) == 1
+    assert "/0/manifest/" in left[0]
+
+
+@pytest.mark.parametrize("absorbed", [False, True])
+def test_who_has_not_heard_of_a_deletion_is_told(store: MemoryStore, absorbed: bool) -> None:
+    log, other, late = Log(store), Log(store), Log(store)
+    log.create_topic("flights", 2)
+    log.partition("flights", 0).append([batch([b"old"])])
+    stale, never_looked = other.partition("flights", 0), late.partition("flights", 1)
+    stale.append([batch([b"mine"])])
+    if absorbed:
+        stale.absorb_tail()
+    log.delete_topic("flights")
+    for handle in (stale, never_looked, stale):
+        with pytest.raises(TopicDeleted, match="look it up again"):
+            handle.append([batch([b"nobody would read this"])])
+        with pytest.raises(TopicDeleted):
+            handle.view()
+    with pytest.raises(UnknownTopicOrPartition):
+        other.topic("flights")
+
+
+def test_a_damaged_topic_can_be_deleted(store: MemoryStore) -> None:
+    log = Log(store)
+    log.create_topic("flights", 1)
+    partition = log.partition("flights", 0)
+    partition.append([batch([b"one"])])
+    key = partition.layout.key(partition.layout.chain_name(0))
+    store.delete(key)
+    store.put(key, b"not a segment")
+    Log(store).delete_topic("flights")
+    with pytest.raises(TopicDeleted):
+        partition.append([batch([b"two"])])
 
 
 def test_partitions_grow_and_never_shrink(store: MemoryStore) -> None:
