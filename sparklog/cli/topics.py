@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sparklog.cli.administered import Administered
-from sparklog.cli.output import Output
-from sparklog.cli.root import add_log_options, administered, bootstrap_of
+from sparklog.cli.output import Output, say
+from sparklog.cli.root import add_log_options, administered, bootstrap_of, root_of
 from sparklog.cli.selection import matching_topics
 from sparklog.cli.topic_lines import PartitionFilter, partition_line, topic_document, topic_line
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, counting_number, key_values
@@ -132,6 +132,9 @@ def _list(log: Administered, args: Arguments, output: Output) -> None:
     exclude_internal = args.exclude_internal
     if not output.as_json:
         names = log.topic_names()
+        if not names:
+            where = bootstrap_of(args) or root_of(args)
+            say(f"note: there is no topic here yet; is it the right place? place={where}")
         for name in matching_topics(names, args.topic, exclude_internal=exclude_internal):
             output.line(name)
         return

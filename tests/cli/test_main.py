@@ -112,7 +112,9 @@ def test_an_address_that_is_none_is_named(file_cli: Cli) -> None:
 def test_the_option_goes_before_the_environment(file_cli: Cli, tmp_path: Path) -> None:
     file_cli.ok("topics", "--create", "--topic", "here")
     other = str(tmp_path / "other")
-    assert file_cli.ok("topics", "--list", "--root", other).text == ""
+    nothing = file_cli.ok("topics", "--list", "--root", other)
+    assert nothing.text == ""
+    assert f"is it the right place? place={other}" in nothing.errors
     assert file_cli.ok("topics", "--list").lines == ["here"]
 
 
