@@ -32,6 +32,7 @@ from sparklog.log.layout import PartitionLayout
 from sparklog.log.producer_state import ProducerStates
 from sparklog.log.view import PartitionView
 from sparklog.log.wal_object import WalBatch
+from sparklog.protocol.control import EndTransactionMarker
 
 
 class LeadershipListener(Protocol):
@@ -168,21 +169,45 @@ class LedPartition:
         if known is not None:
             told_ms = known.append_time_ms if is_log_append else NO_TIMESTAMP_MS
             return Appended(known.base_offset, known.end_offset, told_ms, repeated=True)
-        append_time_ms = now_ms if is_log_append else None
-        base_offset = self.tail.end_offset
-        data = self.held.append_as_leader(batch, self.leader_epoch, append_time_ms)
-        end_offset = self.tail.end_offset
+        base_offset = self._append(batch, now_ms if is_log_append else None)
         self.producers.record(batch.header, base_offset, now_ms)
-        self.leadership.appended(end_offset)
-        where = self.where
-        self._listener.to_wal(
-            WalBatch(where.topic_id, where.partition, base_offset, self.leader_epoch, data),
-            end_offset,
-            self,
-        )
-        self.appended_news.tell()
         told_ms = now_ms if is_log_append else NO_TIMESTAMP_MS
-        return Appended(base_offset, end_offset, told_ms, repeated=False)
+        return Appended(base_offset, self.tail.end_offset, told_ms, repeated=False)
+
+    def append_as_coordinator(self, batch: CheckedBatch, now_ms: int) -> int:
+        """Append a batch of this broker's own, for which room was taken; return its end offset.
+
+        It has no sequence numbers; with a producer id it is part of that producer's transaction.
+
+        Raises:
+            NotServing: see `check_open`. InvalidProducerEpoch: a newer producer has the id.
+        """
+        self.check_open()
+        header = batch.header
+        self.producers.check_epoch(header.producer_id, header.producer_epoch)
+        base_offset = self._append(batch, None)
+        self.producers.record(header, base_offset, now_ms)
+        return self.tail.end_offset
+
+    def append_marker(self, batch: CheckedBatch, marker: EndTransactionMarker, now_ms: int) -> int:
+        """End a transaction with a marker for which room was taken; return its end offset.
+
+        Args:
+            batch: the marker as `encode_end_transaction` gives it; its header says whose it is.
+            marker: what it says.
+            now_ms: the time.
+
+        Raises:
+            NotServing: see `check_open`.
+            InvalidProducerEpoch: a newer producer has the id.
+            TransactionCoordinatorFenced: a newer coordinator has written here before.
+        """
+        self.check_open()
+        who = batch.header.producer_id, batch.header.producer_epoch
+        self.producers.check_marker(*who, marker.coordinator_epoch)
+        offset = self._append(batch, None)
+        self.producers.record_marker(*who, marker, offset, now_ms)
+        return self.tail.end_offset
 
     def wait_committed(self, end_offset: int, request: DelayedProduce) -> None:
         """Make a request wait until `end_offset` is committed, if it is not yet."""
@@ -266,6 +291,20 @@ class LedPartition:
         self.produce_waits.fail(why)
         self.appended_news.tell()
         self.committed_news.tell()
+
+    def _append(self, batch: CheckedBatch, append_time_ms: int | None) -> int:
+        """Append to the tail and the write-ahead log; return the base offset."""
+        where, base_offset = self.where, self.tail.end_offset
+        data = self.held.append_as_leader(batch, self.leader_epoch, append_time_ms)
+        end_offset = self.tail.end_offset
+        self.leadership.appended(end_offset)
+        self._listener.to_wal(
+            WalBatch(where.topic_id, where.partition, base_offset, self.leader_epoch, data),
+            end_offset,
+            self,
+        )
+        self.appended_news.tell()
+        return base_offset
 
     def _obey(self, events: tuple[Event, ...]) -> None:
         for event in events:

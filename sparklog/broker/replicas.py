@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from sparklog.broker.coordinator_log import CoordinatorLog, LeaderWatcher
 from sparklog.broker.environment import Environment
 from sparklog.broker.fetcher import Fetchers, FetchLimits
 from sparklog.broker.fetching import Fetching, FetchResult, FetchSpec
@@ -28,11 +29,12 @@ from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metadata_changes import MetadataChanges
-from sparklog.broker.metrics import BrokerMetrics, Gauge
+from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.offset_lookup import FoundOffset, OffsetLookup
 from sparklog.broker.producing import ProduceResult, Producing
 from sparklog.broker.recovering_partition import RecoveringPartition
 from sparklog.broker.replica import Replica
+from sparklog.broker.replica_gauges import watch_gauges
 from sparklog.broker.takeover import Recovered, Takeover
 from sparklog.broker.task_scope import TaskScope
 from sparklog.broker.topic_rules import TopicRules
@@ -118,7 +120,16 @@ class BrokerReplicas:
         self._image = MetadataImage()
         self._joinable: list[int] = []
         """Brokers that may join the in-sync replicas."""
-        self._watch(metrics)
+        self._watchers: dict[str, LeaderWatcher] = {}
+        watch_gauges(
+            metrics,
+            self._replicas,
+            budget=self._budget,
+            pump=self._pump,
+            producing=self._producing,
+            fetching=self._fetching,
+            cache=self._cache,
+        )
 
     async def start(self) -> None:
         """Register the write-ahead log and begin.
@@ -134,6 +145,10 @@ class BrokerReplicas:
         self._retire_all("the broker stops")
         await self._tasks.close()
         await self._pump.stop()
+
+    def watch(self, topic: str, watcher: LeaderWatcher) -> None:
+        """Tell `watcher` of every partition of a topic that is served here, before any is."""
+        self._watchers[topic] = watcher
 
     def apply(self, image: MetadataImage) -> None:
         """Take in the newest image: begin, change and end roles as it says."""
@@ -356,6 +371,10 @@ class BrokerReplicas:
         if state.recovering or state.wals:
             self._changes.recovered(led)
         self._look_at_next_leader(replica, led)
+        watcher = self._watchers.get(replica.layout.topic)
+        if watcher is not None:
+            log = CoordinatorLog(led, self._environment, self._budget, self._fetching.fetch)
+            watcher.led(where.partition, log)
 
     def _tell_metadata(self, replica: Replica) -> None:
         led, state = replica.led, replica.state
@@ -392,6 +411,9 @@ class BrokerReplicas:
             case LedPartition() as led:
                 led.retire(NotServing(f"{why}; refresh metadata. partition={replica.where}"))
                 self._flusher.forget(led)
+                watcher = self._watchers.get(replica.layout.topic)
+                if watcher is not None:
+                    watcher.retired(replica.where.partition)
             case FollowedPartition() as followed:
                 self._fetchers.unfollow(followed)
             case RecoveringPartition() as recovering:
@@ -443,20 +465,6 @@ class BrokerReplicas:
     def _all_led(self) -> list[LedPartition]:
         return [led for r in self._replicas.values() if (led := r.led) is not None]
 
-    def _watch(self, metrics: BrokerMetrics) -> None:
-        watch = metrics.watch
-        watch(Gauge.PARTITIONS, lambda: len(self._replicas))
-        watch(Gauge.LEADERS, lambda: len(self._all_led()))
-        watch(Gauge.UNDER_REPLICATED, lambda: sum(map(_lacks_replicas, self._replicas.values())))
-        watch(Gauge.UNDER_MIN_ISR, lambda: sum(map(_is_under_min_isr, self._all_led())))
-        watch(Gauge.OFFLINE_REPLICAS, lambda: sum(map(_is_damaged, self._replicas.values())))
-        watch(Gauge.TAIL_BYTES, lambda: self._budget.used_bytes)
-        watch(Gauge.TAIL_BYTES_LIMIT, lambda: self._budget.limit_bytes)
-        watch(Gauge.WAL_OBJECTS, lambda: self._pump.objects)
-        watch(Gauge.PRODUCE_WAITING, lambda: self._producing.waiting)
-        watch(Gauge.FETCH_WAITING, lambda: self._fetching.waiting)
-        watch(Gauge.HISTORY_CACHE_BYTES, lambda: self._cache.size_bytes)
-
 
 def _fetch_limits(settings: BrokerConfig) -> FetchLimits:
     return FetchLimits(
@@ -475,16 +483,3 @@ def _size_bytes(replica: Replica) -> int:
     led = replica.led
     stored = sum(e.size_bytes for e in led.view.entries) if led is not None else 0
     return stored + replica.held.tail.size_bytes
-
-
-def _lacks_replicas(replica: Replica) -> bool:
-    return replica.led is not None and len(replica.state.isr) < len(replica.state.replicas)
-
-
-def _is_damaged(replica: Replica) -> bool:
-    """Tell whether the leader here gave a partition up, and nobody has taken over."""
-    return isinstance(replica.role, LedPartition) and not replica.role.live
-
-
-def _is_under_min_isr(led: LedPartition) -> bool:
-    return len(led.leadership.isr) < led.leadership.min_isr

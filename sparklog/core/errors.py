@@ -18,7 +18,18 @@
     │   ├── OutOfOrderSequence    an idempotent producer's batch before this one is missing
     │   ├── InvalidProducerEpoch  a newer producer has taken over the producer id
     │   ├── InvalidTxnState       a write that the producer's transaction does not allow
-    │   └── TransactionCoordinatorFenced   a marker of a coordinator that was replaced
+    │   ├── TransactionCoordinatorFenced   a marker of a coordinator that was replaced
+    │   └── GroupError            a coordinator of groups refuses
+    │       ├── InconsistentGroupProtocol   the members speak another protocol
+    │       ├── UnknownMemberId   join anew, without the id
+    │       ├── GroupIdNotFound
+    │       ├── GroupMaxSizeReached
+    │       ├── FencedInstanceId  another member has taken over the instance id
+    │       ├── FencedMemberEpoch      give up all partitions and join anew
+    │       ├── UnreleasedInstanceId   join again when the member before has left
+    │       ├── UnsupportedAssignor
+    │       ├── StaleMemberEpoch  try again with the epoch of the next heartbeat
+    │       └── InvalidRegularExpression
     ├── CorruptMessage            received bytes were damaged on their way: send them again
     ├── OffsetOutOfRange          apply the reset policy
     ├── NotServing                refresh metadata, go elsewhere
@@ -156,6 +167,70 @@ class TransactionCoordinatorFenced(InvalidRequest):
     """A transaction marker came from a coordinator that was replaced."""
 
     kafka_code = 52
+
+
+class GroupError(InvalidRequest):
+    """A coordinator refuses what a member of a group, or somebody about a group, asked for."""
+
+
+class InconsistentGroupProtocol(GroupError):
+    """The group's members speak another protocol, or none that all know."""
+
+    kafka_code = 23
+
+
+class UnknownMemberId(GroupError):
+    """The group has no such member: join anew, without the id."""
+
+    kafka_code = 25
+
+
+class GroupIdNotFound(GroupError):
+    """There is no such group."""
+
+    kafka_code = 69
+
+
+class GroupMaxSizeReached(GroupError):
+    """The group has as many members as `group.*.max.size` allows."""
+
+    kafka_code = 81
+
+
+class FencedInstanceId(GroupError):
+    """Another member has taken over the instance id: stop for good."""
+
+    kafka_code = 82
+
+
+class FencedMemberEpoch(GroupError):
+    """The member's epoch is not the coordinator's: give up all partitions and join anew."""
+
+    kafka_code = 110
+
+
+class UnreleasedInstanceId(GroupError):
+    """The instance id belongs to a member that has not left: join again when it has."""
+
+    kafka_code = 111
+
+
+class UnsupportedAssignor(GroupError):
+    """The coordinator has no such assignor."""
+
+    kafka_code = 112
+
+
+class StaleMemberEpoch(GroupError):
+    """The member's epoch is an older one: try again with the one of its next heartbeat."""
+
+    kafka_code = 113
+
+
+class InvalidRegularExpression(GroupError):
+    """The pattern of topic names is none that the coordinator takes."""
+
+    kafka_code = 128
 
 
 class CorruptMessage(SparklogError):

@@ -18,6 +18,7 @@ from sparklog.log.segment import ProducerBatch, Segment
 from sparklog.log.transactions import AbortedTransaction
 from sparklog.protocol.batch_header import (
     CONTROL_BIT,
+    NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     BatchHeader,
     BytesLike,
@@ -156,9 +157,11 @@ def _take_batch(states: ProducerStates, header: BatchHeader, now_ms: int) -> Non
 def _take_stored(
     states: ProducerStates, stored: ProducerBatch, base_offset: int, now_ms: int
 ) -> None:
+    first = stored.base_sequence
+    count = stored.end - stored.base
     taken = TakenBatch(
-        stored.base_sequence,
-        increment_sequence(stored.base_sequence, stored.end - stored.base - 1),
+        first,
+        first if first == NO_SEQUENCE else increment_sequence(first, count - 1),
         base_offset + stored.base,
         base_offset + stored.end,
         NO_TIMESTAMP_MS,

@@ -136,6 +136,16 @@ class ProducerStates:
             )
         return None
 
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Tell whether a coordinator may append records for a producer: they have no sequence.
+
+        Raises:
+            InvalidProducerEpoch: a newer producer has the id.
+        """
+        known = self._producers.get(producer_id)
+        if known is not None and producer_epoch < known.epoch:
+            raise _stale_epoch(producer_id, producer_epoch, known.epoch)
+
     def record(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """Note that a batch of records (no marker) was appended at `base_offset`."""
         if header.producer_id == NO_PRODUCER_ID:
@@ -166,8 +176,9 @@ class ProducerStates:
         if known is None:
             known = self._producers[producer_id] = Producer(producer_epoch, NO_SEQUENCE)
         known.enter(producer_epoch)
-        known.batches.append(batch)
-        known.last_sequence = batch.last_sequence
+        if batch.base_sequence != NO_SEQUENCE:  # coordinators' batches have none
+            known.batches.append(batch)
+            known.last_sequence = batch.last_sequence
         known.written_ms = now_ms
         if is_transactional:
             self.transactions.begin(producer_id, batch.base_offset)

@@ -1,0 +1,101 @@
+"""Makes a coordinator's state again from the log of its partition.
+
+All that lies in the log when loading begins is waited for to be committed, and then replayed: also
+what an earlier shard of the same leader epoch appended without hearing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from sparklog.broker.coordinator_log import CoordinatorLog
+from sparklog.broker.environment import Environment
+from sparklog.coordinator.effects import CoordinatorRecord, Shard
+from sparklog.core.errors import DataCorrupt, NotServing
+from sparklog.protocol.batch_decoder import DecodedBatch
+from sparklog.protocol.batch_header import BatchHeader, parse_header
+from sparklog.protocol.control import end_transaction, read_control
+from sparklog.protocol.record_batch import decode
+
+logger = logging.getLogger(__name__)
+
+COMMIT_LOOK_S: Final = 5.0
+DECODED_INLINE_BYTES: Final = 16 << 10
+REPLAYED_AT_ONCE: Final = 1000
+"""Records between two looks at the event loop: some 5 ms."""
+
+
+async def load(log: CoordinatorLog, shard: Shard, environment: Environment) -> int:
+    """Replay the whole log into a fresh shard; return how many records it had.
+
+    Raises:
+        NotServing: the leader epoch ended.
+        Unavailable: the store does not answer. DataCorrupt: a segment is damaged.
+    """
+    end_offset = log.end_offset
+    while not await log.wait_committed(end_offset, COMMIT_LOOK_S):
+        logger.info("coordinator waits for its log to be committed end_offset=%d", end_offset)
+    offset, count = log.log_start_offset, 0
+    while offset < end_offset:
+        batches = await log.read(offset)
+        if not batches and not log.live:
+            raise NotServing(f"led by another broker by now. offset={offset}")
+        for data in batches:
+            header = parse_header(data)
+            count += await _replay(shard, header, data, offset, environment)
+            offset = max(offset, header.end_offset)
+    return count
+
+
+async def _replay(
+    shard: Shard, header: BatchHeader, data: bytes, start_offset: int, environment: Environment
+) -> int:
+    if header.is_control:
+        _replay_control(shard, decode(data, verify_crc=False))
+        return 0
+    if header.size_bytes <= DECODED_INLINE_BYTES:
+        rows = decode(data, verify_crc=False).records
+    else:
+        rows = (await environment.compute(decode, data)).records
+    for at in range(0, rows.num_rows, REPLAYED_AT_ONCE):
+        some = rows.slice(at, REPLAYED_AT_ONCE)
+        told = some.column("timestamp").cast("int64").to_pylist()
+        for offset, timestamp_ms, key, value in zip(
+            some.column("offset").to_pylist(),
+            told,
+            some.column("key").to_pylist(),
+            some.column("value").to_pylist(),
+            strict=True,
+        ):
+            if offset < start_offset:
+                continue
+            if key is None:
+                logger.error("a coordinator's record has no key, passing over offset=%d", offset)
+                continue
+            try:
+                shard.replay(
+                    CoordinatorRecord(key, value),
+                    offset=offset,
+                    timestamp_ms=-1 if timestamp_ms is None else timestamp_ms,
+                    producer_id=header.producer_id,
+                    producer_epoch=header.producer_epoch,
+                    transactional=header.is_transactional,
+                )
+            except DataCorrupt as error:
+                logger.error(
+                    "a coordinator's record cannot be read, passing over offset=%d %s",
+                    offset,
+                    error,
+                )
+        await asyncio.sleep(0)
+    return int(rows.num_rows)
+
+
+def _replay_control(shard: Shard, batch: DecodedBatch) -> None:
+    header = batch.header
+    for record in read_control(batch):
+        marker = end_transaction(record)
+        if marker is not None:
+            shard.replay_marker(header.producer_id, header.producer_epoch, marker.is_commit)

@@ -1,0 +1,220 @@
+"""A led partition of an internal topic, as its coordinator uses it: append, wait, read back.
+
+An object stands for one leader epoch, as `LedPartition` does; once that is over every call raises.
+Only the coordinator appends here, so what it appended and what it read is all there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from sparklog.broker.environment import Environment
+from sparklog.broker.fetching import CONSUMER, FetchAt, Fetched, FetchResult, FetchSpec
+from sparklog.broker.led_partition import LedPartition
+from sparklog.broker.memory_budget import MemoryBudget
+from sparklog.coordinator.effects import CoordinatorRecord, ProducerIdentity
+from sparklog.core.errors import NotServing, SparklogError
+from sparklog.core.types import PartitionId
+from sparklog.log.batch_check import CheckedBatch
+from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
+from sparklog.protocol.batch_encoder import BatchSettings, encode
+from sparklog.protocol.batch_header import NO_EPOCH, parse_header
+from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
+
+
+class LeaderWatcher(Protocol):
+    """Who looks after the partitions of an internal topic that are served here."""
+
+    def led(self, partition: int, log: CoordinatorLog) -> None:
+        """Take in that a partition is served from now on."""
+        ...
+
+    def retired(self, partition: int) -> None:
+        """Take in that it is not any more."""
+        ...
+
+
+Fetch = Callable[[FetchSpec], Awaitable[Mapping[PartitionId, FetchResult]]]
+
+READ_BYTES: Final = 1 << 20
+ROOM_WAIT_S: Final = 5.0
+"""Longest that an append waits for room in the broker's memory at a time."""
+
+
+class CoordinatorLog:
+    """See the module."""
+
+    def __init__(
+        self, led: LedPartition, environment: Environment, budget: MemoryBudget, fetch: Fetch
+    ) -> None:
+        """Use `led`, whose appends take room of `budget`; read with `fetch`."""
+        self._led = led
+        self._environment = environment
+        self._budget = budget
+        self._fetch = fetch
+
+    @property
+    def leader_epoch(self) -> int:
+        """Return the leader epoch that this is."""
+        return self._led.leader_epoch
+
+    @property
+    def live(self) -> bool:
+        """Say whether the epoch lasts."""
+        return self._led.live
+
+    @property
+    def log_start_offset(self) -> int:
+        """Return the first offset that can be read."""
+        return self._led.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Return the end of the log, committed or not."""
+        return self._led.tail.end_offset
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """Return the topic's `max.message.bytes`."""
+        return self._led.rules.batches.max_message_bytes
+
+    def check_ready(self) -> None:
+        """Refuse when an append would be refused now.
+
+        Raises:
+            NotServing: another broker leads the partition, or will in a moment.
+            NotEnoughReplicas: too few brokers are in sync.
+        """
+        self._led.check_open()
+        self._led.leadership.check_enough()
+
+    def check_producer(self, producer: ProducerIdentity) -> None:
+        """Refuse a producer that another has replaced.
+
+        Raises:
+            InvalidProducerEpoch: a newer producer has the id.
+        """
+        self._led.producers.check_epoch(*producer)
+
+    def check_marker(self, producer: ProducerIdentity, marker: EndTransactionMarker) -> None:
+        """Refuse the marker of a coordinator, or for a producer, that was replaced.
+
+        Raises:
+            InvalidProducerEpoch, TransactionCoordinatorFenced: see `ProducerStates.check_marker`.
+        """
+        self._led.producers.check_marker(*producer, marker.coordinator_epoch)
+
+    async def take_room(self, size_bytes: int) -> None:
+        """Take room for an append, waiting for it as long as the epoch lasts.
+
+        Raises:
+            NotServing: the epoch ended.
+        """
+        while not self._budget.try_take(size_bytes):
+            self._led.check_open()
+            try:
+                await self._budget.take(size_bytes, ROOM_WAIT_S)
+            except SparklogError:
+                continue
+            return
+
+    def give_back_room(self, size_bytes: int) -> None:
+        """Return room for what is not appended after all."""
+        self._budget.give_back(size_bytes)
+
+    def append(self, batch: CheckedBatch, marker: EndTransactionMarker | None) -> int:
+        """Append a batch, or a marker, for which room was taken; return its end offset.
+
+        When it raises, nothing was appended, and the room was given back.
+
+        Raises:
+            NotServing, NotEnoughReplicas: see `check_ready`.
+            InvalidProducerEpoch, TransactionCoordinatorFenced: see the checks.
+        """
+        now_ms = self._environment.clock.now_ms()
+        try:
+            self.check_ready()
+            if marker is not None:
+                return self._led.append_marker(batch, marker, now_ms)
+            return self._led.append_as_coordinator(batch, now_ms)
+        except SparklogError:
+            self.give_back_room(len(batch.data))
+            raise
+
+    async def wait_committed(self, end_offset: int, timeout_s: float) -> bool:
+        """Wait until all below `end_offset` is committed; False if it is not in time.
+
+        Raises:
+            NotServing: the epoch ended; whether it will be committed is not known.
+        """
+        return await self._led.wait_until_committed(end_offset, timeout_s)
+
+    async def read(self, offset: int) -> Sequence[bytes]:
+        """Return batches from the one that holds `offset` on, of what is committed.
+
+        Raises:
+            NotServing: the epoch ended.
+            Unavailable: the store does not answer. DataCorrupt: a segment is damaged.
+        """
+        if not self._led.live:
+            raise NotServing(f"led by another broker by now. partition={self._led.where}")
+        where = self._led.where
+        at = FetchAt(offset, READ_BYTES, current_leader_epoch=self._led.leader_epoch)
+        spec = FetchSpec(
+            replica_id=CONSUMER,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=READ_BYTES,
+            isolation=0,
+            partitions={where: at},
+        )
+        found = (await self._fetch(spec)).get(where)
+        if isinstance(found, Fetched):
+            return found.batches
+        if isinstance(found, SparklogError):
+            raise found
+        await asyncio.sleep(0)
+        return ()
+
+
+def records_batch(
+    records: Sequence[CoordinatorRecord], timestamp_ms: int, producer: ProducerIdentity | None
+) -> CheckedBatch:
+    """Return the batch of these records; with a producer, a part of its transaction."""
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array([timestamp_ms] * len(records), pa.int64()).view(TIMESTAMP_TYPE),
+            pa.array([record.key for record in records], pa.binary()),
+            pa.array([record.value for record in records], pa.binary()),
+        ],
+        names=["timestamp", "key", "value"],
+    )
+    if producer is None:
+        settings = BatchSettings()
+    else:
+        settings = BatchSettings(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            is_transactional=True,
+        )
+    data = encode(rows, settings, base_offset=0)
+    return CheckedBatch(parse_header(data), data)
+
+
+def marker_batch(
+    producer: ProducerIdentity, marker: EndTransactionMarker, timestamp_ms: int
+) -> CheckedBatch:
+    """Return the batch that ends a producer's transaction."""
+    data = encode_end_transaction(
+        marker,
+        base_offset=0,
+        timestamp_ms=timestamp_ms,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        leader_epoch=NO_EPOCH,
+    )
+    return CheckedBatch(parse_header(data), data)

@@ -1,0 +1,443 @@
+"""Runs the shards of one internal topic: each lives where its partition is led.
+
+An event changes its shard at once; what it decided is appended with whatever else gathers while an
+append is under way (group commit), and answered when that is committed.
+  R1  a shard is served only after its whole log was replayed, and only in that leader epoch
+  R2  replies go out in the order of the events, after their records are committed
+  R3  when an append fails, the shard has seen what the log has not: it is thrown away, everybody
+      who waits is sent to find the coordinator again, and a fresh shard replays the log
+  R4  markers and records are appended in the order in which the shard took them in
+  R5  an event that cannot be appended now is refused before it changes anything
+One append is in flight per partition. While the storage is away nothing is thrown away: callers are
+told to try again, and what was decided is committed when it is back.
+Source: Kafka's CoordinatorRuntime; KIP-848 for the idea of a shard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from itertools import count
+from typing import Final, Generic
+
+from sparklog.broker.coordinator_load import load
+from sparklog.broker.coordinator_log import CoordinatorLog
+from sparklog.broker.environment import Environment
+from sparklog.broker.led_shard import LedShard, PendingBatch, QueuedMarker, S
+from sparklog.broker.metadata_access import MetadataAccess
+from sparklog.broker.task_scope import TaskScope
+from sparklog.coordinator.effects import (
+    Effects,
+    ProducerIdentity,
+    Token,
+    size_bytes,
+)
+from sparklog.core.errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    DataCorrupt,
+    InvalidProducerEpoch,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotServing,
+    RecordTooLarge,
+    SparklogError,
+)
+from sparklog.core.types import PartitionId
+from sparklog.protocol.control import EndTransactionMarker
+
+logger = logging.getLogger(__name__)
+
+Event = Callable[[S, Token, int], Effects]
+"""Changes a shard: gets it, the caller's token and the time. Raises before it changes anything."""
+
+LOADS_AT_ONCE: Final = 8
+RELOAD_FIRST_S: Final = 0.05
+RELOAD_LONGEST_S: Final = 5.0
+GATHERED_MAX: Final = 20_000
+"""Effects that wait for an append: beyond this callers are told to come again."""
+REFUSED_AGAIN_S: Final = 0.1
+"""Pause before time is looked at again when nothing could be appended."""
+
+
+class CoordinatorRuntime(Generic[S]):
+    """See the module. Its owner tells it which partitions are led: `led`, `retired`."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        metadata: MetadataAccess,
+        tasks: TaskScope,
+        *,
+        topic: str,
+        broker_id: int,
+        make_shard: Callable[[int, int], S],
+        commit_timeout_s: float,
+    ) -> None:
+        """Serve the partitions of `topic` that this broker leads.
+
+        Args:
+            environment: the outside world.
+            metadata: tells whose a partition is that is not led here.
+            tasks: end with this incarnation.
+            topic: the internal topic's name.
+            broker_id: this broker's.
+            make_shard: gets partition and leader epoch, returns an empty shard.
+            commit_timeout_s: longest that a decided reply is held back for its commit.
+        """
+        self.topic = topic
+        self._environment = environment
+        self._metadata = metadata
+        self._tasks = tasks
+        self._broker_id = broker_id
+        self._make_shard = make_shard
+        self._commit_timeout_s = commit_timeout_s
+        self._led: dict[int, LedShard[S]] = {}
+        self._tokens = count(1)
+        self._loads = asyncio.Semaphore(LOADS_AT_ONCE)
+        # Wall time without its jumps: sessions must not end because somebody set the clock.
+        loop_ms = int(asyncio.get_running_loop().time() * 1000)
+        self._began_ms = environment.clock.now_ms() - loop_ms
+
+    # Told by the replicas.
+
+    def led(self, partition: int, log: CoordinatorLog) -> None:
+        """Take in that this broker serves a partition from now on: read its log, then serve."""
+        self.retired(partition)
+        led: LedShard[S] = LedShard(partition, log)
+        self._led[partition] = led
+        self._tasks.start(self._load(led), f"load {self.topic}-{partition}")
+
+    def retired(self, partition: int) -> None:
+        """Take in that a partition is led here no more."""
+        led = self._led.pop(partition, None)
+        if led is not None:
+            led.retired = True
+            led.drop(self._elsewhere(partition))
+
+    # For handlers.
+
+    @property
+    def active(self) -> list[int]:
+        """Return the partitions that are served now."""
+        return [number for number, led in self._led.items() if led.shard is not None]
+
+    @property
+    def loading(self) -> list[int]:
+        """Return the partitions whose log is being read."""
+        return [number for number, led in self._led.items() if led.shard is None]
+
+    def leader_epoch(self, partition: int) -> int:
+        """Return the leader epoch in which a partition is served here.
+
+        Raises:
+            NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable: see `submit`.
+        """
+        return self._serving(partition).log.leader_epoch
+
+    async def submit(
+        self, partition: int, event: Event[S], *, producer: ProducerIdentity | None = None
+    ) -> object:
+        """Run an event, and return the reply for its token, of it or of a later event.
+
+        Args:
+            partition: whose shard.
+            event: see `Event`.
+            producer: whose transaction the records will be part of, if any: refused when stale.
+
+        Raises:
+            NotCoordinator: another broker leads the partition.
+            CoordinatorLoading: its log is being read.
+            CoordinatorNotAvailable: nobody leads it, or nothing can be committed now; in that case
+                the event may have happened.
+            InvalidProducerEpoch: a newer producer has the id.
+            RecordTooLarge: the records are over the topic's `max.message.bytes`.
+            SparklogError: what the event raised, or replied.
+        """
+        led = self._ready(partition)
+        if producer is not None:
+            self._check_producer(led, producer)
+        token = next(self._tokens)
+        waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        led.waiting[token] = waiting
+        try:
+            self._run(led, lambda shard, now_ms: event(shard, token, now_ms))
+            return await waiting
+        finally:
+            led.waiting.pop(token, None)
+
+    async def end_transaction(
+        self, partition: int, producer: ProducerIdentity, marker: EndTransactionMarker
+    ) -> None:
+        """Append a marker and have the shard take it in; return once it is committed.
+
+        Raises:
+            NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable: see `submit`.
+            InvalidProducerEpoch: a newer producer has the id.
+            TransactionCoordinatorFenced: a newer transaction coordinator wrote here.
+        """
+        led = self._ready(partition)
+        led.log.check_marker(producer, marker)
+        self._check_producer(led, producer)
+        shard = led.shard
+        assert shard is not None, partition
+        token = next(self._tokens)
+        waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        led.waiting[token] = waiting
+        try:
+            shard.replay_marker(producer.producer_id, producer.producer_epoch, marker.is_commit)
+            led.gathered.append(QueuedMarker(producer, marker, token))
+            self._start_append(led)
+            self._arm(led)
+            await waiting
+        finally:
+            led.waiting.pop(token, None)
+
+    # Finding a shard.
+
+    def _serving(self, partition: int) -> LedShard[S]:
+        led = self._led.get(partition)
+        if led is None:
+            raise self._elsewhere(partition)
+        if led.shard is None:
+            raise self._is_loading(partition)
+        return led
+
+    def _ready(self, partition: int) -> LedShard[S]:
+        """Return a partition whose shard may be changed now."""
+        led = self._serving(partition)
+        try:
+            led.log.check_ready()
+        except NotServing as error:
+            raise NotCoordinator(str(error)) from error
+        except NotEnoughReplicas as error:
+            raise CoordinatorNotAvailable(str(error)) from error
+        if len(led.gathered) >= GATHERED_MAX:
+            raise CoordinatorNotAvailable(
+                "the storage is slower than the requests; try again. "
+                f"topic={self.topic} partition={partition} waiting={len(led.gathered)}"
+            )
+        return led
+
+    def _elsewhere(self, partition: int) -> SparklogError:
+        topic = self._metadata.image.topics.get(self.topic)
+        told = f"topic={self.topic} partition={partition} broker_id={self._broker_id}"
+        if topic is None:
+            return CoordinatorNotAvailable(f"the internal topic is not there yet. {told}")
+        state = self._metadata.image.partition(PartitionId(topic.topic_id, partition))
+        if state is not None and state.leader == self._broker_id:
+            return self._is_loading(partition)
+        return NotCoordinator(f"another broker is the coordinator; find it again. {told}")
+
+    def _is_loading(self, partition: int) -> CoordinatorLoading:
+        return CoordinatorLoading(
+            "the coordinator reads its log; try again in a moment. "
+            f"topic={self.topic} partition={partition} broker_id={self._broker_id}"
+        )
+
+    def _check_producer(self, led: LedShard[S], producer: ProducerIdentity) -> None:
+        led.log.check_producer(producer)
+        newest = led.newest_epoch(producer.producer_id)
+        if newest > producer.producer_epoch:
+            raise InvalidProducerEpoch(
+                "a newer producer has the producer id; stop, or get a new one. "
+                f"producer_id={producer.producer_id} producer_epoch={producer.producer_epoch} "
+                f"newest={newest}"
+            )
+
+    # Events.
+
+    def _now_ms(self) -> int:
+        return self._began_ms + int(asyncio.get_running_loop().time() * 1000)
+
+    def _run(self, led: LedShard[S], event: Callable[[S, int], Effects]) -> None:
+        """Run an event whose caller waits, or nobody.
+
+        Raises:
+            SparklogError: what the event raised; it has changed nothing.
+        """
+        shard = led.shard
+        assert shard is not None, led.partition
+        try:
+            effects = event(shard, self._now_ms())
+        except SparklogError:
+            raise
+        except Exception as error:
+            # Half an event may have happened: the log knows what did.
+            logger.exception("a coordinator broke topic=%s-%d", self.topic, led.partition)
+            self._reload(led, CoordinatorNotAvailable(f"the coordinator broke: {error!r}"))
+            return
+        self._take(led, effects)
+        self._arm(led)
+
+    def _run_own(self, led: LedShard[S], event: Callable[[S, int], Effects]) -> None:
+        """Run an event of which nobody waits for the outcome; one that cannot be now comes back."""
+        try:
+            self._run(led, event)
+        except SparklogError as error:
+            logger.warning("a coordinator put off %s-%d: %s", self.topic, led.partition, error)
+            if led.timer is None:
+                self._set_timer(led, asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
+
+    def _take(self, led: LedShard[S], effects: Effects) -> None:
+        if effects.at_once:
+            led.reply(effects.replies)
+            if not effects.records:
+                return
+        if effects.records and size_bytes(effects.records) > led.log.batch_bytes_max:
+            too_large = RecordTooLarge(
+                "what was decided is over max.message.bytes. "
+                f"topic={self.topic} bytes={size_bytes(effects.records)} "
+                f"max.message.bytes={led.log.batch_bytes_max}"
+            )
+            led.reply(tuple((token, too_large) for token, _ in effects.replies))
+            self._reload(led, self._is_loading(led.partition))
+            return
+        if not effects.records and not effects.replies:
+            return
+        if effects.records or led.gathered or led.appending:
+            led.gathered.append(effects)
+            self._start_append(led)
+        else:
+            led.reply(effects.replies)
+
+    def _arm(self, led: LedShard[S]) -> None:
+        """Have time looked at when the shard wants it."""
+        shard = led.shard
+        deadline_ms = None if shard is None else shard.next_deadline_ms
+        if deadline_ms is None:
+            if led.timer is not None:
+                led.timer.cancel()
+                led.timer = None
+            return
+        loop = asyncio.get_running_loop()
+        at_s = max((deadline_ms - self._began_ms) / 1000, loop.time() + 0.001)
+        if led.timer is not None:
+            if led.timer_s <= at_s:
+                return  # looks too early, and is set again then
+            led.timer.cancel()
+        self._set_timer(led, at_s)
+
+    def _set_timer(self, led: LedShard[S], at_s: float) -> None:
+        led.timer_s = at_s
+        led.timer = asyncio.get_running_loop().call_at(at_s, self._expire, led)
+
+    def _expire(self, led: LedShard[S]) -> None:
+        led.timer = None
+        if led.shard is None:
+            return
+        try:
+            self._ready(led.partition)
+        except SparklogError:
+            self._set_timer(led, asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
+            return
+        deadline_ms = led.shard.next_deadline_ms
+        if deadline_ms is not None and deadline_ms <= self._now_ms():
+            self._run_own(led, lambda shard, now_ms: shard.expire(now_ms))
+        else:
+            self._arm(led)
+
+    # Appending.
+
+    def _start_append(self, led: LedShard[S]) -> None:
+        if not led.appending:
+            led.appending = True
+            self._tasks.start(self._append_all(led), f"append {self.topic}-{led.partition}")
+
+    async def _append_all(self, led: LedShard[S]) -> None:
+        """Append what has gathered, and what gathers meanwhile."""
+        shard = led.shard
+        while led.gathered and led.shard is shard:
+            batches = led.take_gathered(self._environment.clock.now_ms())
+            try:
+                await self._commit(led, shard, batches)
+            except SparklogError as error:
+                if led.shard is shard:
+                    logger.warning("append failed topic=%s-%d %s", self.topic, led.partition, error)
+                    self._reload(led, self._elsewhere(led.partition))
+                break
+        if led.shard is shard:
+            led.appending = False
+
+    async def _commit(self, led: LedShard[S], shard: S | None, batches: list[PendingBatch]) -> None:
+        """Append batches, wait until they are committed, and give their replies.
+
+        Raises:
+            SparklogError: not all were appended, or the epoch ended.
+        """
+        log, end_offset = led.log, 0
+        for batch in batches:
+            if batch.data is not None:
+                await log.take_room(len(batch.data.data))
+                if led.shard is not shard:
+                    log.give_back_room(len(batch.data.data))
+                    return
+                end_offset = log.append(batch.data, batch.marker)
+        while end_offset and not await log.wait_committed(end_offset, self._commit_timeout_s):
+            if led.shard is not shard:
+                return
+            slow = CoordinatorNotAvailable(
+                "not committed in time: the storage or a follower is slow; it may be yet. "
+                f"topic={self.topic} partition={led.partition}"
+            )
+            for batch in batches:
+                led.reply(tuple((token, slow) for token, _ in batch.replies))
+        if led.shard is shard:
+            for batch in batches:
+                led.reply(batch.replies)
+
+    # Loading.
+
+    async def _load(self, led: LedShard[S]) -> None:
+        """Make the shard from the log, and serve it."""
+        wait_s = RELOAD_FIRST_S
+        while not led.retired and led.log.live:
+            try:
+                async with self._loads:
+                    led.log.check_ready()
+                    began_s = asyncio.get_running_loop().time()
+                    shard = self._make_shard(led.partition, led.log.leader_epoch)
+                    replayed: int = await load(led.log, shard, self._environment)
+            except (NotServing, NotEnoughReplicas):
+                pass  # the epoch is over, or writes may be taken again later
+            except DataCorrupt:
+                logger.exception(
+                    "a coordinator's log is damaged topic=%s-%d; run verify",
+                    self.topic,
+                    led.partition,
+                )
+                wait_s = RELOAD_LONGEST_S
+            except SparklogError as error:
+                logger.warning(
+                    "a coordinator's log cannot be read topic=%s-%d %s",
+                    self.topic,
+                    led.partition,
+                    error,
+                )
+            else:
+                if led.log.live:
+                    took_s = asyncio.get_running_loop().time() - began_s
+                    self._serve(led, shard, replayed, took_s)
+                return
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RELOAD_LONGEST_S)
+
+    def _serve(self, led: LedShard[S], shard: S, replayed: int, took_s: float) -> None:
+        led.shard = shard
+        led.appending = False
+        logger.info(
+            "coordinator serves topic=%s-%d leader_epoch=%d records=%d seconds=%.3f",
+            self.topic,
+            led.partition,
+            led.log.leader_epoch,
+            replayed,
+            took_s,
+        )
+        self._run_own(led, lambda served, now_ms: served.loaded(now_ms))
+
+    def _reload(self, led: LedShard[S], why: SparklogError) -> None:
+        """Throw the shard away, and make it again if its partition is still led here."""
+        led.drop(why)
+        if not led.retired:
+            self._tasks.start(self._load(led), f"load {self.topic}-{led.partition} again")
