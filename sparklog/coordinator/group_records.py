@@ -13,7 +13,7 @@ Source: Kafka `OffsetCommitKey.json`, `OffsetCommitValue.json`, `GroupMetadataKe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from sparklog.coordinator.record_fields import FieldReader, FieldWriter
@@ -34,8 +34,7 @@ _NEWEST: Final = 4
 _UUID_BYTES: Final = 16
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class OffsetKey:
+class OffsetKey(NamedTuple):
     """Whose committed offset it is."""
 
     group_id: str

@@ -1,0 +1,326 @@
+"""One classic group: its members, its state, and what they have in common. No time passes here.
+
+    Empty               -> PreparingRebalance              a member joins
+    PreparingRebalance  -> CompletingRebalance             all members joined, or time is up
+    PreparingRebalance  -> Empty                           nobody is left
+    CompletingRebalance -> Stable                          the leader brought the assignment
+    CompletingRebalance -> PreparingRebalance              members changed meanwhile
+    Stable              -> PreparingRebalance              members or subscriptions changed
+    any                 -> Dead                            deleted
+
+  K1  a generation has one leader, one protocol that every member supports, and one assignment
+  K2  an instance id names one member; whoever joins with it replaces whoever had it
+  K3  generations rise; a request of an older one is refused
+Source: Kafka's classic group protocol; KIP-345 (static members), KIP-394 (member ids).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.coordinator.effects import Token
+from sparklog.coordinator.group_messages import JoinedMember, MemberIdentity, Protocols
+from sparklog.coordinator.group_records import NEVER_MS, GroupValue, MemberValue
+from sparklog.core.errors import InvalidRequest
+from sparklog.protocol.consumer_protocol import PROTOCOL_TYPE, decode_subscription
+
+CLASSIC: Final = "classic"
+
+
+class GroupState(StrEnum):
+    """Kafka's names."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+NEXT_STATES: Final[dict[GroupState, frozenset[GroupState]]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
+    ),
+    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.DEAD: frozenset(),
+}
+
+
+@dataclass(slots=True)
+class Member:
+    """One member of a classic group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    join_token: Token | None = None
+    """Its join that waits for an answer."""
+    sync_token: Token | None = None
+    is_new: bool = False
+    """Until its first join is answered: it does not know its id, so it cannot send heartbeats."""
+
+    @property
+    def identity(self) -> MemberIdentity:
+        """Return who it is."""
+        return MemberIdentity(self.member_id, self.instance_id)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Return what it tells an assignor."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+    def vote(self, candidates: Iterable[str]) -> str:
+        """Return which of the candidates, all of which it supports, it prefers."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+
+class ClassicGroup:
+    """See the module."""
+
+    def __init__(self, group_id: str, now_ms: int) -> None:
+        """Start empty."""
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.state_since_ms = now_ms
+        self.generation = 0
+        self.protocol_type: str | None = None
+        """None as long as nobody joined: then it only holds offsets."""
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static: dict[str, str] = {}
+        """Instance id -> member id."""
+        self.pending: set[str] = set()
+        """Ids given to members that have not joined with them yet."""
+        self.to_sync: set[str] = set()
+        """Members of this generation that have not asked for their assignment yet."""
+        self.delay_left_ms: int | None = None
+        """In a first rebalance: for how long it may still wait for more members."""
+        self.grew = False
+        """In a first rebalance: whether somebody joined since it was looked at."""
+
+    @classmethod
+    def of(cls, group_id: str, value: GroupValue) -> ClassicGroup:
+        """Return a group as its record tells of it."""
+        group = cls(group_id, value.state_since_ms)
+        group.state = GroupState.STABLE if value.members else GroupState.EMPTY
+        group.generation = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol = value.protocol
+        group.leader = value.leader
+        for stored in value.members:
+            group.add(
+                Member(
+                    member_id=stored.member_id,
+                    instance_id=stored.instance_id,
+                    client_id=stored.client_id,
+                    client_host=stored.client_host,
+                    rebalance_timeout_ms=stored.rebalance_timeout_ms,
+                    session_timeout_ms=stored.session_timeout_ms,
+                    protocols=((value.protocol or "", stored.subscription),),
+                    assignment=stored.assignment,
+                )
+            )
+        return group
+
+    def value(self) -> GroupValue:
+        """Return the group as its record tells of it."""
+        return GroupValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            state_since_ms=self.state_since_ms,
+            members=tuple(
+                MemberValue(
+                    member_id=m.member_id,
+                    instance_id=m.instance_id,
+                    client_id=m.client_id,
+                    client_host=m.client_host,
+                    rebalance_timeout_ms=m.rebalance_timeout_ms,
+                    session_timeout_ms=m.session_timeout_ms,
+                    subscription=m.metadata(self.protocol),
+                    assignment=m.assignment,
+                )
+                for m in self.members.values()
+            ),
+        )
+
+    def become(self, state: GroupState, now_ms: int) -> None:
+        """Change the state, as `NEXT_STATES` allows."""
+        assert state in NEXT_STATES[self.state], (self.group_id, self.state, state)
+        self.state = state
+        self.state_since_ms = now_ms
+
+    def begin_generation(self, now_ms: int) -> None:
+        """Begin the next generation with the members that are there."""
+        self.generation += 1
+        self.delay_left_ms, self.grew = None, False
+        if self.members:
+            self.protocol = self.elected_protocol()
+            self.become(GroupState.COMPLETING_REBALANCE, now_ms)
+            self.to_sync = set(self.members)
+        else:
+            self.protocol = None
+            self.to_sync = set()
+            self.become(GroupState.EMPTY, now_ms)
+
+    # Members.
+
+    def add(self, member: Member) -> None:
+        """Take in a member. The first one leads."""
+        self.members[member.member_id] = member
+        self.pending.discard(member.member_id)
+        if self.leader is None:
+            self.leader = member.member_id
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+
+    def remove(self, member_id: str) -> None:
+        """Let a member go. The one longest here leads after its leader."""
+        member = self.members.pop(member_id)
+        self.to_sync.discard(member_id)
+        if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
+            del self.static[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+
+    def replace(self, member: Member, member_id: str) -> None:
+        """Give a static member a new id, in the same place."""
+        old_id = member.member_id
+        member.member_id = member_id
+        self.members = {m.member_id: m for m in self.members.values()}
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member_id
+        if old_id in self.to_sync:
+            self.to_sync.remove(old_id)
+            self.to_sync.add(member_id)
+        if self.leader == old_id:
+            self.leader = member_id
+
+    def check(self, who: MemberIdentity) -> ErrorCode:
+        """Return what is wrong with who somebody says it is."""
+        if who.instance_id is not None:
+            known = self.static.get(who.instance_id)
+            if known is None:
+                return ErrorCode.unknown_member_id
+            if known != who.member_id:
+                return ErrorCode.fenced_instance_id
+        return ErrorCode.none if who.member_id in self.members else ErrorCode.unknown_member_id
+
+    def elect_joined_leader(self) -> bool:
+        """Have a leader that takes part in this rebalance; return False if nobody does."""
+        leader = self.members.get(self.leader or "")
+        if leader is not None and leader.join_token is not None:
+            return True
+        joined = (m.member_id for m in self.members.values() if m.join_token is not None)
+        found = next(joined, None)
+        if found is not None:
+            self.leader = found
+        return found is not None
+
+    @property
+    def all_joined(self) -> bool:
+        """Return whether nobody is waited for any more."""
+        return not self.pending and all(m.join_token is not None for m in self.members.values())
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """Return how long members may take to join again."""
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    def described(self) -> tuple[JoinedMember, ...]:
+        """Return the members as the leader sees them."""
+        return tuple(
+            JoinedMember(m.member_id, m.instance_id, m.metadata(self.protocol))
+            for m in self.members.values()
+        )
+
+    # Protocols.
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Return whether a member with these has a protocol in common with all others."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type and protocols)
+        if protocol_type != self.protocol_type:
+            return False
+        return not self.members or any(name in self._candidates() for name, _ in protocols)
+
+    def _candidates(self) -> set[str]:
+        supported = ({name for name, _ in m.protocols} for m in self.members.values())
+        return set.intersection(*supported)
+
+    def elected_protocol(self) -> str:
+        """Return the protocol that a new generation would have: what most members prefer."""
+        candidates = self._candidates()
+        votes = Counter(m.vote(candidates) for m in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    # Offsets.
+
+    @property
+    def is_consumer(self) -> bool:
+        """Return whether its members are consumers, and not e.g. Connect's workers."""
+        return self.protocol_type == PROTOCOL_TYPE
+
+    def subscribed(self) -> frozenset[str] | None:
+        """Return the topics that members read; None: not every client's metadata tells."""
+        if not self.is_consumer:
+            return frozenset()
+        topics: set[str] = set()
+        for member in self.members.values():
+            for name, metadata in member.protocols:
+                # Before the first generation no protocol is chosen: what it told any assignor.
+                if self.protocol not in (None, name):
+                    continue
+                try:
+                    topics.update(decode_subscription(metadata).topics)
+                except InvalidRequest:
+                    return None
+        return frozenset(topics)
+
+    def check_commit(
+        self, who: MemberIdentity, generation: int, *, transactional: bool
+    ) -> ErrorCode:
+        """Return what is wrong with a commit of offsets by somebody.
+
+        Without a generation it comes from a consumer that manages its partitions itself, or from
+        an administrator; that is fine as long as nobody is a member, and in a transaction.
+        """
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.none
+        if generation >= 0 or who.member_id or who.instance_id is not None:
+            error = self.check(who)
+            if error is not ErrorCode.none:
+                return error
+            if generation != self.generation:
+                return ErrorCode.illegal_generation
+        elif not transactional and self.state is not GroupState.EMPTY:
+            return ErrorCode.unknown_member_id
+        if not transactional and self.state is GroupState.COMPLETING_REBALANCE:
+            return ErrorCode.rebalance_in_progress
+        return ErrorCode.none
+
+    def offsets_unused_since_ms(self, commit_ms: int) -> int | None:
+        """Return since when nobody needs an offset of a topic that no member reads; None: it is."""
+        if self.protocol_type is None:
+            return commit_ms
+        if self.state is GroupState.EMPTY:
+            return commit_ms if self.state_since_ms == NEVER_MS else self.state_since_ms
+        if self.state is GroupState.STABLE and self.is_consumer:
+            return commit_ms
+        return None

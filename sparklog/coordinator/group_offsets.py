@@ -1,0 +1,160 @@
+"""Commits, lookups and expiry of a shard's offsets: what is answered, and what is recorded.
+
+An offset expires `offsets.retention.minutes` after it was of use for the last time: after the
+group's last member left, after the commit if there never were members, and, in a group with
+members, after the commit if none of them reads the topic. Source: KIP-211, KIP-496; Kafka's
+`OffsetMetadataManager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.coordinator.classic_group import ClassicGroup
+from sparklog.coordinator.committed_offsets import CommittedOffsets
+from sparklog.coordinator.effects import CoordinatorRecord
+from sparklog.coordinator.group_records import (
+    NEVER_MS,
+    OffsetKey,
+    OffsetValue,
+    write_offset_key,
+    write_offset_value,
+)
+from sparklog.coordinator.group_settings import GroupSettings
+from sparklog.coordinator.offset_messages import (
+    NO_RETENTION,
+    CommitRequest,
+    FetchRequest,
+    FoundOffset,
+    FoundOffsets,
+)
+
+
+class GroupOffsets:
+    """See the module. Knows nothing of members but what a group tells."""
+
+    def __init__(self, offsets: CommittedOffsets, settings: GroupSettings) -> None:
+        """Decide over `offsets`."""
+        self._offsets = offsets
+        self._settings = settings
+
+    def take(
+        self, key: OffsetKey, value: OffsetValue | None, position: int, producer_id: int | None
+    ) -> None:
+        """Take in a record; with a producer, one of its transaction."""
+        if value is None:
+            self._offsets.remove(key)
+        elif producer_id is None:
+            self._offsets.put(key, value, position)
+        else:
+            self._offsets.put_pending(key, value, position, producer_id)
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> set[str]:
+        """Make pending offsets count, or forget them; return the groups they are of."""
+        return self._offsets.end_transaction(producer_id, commit=commit)
+
+    def holds(self, group_id: str) -> bool:
+        """Return whether a group has offsets, committed or pending."""
+        return self._offsets.holds(group_id)
+
+    def commit(
+        self, asked: CommitRequest, now_ms: int, position: int
+    ) -> tuple[tuple[ErrorCode, ...], list[CoordinatorRecord]]:
+        """Take in a commit; return a code for each offset, and the records of those taken."""
+        retention_ms = asked.retention_ms
+        expire_ms = NEVER_MS if retention_ms == NO_RETENTION else now_ms + retention_ms
+        producer_id = None if asked.producer is None else asked.producer.producer_id
+        codes: list[ErrorCode] = []
+        records: list[CoordinatorRecord] = []
+        for given in asked.offsets:
+            if len(given.metadata.encode()) > self._settings.offset_metadata_max_bytes:
+                codes.append(ErrorCode.offset_metadata_too_large)
+                continue
+            key = OffsetKey(asked.group_id, given.topic, given.partition)
+            value = OffsetValue(
+                given.offset, given.leader_epoch, given.metadata, now_ms, expire_ms, given.topic_id
+            )
+            self.take(key, value, position + len(records), producer_id)
+            records.append(CoordinatorRecord(write_offset_key(key), write_offset_value(value)))
+            codes.append(ErrorCode.none)
+        return tuple(codes), records
+
+    def fetch(self, asked: FetchRequest) -> FoundOffsets:
+        """Return committed offsets; where there is none the offset is -1."""
+        if asked.partitions is None:
+            keys = [key for key, _ in self._offsets.of(asked.group_id)]
+        else:
+            keys = [OffsetKey(asked.group_id, *where) for where in asked.partitions]
+        return FoundOffsets(
+            ErrorCode.none, tuple(self._found(key, asked.require_stable) for key in keys)
+        )
+
+    def delete(
+        self,
+        group_id: str,
+        partitions: Iterable[tuple[str, int]],
+        subscribed: frozenset[str] | None,
+    ) -> tuple[list[ErrorCode], list[CoordinatorRecord]]:
+        """Forget offsets, but for topics that members read; None: any may be."""
+        codes: list[ErrorCode] = []
+        records: list[CoordinatorRecord] = []
+        for topic, partition in partitions:
+            if subscribed is None or topic in subscribed:
+                codes.append(ErrorCode.group_subscribed_to_topic)
+                continue
+            codes.append(ErrorCode.none)
+            key = OffsetKey(group_id, topic, partition)
+            if self._offsets.get(key) is not None:
+                records.append(self._tombstone(key))
+        return codes, records
+
+    def delete_all(self, group_id: str) -> list[CoordinatorRecord]:
+        """Forget all offsets of a group."""
+        return [self._tombstone(key) for key, _ in self._offsets.of(group_id)]
+
+    def forget_topics(self, topics: frozenset[str], count_max: int) -> list[CoordinatorRecord]:
+        """Forget offsets of topics, of all groups, up to a number of them."""
+        records: list[CoordinatorRecord] = []
+        for group_id in self._offsets.group_ids():
+            for key, _ in self._offsets.of(group_id):
+                if key.topic in topics and len(records) < count_max:
+                    records.append(self._tombstone(key))
+        return records
+
+    def expire(self, group: ClassicGroup, now_ms: int) -> list[CoordinatorRecord]:
+        """Forget the offsets of a group that nobody needed for too long."""
+        subscribed = group.subscribed()
+        if subscribed is None:
+            return []
+        return [
+            self._tombstone(key)
+            for key, value in self._offsets.of(group.group_id)
+            if key.topic not in subscribed
+            and self._is_expired(group, value, now_ms)
+            and not self._offsets.is_pending(key)
+        ]
+
+    def _is_expired(self, group: ClassicGroup, value: OffsetValue, now_ms: int) -> bool:
+        unused_since_ms = group.offsets_unused_since_ms(value.commit_ms)
+        if unused_since_ms is None:
+            return False
+        if value.expire_ms != NEVER_MS:
+            return now_ms >= value.expire_ms
+        return now_ms - unused_since_ms >= self._settings.offsets_retention_ms
+
+    def _found(self, key: OffsetKey, require_stable: bool) -> FoundOffset:
+        if require_stable and self._offsets.is_pending(key):
+            return FoundOffset(key.topic, key.partition, error=ErrorCode.unstable_offset_commit)
+        committed = self._offsets.get(key)
+        if committed is None:
+            return FoundOffset(key.topic, key.partition)
+        value = committed.value
+        return FoundOffset(
+            key.topic, key.partition, value.offset, value.leader_epoch, value.metadata
+        )
+
+    def _tombstone(self, key: OffsetKey) -> CoordinatorRecord:
+        self._offsets.remove(key)
+        return CoordinatorRecord(write_offset_key(key), None)

@@ -1,0 +1,36 @@
+"""The settings that coordinators of groups go by. Times are ms, sizes bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.core.config import INT_MAX, Config
+
+_MINUTE_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Under Kafka's names with underscores for dots; see `core.group_settings`."""
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = INT_MAX
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 10_080 * _MINUTE_MS
+    offsets_retention_check_interval_ms: int = 600_000
+
+    @classmethod
+    def of(cls, config: Config) -> GroupSettings:
+        """Return what a broker's settings say."""
+        return cls(
+            group_min_session_timeout_ms=config.whole("group.min.session.timeout.ms"),
+            group_max_session_timeout_ms=config.whole("group.max.session.timeout.ms"),
+            group_initial_rebalance_delay_ms=config.whole("group.initial.rebalance.delay.ms"),
+            group_max_size=config.whole("group.max.size"),
+            offset_metadata_max_bytes=config.whole("offset.metadata.max.bytes"),
+            offsets_retention_ms=config.whole("offsets.retention.minutes") * _MINUTE_MS,
+            offsets_retention_check_interval_ms=config.whole("offsets.retention.check.interval.ms"),
+        )

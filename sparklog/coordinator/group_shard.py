@@ -1,0 +1,329 @@
+"""The groups of one partition of `__consumer_offsets`: members, offsets, and what is told of them.
+
+Every event returns its effects; see `effects` for what becomes of them.
+  G1  a group is known when it has members, offsets, a stored record, or ids given out
+  G2  whoever replays the records of a shard has its groups with their members, but for those that
+      had joined and had no assignment yet: these join again
+Times are ms. Source: Kafka's `GroupCoordinatorShard`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.coordinator import joining, membership, rebalancing
+from sparklog.coordinator.classic_group import ClassicGroup, GroupState
+from sparklog.coordinator.committed_offsets import CommittedOffsets
+from sparklog.coordinator.effects import CoordinatorRecord, Effects, Token
+from sparklog.coordinator.group_messages import (
+    HeartbeatRequest,
+    Joined,
+    JoinRequest,
+    LeaveRequest,
+    Left,
+    Synced,
+    SyncRequest,
+)
+from sparklog.coordinator.group_offsets import GroupOffsets
+from sparklog.coordinator.group_records import (
+    GROUP_KEY,
+    NEVER_MS,
+    OFFSET_KEYS,
+    GroupKey,
+    key_kind,
+    read_group_key,
+    read_group_value,
+    read_offset_key,
+    read_offset_value,
+    write_group_key,
+    write_group_value,
+)
+from sparklog.coordinator.group_settings import GroupSettings
+from sparklog.coordinator.group_views import (
+    described,
+    listed,
+    unknown,
+)
+from sparklog.coordinator.offset_messages import CommitRequest, DeletedOffsets, FetchRequest
+from sparklog.coordinator.rebalancing import TimerKey, TimerKind, Turn
+from sparklog.coordinator.timers import Timers
+
+OFFSETS_KEY: TimerKey = ("", TimerKind.OFFSETS, "")
+RECORDS_AT_ONCE = 1000
+"""Expired offsets that are forgotten in one batch: it stays well below max.message.bytes."""
+
+
+class GroupShard:
+    """See the module."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        """Start empty: the log comes next."""
+        self._settings = settings
+        self._timers: Timers[TimerKey] = Timers()
+        self._groups: dict[str, ClassicGroup] = {}
+        self._offsets = GroupOffsets(CommittedOffsets(), settings)
+        self._position = 0
+        """Of the next record in the log, or beyond: orders commits."""
+
+    # Life: `effects.Shard`.
+
+    def replay(
+        self,
+        record: CoordinatorRecord,
+        *,
+        offset: int,
+        timestamp_ms: int,
+        producer_id: int,
+        producer_epoch: int,
+        transactional: bool,
+    ) -> None:
+        """Take in a record of the log.
+
+        Raises:
+            DataCorrupt: it cannot be read.
+        """
+        self._position = offset + 1
+        kind = key_kind(record.key)
+        if kind in OFFSET_KEYS:
+            key = read_offset_key(record.key)
+            value = None if record.value is None else read_offset_value(record.value)
+            self._offsets.take(key, value, offset, producer_id if transactional else None)
+            if self._offsets.holds(key.group_id):
+                self._group(key.group_id, timestamp_ms)
+            else:
+                self._forget_unused(key.group_id)
+        elif kind == GROUP_KEY:
+            group_id = read_group_key(record.key).group_id
+            if record.value is not None:
+                self._groups[group_id] = ClassicGroup.of(group_id, read_group_value(record.value))
+            elif self._offsets.holds(group_id):
+                self._groups[group_id] = ClassicGroup(group_id, timestamp_ms)
+            else:
+                self._groups.pop(group_id, None)
+
+    def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
+        """Take in the end of a producer's transaction."""
+        self._position += 1
+        for group_id in sorted(self._offsets.end_transaction(producer_id, commit=commit)):
+            if self._offsets.holds(group_id):
+                self._group(group_id, NEVER_MS)
+            else:
+                self._forget_unused(group_id)
+
+    def loaded(self, now_ms: int) -> Effects:
+        """Begin to serve: members have their whole session time-out from now on."""
+        turn = self._turn(now_ms)
+        for group in self._groups.values():
+            for member in group.members.values():
+                rebalancing.keep_session(group, member, turn)
+            if len(group.members) > self._settings.group_max_size:
+                rebalancing.rebalance(group, turn)
+        self._timers.set(OFFSETS_KEY, now_ms + self._settings.offsets_retention_check_interval_ms)
+        return self._effects(turn)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """Return when something is due."""
+        return self._timers.next_ms
+
+    def expire(self, now_ms: int) -> Effects:
+        """Do what is due; after expired offsets of many groups the next deadline is now again."""
+        turn, records = self._turn(now_ms), []
+        while (key := self._timers.pop_due(now_ms)) is not None:
+            group_id, kind, member_id = key
+            group = self._groups.get(group_id)
+            if kind is TimerKind.OFFSETS:
+                records = self._expired_offsets(now_ms)
+                more = len(records) >= RECORDS_AT_ONCE
+                wait_ms = 1 if more else self._settings.offsets_retention_check_interval_ms
+                self._timers.set(OFFSETS_KEY, now_ms + wait_ms)
+            elif group is None:
+                continue
+            elif kind is TimerKind.SESSION:
+                rebalancing.session_is_over(group, member_id, turn)
+                self._forget_unused(group_id)
+            elif kind is TimerKind.JOIN:
+                rebalancing.join_time_is_up(group, turn)
+            else:
+                rebalancing.sync_time_is_up(group, turn)
+        return self._effects(turn, records)
+
+    # Members.
+
+    def join(self, asked: JoinRequest, token: Token, now_ms: int) -> Effects:
+        """Take in a join; it is answered with its rebalance."""
+        turn, settings = self._turn(now_ms), self._settings
+        low, high = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+        group = self._groups.get(asked.group_id)
+        if not asked.group_id:
+            turn.answer(token, Joined(ErrorCode.invalid_group_id, asked.member_id))
+        elif not low <= asked.session_timeout_ms <= high:
+            turn.answer(token, Joined(ErrorCode.invalid_session_timeout, asked.member_id))
+        elif group is None and asked.member_id:
+            turn.answer(token, Joined(ErrorCode.unknown_member_id, asked.member_id))
+        else:
+            group = self._group(asked.group_id, now_ms)
+            joining.join(group, asked, token, turn)
+            self._forget_unused(asked.group_id)
+        return self._effects(turn)
+
+    def sync(self, asked: SyncRequest, token: Token, now_ms: int) -> Effects:
+        """Answer with the member's assignment, now or when the leader has brought it."""
+        turn, group = self._turn(now_ms), self._groups.get(asked.group_id)
+        if group is None:
+            turn.answer(token, Synced(_unknown_member(asked.group_id)))
+        else:
+            membership.sync(group, asked, token, turn)
+        return self._effects(turn)
+
+    def heartbeat(self, asked: HeartbeatRequest, token: Token, now_ms: int) -> Effects:
+        """Take in that a member lives."""
+        group = self._groups.get(asked.group_id)
+        if group is None:
+            error = _unknown_member(asked.group_id)
+        else:
+            error = membership.heartbeat(group, asked, self._turn(now_ms))
+        return Effects(replies=((token, error),), at_once=True)
+
+    def leave(self, asked: LeaveRequest, token: Token, now_ms: int) -> Effects:
+        """Let members go."""
+        turn, group = self._turn(now_ms), self._groups.get(asked.group_id)
+        if group is None:
+            turn.answer(token, Left(_unknown_member(asked.group_id)))
+        else:
+            turn.answer(token, membership.leave(group, asked, turn))
+            self._forget_unused(asked.group_id)
+        return self._effects(turn)
+
+    # Offsets.
+
+    def commit(self, asked: CommitRequest, token: Token, now_ms: int) -> Effects:
+        """Commit offsets, or have them wait for the end of a transaction."""
+        group = self._groups.get(asked.group_id)
+        if group is not None:
+            in_transaction = asked.producer is not None
+            error = group.check_commit(asked.member, asked.generation, transactional=in_transaction)
+        else:
+            error = ErrorCode.none if asked.generation < 0 else ErrorCode.illegal_generation
+        if error is not ErrorCode.none:
+            return _answer(token, (error,) * len(asked.offsets))
+        if group is not None and asked.producer is None and asked.member.member_id in group.members:
+            member = group.members[asked.member.member_id]
+            rebalancing.keep_session(group, member, self._turn(now_ms))
+        codes, records = self._offsets.commit(asked, now_ms, self._position)
+        self._position += len(records)
+        if records:
+            self._group(asked.group_id, now_ms)
+        return Effects(tuple(records), ((token, codes),), transactional=asked.producer)
+
+    def fetch(self, asked: FetchRequest, token: Token, now_ms: int) -> Effects:
+        """Answer with committed offsets."""
+        return _answer(token, self._offsets.fetch(asked))
+
+    def delete_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]], token: Token, now_ms: int
+    ) -> Effects:
+        """Forget offsets of topics that no member reads."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return _answer(token, DeletedOffsets(ErrorCode.group_id_not_found))
+        if group.state is not GroupState.EMPTY and not group.is_consumer:
+            return _answer(token, DeletedOffsets(ErrorCode.non_empty_group))
+        codes, records = self._offsets.delete(group_id, partitions, group.subscribed())
+        self._position += len(records)
+        self._forget_unused(group_id)
+        reply = DeletedOffsets(ErrorCode.none, tuple(codes))
+        return Effects(tuple(records), ((token, reply),))
+
+    def forget_topics(self, topics: frozenset[str], token: Token, now_ms: int) -> Effects:
+        """Forget offsets of topics that were deleted; the answer tells whether there are more."""
+        records = self._offsets.forget_topics(topics, RECORDS_AT_ONCE)
+        self._position += len(records)
+        return Effects(tuple(records), ((token, len(records) >= RECORDS_AT_ONCE),))
+
+    # Whole groups.
+
+    def describe(self, group_ids: Iterable[str], token: Token, now_ms: int) -> Effects:
+        """Answer with what there is to tell of groups."""
+        found = tuple(
+            unknown(group_id) if (group := self._groups.get(group_id)) is None else described(group)
+            for group_id in group_ids
+        )
+        return _answer(token, found)
+
+    def list_groups(self, token: Token, now_ms: int) -> Effects:
+        """Answer with all groups."""
+        return _answer(token, tuple(listed(group) for group in self._groups.values()))
+
+    def delete(self, group_id: str, token: Token, now_ms: int) -> Effects:
+        """Forget a group without members, with its offsets."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return _answer(token, ErrorCode.group_id_not_found)
+        if group.state is not GroupState.EMPTY:
+            return _answer(token, ErrorCode.non_empty_group)
+        records = self._offsets.delete_all(group_id)
+        records += self._bury(group)
+        self._position += len(records)
+        return Effects(tuple(records), ((token, ErrorCode.none),))
+
+    # Within.
+
+    def _turn(self, now_ms: int) -> Turn:
+        return Turn(now_ms, self._settings, self._timers)
+
+    def _effects(self, turn: Turn, records: Iterable[CoordinatorRecord] = ()) -> Effects:
+        stored = [
+            CoordinatorRecord(write_group_key(GroupKey(g.group_id)), write_group_value(g.value()))
+            for g in turn.changed.values()
+        ]
+        written = (*stored, *records)
+        self._position += len(written)
+        return Effects(written, tuple(turn.replies))
+
+    def _group(self, group_id: str, now_ms: int) -> ClassicGroup:
+        """Return a group; one that there is not is made."""
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = ClassicGroup(group_id, now_ms)
+        return group
+
+    def _forget_unused(self, group_id: str) -> None:
+        """Forget a group of which nothing is stored, and that nobody is about to join."""
+        group = self._groups.get(group_id)
+        if group is None or group.state is not GroupState.EMPTY:
+            return
+        if not (group.generation or group.pending or self._offsets.holds(group_id)):
+            del self._groups[group_id]
+
+    def _bury(self, group: ClassicGroup) -> list[CoordinatorRecord]:
+        """Forget an empty group; return the records that say so."""
+        for member_id in group.pending:
+            self._timers.cancel(rebalancing.session_key(group, member_id))
+        group.become(GroupState.DEAD, group.state_since_ms)
+        del self._groups[group.group_id]
+        if not group.generation:
+            return []
+        return [CoordinatorRecord(write_group_key(GroupKey(group.group_id)), None)]
+
+    def _expired_offsets(self, now_ms: int) -> list[CoordinatorRecord]:
+        """Forget offsets that nobody needed for too long, and groups that have nothing else."""
+        records: list[CoordinatorRecord] = []
+        for group in list(self._groups.values()):
+            if len(records) >= RECORDS_AT_ONCE:
+                break
+            records += self._offsets.expire(group, now_ms)
+            unused = group.state is GroupState.EMPTY and not group.pending
+            if unused and not self._offsets.holds(group.group_id):
+                records += self._bury(group)
+        return records
+
+
+def _answer(token: Token, reply: object) -> Effects:
+    return Effects(replies=((token, reply),))
+
+
+def _unknown_member(group_id: str) -> ErrorCode:
+    return ErrorCode.unknown_member_id if group_id else ErrorCode.invalid_group_id

@@ -1,0 +1,191 @@
+"""JoinGroup: who becomes a member, and what a member that joins again brings about.
+
+A join is answered when the rebalance it takes part in has all members, or at once when it changes
+nothing. Source: Kafka `GroupMetadataManager.classicGroupJoinToClassicGroup`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.coordinator.classic_group import ClassicGroup, GroupState, Member
+from sparklog.coordinator.effects import Token
+from sparklog.coordinator.group_messages import Joined, JoinRequest, MemberIdentity
+from sparklog.coordinator.rebalancing import (
+    NEW_MEMBER_TIMEOUT_MS,
+    Turn,
+    answer_join,
+    fail_waiting,
+    joined,
+    keep_session,
+    prepare,
+    rebalance,
+    session_key,
+)
+
+Rejoin = Callable[[ClassicGroup, Member, JoinRequest, Token, Turn], None]
+
+
+def join(group: ClassicGroup, asked: JoinRequest, token: Token, turn: Turn) -> None:
+    """Take in a join."""
+    refused = _refusal(group, asked, turn)
+    if refused is not ErrorCode.none:
+        turn.answer(token, Joined(refused, asked.member_id))
+    elif not asked.member_id:
+        _join_new(group, asked, token, turn)
+    elif asked.member_id in group.pending:
+        _add(group, asked, asked.member_id, token, turn)
+    else:
+        _REJOIN[group.state](group, group.members[asked.member_id], asked, token, turn)
+
+
+def _refusal(group: ClassicGroup, asked: JoinRequest, turn: Turn) -> ErrorCode:
+    if not _has_room(group, asked.member_id, turn):
+        return ErrorCode.group_max_size_reached
+    if not group.supports(asked.protocol_type, asked.protocols):
+        return ErrorCode.inconsistent_group_protocol
+    if asked.member_id and asked.member_id not in group.pending:
+        return group.check(MemberIdentity(asked.member_id, asked.instance_id))
+    if asked.member_id and asked.instance_id is not None:
+        return ErrorCode.unknown_member_id  # a pending id is never a static member's
+    return ErrorCode.none
+
+
+def _has_room(group: ClassicGroup, member_id: str, turn: Turn) -> bool:
+    """Return whether a member fits in: in a rebalance, whoever joined first."""
+    size_max = turn.settings.group_max_size
+    member = group.members.get(member_id)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        waits = member is not None and member.join_token is not None
+        joined_count = sum(m.join_token is not None for m in group.members.values())
+        return waits or joined_count < size_max
+    return member is not None or len(group.members) < size_max
+
+
+def _join_new(group: ClassicGroup, asked: JoinRequest, token: Token, turn: Turn) -> None:
+    known = None if asked.instance_id is None else group.static.get(asked.instance_id)
+    if known is not None:
+        _replace(group, group.members[known], asked, token, turn)
+    elif asked.instance_id is None and asked.requires_member_id:
+        group.pending.add(asked.new_member_id)
+        key = session_key(group, asked.new_member_id)
+        turn.timers.set(key, turn.now_ms + asked.session_timeout_ms)
+        turn.answer(token, Joined(ErrorCode.member_id_required, asked.new_member_id))
+    else:
+        _add(group, asked, asked.new_member_id, token, turn)
+
+
+def _add(group: ClassicGroup, asked: JoinRequest, member_id: str, token: Token, turn: Turn) -> None:
+    if not group.members:
+        group.protocol_type = asked.protocol_type
+    member = Member(
+        member_id=member_id,
+        instance_id=asked.instance_id,
+        client_id=asked.client_id,
+        client_host=asked.client_host,
+        rebalance_timeout_ms=asked.rebalance_timeout_ms,
+        session_timeout_ms=asked.session_timeout_ms,
+        protocols=asked.protocols,
+        join_token=token,
+        is_new=True,
+    )
+    group.add(member)
+    group.grew = True
+    turn.timers.set(session_key(group, member_id), turn.now_ms + NEW_MEMBER_TIMEOUT_MS)
+    rebalance(group, turn)
+
+
+def _update(
+    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
+) -> None:
+    """Take in what a member says now, and rebalance. An older join of it is answered: go round."""
+    answer_join(member, Joined(ErrorCode.rebalance_in_progress, member.member_id), turn)
+    _take(member, asked)
+    member.join_token = token
+    rebalance(group, turn)
+
+
+def _take(member: Member, asked: JoinRequest) -> None:
+    member.protocols = asked.protocols
+    member.rebalance_timeout_ms = asked.rebalance_timeout_ms
+    member.session_timeout_ms = asked.session_timeout_ms
+    member.client_id, member.client_host = asked.client_id, asked.client_host
+
+
+def _repeat(
+    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
+) -> None:
+    """Answer with the generation there is: the member may have missed the answer."""
+    turn.answer(token, joined(group, member))
+
+
+def _rejoin_completing(
+    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
+) -> None:
+    same = member.protocols == asked.protocols
+    (_repeat if same else _update)(group, member, asked, token, turn)
+
+
+def _rejoin_stable(
+    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
+) -> None:
+    """A leader joins again to have a rebalance: it saw that topics changed."""
+    same = member.protocols == asked.protocols and member.member_id != group.leader
+    (_repeat if same else _update)(group, member, asked, token, turn)
+
+
+_REJOIN: Final[dict[GroupState, Rejoin]] = {
+    GroupState.PREPARING_REBALANCE: _update,
+    GroupState.COMPLETING_REBALANCE: _rejoin_completing,
+    GroupState.STABLE: _rejoin_stable,
+}
+"""An empty group has no members that could join again."""
+
+
+def _replace(
+    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
+) -> None:
+    """Let a static member that restarted take its old place, and fence whoever is still in it.
+
+    In a stable group nothing moves, unless what it supports changes the group's protocol.
+    """
+    fail_waiting(member, ErrorCode.fenced_instance_id, turn)
+    turn.timers.cancel(session_key(group, member.member_id))
+    old_leader = group.leader
+    group.replace(member, asked.new_member_id)
+    _take(member, asked)
+    keep_session(group, member, turn)
+    if group.state is GroupState.STABLE and group.protocol == group.elected_protocol():
+        turn.store(group)
+        turn.answer(token, _in_place(group, member, old_leader, asked))
+        return
+    member.join_token = token
+    if group.state is GroupState.PREPARING_REBALANCE:
+        rebalance(group, turn)
+    else:
+        prepare(group, turn)
+
+
+def _in_place(
+    group: ClassicGroup, member: Member, old_leader: str | None, asked: JoinRequest
+) -> Joined:
+    """Return the answer to a restarted static member in a stable group.
+
+    A leader must not assign again. Older clients are told that the member before them leads, so
+    that they do not; newer ones see all members, and are told to skip it (KIP-814).
+    """
+    leads = group.leader == member.member_id
+    knows = asked.can_skip_assignment
+    return Joined(
+        ErrorCode.none,
+        member.member_id,
+        group.generation,
+        group.protocol_type,
+        group.protocol,
+        ((group.leader if knows else old_leader) or ""),
+        group.described() if leads and knows else (),
+        skip_assignment=leads and knows,
+    )

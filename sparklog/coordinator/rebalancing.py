@@ -1,0 +1,254 @@
+"""Rebalances of a classic group: from the first member that joins to the assignment of all.
+
+    prepare        members shall join (again): timer JOIN
+    complete_join  whoever joined is the next generation: answers, timer SYNC
+    share          the leader's assignment is there: answers
+
+A first rebalance waits `group.initial.rebalance.delay.ms` for more members, and again as long as
+some come, up to their rebalance time-out. A later one waits until all members joined, or as long as
+the slowest may take; who has not joined by then is no member any more, unless it is static.
+Source: Kafka `GroupMetadataManager` (classic groups); KIP-134, KIP-345.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.coordinator.classic_group import ClassicGroup, GroupState, Member
+from sparklog.coordinator.effects import Token
+from sparklog.coordinator.group_messages import NO_MEMBER, Joined, Synced
+from sparklog.coordinator.group_settings import GroupSettings
+from sparklog.coordinator.timers import Timers
+
+NEW_MEMBER_TIMEOUT_MS: Final = 300_000
+"""How long a member may wait for its first answer: a client that hung up is not seen to."""
+
+
+class TimerKind(IntEnum):
+    """What a deadline of a group is about."""
+
+    SESSION = 0
+    """A member's, or that of an id given out and not used yet."""
+    JOIN = 1
+    SYNC = 2
+    OFFSETS = 3
+    """When expired offsets are looked for, in all groups."""
+
+
+TimerKey = tuple[str, TimerKind, str]
+"""Group id, kind, member id or ''."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One event: what it needs, and what it has led to so far."""
+
+    now_ms: int
+    settings: GroupSettings
+    timers: Timers[TimerKey]
+    replies: list[tuple[Token, object]] = field(default_factory=list)
+    changed: dict[str, ClassicGroup] = field(default_factory=dict)
+    """Groups to be stored as they are now."""
+
+    def answer(self, token: Token, reply: object) -> None:
+        """Give whoever waits its answer."""
+        self.replies.append((token, reply))
+
+    def store(self, group: ClassicGroup) -> None:
+        """Have a record written of the group."""
+        self.changed[group.group_id] = group
+
+
+def rebalance(group: ClassicGroup, turn: Turn) -> None:
+    """Begin a rebalance, or go on with the one there is."""
+    if group.state is GroupState.PREPARING_REBALANCE:
+        complete_if_joined(group, turn)
+    else:
+        prepare(group, turn)
+
+
+def prepare(group: ClassicGroup, turn: Turn) -> None:
+    """Begin a rebalance. Members hear of it with their next heartbeat."""
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        share(group, {}, ErrorCode.rebalance_in_progress, turn)
+    turn.timers.cancel(sync_key(group))
+    is_first = group.state is GroupState.EMPTY
+    group.become(GroupState.PREPARING_REBALANCE, turn.now_ms)
+    if is_first:
+        delay_ms = turn.settings.group_initial_rebalance_delay_ms
+        group.delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        group.grew = False
+        turn.timers.set(join_key(group), turn.now_ms + delay_ms)
+    elif group.all_joined:
+        complete_join(group, turn)
+    else:
+        turn.timers.set(join_key(group), turn.now_ms + group.rebalance_timeout_ms)
+
+
+def complete_if_joined(group: ClassicGroup, turn: Turn) -> None:
+    """End the joining, if nobody is waited for; a first rebalance takes its time."""
+    joining = group.state is GroupState.PREPARING_REBALANCE
+    if joining and group.delay_left_ms is None and group.all_joined:
+        complete_join(group, turn)
+
+
+def join_time_is_up(group: ClassicGroup, turn: Turn) -> None:
+    """End the joining, or give a first rebalance that still grows more time."""
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        return
+    if group.grew and group.delay_left_ms:
+        delay_ms = min(turn.settings.group_initial_rebalance_delay_ms, group.delay_left_ms)
+        group.delay_left_ms -= delay_ms
+        group.grew = False
+        turn.timers.set(join_key(group), turn.now_ms + delay_ms)
+    else:
+        complete_join(group, turn)
+
+
+def complete_join(group: ClassicGroup, turn: Turn) -> None:
+    """Begin the next generation with whoever joined, and tell them."""
+    turn.timers.cancel(join_key(group))
+    absent = [m for m in group.members.values() if m.join_token is None and m.instance_id is None]
+    for member in absent:
+        turn.timers.cancel(session_key(group, member.member_id))
+        group.remove(member.member_id)
+    if group.members and not group.elect_joined_leader():
+        # Only static members, and none has come back: wait on, or until their sessions end.
+        turn.timers.set(join_key(group), turn.now_ms + group.rebalance_timeout_ms)
+        return
+    group.begin_generation(turn.now_ms)
+    if not group.members:
+        turn.store(group)
+        return
+    for member in group.members.values():
+        answer_join(member, joined(group, member), turn)
+        member.is_new = False
+        keep_session(group, member, turn)
+    turn.timers.set(sync_key(group), turn.now_ms + group.rebalance_timeout_ms)
+
+
+def sync_time_is_up(group: ClassicGroup, turn: Turn) -> None:
+    """Let go of members that did not ask for their assignment, and begin again without them."""
+    if not group.to_sync:
+        return
+    for member_id in sorted(group.to_sync):
+        turn.timers.cancel(session_key(group, member_id))
+        drop(group, group.members[member_id], turn)
+    prepare(group, turn)
+
+
+def synced(group: ClassicGroup, member_id: str, turn: Turn) -> None:
+    """Take in that a member of this generation asked for its assignment."""
+    group.to_sync.discard(member_id)
+    if not group.to_sync:
+        turn.timers.cancel(sync_key(group))
+
+
+def share(
+    group: ClassicGroup, assignments: Mapping[str, bytes], error: ErrorCode, turn: Turn
+) -> None:
+    """Give every member its assignment, and the answer to those that wait for theirs."""
+    for member in group.members.values():
+        member.assignment = assignments.get(member.member_id, b"")
+        if member.sync_token is not None:
+            reply = assigned(group, member) if error is ErrorCode.none else Synced(error)
+            answer_sync(member, reply, turn)
+            keep_session(group, member, turn)
+
+
+def remove(group: ClassicGroup, member: Member, turn: Turn) -> None:
+    """Let a member go; the others share what it had."""
+    turn.timers.cancel(session_key(group, member.member_id))
+    drop(group, member, turn)
+    rebalance(group, turn)
+
+
+def drop(group: ClassicGroup, member: Member, turn: Turn) -> None:
+    """Let a member go, with an answer to what it waits for: it joins anew if it still lives."""
+    fail_waiting(member, ErrorCode.unknown_member_id, turn, told=NO_MEMBER)
+    group.remove(member.member_id)
+
+
+def remove_pending(group: ClassicGroup, member_id: str, turn: Turn) -> None:
+    """Forget an id that was given out and is not used."""
+    turn.timers.cancel(session_key(group, member_id))
+    group.pending.discard(member_id)
+    complete_if_joined(group, turn)
+
+
+def session_is_over(group: ClassicGroup, member_id: str, turn: Turn) -> None:
+    """Let go of a member that was silent for too long."""
+    if member_id in group.pending:
+        remove_pending(group, member_id, turn)
+        return
+    member = group.members.get(member_id)
+    if member is None:
+        return
+    waits = member.join_token is not None or member.sync_token is not None
+    if member.is_new or not waits:
+        remove(group, member, turn)
+
+
+def keep_session(group: ClassicGroup, member: Member, turn: Turn) -> None:
+    """Give a member its whole session time-out from now on."""
+    deadline_ms = turn.now_ms + member.session_timeout_ms
+    turn.timers.set(session_key(group, member.member_id), deadline_ms)
+
+
+def fail_waiting(member: Member, error: ErrorCode, turn: Turn, *, told: str | None = None) -> None:
+    """Answer what a member waits for with an error; `told` is the id that a join is answered."""
+    answer_join(member, Joined(error, member.member_id if told is None else told), turn)
+    answer_sync(member, Synced(error), turn)
+
+
+def answer_join(member: Member, reply: Joined, turn: Turn) -> None:
+    """Answer a member's join, if one waits."""
+    if member.join_token is not None:
+        turn.answer(member.join_token, reply)
+        member.join_token = None
+
+
+def answer_sync(member: Member, reply: Synced, turn: Turn) -> None:
+    """Answer a member's sync, if one waits."""
+    if member.sync_token is not None:
+        turn.answer(member.sync_token, reply)
+        member.sync_token = None
+
+
+def joined(group: ClassicGroup, member: Member) -> Joined:
+    """Return what a member is told of the generation."""
+    leads = member.member_id == group.leader
+    return Joined(
+        ErrorCode.none,
+        member.member_id,
+        group.generation,
+        group.protocol_type,
+        group.protocol,
+        group.leader or NO_MEMBER,
+        group.described() if leads else (),
+    )
+
+
+def assigned(group: ClassicGroup, member: Member) -> Synced:
+    """Return a member's assignment."""
+    return Synced(ErrorCode.none, group.protocol_type, group.protocol, member.assignment)
+
+
+def session_key(group: ClassicGroup, member_id: str) -> TimerKey:
+    """Return the key of a member's session."""
+    return group.group_id, TimerKind.SESSION, member_id
+
+
+def join_key(group: ClassicGroup) -> TimerKey:
+    """Return the key of the time in which members join."""
+    return group.group_id, TimerKind.JOIN, ""
+
+
+def sync_key(group: ClassicGroup) -> TimerKey:
+    """Return the key of the time in which members ask for their assignment."""
+    return group.group_id, TimerKind.SYNC, ""

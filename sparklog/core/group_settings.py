@@ -1,0 +1,107 @@
+"""The settings of a broker that coordinates groups and keeps their offsets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparklog.core.config import INT_MAX, Acts, Kind, Setting
+
+GROUP_SETTINGS: Final = (
+    Setting(
+        "group.min.session.timeout.ms",
+        Kind.INT,
+        6_000,
+        Acts.BROKER,
+        "Shortest session.timeout.ms that a member of a classic group may ask for: shorter ones "
+        "cost heartbeats, and take a member that only paused for a dead one.",
+        unit="ms",
+        at_least=1,
+    ),
+    Setting(
+        "group.max.session.timeout.ms",
+        Kind.INT,
+        1_800_000,
+        Acts.BROKER,
+        "Longest session.timeout.ms that a member of a classic group may ask for: nobody reads a "
+        "dead member's partitions until it is over.",
+        unit="ms",
+        at_least=1,
+    ),
+    Setting(
+        "group.initial.rebalance.delay.ms",
+        Kind.INT,
+        3_000,
+        Acts.BROKER,
+        "How long an empty group waits for more members after the first one joined: an "
+        "application that starts many at once has one rebalance instead of many.",
+        unit="ms",
+        at_least=0,
+    ),
+    Setting(
+        "group.max.size",
+        Kind.INT,
+        INT_MAX,
+        Acts.BROKER,
+        "Members of a classic group.",
+        unit="members",
+        at_least=1,
+    ),
+    Setting(
+        "offset.metadata.max.bytes",
+        Kind.INT,
+        4_096,
+        Acts.BROKER,
+        "Longest text that a client may store with a committed offset.",
+        unit="bytes",
+        at_least=0,
+    ),
+    Setting(
+        "offsets.topic.num.partitions",
+        Kind.INT,
+        50,
+        Acts.BROKER,
+        "Partitions of __consumer_offsets when it is made: groups are spread over their leaders. "
+        "Never change it afterwards: groups would be looked for in other partitions.",
+        unit="partitions",
+        at_least=1,
+    ),
+    Setting(
+        "offsets.topic.replication.factor",
+        Kind.INT,
+        3,
+        Acts.BROKER,
+        "Replicas of __consumer_offsets, or as many as there are brokers if they are fewer when it "
+        "is made; the storage always is one more.",
+        unit="brokers",
+        at_least=1,
+    ),
+    Setting(
+        "offsets.retention.minutes",
+        Kind.INT,
+        10_080,
+        Acts.BROKER,
+        "A committed offset that was of no use for so long is forgotten: its group has no members, "
+        "or none that reads the topic.",
+        unit="minutes",
+        at_least=1,
+    ),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        Kind.LONG,
+        600_000,
+        Acts.BROKER,
+        "How often such offsets are looked for.",
+        unit="ms",
+        at_least=1,
+    ),
+    Setting(
+        "offsets.commit.timeout.ms",
+        Kind.INT,
+        5_000,
+        Acts.BROKER,
+        "Longest that a commit of offsets, or whatever else a group's coordinator stores, waits "
+        "for its storage; the client then tries again.",
+        unit="ms",
+        at_least=1,
+    ),
+)
