@@ -19,10 +19,10 @@ class Checks:
         self.passed = 0
         self.failed = 0
 
-    def equal(self, what: str, found: object, expected: object) -> None:
-        """Compare two numbers or texts."""
+    def equal(self, what: str, found: object, expected: object, by: str = "the CSV says") -> None:
+        """Compare two numbers or texts; `by` is whose word the expectation is."""
         same = found == expected
-        self._note(same, f"{what}: {_spelled(found)}", f", but the CSV says {_spelled(expected)}")
+        self._note(same, f"{what}: {_spelled(found)}", f", but {by} {_spelled(expected)}")
 
     def same_table(self, what: str, found: pa.Table, expected: pa.Table) -> None:
         """Compare two tables in the same order, column by column."""

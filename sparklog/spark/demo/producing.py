@@ -10,11 +10,18 @@ from sparklog.spark.demo.scene import Scene
 
 PARTITIONS = 3
 
-_SCHEMAS = {
-    "flights": "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, "
+FLIGHT_SCHEMA = (
+    "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, "
     "arr_time INT, sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING, "
     "origin STRING, dest STRING, air_time INT, distance INT, hour INT, minute INT, "
-    "time_hour STRING",
+    "time_hour STRING"
+)
+FLIGHT_RECORDS = (
+    *("--key", "tailnum", "--headers", "carrier=carrier"),
+    *("--timestamp", "to_timestamp(time_hour) + make_interval(0, 0, 0, 0, 0, minute)"),
+)
+_SCHEMAS = {
+    "flights": FLIGHT_SCHEMA,
     "planes": "tailnum STRING, year INT, type STRING, manufacturer STRING, model STRING, "
     "engines INT, seats INT, speed INT, engine STRING",
     "weather": "origin STRING, year INT, month INT, day INT, hour INT, temp DOUBLE, dewp DOUBLE, "
@@ -22,10 +29,7 @@ _SCHEMAS = {
     "pressure DOUBLE, visib DOUBLE, time_hour STRING",
 }
 _RECORDS = {
-    "flights": (
-        *("--key", "tailnum", "--headers", "carrier=carrier"),
-        *("--timestamp", "to_timestamp(time_hour) + make_interval(0, 0, 0, 0, 0, minute)"),
-    ),
+    "flights": FLIGHT_RECORDS,
     "planes": ("--key", "tailnum", "--timestamp", "timestamp'2013-01-01T00:00:00Z'"),
     "weather": ("--key", "origin", "--timestamp", "to_timestamp(time_hour)"),
 }
@@ -64,7 +68,7 @@ def produce_tables(scene: Scene) -> None:
         for topic in ("planes", "weather")
     ]
     for job in jobs:
-        _tell_report(scene, job)
+        tell_report(scene, job)
 
 
 def produce_flights(scene: Scene) -> None:
@@ -79,10 +83,15 @@ def produce_flights(scene: Scene) -> None:
         *_RECORDS["flights"],
         *("--available-now", "--checkpoint", str(scene.stage.work / "checkpoints" / "produce")),
     )
-    _tell_report(scene, job)
+    tell_report(scene, job)
 
 
-def _tell_report(scene: Scene, job: Child) -> None:
+def tell_report(scene: Scene, job: Child) -> int:
+    """Wait for a job's end, and say what it reports; returns how many records it sent.
+
+    Raises:
+        ChildFailed: it failed.
+    """
     report = job.finish()[-1]
     ends = ", ".join(f"{one['partition']}: {one['end_offset']:,}" for one in report["partitions"])
     batches = f" in {report['batches']} batches" if "batches" in report else ""
@@ -90,3 +99,4 @@ def _tell_report(scene: Scene, job: Child) -> None:
         f"{report['topic']}: {report['rows']:,} records{batches} in {report['seconds']:.1f} s, "
         f"{report['rows_per_second']:,.0f} per second; ends of partitions {ends}"
     )
+    return int(report["rows"])

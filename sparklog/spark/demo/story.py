@@ -17,6 +17,8 @@ from urllib.request import Request, urlopen
 from sparklog.cluster.open import Log
 from sparklog.core.errors import InvalidRequest
 from sparklog.log.layout import topic_of_key
+from sparklog.spark.demo import brokers_story
+from sparklog.spark.demo.brokers_story import play_brokers
 from sparklog.spark.demo.checks import Checks
 from sparklog.spark.demo.children import Children
 from sparklog.spark.demo.consuming import Follower, check_delays, consume_since
@@ -30,7 +32,7 @@ from sparklog.spark.progress import bytes_text
 from sparklog.store.open import open_store
 from sparklog.store.s3_access import S3Access
 
-STEPS = 10
+LOG_STEPS = 10
 MARK = ".sparklog-demo"
 """Tells the demo's own folder, which it may empty, from anybody else's."""
 S3_START_TIMEOUT_S = 30
@@ -43,7 +45,7 @@ def play(stage: Stage, environment: Mapping[str, str], output: TextIO) -> bool:
         SparklogError: it could not be played to its end.
     """
     prepare_folder(stage.folder)
-    narrator = Narrator(output, STEPS)
+    narrator = Narrator(output, LOG_STEPS + brokers_story.STEPS)
     checks = Checks(narrator.tell)
     try:
         with Children(stage.spark_log) as children:
@@ -89,6 +91,7 @@ def _play(scene: Scene) -> None:
         check_log(scene, log, expected)
         look_inside(scene, log)
         tell_bill(scene, log, store.counters)
+        play_brokers(scene, log, expected)
 
 
 def _read_rows(scene: Scene) -> Expected:

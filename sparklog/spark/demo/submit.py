@@ -55,10 +55,10 @@ class Submitter:
             "SPARK_LOCAL_DIRS": str(self.work / "tmp"),
         }
 
-    def words(self, program: Path, *arguments: str) -> list[str]:
-        """Return the command line that submits `program`."""
+    def words(self, program: Path, *arguments: str, master: str | None = None) -> list[str]:
+        """Return the command line that submits `program`, to another master if one is given."""
         submit = _pyspark_folder() / "bin" / "spark-submit"
-        return [str(submit), *self._options({}), str(program), *arguments]
+        return [str(submit), *self._options({}, master), str(program), *arguments]
 
     def driver(
         self, program: Path, *arguments: str, conf: Mapping[str, str]
@@ -71,7 +71,7 @@ class Submitter:
         environment = {**self.environ(), "PYSPARK_SUBMIT_ARGS": options}
         return [sys.executable, str(program), *arguments], environment
 
-    def _options(self, more: Mapping[str, str]) -> list[str]:
+    def _options(self, more: Mapping[str, str], master: str | None = None) -> list[str]:
         conf = {
             "spark.ui.enabled": "false",
             "spark.sql.session.timeZone": "UTC",
@@ -84,7 +84,7 @@ class Submitter:
             **more,
         }
         pairs = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-        return ["--master", self.master, *pairs]
+        return ["--master", master or self.master, *pairs]
 
 
 def shown(program: str, arguments: Sequence[str]) -> str:
