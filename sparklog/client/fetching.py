@@ -56,6 +56,16 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetched:
+    """What one fetch brought."""
+
+    batches: list[BatchSlice]
+    """In order; the first holds the offset asked for."""
+    aborted: tuple[tuple[int, int], ...] = ()
+    """Producer ids and first offsets of aborted transactions, of which some of the batches are."""
+
+
+@dataclass(frozen=True, slots=True)
 class Leader:
     """Who leads a partition since which epoch; one that was deposed does not know later ones."""
 
@@ -67,10 +77,14 @@ def fetch_stretch(
     brokers: Brokers,
     stretch: Stretch,
     *,
+    committed_only: bool = False,
     patience_s: float = PATIENCE_S,
     clock: Clock = SYSTEM_CLOCK,
-) -> Iterator[list[BatchSlice]]:
+) -> Iterator[Fetched]:
     """Yield the batches that hold a stretch, in order; the first and last may reach beyond it.
+
+    With `committed_only` nothing is handed out beyond the last stable offset, and what was aborted
+    is told; dropping it is left to the caller.
 
     Raises:
         OffsetOutOfRange: some of it is not in the log any more.
@@ -82,16 +96,16 @@ def fetch_stretch(
     since_s = clock.monotonic_s()
     leader: Leader | None = None
     while at < stretch.end_offset:
-        found: list[BatchSlice] = []
+        found = Fetched([])
         trouble: SparklogError | None = None
         try:
             leader = leader or _leader(brokers, stretch)
-            found = _fetched(brokers, leader, stretch, at)
+            found = _fetched(brokers, leader, stretch, at, committed_only=committed_only)
         except _MAY_PASS as error:
             leader, trouble = None, error
-        if found:
+        if found.batches:
             yield found
-            at = found[-1].header.end_offset
+            at = found.batches[-1].header.end_offset
             since_s = clock.monotonic_s()
             continue
         waited_s = clock.monotonic_s() - since_s
@@ -123,7 +137,9 @@ def _leader(brokers: Brokers, stretch: Stretch) -> Leader:
     return Leader(address, topic.partition_states[tp.partition].leader_epoch)
 
 
-def _fetched(brokers: Brokers, leader: Leader, stretch: Stretch, at: int) -> list[BatchSlice]:
+def _fetched(
+    brokers: Brokers, leader: Leader, stretch: Stretch, at: int, *, committed_only: bool
+) -> Fetched:
     def draft(of: Draft) -> Any:
         partition = of.part(
             "FetchPartition",
@@ -138,6 +154,7 @@ def _fetched(brokers: Brokers, leader: Leader, stretch: Stretch, at: int) -> lis
             max_wait=FETCH_WAIT,
             min_bytes=1,
             max_bytes=2 * FETCH_BYTES,
+            isolation_level=int(committed_only),
             topics=(topic,),
             forgotten_topics_data=(),
         )
@@ -150,10 +167,16 @@ def _fetched(brokers: Brokers, leader: Leader, stretch: Stretch, at: int) -> lis
     for part in parts:
         if part.error_code != 0:
             raise of_code(part.error_code, None, doing, partition=where, offset=at)
-    records = [part.records for part in parts if part.records]
-    return [
+    batches = [
         batch
-        for data in records
-        for batch in split_batches(data, allow_cut_tail=True)
+        for part in parts
+        if part.records
+        for batch in split_batches(part.records, allow_cut_tail=True)
         if batch.header.end_offset > at
     ]
+    aborted = tuple(
+        (int(one.producer_id), int(one.first_offset))
+        for part in parts
+        for one in part.aborted_transactions or ()
+    )
+    return Fetched(batches, aborted)

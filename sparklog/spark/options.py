@@ -54,6 +54,7 @@ KNOWN: Final = (
     "failOnDataLoss",
     "includeHeaders",
     "includeUnflushed",
+    "isolationLevel",
 )
 WITHOUT_EFFECT: Final = (
     "groupIdPrefix",
@@ -65,7 +66,8 @@ WITHOUT_EFFECT: Final = (
 
 MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
 _BATCH_IGNORES: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-_ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
+READ_COMMITTED: Final = "read_committed"
+_ISOLATION_LEVELS: Final = (READ_COMMITTED, "read_uncommitted")
 _REFUSED: Final = {
     "auto.offset.reset": "set the source option 'startingOffsets' to 'earliest' or 'latest' "
     "instead; it applies when a streaming query starts for the first time, a restarted one "
@@ -125,10 +127,14 @@ class SourceOptions:
     """Whether to read what only the leaders of partitions have, too."""
     bootstrap: str | None = None
     """Brokers to find the leaders by; by default those that the root's registry names."""
+    committed_only: bool = False
+    """Leave out what aborted transactions wrote, and stop before what an open one has written."""
 
     def leaders(self, clock: Clock = SYSTEM_CLOCK) -> Leaders | None:
         """Return what asks the leaders, unless none are to be asked."""
-        return Leaders(self.bootstrap, clock) if self.include_unflushed else None
+        if not self.include_unflushed:
+            return None
+        return Leaders(self.bootstrap, clock, committed_only=self.committed_only)
 
 
 def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -202,6 +208,17 @@ def _bootstrap(servers: str | None) -> str | None:
     return servers.strip()
 
 
+def _committed_only(given: Mapping[str, str]) -> bool:
+    names = ("isolationLevel", "kafka.isolation.level")
+    levels = {n: given[n.lower()].strip().lower() for n in names if n.lower() in given}
+    for name, level in levels.items():
+        if level not in _ISOLATION_LEVELS:
+            raise InvalidConfig(f"choose from {', '.join(_ISOLATION_LEVELS)}. {name}={level}")
+    if len(set(levels.values())) > 1:
+        raise InvalidConfig(f"one isolation level only, under one of the two names. {levels}")
+    return READ_COMMITTED in levels.values()
+
+
 def include_headers(options: Mapping[str, str]) -> bool:
     """Say whether a read without a schema of its own has a column of headers.
 
@@ -236,6 +253,7 @@ def _parse(given: Mapping[str, str], default_start: int) -> SourceOptions:
         max_trigger_delay_ms=_delay_ms(given.get("maxtriggerdelay")),
         include_unflushed=_flag(given, "includeUnflushed", default=True),
         bootstrap=_bootstrap(given.get("kafka.bootstrap.servers")),
+        committed_only=_committed_only(given),
     )
 
 
@@ -262,10 +280,6 @@ def _check_names(given: Mapping[str, str], names: Iterable[str]) -> None:
 def _check_consumer_setting(name: str, value: str) -> None:
     if name in _REFUSED:
         raise InvalidConfig(f"Kafka option '{name}' is not supported: {_REFUSED[name]}.")
-    if name == "isolation.level" and value.strip().lower() not in _ISOLATION_LEVELS:
-        raise InvalidConfig(
-            f"choose from {', '.join(_ISOLATION_LEVELS)}. kafka.isolation.level={value}"
-        )
 
 
 def _selection(given: Mapping[str, str]) -> Selection:

@@ -39,7 +39,11 @@ class SparklogReader(DataSourceReader):
         """
         self._options = options
         self._scan = Scan(
-            options.root, columns_of(schema), arrow_schema(schema), options.fail_on_data_loss
+            options.root,
+            columns_of(schema),
+            arrow_schema(schema),
+            options.fail_on_data_loss,
+            options.committed_only,
         )
         self._open_log = open_log
 
@@ -54,7 +58,10 @@ class SparklogReader(DataSourceReader):
         leaders = options.leaders()
         with new_pool() as pool, closing(leaders) if leaders is not None else nullcontext():
             log = self._open_log(options.root)
-            snapshot = Look(log, options.selection, pool, leaders).take()
+            look = Look(
+                log, options.selection, pool, leaders, committed_only=options.committed_only
+            )
+            snapshot = look.take()
             start = resolve_start(
                 options.starting,
                 snapshot.views,

@@ -20,15 +20,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from sparklog.client.fetching import Stretch
-from sparklog.core.errors import DataCorrupt, OffsetOutOfRange, UnknownTopicOrPartition
+from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
 from sparklog.core.types import TopicPartition
+from sparklog.log.isolation import AbortedRange, aborted_stretches, without
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Entry, Manifest
 from sparklog.log.reading import SegmentReader
 from sparklog.log.view import PartitionView
 from sparklog.spark.data_loss import report_data_loss
-from sparklog.spark.leaders import fetch_rows
 from sparklog.spark.open_logs import shared_log
+from sparklog.spark.served import ServedRows, Wanted
 from sparklog.spark.snapshot import Extent
 from sparklog.spark.splitting import Task
 
@@ -59,30 +60,32 @@ class Slice(InputPartition):
     base_offset: int
     end_offset: int
     entries: tuple[_PackedEntry, ...]
+    stored_end: int
+    """Up to where the entries are read; what lies beyond was with the leader."""
     brokers: str = ""
-    """Where to fetch what lies behind the last entry, as bootstrap servers."""
-
-    @property
-    def stored_end(self) -> int:
-        """Return the offset up to which the entries go."""
-        last = self.entries[-1][1] if self.entries else self.base_offset
-        return min(last, self.end_offset)
+    """Where to fetch that, as bootstrap servers."""
+    aborted: tuple[AbortedRange, ...] = ()
+    """What to leave out of the entries' records."""
 
 
 def slice_of(task: Task, view: Extent) -> Slice:
     """Return what to send to the task."""
     offsets = task.offsets
+    base, end = offsets.base_offset, offsets.end_offset
+    stored_end = max(base, min(end, view.stored_end))
     return Slice(
         task.place.topic,
         view.layout.topic_id,
         task.place.partition,
-        offsets.base_offset,
-        offsets.end_offset,
+        base,
+        end,
         tuple(
             (e.base_offset, e.end_offset, e.object, e.object_base, e.size_bytes, e.rows)
-            for e in view.covering(offsets.base_offset, offsets.end_offset)
+            for e in view.covering(base, stored_end)
         ),
+        stored_end,
         view.brokers,
+        tuple(one for one in view.aborted if one[1] < stored_end and one[2] > base),
     )
 
 
@@ -95,6 +98,8 @@ class Scan:
     """Spark's columns, as the source spells them."""
     schema: pa.Schema
     fail_on_data_loss: bool
+    committed_only: bool = False
+    """Leave out what aborted transactions wrote."""
 
     @property
     def counted(self) -> bool:
@@ -112,23 +117,40 @@ class Scan:
             return
         stored = [name for name in self.columns if name not in _FROM_PLACE]
         shape = _Shape(self, partition)
-        found = chain(self._stored(partition, stored), self._served(partition, stored))
+        found = chain(self._kept(partition, stored), self._served(partition, stored))
         for batch in joined(found, len(self.columns)):
             yield shape.batch(batch)
 
     def _served(self, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield what no segment held when the read was planned, from the leader."""
+        """Yield what no segment held when the read was planned."""
         base, end = part.stored_end, part.end_offset
         if base == end:
             return
         place = TopicPartition(part.topic, part.partition)
-        try:
-            yield from fetch_rows(part.brokers, Stretch(place, part.topic_id, base, end), columns)
-        except (OffsetOutOfRange, UnknownTopicOrPartition) as error:
-            report_data_loss(
-                f"Offsets of {place} from {base} to {end} were to be read: {error}",
-                fail=self.fail_on_data_loss,
-            )
+        stretch = Stretch(place, part.topic_id, base, end)
+        yield from ServedRows(
+            Wanted(stretch, columns, part.brokers, self.committed_only),
+            lambda: shared_log(self.root),
+            lambda partition: _reader(self.root, partition.layout),
+            lambda reason: report_data_loss(reason, fail=self.fail_on_data_loss),
+        ).read()
+
+    def _kept(self, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield what segments hold, without what transactions took back."""
+        if not part.aborted:
+            yield from self._stored(part, columns)
+            return
+        layout = PartitionLayout(part.topic, part.topic_id, part.partition)
+        reader = _reader(self.root, layout)
+        stretches = [
+            stretch
+            for entry in _view(layout, part).entries
+            if entry.rows
+            for stretch in aborted_stretches(reader.footer(entry), entry.object_base, part.aborted)
+        ]
+        names = columns if "offset" in columns else ["offset", *columns]
+        for rows in self._stored(part, names):
+            yield without(rows, stretches).select(columns)
 
     def _stored(self, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         layout = PartitionLayout(part.topic, part.topic_id, part.partition)

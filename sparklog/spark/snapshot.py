@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.open import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import DataCorrupt, SparklogError
 from sparklog.core.types import TopicPartition
+from sparklog.log.effects import run
+from sparklog.log.isolation import AbortedRange, Decided, decided
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Entry
 from sparklog.log.partition_log import PartitionLog
@@ -37,9 +39,14 @@ class Extent:
 
     view: PartitionView
     end_offset: int
-    """The high watermark of a partition that brokers serve, else the end of its segments."""
+    """Of a partition that brokers serve, its high watermark or last stable offset; else the end of
+    its segments."""
+    stored_end: int
+    """Up to where segments are read; beyond it the leader tells which records count."""
     brokers: str = ""
-    """Where to fetch what no segment holds yet, as bootstrap servers."""
+    """Where to fetch what lies beyond, as bootstrap servers."""
+    aborted: tuple[AbortedRange, ...] = ()
+    """What readers of committed records leave out of the segments."""
 
     @property
     def layout(self) -> PartitionLayout:
@@ -89,13 +96,21 @@ class Look:
         pool: Executor,
         leaders: Leaders | None,
         clock: Clock = SYSTEM_CLOCK,
+        *,
+        committed_only: bool = False,
     ) -> None:
-        """Look with the threads of `pool`; without `leaders`, at the segments alone."""
+        """Look with the threads of `pool`; without `leaders`, at the segments alone.
+
+        `committed_only`: ends are last stable offsets, and what was aborted is told.
+        """
         self._log = log
         self._selection = selection
         self._pool = pool
         self._leaders = leaders
         self._clock = clock
+        self._committed_only = committed_only
+        self._decided: dict[PartitionLayout, tuple[int, Decided]] = {}
+        """What was last read of transactions, and the end of the segments then."""
 
     def take(
         self,
@@ -136,8 +151,9 @@ class Look:
                     unknown = unknown or told
                     continue
                 end = known[place] if isinstance(told, SparklogError) else told
-                view = extents[place].view
-                extents[place] = Extent(view, max(view.end_offset, end), brokers)
+                extent = extents[place]
+                end = max(extent.end_offset, end)
+                extents[place] = replace(extent, end_offset=end, brokers=brokers)
             if unknown is None:
                 return Snapshot(snapshot.logs, extents, snapshot.image, self._leaders)
             if self._clock.monotonic_s() >= deadline_s:
@@ -171,9 +187,16 @@ class Look:
         )
         each = map if len(logs) < 2 else self._pool.map
         views = zip(places, each(look, logs.values()), strict=True)
-        return Snapshot(
-            logs, {place: Extent(view, view.end_offset) for place, view in views}, image
-        )
+        return Snapshot(logs, {place: self._extent(view) for place, view in views}, image)
+
+    def _extent(self, view: PartitionView) -> Extent:
+        if not self._committed_only:
+            return Extent(view, view.end_offset, view.end_offset)
+        end, known = self._decided.get(view.layout, (-1, Decided(0)))
+        if end != view.end_offset:
+            known = run(decided(view), self._log.store)
+            self._decided[view.layout] = (view.end_offset, known)
+        return Extent(view, known.stable_end, known.stable_end, aborted=known.aborted)
 
 
 def new_pool() -> ThreadPoolExecutor:

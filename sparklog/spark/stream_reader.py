@@ -61,7 +61,11 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._options = options
         self._scan = Scan(
-            options.root, columns_of(schema), arrow_schema(schema), options.fail_on_data_loss
+            options.root,
+            columns_of(schema),
+            arrow_schema(schema),
+            options.fail_on_data_loss,
+            options.committed_only,
         )
         self._open_log = open_log
         self._clock = clock
@@ -184,7 +188,13 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._tracker is None:
             log = self._open_log(self._options.root)
             leaders = self._options.leaders(self._clock)
-            self._tracker = Tracker(log, self._options.selection, self._clock, leaders)
+            self._tracker = Tracker(
+                log,
+                self._options.selection,
+                self._clock,
+                leaders,
+                committed_only=self._options.committed_only,
+            )
         return self._tracker
 
     def _available(self) -> Snapshot:

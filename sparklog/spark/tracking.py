@@ -34,12 +34,16 @@ class Tracker:
         selection: Selection,
         clock: Clock = SYSTEM_CLOCK,
         leaders: Leaders | None = None,
+        *,
+        committed_only: bool = False,
     ) -> None:
         """Follow `selection`; nothing is looked at before it is needed."""
         self._clock = clock
         self._pool = new_pool()
         self._leaders = leaders
-        self._looking = Look(log, selection, self._pool, leaders, clock)
+        self._looking = Look(
+            log, selection, self._pool, leaders, clock, committed_only=committed_only
+        )
         self._snapshot: Snapshot | None = None
         self._looked_s = self._looked_fully_s = self._changed_s = clock.monotonic_s()
         self._recreated: set[TopicPartition] = set()

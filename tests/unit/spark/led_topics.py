@@ -46,6 +46,10 @@ class LedTopic:
         self._flush_from(MUCH)
         return self.stored_end(partition)
 
+    def flush_always(self) -> None:
+        """Bring into segments whatever comes, as soon as it is committed."""
+        self._flush_from("1")
+
     def stored_end(self, partition: int = 0) -> int:
         """Return how far the partition's segments reach."""
         return self.log.partition(self.name, partition).view().end_offset

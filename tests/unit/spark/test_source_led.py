@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
 
+from sparklog.client.fetching import Stretch
+from sparklog.core.errors import Unavailable
+from sparklog.core.types import TopicPartition
+from sparklog.log.effects import run
+from sparklog.log.led import take_lead
+from sparklog.log.partition_log import PartitionLog
+from sparklog.log.reading import SegmentReader
+from sparklog.log.view import PartitionView
+from sparklog.spark import snapshot
 from sparklog.spark.read_schema import ARROW_TYPES
+from sparklog.spark.served import ServedRows, Wanted
 from tests.interop.brokers import Brokers
 from tests.unit.spark.led_topics import LedTopic
-from tests.unit.spark.source_logs import batch_reader, numbered, read_all, rows_of, stream_reader
+from tests.unit.spark.source_logs import (
+    batch_reader,
+    new_log,
+    numbered,
+    read_all,
+    rows_of,
+    stream_reader,
+)
 
 ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
@@ -47,6 +65,14 @@ def test_batches_of_the_tail_are_as_spark_wants_them(topic: LedTopic) -> None:
     found = [batch for part in reader.partitions() for batch in reader.read(part)]
     assert [batch.schema.types for batch in found] == [[ARROW_TYPES[name] for name in ALL]]
     assert found[0].column("topic").to_pylist() == [topic.name] * 3
+
+
+def test_counting_needs_no_columns(topic: LedTopic) -> None:
+    topic.flush(0, 5)
+    topic.send(5, 5)
+    reader = batch_reader(topic.log, (), subscribe=topic.name)
+    counts = [batch.num_rows for part in reader.partitions() for batch in reader.read(part)]
+    assert sum(counts) == 10
 
 
 def test_ranges_may_lie_in_segments_in_the_tail_or_across(topic: LedTopic) -> None:
@@ -95,3 +121,75 @@ def test_a_stream_follows_the_tail_and_batches_repeat_alike(topic: LedTopic) -> 
     assert [row[0] for row in read_all(reader, again)] == numbered(0, 6)
     assert [row[0] for row in read_all(reader, second)] == numbered(6, 3)
     reader.stop()
+
+
+def test_nothing_is_missing_or_there_twice_while_a_flusher_runs(topic: LedTopic) -> None:
+    """Each read is all that was acknowledged before it, and a whole beginning of the rest."""
+    topic.flush_always()
+    acknowledged = 0
+    done = threading.Event()
+
+    def write() -> None:
+        nonlocal acknowledged
+        for first in range(0, 300, 20):
+            topic.send(first, 20)
+            acknowledged = first + 20
+        done.set()
+
+    stream = stream_reader(topic.log, ("value",), subscribe=topic.name, startingOffsets="earliest")
+    at = stream.initialOffset()
+    followed: list[bytes] = []
+    writer = threading.Thread(target=write)
+    writer.start()
+    reads = 0
+    while not done.is_set() or reads < 3 or len(followed) < 300:
+        known = acknowledged
+        found = values(topic)
+        assert found == numbered(0, len(found))
+        assert len(found) >= known
+        end = stream.latestOffset(at, stream.getDefaultReadLimit())
+        followed += [row[0] for row in read_all(stream, stream.partitions(at, end))]
+        assert followed == numbered(0, len(followed))
+        at, reads = end, reads + 1
+    writer.join()
+    stream.stop()
+
+
+def test_a_plan_outlives_the_brokers_it_was_made_with() -> None:
+    with Brokers(f"memory://{uuid4()}") as first:
+        topic = LedTopic(first)
+        topic.flush(0, 3)
+        topic.send(3, 3)
+        reader = batch_reader(topic.log, ("value",), subscribe=topic.name)
+        plan = reader.partitions()
+    assert [row[0] for row in read_all(reader, plan)] == numbered(0, 6)
+    assert values(topic) == numbered(0, 6), "handed back: no broker is asked"
+    with Brokers(first.root):
+        assert values(topic) == numbered(0, 6)
+
+
+def test_a_leader_that_never_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = new_log()
+    topic = log.create_topic("t")
+    view = run(take_lead(PartitionView(log.partition("t", 0).layout), 1, "a" * 32), log.store)
+    monkeypatch.setattr(snapshot, "LEADER_PATIENCE_S", 0.3)
+    with pytest.raises(Unavailable, match="includeUnflushed=false"):
+        rows_of(log, subscribe="t")
+    assert view.is_led
+    assert rows_of(log, subscribe="t", includeUnflushed="false") == []
+    lost: list[str] = []
+    stretch = Stretch(TopicPartition("t", 0), topic.topic_id, 1, 5)
+    reading = ServedRows(
+        Wanted(stretch, ("value",), "127.0.0.1:1"),
+        lambda: log,
+        no_reader,
+        lost.append,
+        patience_s=0.3,
+    )
+    with pytest.raises(Unavailable, match="handed out by no broker and are in no segment"):
+        list(reading.read())
+    assert not lost
+
+
+def no_reader(partition: PartitionLog) -> SegmentReader:
+    raise AssertionError("there is nothing to read in segments")

@@ -249,15 +249,24 @@ def test_what_is_about_connections_to_brokers_is_taken_and_does_nothing() -> Non
     moved = {
         "kafka.group.id": "g",
         "kafka.security.protocol": "SASL_SSL",
-        "kafka.isolation.level": "read_committed",
+        "kafka.isolation.level": "read_uncommitted",
         "groupIdPrefix": "p",
         "kafkaConsumer.pollTimeoutMs": "1000",
         "fetchOffset.numRetries": "5",
         "fetchOffset.retryIntervalMs": "10",
     }
     assert stream(**moved) == stream()
+
+
+def test_records_are_read_whatever_becomes_of_their_transaction_unless_asked_otherwise() -> None:
+    kafkas = "kafka.isolation.level"
+    assert not stream().committed_only
+    assert stream(isolationLevel="READ_COMMITTED").committed_only
+    assert stream(**{kafkas: "read_committed", "isolationLevel": "read_committed"}).committed_only
     with pytest.raises(InvalidConfig, match="read_committed, read_uncommitted"):
-        stream(**{"kafka.isolation.level": "serializable"})
+        stream(**{kafkas: "serializable"})
+    with pytest.raises(InvalidConfig, match="one isolation level"):
+        stream(**{kafkas: "read_committed", "isolationLevel": "read_uncommitted"})
 
 
 def test_brokers_are_named_as_for_the_kafka_source() -> None:
