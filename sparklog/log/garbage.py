@@ -27,7 +27,7 @@ from sparklog.log.effects import Protocol, Range, get_many, list_after
 from sparklog.log.layout import PartitionLayout, is_data_name
 from sparklog.log.manifest import EMPTY, Manifest
 from sparklog.log.manifest_change import VERSIONS_KEPT
-from sparklog.log.view import PartitionView, read_segments, refresh
+from sparklog.log.view import PartitionView, read_segments
 from sparklog.store.base import ObjectInfo
 
 DAY_MS = 86_400_000
@@ -51,7 +51,6 @@ class GarbageRules:
 class Garbage:
     """What was found in a partition's folder."""
 
-    view: PartitionView
     doomed: tuple[ObjectInfo, ...] = ()
     """What may be deleted now."""
     waiting: int = 0
@@ -60,21 +59,31 @@ class Garbage:
     """Why nothing can be told, or ''."""
 
 
-def find_garbage(view: PartitionView, rules: GarbageRules) -> Protocol[Garbage]:
+def list_folder(layout: PartitionLayout) -> Protocol[list[ObjectInfo]]:
+    """Return all objects of a partition: to be asked for before the look that judges them."""
+    return (yield from list_after(layout.folder, ""))
+
+
+def find_garbage(
+    view: PartitionView, listed: Sequence[ObjectInfo], rules: GarbageRules
+) -> Protocol[Garbage]:
     """Return what may be deleted of a partition.
 
-    Cost: a listing of the partition's folder and a look at the partition; a GET for each manifest
-    written within the delay, and for those kept when an object's past matters.
+    Cost: nothing when there is nothing; a GET for each manifest that was in use within the delay,
+    and for those kept when an object's past matters.
+
+    Args:
+        view: of the partition, looked at after the listing was made.
+        listed: what `list_folder` returned.
+        rules: when an object is let go.
 
     Raises:
-        DataCorrupt: the tail is damaged; nothing may be deleted before that is mended.
+        DataCorrupt: a segment of the tail is damaged; mend that first.
     """
-    listed = yield from list_after(view.layout.folder, "")
-    view = yield from refresh(view)
     found = _Listing(view.layout, listed)
     recent, problem = yield from _recent(view, found, rules)
     if problem:
-        return Garbage(view, problem=problem)
+        return Garbage(problem=problem)
     boundary = min(m.end_offset for m in recent)
     named = {e.object for m in recent for e in m.entries} | {e.object for e in view.entries}
     below, beyond = found.chain_at(boundary)
@@ -92,7 +101,7 @@ def find_garbage(view: PartitionView, rules: GarbageRules) -> Protocol[Garbage]:
         for version, info in found.manifests.items()
         if version <= view.manifest_name_version - VERSIONS_KEPT and version not in kept
     ]
-    return Garbage(view, (*doomed, *gone, *past), len(loose) - len(gone))
+    return Garbage((*doomed, *gone, *past), len(loose) - len(gone))
 
 
 class _Listing:

@@ -15,7 +15,7 @@ import pytest
 from sparklog.log import append as append_module
 from sparklog.log.append import Appended, Candidate
 from sparklog.log.effects import Protocol, delete
-from sparklog.log.garbage import GarbageRules, find_garbage
+from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.manifest import Manifest, with_log_start
 from sparklog.log.manifest_change import change, with_tail
 from sparklog.log.segment import CommitKey
@@ -44,7 +44,9 @@ def retainer(nonce: str = "d" * 32, keep: int = 0, delay_ms: int = 0) -> Actor:
 
     def start(done: Callable[[Any], None]) -> Protocol[None]:
         view = yield from change(COLD, plan, nonce)
-        found = yield from find_garbage(view, GarbageRules(0, delay_ms))
+        listed = yield from list_folder(LAYOUT)
+        view = yield from refresh(view)
+        found = yield from find_garbage(view, listed, GarbageRules(0, delay_ms))
         for info in found.doomed:
             yield from delete(info.key)
 
@@ -55,7 +57,9 @@ def collector(delay_ms: int = 0, orphan_age_ms: int = 1) -> Actor:
     """Deletes what nothing needs, beside those who change the manifest."""
 
     def start(done: Callable[[Any], None]) -> Protocol[None]:
-        found = yield from find_garbage(COLD, GarbageRules(0, delay_ms, orphan_age_ms))
+        listed = yield from list_folder(LAYOUT)
+        view = yield from refresh(COLD)
+        found = yield from find_garbage(view, listed, GarbageRules(0, delay_ms, orphan_age_ms))
         for info in found.doomed:
             yield from delete(info.key)
 

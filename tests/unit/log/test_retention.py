@@ -9,13 +9,20 @@ from hypothesis import given
 from sparklog.core.clock import ManualClock
 from sparklog.core.settings import parse_topic_configs
 from sparklog.log.effects import run
-from sparklog.log.garbage import DAY_MS, ORPHAN_AGE_MS, Garbage, GarbageRules, find_garbage
+from sparklog.log.garbage import (
+    DAY_MS,
+    ORPHAN_AGE_MS,
+    Garbage,
+    GarbageRules,
+    find_garbage,
+    list_folder,
+)
 from sparklog.log.led import take_lead
 from sparklog.log.manifest import Entry, Manifest, encode
 from sparklog.log.manifest_change import VERSIONS_KEPT, change
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.retention import RetentionPolicy, raise_to_retained, retained_start
-from sparklog.log.view import PartitionView
+from sparklog.log.view import PartitionView, refresh
 from sparklog.store.counting import CountingStore
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT, batch, numbered, values
@@ -135,7 +142,8 @@ def log(store: MemoryStore, clock: ManualClock) -> PartitionLog:
 
 def look(store: MemoryStore, clock: ManualClock, **more: object) -> Garbage:
     rules = GarbageRules(clock.now_ms(), DELAY_MS, **more)  # type: ignore[arg-type]
-    return run(find_garbage(COLD, rules), store)
+    listed = run(list_folder(LAYOUT), store)
+    return run(find_garbage(run(refresh(COLD), store), listed, rules), store)
 
 
 def collect(store: MemoryStore, clock: ManualClock, **more: object) -> list[str]:
