@@ -102,6 +102,7 @@ class Life:
         self._environment = environment
         self._metadata = metadata
         self._leaving = False
+        self._stopped = False
         self._tasks = TaskScope(f"broker {identity.broker_id}", self._end)
         self.replicas = make_replicas(
             environment,
@@ -137,7 +138,10 @@ class Life:
         self._tasks.start(work, name)
 
     async def stop(self) -> None:
-        """End everything at once; what it leads is for others to recover."""
+        """End everything at once; what it leads is for others to recover. Twice is no harm."""
+        if self._stopped:
+            return
+        self._stopped = True
         self._metadata.unsubscribe(self._changed)
         await self._tasks.close()
         await self.replicas.stop()

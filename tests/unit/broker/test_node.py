@@ -262,6 +262,19 @@ def test_what_crashes_is_restarted_with_a_new_incarnation() -> None:
     cluster.run(story())
 
 
+def test_a_broker_is_stopped_while_it_begins_anew() -> None:
+    cluster = ToyCluster()
+
+    async def story() -> None:
+        started = await three(cluster)
+        started[0].lives[0].crash(RuntimeError("broken"))
+        await asyncio.sleep(0.02)
+        await started[0].process.spawn(started[0].node.stop())
+        assert len(started[0].lives) == 1
+
+    cluster.run(story())
+
+
 def test_a_broker_that_leaves_hands_over_and_the_last_one_leaves_the_log_open() -> None:
     cluster = ToyCluster()
 
