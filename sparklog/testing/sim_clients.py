@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -31,7 +31,9 @@ from sparklog.testing.virtual_loop import VirtualLoop
 from sparklog.testing.virtual_world import VirtualClock
 
 IN_FLIGHT_MAX: Final = 5
-CALL_TIMEOUT_S: Final = 2.0
+TIMEOUTS_S: Final = (0.8, 2.5)
+"""How long clients wait for an answer: those in a hurry, and those who give a broker time to wake
+up and answer after it was deposed."""
 BACKOFF_S: Final = 0.05
 FETCH_WAIT_S: Final = 0.2
 RECORDS_A_BATCH_MAX: Final = 4
@@ -83,16 +85,18 @@ class ClientSide:
 
     name: str
     network: SimNetwork
-    bootstrap: Sequence[Address]
+    bootstrap: Callable[[], Sequence[Address]]
+    """Where brokers are looked for; told anew each time, as those that begin again may move."""
     clock: VirtualClock
     entropy: Entropy
     recorder: Recorder
+    timeout_s: float
 
     async def ask(self, peer: Address, request: Any, purpose: str = "") -> Any | None:
         """Return the answer; None when there is none."""
         try:
             return await self.network.call(
-                peer, request, timeout_s=CALL_TIMEOUT_S, purpose=f"{self.name} {purpose}"
+                peer, request, timeout_s=self.timeout_s, purpose=f"{self.name} {purpose}"
             )
         except (Unreachable, TimeoutError):
             return None
@@ -100,7 +104,8 @@ class ClientSide:
     async def ask_anybody(self, request: Any) -> Any:
         """Return the answer of some broker, whichever gives one first."""
         while True:
-            peer = self.bootstrap[int(self.entropy.random() * len(self.bootstrap))]
+            known = self.bootstrap()
+            peer = known[int(self.entropy.random() * len(known))]
             answer = await self.ask(peer, request, "any")
             if answer is not None:
                 return answer
@@ -154,7 +159,7 @@ class ClientSide:
             Api.CREATE_TOPICS,
             version,
             topics=(wanted,),
-            timeout=timedelta(seconds=CALL_TIMEOUT_S),
+            timeout=timedelta(seconds=self.timeout_s),
             validate_only=False,
         )
         while True:
@@ -325,7 +330,7 @@ class SimProducer:
             PRODUCE_VERSION,
             transactional_id=None,
             acks=-1,
-            timeout=timedelta(seconds=CALL_TIMEOUT_S),
+            timeout=timedelta(seconds=self.side.timeout_s),
             topic_data=(topic,),
         )
         answer = await self.side.ask(leader, request, f"produce {number}")

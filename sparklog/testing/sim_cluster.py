@@ -15,11 +15,12 @@ from typing import Any, Final, Protocol
 
 from sparklog.broker.environment import Address, Environment
 from sparklog.core.entropy import SeededEntropy
+from sparklog.core.errors import Fenced, SparklogError
 from sparklog.testing.history import Anomaly, Poll, Send, check
-from sparklog.testing.sim_clients import ClientSide, Recorder, SimConsumer, SimProducer
+from sparklog.testing.sim_clients import TIMEOUTS_S, ClientSide, Recorder, SimConsumer, SimProducer
 from sparklog.testing.sim_faults import FAULTS, Nemesis
 from sparklog.testing.sim_network import SimNet, SimNetwork
-from sparklog.testing.sim_store import SimObjects, SimStore
+from sparklog.testing.sim_store import SimObjects, SimStore, StoreWeather
 from sparklog.testing.virtual_loop import (
     WORLD,
     Process,
@@ -40,6 +41,10 @@ class SimNode(Protocol):
 
     async def run(self) -> None:
         """Start, and serve until the process ends. Returning or raising ends the process."""
+        ...
+
+    async def stop(self) -> None:
+        """Hand over everything, then have `run` return."""
         ...
 
     async def handle(self, request: Any) -> Any:
@@ -72,6 +77,8 @@ class Plan:
     replication_factor: int = 3
     configs: tuple[tuple[str, str], ...] = ()
     """Of the topic."""
+    store_latency_s: float = 0.01
+    """Of one direction, when the store is calm."""
     producers: int = 2
     consumers: int = 1
     pause_s: float = 0.1
@@ -97,14 +104,19 @@ class SimBroker:
 
     broker_id: int
     address: Address
-    process: Process | None = None
-    node: SimNode | None = None
-    nodes: list[SimNode] = field(default_factory=list)
-    """Of all its processes, the dead ones too."""
+    lives: list[tuple[Process, SimNode]] = field(default_factory=list)
+    """Every process it had, oldest first. Those before the newest may live on, deposed."""
+    twinned: bool = False
+    """More than one process of it was started, to fight for its id."""
+
+    @property
+    def process(self) -> Process | None:
+        """Return the newest process."""
+        return self.lives[-1][0] if self.lives else None
 
     @property
     def is_alive(self) -> bool:
-        """Say whether there is a process, paused or not."""
+        """Say whether the newest process is there, paused or not."""
         return self.process is not None and self.process.state is not ProcessState.DEAD
 
 
@@ -145,6 +157,7 @@ class SimCluster:
         self.loop = new_virtual_loop()
         self.trace = Trace(self.loop)
         self.store = SimObjects(self.loop, self.entropy("store"), self.trace)
+        self.store.calm = self.store.weather = StoreWeather(latency_s=plan.store_latency_s)
         self.net = SimNet(self.loop, self.entropy("network"), self.trace)
         self.recorder = Recorder(self.loop)
         self.brokers = [SimBroker(n, Address(f"b{n}", 9092)) for n in range(plan.brokers)]
@@ -160,23 +173,42 @@ class SimCluster:
         """Return randomness of its own for each purpose, so that one does not shift another."""
         return SeededEntropy(int.from_bytes(f"{self.seed}/{purpose}".encode(), "big"))
 
-    def start_broker(self, broker: SimBroker) -> None:
-        """Start a broker's process, unless there is one."""
-        if broker.is_alive:
-            return
-        self.trace.note("start", broker.address.host)
-        process = Process(self.loop, broker.address.host)
-        entropy = self.entropy(f"{broker.broker_id}/{len(broker.nodes)}")
-        environment = Environment(
-            store=SimStore(self.store, broker.address.host),
-            network=SimNetwork(self.net, broker.address.host),
+    def environment(self, host: str, purpose: str, process: Process | None = None) -> Environment:
+        """Return the outside world as a process on a host sees it."""
+        entropy = self.entropy(purpose)
+        return Environment(
+            store=SimStore(self.store, host, process),
+            network=SimNetwork(self.net, host),
             clock=VirtualClock(self.loop),
             entropy=entropy,
             compute=VirtualCompute(entropy),
         )
+
+    def start_broker(self, broker: SimBroker) -> None:
+        """Start a broker's process, unless there is one."""
+        if not broker.is_alive:
+            self._start(broker)
+
+    def start_twin(self, broker: SimBroker) -> None:
+        """Start another process with a broker's id, at another port, beside the one there is."""
+        broker.address = Address(broker.address.host, broker.address.port + 1)
+        broker.twinned = True
+        self._start(broker)
+
+    def stop_broker(self, broker: SimBroker) -> None:
+        """Have a broker leave in good order, if it is there. It is started again then."""
+        if broker.is_alive:
+            process, node = broker.lives[-1]
+            process.spawn(node.stop())
+
+    def _start(self, broker: SimBroker) -> None:
+        self.trace.note("start", broker.address.host)
+        process = Process(self.loop, broker.address.host)
+        environment = self.environment(
+            broker.address.host, f"{broker.broker_id}/{len(broker.lives)}", process
+        )
         node = self._make_node(BrokerSide(broker.broker_id, broker.address, environment))
-        broker.process, broker.node = process, node
-        broker.nodes.append(node)
+        broker.lives.append((process, node))
         self.net.listen(broker.address, process, node.handle)
         process.spawn(self._life(broker, process, node))
 
@@ -185,7 +217,8 @@ class SimCluster:
             await node.run()
             self.trace.note("ended", process.name)
         except Exception as error:
-            self.complaints.append(f"broker {process.name} ended: {error!r}")
+            if not (broker.twinned and isinstance(error, Fenced)):  # one of them has to end
+                self.complaints.append(f"broker {process.name} ended: {error!r}")
             self.trace.note("broke", process.name, repr(error))
         self.loop.call_later(RESTART_S, self._restart, broker, process, context=WORLD)
         process.kill()
@@ -202,13 +235,15 @@ class SimCluster:
 
     def side(self, name: str) -> ClientSide:
         """Return what a client of that name is given. Every client has a host of its own."""
+        entropy = self.entropy(name)
         return ClientSide(
             name,
             SimNetwork(self.net, name),
-            [broker.address for broker in self.brokers],
+            lambda: [broker.address for broker in self.brokers],
             VirtualClock(self.loop),
-            self.entropy(name),
+            entropy,
             self.recorder,
+            TIMEOUTS_S[int(entropy.random() * len(TIMEOUTS_S))],
         )
 
     def run(self) -> Report:
@@ -223,10 +258,13 @@ class SimCluster:
         else:
             anomalies = check(self.recorder.history)
         digest, steps, virtual_s = self.trace.digest(), self.loop.steps, self.loop.time()
-        for broker in self.brokers:
-            self.kill_broker(broker)
+        for process in self.loop.processes:
+            process.kill()
         for epilogue in self.epilogues:
-            self.complaints += epilogue(self)
+            try:
+                self.complaints += epilogue(self)
+            except SparklogError as error:
+                self.complaints.append(f"the log cannot be read in the end: {error!r}")
         complaints = [
             *self.complaints,
             *self.recorder.errors,

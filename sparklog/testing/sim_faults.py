@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sparklog.core.entropy import Entropy
 from sparklog.testing.sim_network import NetworkWeather
-from sparklog.testing.sim_store import CALM, StoreWeather
 
 if TYPE_CHECKING:
     from sparklog.testing.sim_cluster import SimBroker, SimCluster
@@ -74,11 +74,11 @@ class Nemesis:
         cluster = self._cluster
         cluster.net.heal()
         cluster.net.weather = NetworkWeather()
-        cluster.store.weather = CALM
+        cluster.store.weather = cluster.store.calm
         cluster.store.cut_off.clear()
+        for process in cluster.loop.processes:
+            process.resume()
         for broker in cluster.brokers:
-            if broker.process is not None:
-                broker.process.resume()
             cluster.start_broker(broker)
 
 
@@ -109,10 +109,40 @@ def _pause(cluster: SimCluster, entropy: Entropy) -> Undo:
     """One broker stands still, and believes afterwards that nothing happened."""
     process = _one(cluster, entropy).process
     if process is None:
-        return lambda: None
+        return _nothing
     cluster.trace.note("pause", process.name)
     process.pause()
     return process.resume
+
+
+def _twin(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """A second process takes the place of one that stands still, or only seemed lost."""
+    broker = _one(cluster, entropy)
+    process = broker.process
+    if process is None:
+        return _nothing
+    if entropy.random() < 0.7:
+        process.pause()
+    cluster.trace.note("twin of", process.name)
+    cluster.start_twin(broker)
+    return process.resume
+
+
+def _stop(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """One broker leaves in good order, and is started again."""
+    cluster.stop_broker(_one(cluster, entropy))
+    return _nothing
+
+
+def _stop_all(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """All brokers leave in good order, and are started again."""
+    for broker in cluster.brokers:
+        cluster.stop_broker(broker)
+    return _nothing
+
+
+def _nothing() -> None:
+    """End what ends by itself."""
 
 
 def _isolate(cluster: SimCluster, entropy: Entropy) -> Undo:
@@ -144,7 +174,8 @@ def _cut_store(cluster: SimCluster, entropy: Entropy) -> Undo:
 
 def _moody_store(cluster: SimCluster, entropy: Entropy) -> Undo:
     """The store refuses, forgets to answer, and writes late."""
-    cluster.store.weather = StoreWeather(
+    cluster.store.weather = replace(
+        cluster.store.calm,
         slow=0.1 * entropy.random(),
         refused=0.3 * entropy.random(),
         lost_request=0.1 * entropy.random(),
@@ -154,7 +185,7 @@ def _moody_store(cluster: SimCluster, entropy: Entropy) -> Undo:
     )
 
     def undo() -> None:
-        cluster.store.weather = CALM
+        cluster.store.weather = cluster.store.calm
 
     return undo
 
@@ -172,13 +203,16 @@ def _bad_network(cluster: SimCluster, entropy: Entropy) -> Undo:
 def _break_connections(cluster: SimCluster, entropy: Entropy) -> Undo:
     """All connections from and to one broker break."""
     cluster.net.break_connections(_one(cluster, entropy).address.host)
-    return lambda: None
+    return _nothing
 
 
 FAULTS: Final[dict[str, Fault]] = {
     "kill": _kill,
     "kill-all": _kill_all,
     "pause": _pause,
+    "twin": _twin,
+    "stop": _stop,
+    "stop-all": _stop_all,
     "isolate": _isolate,
     "deafen": _deafen,
     "cut-store": _cut_store,

@@ -27,6 +27,7 @@ from sparklog.testing.history import Poll
 from sparklog.testing.sim_clients import values_of
 from sparklog.testing.sim_cluster import SimBroker, SimCluster
 from sparklog.testing.sim_node import SimulatedBroker
+from sparklog.testing.virtual_loop import ProcessState
 
 READ_BYTES = 1024 * 1024
 
@@ -57,10 +58,12 @@ class _Leaders:
 
 def _led_partitions(cluster: SimCluster) -> Iterator[tuple[str, LedPartition]]:
     for broker in cluster.brokers:
-        if broker.is_alive and isinstance(broker.node, SimulatedBroker) and broker.node.lives:
-            manager = broker.node.lives[-1]
-            for led in manager.led_partitions():
-                yield manager.identity.incarnation, led
+        for process, node in broker.lives:
+            if process.state is ProcessState.DEAD or not isinstance(node, SimulatedBroker):
+                continue
+            for manager in node.lives[-1:]:
+                for led in manager.led_partitions():
+                    yield manager.identity.incarnation, led
 
 
 def _sealed_logs_end(cluster: SimCluster) -> Iterator[str]:
@@ -71,7 +74,7 @@ def _sealed_logs_end(cluster: SimCluster) -> Iterator[str]:
                 nonce = new_nonce(cluster.entropy("seals"))
                 sealed = run(seal(manager.identity.wal, nonce), cluster.store.objects)
                 acknowledged = manager.wal_acknowledged
-                if acknowledged >= sealed.sequence:
+                if acknowledged and acknowledged >= sealed.sequence:
                     yield (
                         f"I4 acknowledged beyond the seal: wal={manager.identity.wal.folder} "
                         f"acknowledged={acknowledged} seal={sealed.sequence}"
@@ -79,7 +82,7 @@ def _sealed_logs_end(cluster: SimCluster) -> Iterator[str]:
 
 
 def _nodes(broker: SimBroker) -> Iterator[SimulatedBroker]:
-    return (node for node in broker.nodes if isinstance(node, SimulatedBroker))
+    return (node for _, node in broker.lives if isinstance(node, SimulatedBroker))
 
 
 def _storage_agrees(cluster: SimCluster) -> Iterator[str]:
@@ -102,8 +105,8 @@ def _storage_agrees(cluster: SimCluster) -> Iterator[str]:
 
 
 def _stored(cluster: SimCluster, partition: TopicPartition) -> Iterator[tuple[int, int]]:
-    node = next(_nodes(cluster.brokers[0]))
-    image = cluster.loop.run_until_complete(MetadataLog(node.node.environment).open())
+    environment = cluster.environment("auditor", "audit")
+    image = cluster.loop.run_until_complete(MetadataLog(environment).open())
     topic_id = image.topics[partition.topic].topic_id
     layout = PartitionLayout(partition.topic, topic_id, partition.partition)
     view = run(refresh(PartitionView(layout)), cluster.store.objects)

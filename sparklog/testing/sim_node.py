@@ -23,6 +23,7 @@ CONFIGS: Final = {
     "replica.fetch.wait.max.ms": "200",
     "replica.fetch.backoff.ms": "100",
     "wal.linger.ms": "10",
+    "leader.imbalance.check.interval.seconds": "1",
     "tail.bytes": str(16 * 1024 * 1024),
     "history.cache.bytes": str(1024 * 1024),
 }
@@ -86,6 +87,10 @@ class SimulatedBroker:
         except (Unavailable, OutcomeUnknown):
             return
         await self.node.run()
+
+    async def stop(self) -> None:
+        """Hand over everything."""
+        await self.node.stop()
 
     async def handle(self, request: Any) -> Any:
         """Answer a request entity."""

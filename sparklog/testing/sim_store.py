@@ -2,8 +2,8 @@
 
 Every request takes a while to arrive and its answer a while to return; in between it happens at
 one instant, so put-if-absent keeps S1 to S5. Once sent it is the world's: it may happen after its
-sender died. What a moody store does to requests is `StoreWeather`; which ones it picks comes from
-the given `Entropy`. Durations are virtual seconds.
+sender died, or not. What a moody store does to requests is `StoreWeather`; which ones it picks
+comes from the given `Entropy`. Durations are virtual seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sparklog.log.effects import (
 )
 from sparklog.store.base import ObjectInfo, ObjectNotFound, PutOutcome
 from sparklog.store.memory import MemoryStore
-from sparklog.testing.virtual_loop import WORLD, VirtualLoop
+from sparklog.testing.virtual_loop import WORLD, Process, ProcessState, VirtualLoop
 from sparklog.testing.virtual_world import Trace, VirtualClock
 
 Result = TypeVar("Result")
@@ -68,6 +68,8 @@ class SimObjects:
         """Start empty, in calm weather."""
         self.objects = MemoryStore("simulation", VirtualClock(loop))
         """For looking only: no latency, no faults."""
+        self.calm = CALM
+        """The weather when there is no fault."""
         self.weather = CALM
         self.cut_off: set[str] = set()
         """Hosts that cannot reach the store now."""
@@ -86,12 +88,13 @@ class SimObjects:
 
 
 class SimStore:
-    """`AsyncStore` as one host sees it."""
+    """`AsyncStore` as a process on a host sees it."""
 
-    def __init__(self, world: SimObjects, host: str) -> None:
-        """Look at `world` from `host`."""
+    def __init__(self, world: SimObjects, host: str, process: Process | None = None) -> None:
+        """Look at `world` from `host`. Half of what `process` has under way dies with it."""
         self._world = world
         self._host = host
+        self._process = process
 
     async def run(self, protocol: Protocol[Result]) -> Result:
         """Run a protocol of the log to its end; its errors and the store's come out."""
@@ -199,7 +202,9 @@ class SimStore:
         answer: asyncio.Future[Any] | None,
     ) -> None:
         """Let a request happen. The world calls this, whatever became of the sender."""
-        world = self._world
+        world, process = self._world, self._process
+        if process is not None and process.state is ProcessState.DEAD and world.chance(0.5):
+            return
         world.requests += 1
         try:
             result, error = act(), None

@@ -51,8 +51,13 @@ class ToyBroker:
         self._brokers = brokers
         self._logs: dict[int, ToyLog] = {}
 
+        self._stopped = asyncio.Event()
+
     async def run(self) -> None:
-        await asyncio.get_running_loop().create_future()
+        await self._stopped.wait()
+
+    async def stop(self) -> None:
+        self._stopped.set()
 
     async def handle(self, request: Any) -> Any:
         answer = Answer.to(request)

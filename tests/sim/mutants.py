@@ -1,0 +1,127 @@
+"""Brokers with one safety rule taken out each. The simulation must notice every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sparklog.broker import controller_loop, life, registration, takeover, wal_pump
+from sparklog.broker.flusher import Flusher
+from sparklog.broker.led_partition import LedPartition
+from sparklog.broker.life import Life
+from sparklog.broker.replicas import BrokerReplicas
+from sparklog.cluster.leadership import Event, Leadership
+from sparklog.core.errors import Fenced
+from sparklog.log import recover, wal_seal
+from sparklog.log.effects import Protocol, list_after
+from sparklog.log.layout import WalLayout
+from sparklog.log.producer_state import ProducerStates
+from sparklog.log.view import PartitionView
+from sparklog.log.wal import Placed, Settled, place
+from sparklog.log.wal_object import WalBatch
+
+Mutate = Callable[[pytest.MonkeyPatch], None]
+
+
+def skip_the_seal(patch: pytest.MonkeyPatch) -> None:
+    """Depose brokers without sealing their write-ahead logs."""
+
+    def unsealed(layout: WalLayout, nonce: str) -> Protocol[wal_seal.Sealed]:
+        look = yield from wal_seal._survey(layout)
+        return wal_seal.Sealed(look.gap, look.boundary)
+
+    for module in (controller_loop, life, registration, recover):
+        patch.setattr(module, "seal", unsealed)
+
+
+def acknowledge_before_the_wal(patch: pytest.MonkeyPatch) -> None:
+    """Take every batch for durable as soon as it is handed to the write-ahead log."""
+    to_wal = BrokerReplicas.to_wal
+
+    def hasty(self: BrokerReplicas, batch: WalBatch, end_offset: int, led: LedPartition) -> None:
+        to_wal(self, batch, end_offset, led)
+        led.wal_durable(end_offset)
+
+    patch.setattr(BrokerReplicas, "to_wal", hasty)
+
+
+def flush_above_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """Bring everything in memory into the partition's own log, committed or not."""
+    put_segment = Flusher._put_segment
+
+    async def greedy(self: Flusher, led: LedPartition, to_offset: int) -> None:
+        await put_segment(self, led, led.tail.end_offset)
+
+    def careless(self: Flusher, led: LedPartition, view: PartitionView) -> None:
+        if led.live:
+            led.view = view
+            led.leadership.flushed_end = led.leadership.durable_end = view.end_offset
+            led.held.trim(view.end_offset)
+            self._pump.flushed(led.where, view.end_offset)
+
+    patch.setattr(Flusher, "_put_segment", greedy)
+    patch.setattr(Flusher, "_take_in", careless)
+
+
+def go_on_when_deposed(patch: pytest.MonkeyPatch) -> None:
+    """Ignore the seal, and the metadata log that says who leads now."""
+
+    def stubborn(placed: Placed) -> Protocol[Settled]:
+        yield from place(placed)
+        return Settled.DURABLE
+
+    end = Life._end
+
+    def deaf(self: Life, why: BaseException) -> None:
+        if not isinstance(why, Fenced):
+            end(self, why)
+
+    apply = BrokerReplicas.apply
+
+    def clinging(self: BrokerReplicas, image: Any) -> None:
+        mine = image.brokers.get(self.identity.broker_id)
+        if mine is not None and mine.incarnation == self.identity.incarnation and not mine.fenced:
+            apply(self, image)
+
+    patch.setattr(wal_pump, "place", stubborn)
+    patch.setattr(Life, "_end", deaf)
+    patch.setattr(BrokerReplicas, "apply", clinging)
+
+
+def commit_without_followers(patch: pytest.MonkeyPatch) -> None:
+    """Take what the leader has for what all in-sync replicas have."""
+    advance = Leadership._advance
+
+    def alone(self: Leadership) -> tuple[Event, ...]:
+        self._required = ()
+        return advance(self)
+
+    patch.setattr(Leadership, "_advance", alone)
+
+
+def forget_producers(patch: pytest.MonkeyPatch) -> None:
+    """Begin to lead without knowing what producers had appended."""
+
+    def nothing(view: PartitionView, now_ms: int) -> Protocol[ProducerStates]:
+        yield from list_after(view.layout.snapshot_prefix, "")
+        return ProducerStates()
+
+    patch.setattr(takeover, "load_producers", nothing)
+
+
+def skip_the_wals(patch: pytest.MonkeyPatch) -> None:
+    """Begin to lead without reading what deposed leaders had acknowledged."""
+    patch.setattr(takeover, "recover_batches", lambda tails, view: ())
+
+
+MUTANTS: dict[str, Mutate] = {
+    "skip-the-seal": skip_the_seal,
+    "acknowledge-before-the-wal": acknowledge_before_the_wal,
+    "flush-above-the-high-watermark": flush_above_the_high_watermark,
+    "go-on-when-deposed": go_on_when_deposed,
+    "commit-without-followers": commit_without_followers,
+    "forget-producers": forget_producers,
+    "skip-the-wals": skip_the_wals,
+}

@@ -1,0 +1,46 @@
+"""Whole clusters of real brokers in the simulated world, one for each seed.
+
+A seed that fails prints how to run it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+import pytest
+
+from tests.sim.seeds import plan_of, run_seed, stories
+
+QUICK = range(200)
+MANY = range(10_000)
+STORIES_TOLD = 5
+
+
+def _run(seeds: Iterable[int]) -> None:
+    failed = list(islice(stories(seeds), STORIES_TOLD))
+    assert not failed, "\n\n".join(failed)
+
+
+def test_no_seed_of_the_first_few_breaks_a_promise() -> None:
+    _run(QUICK)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
+def test_no_seed_of_many_breaks_a_promise() -> None:
+    _run(MANY)
+
+
+def test_seeds_differ_in_all_that_they_draw() -> None:
+    plans = [plan_of(seed) for seed in QUICK]
+    assert {plan.brokers for plan in plans} == {1, 3}
+    assert {plan.replication_factor for plan in plans} == {1, 2, 3}
+    assert {dict(plan.configs)["sparklog.commit"] for plan in plans} == {"memory", "storage"}
+
+
+def test_a_seed_tells_the_same_story_twice() -> None:
+    first, second = run_seed(4), run_seed(4)
+    assert first.digest == second.digest
+    assert first.history == second.history
+    assert len(first.history) > 100
