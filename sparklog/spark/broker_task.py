@@ -4,13 +4,20 @@ The task ends in good order, with one row that says how it went, when the broker
 could not go on. It fails, and Spark starts it again at once, only when its process is killed. So
 an error that would come again, such as a port in use, is waited out by the driver instead of being
 tried a hundred times.
+
+SIGTERM to the process of one broker restarts it in good order: it drains and ends, and the driver
+hands its job in again.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Event
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -56,8 +63,14 @@ def run_broker(plan: BrokerPlan) -> tuple[str, str]:
 
     try:
         settings = plan.settings(line.own_host, os.environ)  # noqa: TID251 - the executor's edge
-        plan.entry(plan.root, settings, stop=line.stop_asked, ready=ready)
+        with _sigterm() as terminated:
+
+            def stop() -> bool:
+                return terminated.is_set() or line.stop_asked()
+
+            plan.entry(plan.root, settings, stop=stop, ready=ready)
         outcome, message = DRAINED, ""
+        line.tell({"event": "drained"})
     except InvalidRequest as error:
         outcome, message = REFUSED, str(error)
     except (SparklogError, OSError) as error:
@@ -66,6 +79,21 @@ def run_broker(plan: BrokerPlan) -> tuple[str, str]:
         say(f"broker {plan.broker_id} {outcome}: {message}")
     line.close()
     return outcome, message
+
+
+@contextmanager
+def _sigterm() -> Iterator[Event]:
+    """Have SIGTERM set an event, in the process' main thread; the worker may be used again."""
+    terminated = Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        terminated.set()
+
+    before = signal.signal(signal.SIGTERM, note)
+    try:
+        yield terminated
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _fields(found: Ready) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Pure, and used by one thread. An event is a broker's id and a mapping with `even
   submitted   its Spark job was handed in
   started     its task runs: pid, executor_host
   ready       it serves: incarnation, host, port, metrics_port
+  drained     it has handed over what it led, and ends
   hung up     its line broke: it ended, or its process was killed
   ended       its job is over: outcome, message, again_in_s
 """
@@ -23,7 +24,7 @@ class BrokerStatus:
 
     broker_id: int
     state: str = "waiting"
-    """`waiting`, `starting`, `ready`, `lost`, `ended` or `refused`."""
+    """`waiting`, `starting`, `ready`, `drained`, `lost`, `ended` or `refused`."""
     address: str | None = None
     """Where it serves, or served last."""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -88,10 +89,13 @@ class Serving:
             broker.line = event.get("line")
             broker.starts += 1
             return []
-        if kind in ("ready", "hung up") and event.get("line") != broker.line:
+        if kind in ("ready", "drained", "hung up") and event.get("line") != broker.line:
             return []
         if kind == "ready":
             return self._ready(broker, event)
+        if kind == "drained":
+            broker.state = "drained"
+            return []
         if kind == "hung up" and before in ("starting", "ready"):
             return self._hung_up(broker, before)
         if kind == "ended":
@@ -135,10 +139,11 @@ class Serving:
             good = broker.drained = outcome == DRAINED
             text = "drained" if good else f"ended without draining: {message}"
             return [_notice(broker, "stopped", text, {"drained": good})]
+        if outcome == DRAINED:
+            return [_notice(broker, "drained", "drained at a signal; it is started again")]
         wait_s = event.get("again_in_s", 0.0)
         again = "" if outcome == REFUSED else f"; again in {wait_s:g} s"
-        said = message or "it ended by itself"
-        return [_notice(broker, "failed", f"{said}{again}", {"message": said})]
+        return [_notice(broker, "failed", f"{message}{again}", {"message": message})]
 
 
 def _notice(

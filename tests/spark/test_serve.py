@@ -78,6 +78,11 @@ def test_killed_brokers_come_back_and_a_signal_drains_them_all(tmp_path: Path) -
         assert again["pid"] != worker
         launcher.until("serving")
 
+        os.kill(again["pid"], signal.SIGTERM)  # one broker is restarted in good order
+        launcher.until("drained", broker=1)
+        launcher.until("ready", broker=1)
+        launcher.until("serving")
+
         os.kill(daemon, signal.SIGKILL)  # as the kernel does when memory runs out
         launcher.until("lost", broker=2)
         wait_until_gone(brokers[2]["pid"])

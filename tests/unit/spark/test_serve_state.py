@@ -96,5 +96,16 @@ def test_draining_is_told_as_such() -> None:
     assert [one.drained for one in serving.brokers.values()] == [True, False]
 
 
+def test_a_broker_that_drains_at_a_signal_is_not_lost() -> None:
+    serving = Serving([1])
+    started(serving, 1)
+    ready(serving, 1)
+    assert serving.handle(1, {"event": "drained"}) == []
+    assert serving.handle(1, {"event": "hung up"}) == []
+    (notice,) = serving.handle(1, {"event": "ended", "outcome": "drained", "again_in_s": 0.0})
+    assert notice.document == {"event": "drained", "broker": 1}
+    assert not serving.all_ready
+
+
 def test_events_of_a_broker_nobody_knows_are_dropped() -> None:
     assert ready(Serving([1]), 9) == []
