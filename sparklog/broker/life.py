@@ -14,7 +14,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol
 
 from sparklog.broker.controller_loop import ControllerLoop
+from sparklog.broker.coordinator_log import LeaderWatcher
 from sparklog.broker.environment import Environment
+from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.handlers.node import Replicas
 from sparklog.broker.heartbeats import Heartbeats
 from sparklog.broker.identity import Identity
@@ -24,6 +26,7 @@ from sparklog.broker.task_scope import TaskScope
 from sparklog.cluster import election
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import Record
+from sparklog.coordinator.placing import GROUPS_TOPIC
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import Fenced, OutcomeUnknown, Unavailable
@@ -46,6 +49,10 @@ class HeldReplicas(Replicas, Protocol):
         Raises:
             Fenced: it is sealed already.
         """
+        ...
+
+    def watch(self, topic: str, watcher: LeaderWatcher) -> None:
+        """Tell `watcher` of every partition of a topic that is served here, before any is."""
         ...
 
     def apply(self, image: MetadataImage) -> None:
@@ -113,6 +120,10 @@ class Life:
             on_fenced=lambda why: self._end(Fenced(why)),
             on_crash=self._end,
         )
+        self.groups = GroupCoordinator(
+            environment, config, identity.broker_id, metadata, self._tasks
+        )
+        self.replicas.watch(GROUPS_TOPIC, self.groups.runtime)
         self.controller = ControllerLoop(environment, identity, metadata, config, self._tasks)
         self._heartbeats = Heartbeats(environment, identity, metadata, config)
 
@@ -198,6 +209,7 @@ class Life:
         deposed = own is None or own.incarnation != self.identity.incarnation or own.fenced
         if not deposed:
             self.replicas.apply(image)
+            self.groups.apply(image)
         elif not self._leaving:
             self._end(Fenced(f"deposed in the metadata log. identity={self.identity} now={own}"))
         self.controller.wake()

@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker import handlers
 from sparklog.broker.controller_loop import HeartbeatAnswer
 from sparklog.broker.environment import Address, Environment
+from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.handlers.answering import NO_THROTTLE
 from sparklog.broker.heartbeats import DEAF_SESSIONS, hears_any
 from sparklog.broker.life import HeldReplicas, Life, MakeReplicas
@@ -92,6 +93,11 @@ class BrokerNode:
     def replicas(self) -> HeldReplicas:
         """Return the partitions held here."""
         return self.life.replicas
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """Return the coordinator of groups."""
+        return self.life.groups
 
     @property
     def incarnation(self) -> str:

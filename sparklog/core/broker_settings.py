@@ -7,6 +7,7 @@ from typing import Final
 
 from sparklog.core.config import INT_MAX, Acts, Config, Kind, Setting, parse_configs, table_of
 from sparklog.core.errors import InvalidConfig
+from sparklog.core.group_settings import GROUP_SETTINGS
 from sparklog.core.transaction_settings import TRANSACTION_SETTINGS
 
 BrokerConfig = Config
@@ -287,6 +288,7 @@ BROKER_SETTINGS: Final = table_of(
     *_SOCKET,
     *_TOPICS,
     *_REPLICAS,
+    *GROUP_SETTINGS,
     *TRANSACTION_SETTINGS,
     Setting(
         "wal.linger.ms",

@@ -1,7 +1,7 @@
 """Building messages of any version from one description.
 
 A handler says everything it knows; the version of the message takes the fields it has. A field that
-neither the oldest nor the newest version knows is a mistake and raises.
+no version knows is a mistake and raises.
 
     respond = Answer.to(request)
     respond.entity("MetadataResponseBroker", node_id=1, host="h", port=9092, rack=None)
@@ -9,7 +9,8 @@ neither the oldest nor the newest version knows is a mistake and raises.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
@@ -22,17 +23,19 @@ from sparklog.protocol.api import APIS, Api
 class Answer:
     """The structures of the response to one version of an API."""
 
-    __slots__ = ("_api", "version")
+    __slots__ = ("_api", "_kept", "_response", "version")
 
     def __init__(self, api: Api, version: int) -> None:
         """Build structures for this version of an API's response."""
         self._api = api
         self.version = version
+        self._response: str = load_response_schema(api, version).__name__
+        self._kept: dict[tuple[str, tuple[str, ...]], _Kept] = {}
 
     @classmethod
     def to(cls, request: Any) -> Answer:
         """Return what builds the answer to a request."""
-        return cls(Api(request.__api_key__), request.__version__)
+        return _answer_to(type(request))
 
     def entity(self, structure: str, **values: Any) -> Any:
         """Return a nested structure by Kafka's name, without the fields this version lacks.
@@ -40,7 +43,12 @@ class Answer:
         Raises:
             TypeError: a field that no version has, or a field without a value.
         """
-        return _build(self._api, self.version, EntityType.response, structure, values)
+        key = structure, tuple(values)
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = _kept(self._api, self.version, EntityType.response, structure, key[1])
+            self._kept[key] = kept
+        return kept.build(values)
 
     def response(self, **values: Any) -> Any:
         """Return the response itself.
@@ -48,8 +56,12 @@ class Answer:
         Raises:
             TypeError: as `entity`.
         """
-        name = load_response_schema(self._api, self.version).__name__
-        return _build(self._api, self.version, EntityType.response, name, values)
+        return self.entity(self._response, **values)
+
+
+@cache
+def _answer_to(request_type: Any) -> Answer:
+    return Answer(Api(request_type.__api_key__), request_type.__version__)
 
 
 def build_request(api: Api, version: int, **values: Any) -> Any:
@@ -67,17 +79,43 @@ def build_request_part(api: Api, version: int, structure: str, **values: Any) ->
     return _build(api, version, EntityType.request, structure, values)
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A structure, and which of the fields that somebody names this version of it has."""
+
+    entity_type: type[Any]
+    names: tuple[str, ...] | None
+    """None: all of them."""
+
+    def build(self, values: dict[str, Any]) -> Any:
+        if self.names is None:
+            return self.entity_type(**values)
+        return self.entity_type(**{name: values[name] for name in self.names})
+
+
 def _build(api: Api, version: int, side: EntityType, structure: str, values: dict[str, Any]) -> Any:
+    return _kept(api, version, side, structure, tuple(values)).build(values)
+
+
+@cache
+def _kept(
+    api: Api, version: int, side: EntityType, structure: str, names: tuple[str, ...]
+) -> _Kept:
+    """Return what is kept of these fields.
+
+    Raises:
+        TypeError: no such structure, or a field that no version has.
+    """
     found = _structure(api, version, side, structure)
     if found is None:
         raise TypeError(f"no such structure. api={api.name} version={version} name={structure}")
     entity_type, known = found
-    if values.keys() <= known:
-        return entity_type(**values)
-    unknown = values.keys() - known - _ever_known(api, side, structure)
+    if known.issuperset(names):
+        return _Kept(entity_type, None)
+    unknown = set(names) - known - _ever_known(api, side, structure)
     if unknown:
         raise TypeError(f"no version has it. api={api.name} name={structure} fields={unknown}")
-    return entity_type(**{name: value for name, value in values.items() if name in known})
+    return _Kept(entity_type, tuple(name for name in names if name in known))
 
 
 @cache
@@ -93,7 +131,19 @@ def _structure(
 
 
 @cache
+def _known_at_ends(api: Api, side: EntityType, structure: str) -> frozenset[str]:
+    """Return the fields of the oldest and the newest version: mostly that is all there are."""
+    return _known_in(api, side, structure, {APIS[api].min, APIS[api].max})
+
+
+@cache
 def _ever_known(api: Api, side: EntityType, structure: str) -> frozenset[str]:
-    versions = APIS[api]
-    ends = (_structure(api, v, side, structure) for v in {versions.min, versions.max})
-    return frozenset().union(*(found[1] for found in ends if found is not None))
+    """Return the fields of any version; has them all loaded."""
+    return _known_in(api, side, structure, range(APIS[api].min, APIS[api].max + 1))
+
+
+def _known_in(
+    api: Api, side: EntityType, structure: str, versions: Iterable[int]
+) -> frozenset[str]:
+    found = (_structure(api, v, side, structure) for v in versions)
+    return frozenset().union(*(known[1] for known in found if known is not None))

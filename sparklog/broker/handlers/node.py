@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from sparklog.broker.environment import Environment
 from sparklog.broker.fetching import Fetched, FetchSpec
+from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.producer_ids import ProducerIds
@@ -95,6 +96,11 @@ class HandlerNode(Protocol):
     @property
     def replicas(self) -> Replicas:
         """Return the partitions held here."""
+        ...
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """Return the coordinator of groups."""
         ...
 
     @property

@@ -44,6 +44,9 @@ class ToyReplicas:
     async def start(self) -> None:
         await self.environment.store.run(register(self.identity.wal, self.identity.incarnation))
 
+    def watch(self, topic: str, watcher: Any) -> None:
+        pass
+
     def apply(self, image: MetadataImage) -> None:
         self.images.append(image)
 

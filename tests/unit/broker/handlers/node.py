@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from sparklog.broker.environment import Environment
 from sparklog.broker.fetching import Fetched, FetchSpec
+from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.handlers import handle
 from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics
@@ -15,6 +16,7 @@ from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.producing import Produced
 from sparklog.broker.request import RequestContext
 from sparklog.broker.sight import Sight
+from sparklog.broker.task_scope import TaskScope
 from sparklog.cluster.records import RegisterBrokerRecord
 from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
@@ -89,6 +91,10 @@ class ToyReplicas:
         return {where: sum(map(len, log)) for where, log in self.logs.items()}
 
 
+def _raise(error: BaseException) -> None:
+    raise error
+
+
 class ToyNode:
     """A broker without a network."""
 
@@ -99,6 +105,9 @@ class ToyNode:
         self.environment = environment
         self.metadata = MetadataLog(environment)
         self.replicas = ToyReplicas()
+        self.groups = GroupCoordinator(
+            environment, self.config, self.broker_id, self.metadata, TaskScope("toy", _raise)
+        )
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         self.metrics = BrokerMetrics()
         self.sight = Sight(environment.network, 3.0)

@@ -1,0 +1,191 @@
+"""The coordinator of groups in one incarnation of a broker: finds the shard, and asks it.
+
+Who asks for a group that another broker coordinates is told so (NotCoordinator), and finds it by
+FindCoordinator. Decisions are the shard's: `coordinator.group_shard`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TypeVar, cast
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.coordinator_runtime import CoordinatorRuntime
+from sparklog.broker.environment import Environment
+from sparklog.broker.metadata_access import MetadataAccess
+from sparklog.broker.task_scope import TaskScope
+from sparklog.cluster.image import MetadataImage
+from sparklog.coordinator.effects import Effects, ProducerIdentity, Token
+from sparklog.coordinator.group_messages import (
+    HeartbeatRequest,
+    Joined,
+    JoinRequest,
+    LeaveRequest,
+    Left,
+    Synced,
+    SyncRequest,
+)
+from sparklog.coordinator.group_settings import GroupSettings
+from sparklog.coordinator.group_shard import GroupShard
+from sparklog.coordinator.group_views import GroupDescription, ListedGroup
+from sparklog.coordinator.offset_messages import (
+    CommitRequest,
+    DeletedOffsets,
+    FetchRequest,
+    FoundOffsets,
+)
+from sparklog.coordinator.placing import GROUPS_TOPIC, partition_for
+from sparklog.core.broker_settings import BrokerConfig
+from sparklog.core.errors import CoordinatorLoading, NotCoordinator, SparklogError
+
+logger = logging.getLogger(__name__)
+
+Reply = TypeVar("Reply")
+GroupEvent = Callable[[GroupShard, Token, int], Effects]
+
+
+class GroupCoordinator:
+    """See the module. Every call raises what says that the group is not served here now.
+
+    Raises:
+        NotCoordinator: find the coordinator again.
+        CoordinatorLoading, CoordinatorNotAvailable: try again.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        config: BrokerConfig,
+        broker_id: int,
+        metadata: MetadataAccess,
+        tasks: TaskScope,
+    ) -> None:
+        """Serve nothing yet: the replicas tell `runtime` what is led here."""
+        settings = GroupSettings.of(config)
+        self.runtime = CoordinatorRuntime(
+            environment,
+            metadata,
+            tasks,
+            topic=GROUPS_TOPIC,
+            broker_id=broker_id,
+            make_shard=lambda partition, leader_epoch: GroupShard(settings),
+            commit_timeout_s=config.whole("offsets.commit.timeout.ms") / 1000,
+        )
+        self._metadata = metadata
+        self._tasks = tasks
+        self._names = metadata.image.names
+
+    async def join(self, asked: JoinRequest) -> Joined:
+        """Answer a join, which may take until all members joined."""
+        return await self._ask(asked.group_id, lambda s, t, n: s.join(asked, t, n), Joined)
+
+    async def sync(self, asked: SyncRequest) -> Synced:
+        """Answer with an assignment, which may take until the leader brings it."""
+        return await self._ask(asked.group_id, lambda s, t, n: s.sync(asked, t, n), Synced)
+
+    async def heartbeat(self, asked: HeartbeatRequest) -> ErrorCode:
+        """Take in that a member lives."""
+        return await self._ask(asked.group_id, lambda s, t, n: s.heartbeat(asked, t, n), ErrorCode)
+
+    async def leave(self, asked: LeaveRequest) -> Left:
+        """Let members go."""
+        return await self._ask(asked.group_id, lambda s, t, n: s.leave(asked, t, n), Left)
+
+    async def commit(self, asked: CommitRequest) -> tuple[ErrorCode, ...]:
+        """Commit offsets; return a code for each.
+
+        Raises, besides:
+            InvalidProducerEpoch: a newer producer has the transaction's producer id.
+            RecordTooLarge: too many offsets for one commit.
+        """
+        return await self._ask(
+            asked.group_id, lambda s, t, n: s.commit(asked, t, n), tuple, asked.producer
+        )
+
+    async def fetch(self, asked: FetchRequest) -> FoundOffsets:
+        """Return committed offsets."""
+        return await self._ask(asked.group_id, lambda s, t, n: s.fetch(asked, t, n), FoundOffsets)
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]]
+    ) -> DeletedOffsets:
+        """Forget offsets of a group."""
+        where = tuple(partitions)
+        return await self._ask(
+            group_id, lambda s, t, n: s.delete_offsets(group_id, where, t, n), DeletedOffsets
+        )
+
+    async def describe(self, group_id: str) -> GroupDescription:
+        """Return what there is to tell of a group."""
+        found = await self._ask(group_id, lambda s, t, n: s.describe((group_id,), t, n), tuple)
+        return cast("GroupDescription", found[0])
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        """Forget a group without members."""
+        return await self._ask(group_id, lambda s, t, n: s.delete(group_id, t, n), ErrorCode)
+
+    async def list_groups(self) -> list[ListedGroup]:
+        """Return all groups that this broker coordinates.
+
+        Raises:
+            CoordinatorLoading: not all are known yet.
+        """
+        if loading := self.runtime.loading:
+            raise CoordinatorLoading(
+                f"the coordinator reads its logs; try again in a moment. partitions={loading}"
+            )
+        groups: list[ListedGroup] = []
+        for partition in sorted(self.runtime.active):
+            try:
+                found = await self.runtime.submit(partition, GroupShard.list_groups)
+            except NotCoordinator:
+                continue  # lost meanwhile: another broker lists them
+            groups += cast("tuple[ListedGroup, ...]", found)
+        return groups
+
+    def apply(self, image: MetadataImage) -> None:
+        """Take in the newest metadata: what was committed of deleted topics is forgotten."""
+        before, self._names = self._names, image.names
+        if before is image.names:
+            return
+        deleted = frozenset(
+            name for topic_id, name in before.items() if topic_id not in image.names
+        )
+        if deleted:
+            self._tasks.start(self._forget(deleted), "forget offsets of deleted topics")
+
+    async def _forget(self, topics: frozenset[str]) -> None:
+        """Forget offsets in every shard served here. Others' brokers see to theirs."""
+        for partition in sorted(self.runtime.active):
+            more = True
+            while more:
+                try:
+                    more = bool(
+                        await self.runtime.submit(
+                            partition, lambda s, t, n: s.forget_topics(topics, t, n)
+                        )
+                    )
+                except SparklogError as error:
+                    logger.warning(
+                        "offsets of deleted topics stay until they expire topics=%s %s",
+                        sorted(topics),
+                        error,
+                    )
+                    more = False
+
+    async def _ask(
+        self,
+        group_id: str,
+        event: GroupEvent,
+        kind: type[Reply],
+        producer: ProducerIdentity | None = None,
+    ) -> Reply:
+        topic = self._metadata.image.topics.get(GROUPS_TOPIC)
+        if topic is None:
+            raise NotCoordinator(f"no group has a coordinator yet; find it. group={group_id}")
+        partition = partition_for(group_id, topic.partitions)
+        reply = await self.runtime.submit(partition, event, producer=producer)
+        assert isinstance(reply, kind), (kind, reply)
+        return reply
