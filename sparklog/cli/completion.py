@@ -16,6 +16,7 @@ from sparklog.cli.usage import Arguments, CommandParser, Option
 TOPIC_OPTIONS = ("--topic", "--entity-name")
 FILE_OPTIONS = (
     "--files",
+    "--from-file",
     "--offset-json-file",
     "--path-to-json-file",
     "--reassignment-json-file",

@@ -61,6 +61,8 @@ COMMANDS = {
     "reassign-partitions": Command(
         "reassign_partitions", "Move replicas of partitions between brokers."
     ),
+    "groups": Command("groups", "Describe consumer groups, move their offsets, delete them."),
+    "transactions": Command("transactions", "Show transactions, and abort those that hang."),
     "serve": Command("serve", "Run brokers as tasks of a Spark application."),
     "dump-log": Command("dump_log", "Print segments, manifests and records as they are stored."),
     "completion": Command("completion", "Print a completion script for bash, zsh or fish."),

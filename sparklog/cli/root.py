@@ -107,8 +107,8 @@ def opened_log(args: Arguments) -> Iterator[Log]:
 
 
 @contextmanager
-def connected(args: Arguments) -> Iterator[Admin]:
-    """Connect to the brokers that the options name.
+def connected(args: Arguments, timeout_s: float | None = None) -> Iterator[Admin]:
+    """Connect to the brokers that the options name; wait for answers by default as long as for any.
 
     Raises:
         UsageError: no brokers are named. InvalidRequest: not host:port.
@@ -120,8 +120,9 @@ def connected(args: Arguments) -> Iterator[Admin]:
             f"which brokers? give --bootstrap-server HOST:PORT or set {BOOTSTRAP_VARIABLE}"
         )
     from sparklog.client.admin import Admin  # noqa: PLC0415 - a root needs no Kafka client
+    from sparklog.client.wire import TIMEOUT_S  # noqa: PLC0415 - likewise
 
-    with Admin(bootstrap) as admin:
+    with Admin(bootstrap, timeout_s=TIMEOUT_S if timeout_s is None else timeout_s) as admin:
         yield admin
 
 

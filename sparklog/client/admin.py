@@ -19,11 +19,13 @@ from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.asking import Brokers
 from sparklog.client.configs import change_configs, read_configs
 from sparklog.client.elections import elect
+from sparklog.client.groups import Groups
 from sparklog.client.log_dirs import LogDir, read_log_dirs
 from sparklog.client.metadata import read_metadata
 from sparklog.client.offsets import delete_before, find_offsets
 from sparklog.client.reassignments import Reassignment, list_moves, move
 from sparklog.client.topic_changes import Assignment, add_partitions, create_topic, delete_topic
+from sparklog.client.transactions import Transactions
 from sparklog.client.values import ConfigValue, Election, FoundOffset, Resource, ServingBroker
 from sparklog.client.wire import TIMEOUT_S
 from sparklog.cluster.image import Topic
@@ -53,6 +55,8 @@ class Admin:
         """
         self._brokers = Brokers(bootstrap_addresses(bootstrap_servers), timeout_s)
         self._clock = clock
+        self.groups = Groups(self._brokers, clock)
+        self.transactions = Transactions(self._brokers, clock)
 
     def close(self) -> None:
         """Drop the connections. Closing twice is fine."""

@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.core.errors import (
     DataCorrupt,
     Fenced,
+    GroupIdNotFound,
     InvalidConfig,
     InvalidPartitions,
     InvalidRequest,
@@ -49,6 +50,7 @@ _OF_BROKER: Mapping[ErrorCode, type[SparklogError]] = {
     ErrorCode.producer_fenced: Fenced,
     ErrorCode.fenced_instance_id: Fenced,
     ErrorCode.fenced_leader_epoch: NotServing,
+    ErrorCode.group_id_not_found: GroupIdNotFound,
     ErrorCode.broker_not_available: Unavailable,
     ErrorCode.eligible_leaders_not_available: Unavailable,
     ErrorCode.preferred_leader_not_available: Unavailable,

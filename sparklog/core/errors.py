@@ -19,6 +19,11 @@
     │   ├── InvalidProducerEpoch  a newer producer has taken over the producer id
     │   ├── InvalidTxnState       a write that the producer's transaction does not allow
     │   ├── TransactionCoordinatorFenced   a marker of a coordinator that was replaced
+    │   ├── ProducerFenced        a newer producer has the transactional id: stop
+    │   ├── InvalidProducerIdMapping   the producer id is not that of the transactional id
+    │   ├── InvalidTransactionTimeout  longer than the brokers let a transaction be open
+    │   ├── TransactionalIdNotFound
+    │   ├── TransactionAbortable  abort the transaction; the producer may go on after that
     │   └── GroupError            a coordinator of groups refuses
     │       ├── InconsistentGroupProtocol   the members speak another protocol
     │       ├── UnknownMemberId   join anew, without the id
@@ -39,6 +44,7 @@
     ├── Unavailable               back off and try again
     │   ├── NotEnoughReplicas     in sync: fewer than `min.insync.replicas`; nothing was appended
     │   ├── NotEnoughReplicasAfterAppend   the same, found out after the append
+    │   ├── ConcurrentTransactions   the transaction before is still ending: try again in a moment
     │   ├── CoordinatorLoading    the coordinator is reading its log: ask it again in a moment
     │   └── CoordinatorNotAvailable   there is none now, or it cannot write: find it again
     ├── OutcomeUnknown            read back before trying again
@@ -169,6 +175,36 @@ class TransactionCoordinatorFenced(InvalidRequest):
     kafka_code = 52
 
 
+class ProducerFenced(InvalidRequest):
+    """A newer producer has the transactional id, or its transaction timed out: stop for good."""
+
+    kafka_code = 90
+
+
+class InvalidProducerIdMapping(InvalidRequest):
+    """The producer id is not the one that the transactional id has now."""
+
+    kafka_code = 49
+
+
+class InvalidTransactionTimeout(InvalidRequest):
+    """A transaction may not be open for as long as that."""
+
+    kafka_code = 50
+
+
+class TransactionalIdNotFound(InvalidRequest):
+    """Nobody uses the transactional id, or it was forgotten."""
+
+    kafka_code = 105
+
+
+class TransactionAbortable(InvalidRequest):
+    """The transaction cannot be committed any more: abort it, and go on."""
+
+    kafka_code = 120
+
+
 class GroupError(InvalidRequest):
     """A coordinator refuses what a member of a group, or somebody about a group, asked for."""
 
@@ -295,6 +331,12 @@ class NotEnoughReplicasAfterAppend(Unavailable):
     """Appended, but fewer brokers were in sync than `min.insync.replicas` when it was committed."""
 
     kafka_code = 20
+
+
+class ConcurrentTransactions(Unavailable):
+    """The transaction before this one is still ending: try again in a moment."""
+
+    kafka_code = 51
 
 
 class CoordinatorLoading(Unavailable):

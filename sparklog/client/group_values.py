@@ -1,0 +1,108 @@
+"""What clients are told of groups and transactions: plain immutable values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.client.values import ServingBroker
+from sparklog.core.types import TopicPartition
+
+CLASSIC: Final = "Classic"
+CONSUMER: Final = "Consumer"
+"""Types of groups: whose members assign partitions, and whose coordinator does (KIP-848)."""
+INACTIVE: Final = frozenset({"Empty", "Dead"})
+"""States of a group that has no members."""
+NO_TRANSACTION: Final = -1
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class GroupListing:
+    """One group of a list."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+    """CLASSIC, CONSUMER, …; "Unknown" where the broker does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One member of a group, and what it holds."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] = ()
+    """What it shall hold, in a group whose coordinator assigns."""
+    epoch: int | None = None
+    upgraded: bool | None = None
+    """Whether it speaks the newer protocol, in a group whose members may speak either."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """One group, as its coordinator sees it."""
+
+    group_id: str
+    coordinator: ServingBroker
+    state: str
+    group_type: str
+    assignor: str
+    members: tuple[GroupMember, ...]
+    epoch: int | None = None
+    assignment_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """Where a group goes on reading a partition."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TransactionListing:
+    """One transactional id of a list."""
+
+    transactional_id: str
+    coordinator_id: int
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """One transactional id, as its coordinator sees it."""
+
+    transactional_id: str
+    coordinator_id: int
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    start_time_ms: int | None
+    """None while no transaction is open."""
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer that a partition's leader remembers."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    transaction_start_offset: int | None
+    """None while it has no transaction open here."""
+
+
+Committed = Mapping[TopicPartition, CommittedOffset]

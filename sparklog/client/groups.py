@@ -1,0 +1,257 @@
+"""Consumer groups: which there are, who is in them, what they have read. Source: KIP-518, KIP-848.
+
+A group's type decides which call describes it: one whose coordinator assigns partitions is asked
+for first, any other one is described the classic way, as Kafka's own client does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sparklog.client.addresses import BrokerAddress
+from sparklog.client.asking import Brokers, Draft
+from sparklog.client.coordinators import CoordinatorKind, ask_coordinators, ask_every_broker
+from sparklog.client.errors import of_code
+from sparklog.client.group_offsets import (
+    delete_group_offsets,
+    move_group_offsets,
+    read_group_offsets,
+)
+from sparklog.client.group_values import (
+    CLASSIC,
+    CONSUMER,
+    Committed,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+)
+from sparklog.client.values import ServingBroker
+from sparklog.core.clock import Clock
+from sparklog.core.errors import GroupIdNotFound, InvalidRequest, SparklogError
+from sparklog.core.types import TopicPartition
+from sparklog.protocol.api import Api
+from sparklog.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+
+LIST_VERSIONS: Final = (4, 5)
+TYPES_VERSION: Final = 5
+DESCRIBE_VERSIONS: Final = (5, 6)
+DESCRIBE_CONSUMER_VERSIONS: Final = (0, 1)
+DELETE_VERSIONS: Final = (0, 2)
+GROUP_ID_NOT_FOUND: Final = 69
+DEAD: Final = "Dead"
+
+
+class Groups:
+    """The consumer groups of one cluster. Not for threads."""
+
+    def __init__(self, brokers: Brokers, clock: Clock) -> None:
+        """Ask these brokers; nothing is sent yet."""
+        self._brokers = brokers
+        self._clock = clock
+
+    def list(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+        """Return all consumer groups, or those in some states and of some types, by name.
+
+        Raises:
+            Unavailable: a broker does not answer. InvalidRequest: it cannot list groups.
+        """
+
+        def ask(address: BrokerAddress) -> list[GroupListing]:
+            def draft(of: Draft) -> Any:
+                if of.version < TYPES_VERSION:
+                    return of.request(states_filter=tuple(states))
+                return of.request(states_filter=tuple(states), types_filter=tuple(types))
+
+            answer = self._brokers.tell(address, Api.LIST_GROUPS, *LIST_VERSIONS, draft)
+            if answer.error_code != 0:
+                raise of_code(answer.error_code, None, "groups could not be listed", broker=address)
+            return [_listing(group) for group in answer.groups]
+
+        found = {
+            group
+            for _, listed in ask_every_broker(self._brokers, ask, self._clock)
+            for group in listed
+        }
+        wanted = {kind.title() for kind in types or (CLASSIC, CONSUMER)}
+        return sorted(
+            group
+            for group in found
+            if group.protocol_type in ("", PROTOCOL_TYPE)
+            and group.group_type in {*wanted, "Unknown"}
+        )
+
+    def describe(self, group_ids: Sequence[str]) -> dict[str, GroupDescription | SparklogError]:
+        """Return what the coordinators know of groups; an error of its own for each that fails.
+
+        Raises:
+            Unavailable: no broker answers at all.
+        """
+        outcomes = self._ask(group_ids, self._described_as_consumer)
+        rest = [group for group in group_ids if _may_be_classic(outcomes[group])]
+        return outcomes | (self._ask(rest, self._described_as_classic) if rest else {})
+
+    def offsets(self, group_ids: Sequence[str]) -> dict[str, Committed | SparklogError]:
+        """Return everything that groups have committed; nothing for one that is not there.
+
+        Raises:
+            Unavailable: no broker answers at all.
+        """
+        return read_group_offsets(self._brokers, group_ids, self._clock)
+
+    def move_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, SparklogError | None]:
+        """Let a group without members go on elsewhere; per partition None, or why it does not.
+
+        Raises:
+            InvalidRequest, Unavailable: nothing was changed. OutcomeUnknown: no answer came.
+        """
+        return move_group_offsets(self._brokers, group_id, offsets, self._clock)
+
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, SparklogError | None]:
+        """Forget what a group committed of partitions that it does not subscribe to.
+
+        Returns:
+            Per partition None, or why its offset is still there.
+
+        Raises:
+            InvalidRequest: no such group. Unavailable, OutcomeUnknown: as `move_offsets`.
+        """
+        return delete_group_offsets(self._brokers, group_id, partitions, self._clock)
+
+    def delete(self, group_ids: Sequence[str]) -> dict[str, SparklogError | None]:
+        """Delete groups without members, with what they committed; per group None, or why not.
+
+        Raises:
+            Unavailable: no broker answers at all.
+        """
+
+        def ask(coordinator: ServingBroker, chosen: Sequence[str]) -> dict[str, Any]:
+            def draft(of: Draft) -> Any:
+                return of.request(groups_names=tuple(chosen))
+
+            answer = self._brokers.tell(
+                coordinator.address, Api.DELETE_GROUPS, *DELETE_VERSIONS, draft
+            )
+            doing = "the group was not deleted"
+            return {
+                result.group_id: None
+                if result.error_code == 0
+                else of_code(result.error_code, None, doing, group=result.group_id)
+                for result in answer.results
+            }
+
+        return self._ask(group_ids, ask)
+
+    def _ask(self, group_ids: Sequence[str], ask: Any) -> dict[str, Any]:
+        return ask_coordinators(self._brokers, CoordinatorKind.GROUP, group_ids, ask, self._clock)
+
+    def _described_as_consumer(
+        self, coordinator: ServingBroker, chosen: Sequence[str]
+    ) -> dict[str, GroupDescription | SparklogError]:
+        def draft(of: Draft) -> Any:
+            return of.request(group_ids=tuple(chosen), include_authorized_operations=False)
+
+        answer = self._brokers.tell(
+            coordinator.address, Api.CONSUMER_GROUP_DESCRIBE, *DESCRIBE_CONSUMER_VERSIONS, draft
+        )
+        return {
+            group.group_id: _failure(group) or _consumer_group(coordinator, group)
+            for group in answer.groups
+        }
+
+    def _described_as_classic(
+        self, coordinator: ServingBroker, chosen: Sequence[str]
+    ) -> dict[str, GroupDescription | SparklogError]:
+        def draft(of: Draft) -> Any:
+            return of.request(groups=tuple(chosen), include_authorized_operations=False)
+
+        answer = self._brokers.tell(
+            coordinator.address, Api.DESCRIBE_GROUPS, *DESCRIBE_VERSIONS, draft
+        )
+        return {
+            group.group_id: _failure(group) or _classic_group(coordinator, group)
+            for group in answer.groups
+        }
+
+
+def _listing(group: Any) -> GroupListing:
+    kind = getattr(group, "group_type", "") or "Unknown"
+    return GroupListing(group.group_id, group.protocol_type, group.group_state, kind.title())
+
+
+def _may_be_classic(outcome: GroupDescription | SparklogError) -> bool:
+    """Say whether a group is to be described the classic way, too: another type, an old broker."""
+    return type(outcome) in (GroupIdNotFound, InvalidRequest)
+
+
+def _failure(group: Any) -> SparklogError | None:
+    doing = "the group could not be described"
+    if group.error_code == 0 and group.group_state == DEAD:  # as coordinators of before 2024 say it
+        return of_code(GROUP_ID_NOT_FOUND, None, doing, group=group.group_id)
+    if group.error_code != 0:
+        message = getattr(group, "error_message", None)
+        return of_code(group.error_code, message, doing, group=group.group_id)
+    return None
+
+
+def _consumer_group(coordinator: ServingBroker, group: Any) -> GroupDescription:
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            _named(member.assignment),
+            _named(member.target_assignment),
+            int(member.member_epoch),
+            None if (kind := getattr(member, "member_type", -1)) < 0 else kind == 1,
+        )
+        for member in group.members
+    )
+    return GroupDescription(
+        group.group_id,
+        coordinator,
+        group.group_state,
+        CONSUMER,
+        group.assignor_name,
+        members,
+        int(group.group_epoch),
+        int(group.assignment_epoch),
+    )
+
+
+def _named(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(topic.topic_name, int(partition))
+        for topic in assignment.topic_partitions
+        for partition in topic.partitions
+    )
+
+
+def _classic_group(coordinator: ServingBroker, group: Any) -> GroupDescription | SparklogError:
+    if group.protocol_type not in ("", PROTOCOL_TYPE):
+        return InvalidRequest(
+            "it is no group of consumers. "
+            f"group={group.group_id} protocol_type={group.protocol_type}"
+        )
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            tuple(
+                TopicPartition(topic, partition)
+                for topic, partitions in decode_assignment(member.member_assignment).items()
+                for partition in partitions
+            ),
+        )
+        for member in group.members
+    )
+    return GroupDescription(
+        group.group_id, coordinator, group.group_state, CLASSIC, group.protocol_data, members
+    )

@@ -1,0 +1,107 @@
+"""What `sparklog groups` reads and prints, without brokers."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from sparklog.cli.group_scope import parse_topic
+from sparklog.cli.group_tables import (
+    Progress,
+    member_lines,
+    progress_lines,
+    spelled_age,
+    spelled_partitions,
+)
+from sparklog.cli.offset_plan import parse_plan, plan_lines
+from sparklog.cli.times import datetime_ms, duration_ms
+from sparklog.cli.usage import UsageError
+from sparklog.client.group_values import CONSUMER, GroupDescription, GroupMember
+from sparklog.client.values import ServingBroker
+from sparklog.core.types import TopicPartition
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("PT0S", 0),
+        ("PT0.5S", 500),
+        ("PT1H", HOUR_MS),
+        ("P1DT2H3M4S", 26 * HOUR_MS + 184_000),
+        ("P7D", 168 * HOUR_MS),
+        ("-PT1M", -60_000),
+        ("PT-1M", -60_000),
+        ("pt1m", 60_000),
+    ],
+)
+def test_durations_are_read_as_java_reads_them(text: str, expected_ms: int) -> None:
+    assert duration_ms(text) == expected_ms
+
+
+@pytest.mark.parametrize("text", ["", "1h", "P", "PT", "P1H", "PT1D", "P1DT", "PT1.S"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        duration_ms(text or " ")
+
+
+def test_times_are_utc_unless_they_say_otherwise() -> None:
+    assert datetime_ms("1970-01-01T01:00:00.250") == HOUR_MS + 250
+    assert datetime_ms("1970-01-01T01:00:00+01:00") == 0
+    assert datetime_ms("1970-01-02T00:00:00Z") == 24 * HOUR_MS
+    with pytest.raises(argparse.ArgumentTypeError):
+        datetime_ms("yesterday")
+
+
+def test_topics_come_with_partitions_or_without() -> None:
+    assert parse_topic("t") == ("t", None)
+    assert parse_topic("t:0,12") == ("t", (0, 12))
+    for wrong in (":1", "t:", "t:a", "t:1,", "t:-1"):
+        with pytest.raises(UsageError):
+            parse_topic(wrong)
+
+
+def test_a_plan_is_read_as_it_was_exported() -> None:
+    rows = [("g", TopicPartition("t,x", 0), 5), ("h", TopicPartition("t", 1), 0)]
+    several = "\n".join(plan_lines(rows, one_group=False))
+    assert parse_plan(several, ["g", "h"]) == {
+        "g": {TopicPartition("t,x", 0): 5},
+        "h": {TopicPartition("t", 1): 0},
+    }
+    alone = "\n".join(plan_lines(rows[:1], one_group=True))
+    assert parse_plan(alone, ["other"]) == {"other": {TopicPartition("t,x", 0): 5}}
+    for wrong in ("t,0\n", "t,x,5\n", "t,0,-1\n", "g,t,0,1,2\n"):
+        with pytest.raises(UsageError):
+            parse_plan(wrong, ["g"])
+    with pytest.raises(UsageError):
+        parse_plan("t,0,5\n", ["g", "h"])
+
+
+def test_ages_are_told_in_two_units() -> None:
+    assert [spelled_age(ms) for ms in (None, 0, 999, 61_000, 3 * 24 * HOUR_MS + HOUR_MS + 1)] == [
+        None, "0ms", "999ms", "1m1s", "3d1h",
+    ]  # fmt: skip
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    row = Progress("g", TopicPartition("t", 0), None, None, 7, None)
+    assert row.lag is None
+    (_, head, line) = progress_lines([row], verbose=True, in_time=True)
+    assert head.split()[5:8] == ["LOG-END-OFFSET", "LAG", "LAG-TIME"]
+    assert line.split() == ["g", "t", "0", "-", "-", "7", "-", "-", "-", "-", "-"]
+
+
+def test_members_of_a_group_that_moves_to_the_newer_protocol_say_whether_they_have() -> None:
+    parts = (TopicPartition("t", 1), TopicPartition("t", 0), TopicPartition("s", 3))
+    assert spelled_partitions(parts) == "s:3;t:0,1"
+    members = tuple(
+        GroupMember(f"m{n}", None, "c", "/h", parts[:n], parts, 3, upgraded=bool(n))
+        for n in range(2)
+    )
+    at = ServingBroker(1, "h", 9092, None, False)
+    group = GroupDescription("g", at, "Reconciling", CONSUMER, "range", members, 4, 4)
+    lines = member_lines(group, verbose=True)
+    assert [line.split()[-1] for line in lines[1:]] == ["UPGRADED", "false", "true"]
+    assert lines[3].split()[4:] == ["1", "3", "t:1", "4", "s:3;t:0,1", "true"]
