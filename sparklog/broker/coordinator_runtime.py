@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Final, Generic
 
@@ -74,6 +74,7 @@ class CoordinatorRuntime(Generic[S]):
         broker_id: int,
         make_shard: Callable[[int, int], S],
         commit_timeout_s: float,
+        errand: Callable[[int, object], None] | None = None,
     ) -> None:
         """Serve the partitions of `topic` that this broker leads.
 
@@ -85,6 +86,7 @@ class CoordinatorRuntime(Generic[S]):
             broker_id: this broker's.
             make_shard: gets partition and leader epoch, returns an empty shard.
             commit_timeout_s: longest that a decided reply is held back for its commit.
+            errand: gets a partition and one of its shard's `Effects.errands`, once committed.
         """
         self.topic = topic
         self._environment = environment
@@ -93,6 +95,7 @@ class CoordinatorRuntime(Generic[S]):
         self._broker_id = broker_id
         self._make_shard = make_shard
         self._commit_timeout_s = commit_timeout_s
+        self._errand = errand
         self._led: dict[int, LedShard[S]] = {}
         self._tokens = count(1)
         self._loads = asyncio.Semaphore(LOADS_AT_ONCE)
@@ -283,7 +286,7 @@ class CoordinatorRuntime(Generic[S]):
     def _take(self, led: LedShard[S], effects: Effects) -> None:
         if effects.at_once:
             led.reply(effects.replies)
-            if not effects.records:
+            if not effects.records and not effects.errands:
                 return
         if effects.records and size_bytes(effects.records) > led.log.batch_bytes_max:
             too_large = RecordTooLarge(
@@ -294,13 +297,19 @@ class CoordinatorRuntime(Generic[S]):
             led.reply(tuple((token, too_large) for token, _ in effects.replies))
             self._reload(led, self._is_loading(led.partition))
             return
-        if not effects.records and not effects.replies:
+        if not effects.records and not effects.replies and not effects.errands:
             return
         if effects.records or led.gathered or led.appending:
             led.gathered.append(effects)
             self._start_append(led)
         else:
             led.reply(effects.replies)
+            self._run_errands(led, effects.errands)
+
+    def _run_errands(self, led: LedShard[S], errands: Iterable[object]) -> None:
+        for errand in errands:
+            assert self._errand is not None, errand
+            self._errand(led.partition, errand)
 
     def _arm(self, led: LedShard[S]) -> None:
         """Have time looked at when the shard wants it."""
@@ -386,6 +395,7 @@ class CoordinatorRuntime(Generic[S]):
         if led.shard is shard:
             for batch in batches:
                 led.reply(batch.replies)
+                self._run_errands(led, batch.errands)
 
     # Loading.
 

@@ -45,6 +45,7 @@ class PendingBatch:
     """None: nothing, but its replies have their place behind the batches before."""
     marker: EndTransactionMarker | None
     replies: Sequence[tuple[Token, object]]
+    errands: Sequence[object] = ()
 
 
 class LedShard(Generic[S]):
@@ -113,6 +114,7 @@ class _Gathering:
         self._batch_bytes_max = batch_bytes_max
         self._records: list[CoordinatorRecord] = []
         self._replies: list[tuple[Token, object]] = []
+        self._errands: list[object] = []
         self._producer: ProducerIdentity | None = None
         self._size_bytes = 0
 
@@ -132,12 +134,13 @@ class _Gathering:
             self._records.extend(entry.records)
         if not entry.at_once:
             self._replies.extend(entry.replies)
+        self._errands.extend(entry.errands)
 
     def close(self) -> None:
         """End the batch that is being gathered."""
-        if self._records or self._replies:
+        if self._records or self._replies or self._errands:
             data = None
             if self._records:
                 data = records_batch(self._records, self._timestamp_ms, self._producer)
-            self.batches.append(PendingBatch(data, None, self._replies))
-        self._records, self._replies, self._size_bytes = [], [], 0
+            self.batches.append(PendingBatch(data, None, self._replies, self._errands))
+        self._records, self._replies, self._errands, self._size_bytes = [], [], [], 0

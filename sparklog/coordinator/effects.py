@@ -51,6 +51,8 @@ class Effects:
     """Who is answered what; an exception is raised at who waits."""
     at_once: bool = False
     """The replies need not wait for any record."""
+    errands: tuple[object, ...] = ()
+    """What whoever runs the shard shall do once the records are committed."""
     transactional: ProducerIdentity | None = None
     """The records belong to this producer's transaction, and count when it commits."""
 

@@ -161,6 +161,15 @@ class FieldReader:
             raise self._corrupt("a number of elements cannot be right")
         return tuple(element() for _ in range(count))
 
+    def optional_array(self, element: Callable[[], Item]) -> tuple[Item, ...] | None:
+        """Take elements as `array` does, or null."""
+        at = self._at
+        count = self.varint() - 1 if self.flexible else self.int32()
+        if count == _NULL:
+            return None
+        self._at = at
+        return self.array(element)
+
     def tags(self) -> dict[int, bytes]:
         """Take the end of a structure; return its tagged fields."""
         if not self.flexible:
