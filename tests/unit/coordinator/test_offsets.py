@@ -1,0 +1,242 @@
+"""Committed offsets: who may commit, what is found, what a transaction changes, what expires."""
+
+from __future__ import annotations
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from sparklog.coordinator.effects import ProducerIdentity
+from sparklog.coordinator.group_messages import Joined, MemberIdentity
+from sparklog.coordinator.group_settings import GroupSettings
+from sparklog.coordinator.offset_messages import FetchRequest, FoundOffset, FoundOffsets
+from tests.unit.coordinator.group_driver import DELAY_MS, GROUP, Driver, offset_of
+
+OK = (ErrorCode.none,)
+RETENTION_MS = 100_000
+EXPIRING = GroupSettings(
+    offsets_retention_ms=RETENTION_MS, offsets_retention_check_interval_ms=1_000
+)
+PRODUCER = ProducerIdentity(7, 0)
+A = MemberIdentity("a")
+
+
+def test_a_commit_is_found_again_also_by_a_new_coordinator() -> None:
+    driver = Driver()
+    assert driver.commit(offset_of("t", 5, metadata="note"), offset_of("t", 6, 1)) == OK * 2
+    driver.commit(offset_of("t", 8))
+    for _ in range(2):
+        assert driver.offset("t") == FoundOffset("t", 0, 8, 3, "")
+        assert driver.offset("t", 1).offset == 6
+        assert driver.offset("u") == FoundOffset("u", 0)
+        driver.fail_over()
+
+
+def test_all_offsets_of_a_group_are_found_without_naming_them() -> None:
+    driver = Driver()
+    driver.commit(offset_of("t", 5), offset_of("u", 6))
+    token = driver.submit(lambda s, t, n: s.fetch(FetchRequest(GROUP, None), t, n))
+    assert [o.offset for o in driver.reply(token, FoundOffsets).offsets] == [5, 6]
+
+
+def test_members_alone_commit_for_a_group_that_has_some() -> None:
+    driver = Driver()
+    generation = driver.stable("a")
+    offset = offset_of("t", 5)
+    assert driver.commit(offset, member=A, generation=generation) == OK
+    assert driver.commit(offset) == (ErrorCode.unknown_member_id,)
+    stale = driver.commit(offset, member=A, generation=generation - 1)
+    assert stale == (ErrorCode.illegal_generation,)
+    foreign = MemberIdentity("b")
+    unknown = driver.commit(offset, member=foreign, generation=generation)
+    assert unknown == (ErrorCode.unknown_member_id,)
+    driver.join("a")
+    rejoining = driver.commit(offset, member=A, generation=generation + 1)
+    assert rejoining == (ErrorCode.rebalance_in_progress,)
+
+
+def test_a_commit_with_a_generation_for_no_group_is_refused() -> None:
+    driver = Driver()
+    refused = driver.commit(offset_of("t", 5), member=A, generation=3)
+    assert refused == (ErrorCode.illegal_generation,)
+    assert driver.listed() == ()
+
+
+def test_a_fenced_static_member_commits_nothing() -> None:
+    driver = Driver()
+    token = driver.join(new="a", instance="i")
+    driver.wait(DELAY_MS)
+    generation = driver.reply(token, Joined).generation
+    driver.sync("a", generation, member=MemberIdentity("a", "i"))
+    driver.join(new="a2", instance="i")
+    old = MemberIdentity("a", "i")
+    refused = driver.commit(offset_of("t", 5), member=old, generation=generation)
+    assert refused == (ErrorCode.fenced_instance_id,)
+
+
+def test_a_commit_keeps_its_member_alive() -> None:
+    driver = Driver()
+    generation = driver.stable("a")
+    for number in range(5):
+        driver.wait(9_000)
+        assert driver.commit(offset_of("t", number), member=A, generation=generation) == OK
+
+
+def test_too_long_a_note_is_refused_for_its_partition_alone() -> None:
+    driver = Driver()
+    codes = driver.commit(offset_of("t", 1, metadata="x" * 4096), offset_of("t", 2, 1, "é" * 2049))
+    assert codes == (ErrorCode.none, ErrorCode.offset_metadata_too_large)
+    assert driver.offset("t", 1).offset == -1
+    driver = Driver()
+    assert driver.commit(offset_of("t", 1, metadata="x" * 5000)) != OK
+    assert driver.listed() == ()
+
+
+# Transactions.
+
+
+def test_offsets_of_a_transaction_count_when_it_commits() -> None:
+    driver = Driver()
+    driver.commit(offset_of("t", 5))
+    assert driver.commit(offset_of("t", 9), producer=PRODUCER) == OK
+    for _ in range(2):
+        assert driver.offset("t").offset == 5
+        unstable = driver.offset("t", stable=True)
+        assert (unstable.error, unstable.offset) == (ErrorCode.unstable_offset_commit, -1)
+        driver.fail_over()
+    driver.end_transaction(PRODUCER, commit=True)
+    for _ in range(2):
+        assert driver.offset("t", stable=True).offset == 9
+        driver.fail_over()
+
+
+def test_offsets_of_an_aborted_transaction_never_were() -> None:
+    driver = Driver()
+    driver.commit(offset_of("t", 9), producer=PRODUCER)
+    assert driver.listed()[0].group_id == GROUP
+    driver.end_transaction(PRODUCER, commit=False)
+    for _ in range(2):
+        assert driver.offset("t", stable=True).offset == -1
+        assert driver.listed() == ()
+        driver.fail_over()
+
+
+@pytest.mark.parametrize("fails_over", [True, False])
+def test_a_later_commit_stands_whenever_an_earlier_transaction_ends(fails_over: bool) -> None:
+    driver = Driver()
+    driver.commit(offset_of("t", 9), producer=PRODUCER)
+    driver.commit(offset_of("t", 12))
+    if fails_over:
+        driver.fail_over()
+    driver.end_transaction(PRODUCER, commit=True)
+    assert driver.offset("t").offset == 12
+
+
+def test_a_transaction_of_an_older_client_needs_no_member() -> None:
+    driver = Driver()
+    generation = driver.stable("a")
+    assert driver.commit(offset_of("t", 1), producer=PRODUCER) == OK
+    stale = driver.commit(offset_of("t", 1), producer=PRODUCER, member=A, generation=generation - 1)
+    assert stale == (ErrorCode.illegal_generation,)
+
+
+# Deletion and expiry.
+
+
+def test_offsets_of_topics_that_members_read_are_not_deleted() -> None:
+    driver = Driver()
+    generation = driver.stable("a")
+    driver.commit(offset_of("t", 1), offset_of("u", 2), member=A, generation=generation)
+    deleted = driver.delete_offsets(("t", 0), ("u", 0), ("u", 7))
+    assert deleted.offsets == (ErrorCode.group_subscribed_to_topic, ErrorCode.none, ErrorCode.none)
+    driver.leave(A)
+    for _ in range(2):
+        assert (driver.offset("t").offset, driver.offset("u").offset) == (1, -1)
+        driver.fail_over()
+    assert driver.delete_offsets(("t", 0)).offsets == OK
+
+
+def test_offsets_of_no_group_are_not_deleted() -> None:
+    assert Driver().delete_offsets(("t", 0)).error is ErrorCode.group_id_not_found
+    driver = Driver()
+    driver.member("w", protocol_type="connect", protocols=(("compatible", b"?"),))
+    assert driver.delete_offsets(("t", 0)).error is ErrorCode.non_empty_group
+
+
+def test_a_group_is_deleted_with_its_offsets() -> None:
+    driver = Driver()
+    driver.stable("a")
+    driver.leave(A)
+    driver.commit(offset_of("t", 1))
+    assert driver.delete() is ErrorCode.none
+    for _ in range(2):
+        assert driver.offset("t").offset == -1
+        assert driver.listed() == ()
+        driver.fail_over()
+
+
+def test_offsets_of_a_consumer_without_a_group_expire_after_their_commit() -> None:
+    driver = Driver(EXPIRING)
+    driver.commit(offset_of("t", 1))
+    driver.wait(RETENTION_MS - 1)
+    driver.commit(offset_of("u", 1))
+    driver.wait(1_001)
+    assert (driver.offset("t").offset, driver.offset("u").offset) == (-1, 1)
+    driver.wait(RETENTION_MS)
+    assert driver.listed() == ()
+    driver.fail_over()
+    assert driver.listed() == ()
+
+
+def test_offsets_of_a_group_expire_after_its_last_member_left() -> None:
+    driver = Driver(EXPIRING)
+    generation = driver.stable("a")
+    driver.commit(offset_of("t", 1), offset_of("u", 1), member=A, generation=generation)
+    for _ in range(3 * RETENTION_MS // 5_000):
+        driver.wait(5_000)
+        assert driver.heartbeat("a", generation) is ErrorCode.none
+    assert (driver.offset("t").offset, driver.offset("u").offset) == (1, -1)
+    driver.leave(A)
+    driver.wait(RETENTION_MS - 1)
+    driver.fail_over()
+    assert driver.offset("t").offset == 1
+    driver.wait(1_001)
+    assert driver.offset("t").offset == -1
+    assert driver.listed() == ()
+
+
+def test_older_clients_say_for_how_long() -> None:
+    driver = Driver(EXPIRING)
+    driver.commit(offset_of("t", 1), retention_ms=5_000)
+    driver.commit(offset_of("u", 1), retention_ms=2 * RETENTION_MS)
+    driver.wait(6_001)
+    assert driver.offset("t").offset == -1
+    driver.wait(RETENTION_MS + 1_000)
+    assert driver.offset("u").offset == 1
+
+
+def test_what_a_transaction_may_change_does_not_expire() -> None:
+    driver = Driver(EXPIRING)
+    driver.commit(offset_of("t", 1))
+    driver.commit(offset_of("t", 2), producer=PRODUCER)
+    driver.wait(2 * RETENTION_MS)
+    assert driver.offset("t").offset == 1
+
+
+def test_offsets_of_deleted_topics_are_forgotten() -> None:
+    driver = Driver()
+    driver.commit(offset_of("t", 1), offset_of("u", 2))
+    token = driver.submit(lambda s, t, n: s.forget_topics(frozenset({"t"}), t, n))
+    assert driver.replies[token] is False
+    for _ in range(2):
+        assert (driver.offset("t").offset, driver.offset("u").offset) == (-1, 2)
+        driver.fail_over()
+
+
+def test_many_expired_offsets_are_forgotten_bit_by_bit() -> None:
+    driver = Driver(EXPIRING)
+    for number in range(2_500):
+        driver.commit(offset_of("t", 1, number), group_id=f"g{number}")
+    driver.log.clear()
+    driver.wait(RETENTION_MS + 1_500)
+    assert driver.listed() == ()
+    assert len(driver.log) == 2_500
