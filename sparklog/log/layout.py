@@ -12,6 +12,9 @@ NUMBER_DIGITS = 20
 SEGMENT_SUFFIX = ".arrow"
 FOLDER_NAME_MAX = 232
 """Characters of a topic's name in its folder's: with `~` and the id it stays within 255."""
+COMMITS_PREFIX = "commits/"
+WALS_PREFIX = "wal/"
+TOPICS_PREFIX = "topics/"
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Kafka's own id for its metadata topic, Uuid(0, 1)."""
@@ -22,6 +25,7 @@ _MANIFEST_NAME = re.compile(r"manifest/(\d{20})\.arrow")
 _STAGED_NAME = re.compile(r"staged/[0-9a-f]{32}\.arrow")
 _REWRITTEN_NAME = re.compile(r"log/\d{20}-[0-9a-f]{32}\.arrow")
 _SNAPSHOT_NAME = re.compile(r"snapshot/(\d{20})\.json")
+_COMMIT_KEY = re.compile(r"commits/([A-Za-z0-9._-]{1,249})/(\d{20})\.json")
 _WAL_KEY = re.compile(r"wal/(0|[1-9]\d{0,9})-([0-9a-f]{32})/(\d{20})\.arrow")
 
 
@@ -47,6 +51,12 @@ def topic_of_key(key: str) -> str:
 def commit_key(writer: str, sequence: int) -> str:
     """Return the name of a publication record. Source: FORMAT.md 7."""
     return f"commits/{writer}/{number(sequence)}.json"
+
+
+def commit_of_key(key: str) -> tuple[str, int] | None:
+    """Return writer and sequence of a publication record's key, or None for any other object."""
+    match = _COMMIT_KEY.fullmatch(key)
+    return (match.group(1), int(match.group(2))) if match else None
 
 
 @dataclass(frozen=True, slots=True)

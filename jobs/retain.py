@@ -1,0 +1,20 @@
+"""Let go old records as topics' settings say, and delete the objects that nothing needs any more.
+
+spark-submit jobs/retain.py --root s3://bucket/log --dry-run
+spark-submit jobs/retain.py --help
+"""
+
+import sys
+
+from sparklog.spark.job import run_job
+from sparklog.spark.retain import retain
+from sparklog.spark.retain_arguments import parse_retain
+
+
+def main() -> int:
+    """Run the job and return its exit code."""
+    return run_job("sparklog retain", parse_retain, retain)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""What lies beside the partitions of a log and is needed no more.
+
+Publication records, write-ahead logs of brokers that are gone, strays in the folders of deleted
+topics. Each is judged by what the log itself says; age only keeps what is young out of it.
+
+  L1  the newest publication record of a writer stays: it is what a writer that comes back meets;
+      an older one goes when the partitions have forgotten the writers of its time
+  L2  a write-ahead log goes, all but its seal, when no registration and no partition names it
+  L3  of a deleted topic the grave of each partition stays; without one, nothing there goes
+
+Times are milliseconds. Source: FORMAT.md 6 and 7, WAL.md 5.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sparklog.cluster.image import MetadataImage
+from sparklog.cluster.publication import Publication, decode
+from sparklog.core.errors import DataCorrupt
+from sparklog.core.types import PartitionId
+from sparklog.log import manifest as manifests
+from sparklog.log.effects import Protocol, Range, get_many, list_after
+from sparklog.log.garbage import ORPHAN_AGE_MS
+from sparklog.log.layout import (
+    COMMITS_PREFIX,
+    TOPICS_PREFIX,
+    WALS_PREFIX,
+    PartitionLayout,
+    WalLayout,
+    commit_of_key,
+    wal_of_key,
+)
+from sparklog.log.segment import CommitKey
+from sparklog.log.wal_seal import clear, seal
+from sparklog.store.base import ObjectInfo, ObjectStore
+
+RECORDS_READ_AT_ONCE = 64
+
+_PARTITION_FOLDER = re.compile(r"topics/([A-Za-z0-9._-]{1,249})~([A-Za-z0-9_-]{22})/(0|[1-9]\d*)/")
+_TOPIC_FOLDER = re.compile(r"topics/[^/]+/")
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationRecords:
+    """The publication records of a log."""
+
+    newest: tuple[Publication, ...] = ()
+    """Of each writer the last one; those before it were published before it was made."""
+    doomed: tuple[ObjectInfo, ...] = ()
+    damaged: tuple[str, ...] = ()
+    """Keys of records that cannot be read; while there are any, no staged object may go."""
+
+    def unpublished(self) -> Mapping[PartitionId, list[tuple[CommitKey, tuple[str, ...]]]]:
+        """Return for each partition what it may still have to take, by commit key."""
+        found: defaultdict[PartitionId, list[tuple[CommitKey, tuple[str, ...]]]] = defaultdict(list)
+        for record in self.newest:
+            key = CommitKey(record.writer, record.sequence)
+            for part in record.partitions:
+                objects = tuple(r.object for r in part.staged)
+                found[PartitionId(part.topic_id, part.partition)].append((key, objects))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopics:
+    """Strays in the folders of topics that the registry does not know."""
+
+    doomed: tuple[ObjectInfo, ...] = ()
+    unknown: tuple[str, ...] = field(default=())
+    """Folders without a grave: deleted half, or nobody knows whose."""
+
+
+def publication_records(
+    now_ms: int, expiry_ms: int = ORPHAN_AGE_MS
+) -> Protocol[PublicationRecords]:
+    """Look through the publication records. One listing, one GET per writer.
+
+    Records without which a writer cannot harm go: those older than `expiry_ms`, but for its newest.
+    """
+    writers: defaultdict[str, list[tuple[int, ObjectInfo]]] = defaultdict(list)
+    for info in (yield from list_after(COMMITS_PREFIX, "")):
+        found = commit_of_key(info.key)
+        if found is not None:
+            writers[found[0]].append((found[1], info))
+    last = [max(records)[1].key for records in writers.values()]
+    newest: list[Publication] = []
+    damaged: list[str] = []
+    for at in range(0, len(last), RECORDS_READ_AT_ONCE):
+        keys = last[at : at + RECORDS_READ_AT_ONCE]
+        stored = yield from get_many(tuple(Range(key) for key in keys))
+        for key, data in zip(keys, stored, strict=True):
+            try:
+                newest += [decode(data, key)] if data is not None else []
+            except DataCorrupt:
+                damaged.append(key)
+    kept = {*last}
+    doomed = [
+        info
+        for records in writers.values()
+        for _, info in records
+        if info.key not in kept and info.modified_ms < now_ms - expiry_ms
+    ]
+    # One that expired cannot be published any more, by the record's own time (see `publication`).
+    live = tuple(r for r in newest if r.timestamp_ms >= now_ms - expiry_ms)
+    return PublicationRecords(live, tuple(doomed), tuple(damaged))
+
+
+def left_wals(
+    listed: Iterable[ObjectInfo], image: MetadataImage, now_ms: int, age_ms: int = ORPHAN_AGE_MS
+) -> list[WalLayout]:
+    """Return the write-ahead logs of brokers that are gone, with more in them than a seal.
+
+    Args:
+        listed: everything under `WALS_PREFIX`, listed before `image` was looked at.
+        image: the registry.
+        now_ms: the time now.
+        age_ms: a broker that starts has a log before it has a registration, so a log is not left
+            before it is this old.
+    """
+    found: defaultdict[WalLayout, list[ObjectInfo]] = defaultdict(list)
+    for info in listed:
+        one = wal_of_key(info.key)
+        if one is not None:
+            found[one[0]].append(info)
+    named = {f"{b.broker_id}-{b.incarnation}" for b in image.brokers.values()}
+    for _, state in image.partitions():
+        named.update(state.wals)
+    return [
+        layout
+        for layout, infos in found.items()
+        if len(infos) > 1
+        and f"{layout.broker_id}-{layout.incarnation}" not in named
+        and max(info.modified_ms for info in infos) < now_ms - age_ms
+    ]
+
+
+def clear_wal(layout: WalLayout, nonce: str) -> Protocol[None]:
+    """Delete a left write-ahead log but for its seal, which it gets if it has none.
+
+    Raises:
+        Unavailable: the log does not keep still, so it is not left. DataCorrupt: it is damaged.
+    """
+    sealed = yield from seal(layout, nonce)
+    yield from clear(layout, sealed)
+
+
+def list_wals() -> Protocol[list[ObjectInfo]]:
+    """Return every object of a write-ahead log."""
+    return (yield from list_after(WALS_PREFIX, ""))
+
+
+def unknown_folders(store: ObjectStore, known: Collection[str]) -> Iterator[str]:
+    """Yield the topic folders that are not `known`. One request per folder, known or not."""
+    after = ""
+    while True:
+        info = next(iter(store.list(TOPICS_PREFIX, after)), None)
+        if info is None:
+            return
+        match = _TOPIC_FOLDER.match(info.key)
+        if match is None:
+            after = info.key
+            continue
+        folder = match.group()
+        if folder not in known:
+            yield folder
+        # '0' follows '/': on behind everything in the folder.
+        after = folder[:-1] + "0"
+
+
+def strays(folder: str) -> Protocol[DeletedTopics]:
+    """Look at the folder of a topic that is not in the registry: what lies beside its graves."""
+    partitions: defaultdict[PartitionLayout, list[ObjectInfo]] = defaultdict(list)
+    unknown = False
+    for info in (yield from list_after(folder, "")):
+        match = _PARTITION_FOLDER.match(info.key)
+        if match is None:
+            unknown = True
+            continue
+        name, topic_id, number = match.groups()
+        partitions[PartitionLayout(name, topic_id, int(number))].append(info)
+    doomed: list[ObjectInfo] = []
+    for layout, infos in partitions.items():
+        if len(infos) == 1 and layout.manifest_version(infos[0].key) is not None:
+            continue
+        versions = {v: i for i in infos if (v := layout.manifest_version(i.key)) is not None}
+        grave = versions[max(versions)] if versions else None
+        if grave is None or not (yield from _is_grave(layout, grave.key)):
+            unknown = True
+            continue
+        doomed += [info for info in infos if info is not grave]
+    return DeletedTopics(tuple(doomed), (folder,) if unknown else ())
+
+
+def _is_grave(layout: PartitionLayout, key: str) -> Protocol[bool]:
+    stored = yield from get_many((Range(key),))
+    try:
+        return stored[0] is not None and manifests.decode(stored[0], layout, key).deleted
+    except DataCorrupt:
+        return False

@@ -1,0 +1,139 @@
+"""Work on many partitions, spread over Spark's tasks.
+
+A job names the partitions and what to do with one; a task does that for its share and says of each
+how it went. What goes wrong with one partition is part of the answer and stops no other. The work
+of a partition is safe to repeat, as Spark may do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sparklog.cluster.image import MetadataImage, Topic
+from sparklog.cluster.open import Log
+from sparklog.core.errors import SparklogError, TopicDeleted, UnknownTopicOrPartition
+from sparklog.core.telemetry import by_kind, diff
+from sparklog.log.layout import PartitionLayout
+from sparklog.spark.open_logs import shared_log
+
+TASKS_PER_SLOT = 4
+"""Partitions differ in size, so there are more tasks than run at once."""
+SLOTS_GUESSED = 8
+_ANSWER_SCHEMA = "answer STRING"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWork:
+    """One partition, and what a job knows of it."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    configs: Mapping[str, str]
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What else the task shall know; JSON values."""
+
+    @property
+    def layout(self) -> PartitionLayout:
+        """Return the names of its objects."""
+        return PartitionLayout(self.topic, self.topic_id, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAnswer:
+    """What became of one partition."""
+
+    topic: str
+    partition: int
+    result: Mapping[str, Any]
+    """JSON values; empty if it failed."""
+    error: str = ""
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """Requests to the store, by kind."""
+
+
+PartitionFunction = Callable[[Log, PartitionWork], Mapping[str, Any]]
+"""Does the work of one partition. Raises SparklogError or OSError: that one failed."""
+
+
+def chosen_topics(image: MetadataImage, names: Sequence[str]) -> list[Topic]:
+    """Return the topics with these names, or all.
+
+    Raises:
+        UnknownTopicOrPartition: one does not exist.
+    """
+    for name in names:
+        if name not in image.topics:
+            raise UnknownTopicOrPartition(f"no such topic. topic={name}")
+    return [topic for name, topic in sorted(image.topics.items()) if not names or name in names]
+
+
+def work_on(topics: Iterable[Topic]) -> list[PartitionWork]:
+    """Return the work of every partition of these topics."""
+    return [
+        PartitionWork(topic.name, topic.topic_id, number, topic.configs)
+        for topic in topics
+        for number in range(topic.partitions)
+    ]
+
+
+def run_tasks(
+    spark: SparkSession, root: str, works: Sequence[PartitionWork], function: PartitionFunction
+) -> list[PartitionAnswer]:
+    """Do the work of every partition, and return the answers by topic and number.
+
+    Raises:
+        PySparkException: Spark could not run the tasks.
+    """
+    if not works:
+        return []
+
+    def share(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            answers = [_answered(root, text, function) for text in batch.column(0).to_pylist()]
+            yield pa.RecordBatch.from_pydict({"answer": answers})
+
+    rows = [(json.dumps(_work_document(work)),) for work in works]
+    tasks = min(len(rows), TASKS_PER_SLOT * _slots(spark))
+    spread = spark.createDataFrame(rows, "work STRING").repartition(tasks)
+    found = spread.mapInArrow(share, _ANSWER_SCHEMA).collect()
+    answers = [PartitionAnswer(**json.loads(row.answer)) for row in found]
+    return sorted(answers, key=lambda one: (one.topic, one.partition))
+
+
+def _slots(spark: SparkSession) -> int:
+    """Return about how many tasks run at once; a guess where Spark does not tell."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkException:  # Spark Connect has no context
+        return SLOTS_GUESSED
+
+
+def _answered(root: str, text: str, function: PartitionFunction) -> str:
+    work = PartitionWork(**json.loads(text))
+    log = shared_log(root)
+    counters = getattr(log.store, "counters", None)
+    before = counters.snapshot() if counters is not None else {}
+    try:
+        result, error = dict(function(log, work)), ""
+    except TopicDeleted:
+        result, error = {}, ""
+    except (SparklogError, OSError) as failure:
+        result, error = {}, f"{type(failure).__name__}: {failure}"
+    after = counters.snapshot() if counters is not None else {}
+    requests = {kind: count.requests for kind, count in by_kind(diff(before, after)).items()}
+    answer = PartitionAnswer(work.topic, work.partition, result, error, requests)
+    return json.dumps(
+        {name: getattr(answer, name) for name in PartitionAnswer.__slots__}, separators=(",", ":")
+    )
+
+
+def _work_document(work: PartitionWork) -> dict[str, Any]:
+    return {name: getattr(work, name) for name in PartitionWork.__slots__}

@@ -1,0 +1,228 @@
+"""Retention as a Spark job: what `jobs/retain.py` does.
+
+A task per share of the partitions moves log starts and deletes objects; what lies beside the
+partitions is looked after by the driver. Runs beside brokers and writers, and never blocks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from sparklog.cluster import leftovers
+from sparklog.cluster.image import MetadataImage
+from sparklog.cluster.open import Log, open_log
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
+from sparklog.core.errors import SparklogError
+from sparklog.core.settings import parse_topic_configs
+from sparklog.core.types import PartitionId
+from sparklog.log.effects import run
+from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
+from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, topic_folder
+from sparklog.log.manifest_change import change
+from sparklog.log.retention import RetentionPolicy, raise_to_retained, retained_start
+from sparklog.log.segment import CommitKey
+from sparklog.log.view import PartitionView, refresh
+from sparklog.spark.job import OpenSession
+from sparklog.spark.partition_tasks import (
+    PartitionAnswer,
+    PartitionWork,
+    chosen_topics,
+    run_tasks,
+    work_on,
+)
+from sparklog.spark.progress import Progress, StageSampler, bytes_text, watched
+from sparklog.spark.retain_arguments import RetainJob
+from sparklog.spark.upkeep_report import UpkeepReport, total_of
+from sparklog.store.base import ObjectInfo, ObjectStore
+
+DELETES_AT_ONCE = 16
+
+
+def retain(job: RetainJob, open_session: OpenSession, progress: Progress) -> UpkeepReport:
+    """Apply retention, and return what was done.
+
+    Raises:
+        SparklogError: the registry, or a topic that does not exist. PySparkException: Spark.
+    """
+    with open_log(job.root) as log:
+        now_ms = SYSTEM_CLOCK.now_ms()
+        records = run(leftovers.publication_records(now_ms), log.store)
+        wals = [] if job.topics else run(leftovers.list_wals(), log.store)
+        image = log.refresh()
+        works = with_unpublished(work_on(chosen_topics(image, job.topics)), records)
+        spark = open_session({})
+        progress.start()
+        with watched(progress, StageSampler(spark)):
+            answers = run_tasks(spark, job.root, works, retained_by(job))
+        beside, problems = ({}, []) if job.topics else _beside(log, job, image, records, wals)
+    return _report(job, answers, beside, [*problems, *_puzzles(answers)], progress.elapsed_s())
+
+
+def with_unpublished(
+    works: Iterable[PartitionWork], records: leftovers.PublicationRecords
+) -> list[PartitionWork]:
+    """Return the work with what each partition may still have to take from publication records."""
+    unpublished = records.unpublished()
+    return [
+        replace(
+            work,
+            details={
+                "keep_staged": bool(records.damaged),
+                "unpublished": [
+                    [key.writer, key.sequence, list(objects)]
+                    for key, objects in unpublished.get(
+                        PartitionId(work.topic_id, work.partition), []
+                    )
+                ],
+            },
+        )
+        for work in works
+    ]
+
+
+class _Retain:
+    """The work on one partition; sent to tasks."""
+
+    def __init__(self, job: RetainJob, clock: Clock) -> None:
+        self._job = job
+        self._clock = clock
+
+    def __call__(self, log: Log, work: PartitionWork) -> Mapping[str, Any]:
+        policy = RetentionPolicy.of(parse_topic_configs(work.configs))
+        now_ms = self._clock.now_ms()
+        listed = run(list_folder(work.layout), log.store)
+        view = PartitionView(work.layout)
+        if self._job.dry_run:
+            view = run(refresh(view), log.store)
+            before, after = view.log_start_offset, retained_start(view, policy, now_ms)
+        else:
+            seen: list[int] = []
+            raising = raise_to_retained(policy, now_ms)
+
+            def plan(now: PartitionView) -> Any:
+                seen.append(now.log_start_offset)
+                return raising(now)
+
+            view = run(change(view, plan, new_nonce(SYSTEM_ENTROPY)), log.store)
+            before, after = seen[0], view.log_start_offset
+        rules = GarbageRules(
+            now_ms,
+            policy.file_delete_delay_ms,
+            self._job.orphan_age_ms,
+            _still_unpublished(view, work),
+        )
+        found = run(find_garbage(view, listed, rules), log.store)
+        doomed = [i for i in found.doomed if not (_is_staged(i) and work.details["keep_staged"])]
+        if not self._job.dry_run:
+            delete_all(log.store, doomed)
+        freed = [e for e in view.entries if e.end_offset <= after] if self._job.dry_run else []
+        return {
+            "log_start_offset": after,
+            "log_end_offset": view.end_offset,
+            "let_go": after - before,
+            "deleted_objects": len(doomed),
+            "deleted_bytes": sum(info.size_bytes for info in doomed),
+            "waiting_objects": found.waiting + len(freed),
+            "problem": found.problem,
+        }
+
+
+def retained_by(job: RetainJob, clock: Clock = SYSTEM_CLOCK) -> _Retain:
+    """Return the function that does one partition's work."""
+    return _Retain(job, clock)
+
+
+def delete_all(store: ObjectStore, doomed: Sequence[ObjectInfo]) -> None:
+    """Delete objects, several at a time."""
+    if not doomed:
+        return
+    with ThreadPoolExecutor(DELETES_AT_ONCE, "sparklog-delete") as pool:
+        list(pool.map(store.delete, [info.key for info in doomed]))
+
+
+def _still_unpublished(view: PartitionView, work: PartitionWork) -> frozenset[str]:
+    return frozenset(
+        name
+        for writer, sequence, objects in work.details["unpublished"]
+        if view.committed(CommitKey(writer, sequence)) is None
+        for name in objects
+    )
+
+
+def _is_staged(info: ObjectInfo) -> bool:
+    return "/staged/" in info.key
+
+
+def _beside(
+    log: Log,
+    job: RetainJob,
+    image: MetadataImage,
+    records: leftovers.PublicationRecords,
+    wals: Sequence[ObjectInfo],
+) -> tuple[dict[str, int], list[str]]:
+    """Look after what lies beside the partitions."""
+    problems = [f"a publication record is damaged. object={key}" for key in records.damaged]
+    doomed = list(records.doomed)
+    left = leftovers.left_wals(wals, image, SYSTEM_CLOCK.now_ms(), job.orphan_age_ms)
+    known = {topic_folder(t.name, t.topic_id) for t in image.topics.values()}
+    known.add(topic_folder(METADATA_TOPIC, METADATA_TOPIC_ID))
+    for folder in leftovers.unknown_folders(log.store, known):
+        found = run(leftovers.strays(folder), log.store)
+        doomed += found.doomed
+        problems += [f"a topic's folder is in no registry. folder={f}" for f in found.unknown]
+    if not job.dry_run:
+        delete_all(log.store, doomed)
+        for layout in left:
+            try:
+                run(leftovers.clear_wal(layout, new_nonce(SYSTEM_ENTROPY)), log.store)
+            except SparklogError as error:
+                problems.append(str(error))
+    return {
+        "deleted_objects": len(doomed),
+        "deleted_bytes": sum(info.size_bytes for info in doomed),
+        "cleared_wals": len(left),
+    }, problems
+
+
+def _puzzles(answers: Iterable[PartitionAnswer]) -> list[str]:
+    return [
+        f"{one.topic}-{one.partition}: {one.result['problem']}"
+        for one in answers
+        if one.result.get("problem")
+    ]
+
+
+def _report(
+    job: RetainJob,
+    answers: Sequence[PartitionAnswer],
+    beside: Mapping[str, int],
+    problems: Sequence[str],
+    seconds: float,
+) -> UpkeepReport:
+    let_go = total_of(answers, "let_go")
+    objects = total_of(answers, "deleted_objects") + beside.get("deleted_objects", 0)
+    size = total_of(answers, "deleted_bytes") + beside.get("deleted_bytes", 0)
+    verbs = ("would let go", "would delete") if job.dry_run else ("let go", "deleted")
+    lines = [
+        f"  {one.topic}-{one.partition}: {verbs[0]} {one.result['let_go']:,} offsets, "
+        f"log start {one.result['log_start_offset']:,}; "
+        f"{verbs[1]} {one.result['deleted_objects']:,} objects"
+        for one in answers
+        if one.result.get("let_go") or one.result.get("deleted_objects")
+    ]
+    summary = (
+        f"{verbs[0]} {let_go:,} offsets and {verbs[1]} {objects:,} objects "
+        f"({bytes_text(size)}) of {len(answers):,} partitions in {seconds:.1f} s"
+    )
+    totals = {
+        "dry_run": job.dry_run,
+        "let_go": let_go,
+        "deleted_objects": objects,
+        "deleted_bytes": size,
+        "cleared_wals": beside.get("cleared_wals", 0),
+    }
+    return UpkeepReport(summary, seconds, tuple(answers), totals, tuple(lines), tuple(problems))

@@ -1,0 +1,58 @@
+"""jobs/retain.py: partitions spread over tasks, beside damage in one of them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import SparkSession
+
+from sparklog.cluster.open import Log
+from sparklog.spark.progress import Progress
+from sparklog.spark.retain import retain
+from sparklog.spark.retain_arguments import parse_retain
+from sparklog.spark.upkeep_report import UpkeepReport
+from tests.unit.log.records import numbered
+
+MakeLog = Callable[..., Log]
+
+
+def _run(spark: SparkSession, log_root: str, *words: str) -> UpkeepReport:
+    def session(conf: Mapping[str, str]) -> SparkSession:
+        return spark
+
+    job = parse_retain(["--root", log_root, *words])
+    return retain(job, session, Progress(io.StringIO()))
+
+
+def test_retention_runs_in_tasks_and_damage_stops_one_partition_only(
+    spark: SparkSession, log_root: str, make_log: MakeLog
+) -> None:
+    log = make_log(keep=2, drop=3)
+    log.alter_configs("keep", {"retention.ms": "-1"})
+    log.alter_configs("drop", {"retention.bytes": "0", "file.delete.delay.ms": "0"})
+    for topic, number in (("keep", 0), ("drop", 0), ("drop", 1), ("drop", 2)):
+        log.partition(topic, number).append([numbered(0, 4)])
+    damaged = log.partition("drop", 1).layout
+    log.store.delete(damaged.key(damaged.chain_name(0)))
+    log.store.put(damaged.key(damaged.chain_name(0)), b"damaged")
+
+    planned = _run(spark, log_root, "--dry-run", "--topic", "drop")
+    assert planned.totals["let_go"] == 8
+    assert log.partition("drop", 0).view().log_start_offset == 0
+    done = _run(spark, log_root)
+    assert [(a.topic, a.partition) for a in done.failures] == [("drop", 1)]
+    assert "DataCorrupt" in done.failures[0].error
+    assert done.ended_by == 1
+    assert done.totals["let_go"] == 8
+    starts = {n: log.partition("drop", n).view().log_start_offset for n in (0, 2)}
+    assert starts == {0: 4, 2: 4}
+    assert log.partition("keep", 0).view().log_start_offset == 0
+
+    later = _run(spark, log_root, "--topic", "drop")
+    assert later.totals["deleted_objects"] == 2
+    idle = json.loads(_run(spark, log_root, "--topic", "keep").to_json())
+    assert idle["failed"] == 0
+    # Two partitions: a listing of the folder and a look each.
+    assert sum(idle["requests"].values()) <= 2 * 6

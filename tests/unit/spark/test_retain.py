@@ -1,0 +1,121 @@
+"""Retention's work on a partition, and how it is told; tests/spark runs it in tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sparklog.cluster import leftovers
+from sparklog.cluster.open import Log
+from sparklog.cluster.publication import Publication, StagedPartition, encode
+from sparklog.core.clock import ManualClock
+from sparklog.core.errors import UnknownTopicOrPartition
+from sparklog.log.effects import run
+from sparklog.log.garbage import ORPHAN_AGE_MS
+from sparklog.log.layout import commit_key
+from sparklog.spark.job import FAILED
+from sparklog.spark.partition_tasks import PartitionAnswer, chosen_topics, work_on
+from sparklog.spark.retain import retained_by, with_unpublished
+from sparklog.spark.retain_arguments import RetainJob, parse_retain
+from sparklog.spark.upkeep_report import UpkeepReport, total_of
+from sparklog.store.memory import MemoryStore
+from tests.unit.log.records import numbered, values
+
+JOB = RetainJob("memory://retain")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(clock: ManualClock) -> Log:
+    opened = Log(MemoryStore("retain", clock), clock=clock)
+    opened.create_topic("t", 1, {"retention.bytes": "0"})
+    return opened
+
+
+def retained(log: Log, clock: ManualClock, job: RetainJob = JOB) -> Mapping[str, Any]:
+    records = run(leftovers.publication_records(clock.now_ms()), log.store)
+    (work,) = with_unpublished(work_on(log.topics().values()), records)
+    return retained_by(job, clock)(log, work)
+
+
+def test_the_log_start_moves_first_and_objects_go_in_a_later_run(
+    log: Log, clock: ManualClock
+) -> None:
+    partition = log.partition("t", 0)
+    partition.append([numbered(0, 3)])
+    partition.append([numbered(3, 2)])
+    planned = retained(log, clock, replace(JOB, dry_run=True))
+    assert (planned["let_go"], planned["log_start_offset"]) == (5, 5)
+    assert partition.view().log_start_offset == 0
+    first = retained(log, clock)
+    assert (first["let_go"], first["deleted_objects"]) == (5, 0)
+    assert partition.view().log_start_offset == 5
+    clock.sleep_s(61)
+    planned = retained(log, clock, replace(JOB, dry_run=True))
+    second = retained(log, clock)
+    assert planned["deleted_objects"] == second["deleted_objects"] == 2
+    assert second["deleted_bytes"] > 0
+    third = retained(log, clock)
+    assert (third["let_go"], third["deleted_objects"], third["waiting_objects"]) == (0, 0, 0)
+
+
+def test_what_a_record_publishes_stays_until_it_is_published(log: Log, clock: ManualClock) -> None:
+    log.alter_configs("t", {"retention.bytes": "-1"})
+    partition = log.partition("t", 0)
+    staged = partition.stage([numbered(0, 2)])
+    clock.sleep_s(ORPHAN_AGE_MS / 1000 + 1)
+    part = StagedPartition("t", log.topic("t").topic_id, 0, (staged,))
+    record = Publication("q", 3, "e" * 32, clock.now_ms(), (part,))
+    log.store.put(commit_key("q", 3), encode(record))
+    assert retained(log, clock)["deleted_objects"] == 0
+    log.store.put(commit_key("x", 0), b"damaged: what it would publish is not known")
+    clock.sleep_s(ORPHAN_AGE_MS / 1000 + 1)
+    assert retained(log, clock)["deleted_objects"] == 0
+    log.store.delete(commit_key("x", 0))
+    assert retained(log, clock)["deleted_objects"] == 1
+    assert values(partition, 0, 0) == []
+
+
+def test_topics_are_chosen_by_name(log: Log) -> None:
+    log.create_topic("u", 2)
+    image = log.refresh()
+    assert [t.name for t in chosen_topics(image, [])] == ["t", "u"]
+    assert [(w.topic, w.partition) for w in work_on(chosen_topics(image, ["u"]))] == [
+        ("u", 0),
+        ("u", 1),
+    ]
+    with pytest.raises(UnknownTopicOrPartition):
+        chosen_topics(image, ["nosuch"])
+
+
+def test_a_call_is_understood() -> None:
+    job = parse_retain(["--root", "memory://x", "--topic", "a", "--topic", "b", "--dry-run"])
+    assert (job.topics, job.dry_run, job.json) == (("a", "b"), True, False)
+    assert job.orphan_age_ms == ORPHAN_AGE_MS
+    assert parse_retain(["--root", "/x", "--orphan-hours", "2"]).orphan_age_ms == 7_200_000
+
+
+def test_a_failed_partition_is_told_and_makes_the_job_fail() -> None:
+    answers = (
+        PartitionAnswer("t", 0, {"let_go": 3}, "", {"get": 2, "list": 1}),
+        PartitionAnswer("t", 1, {}, "DataCorrupt: bad. object=x", {"get": 1}),
+    )
+    report = UpkeepReport("done", 1.0, answers, {"let_go": total_of(answers, "let_go")}, ("line",))
+    assert report.ended_by == FAILED
+    assert report.to_text().splitlines() == [
+        "done",
+        "line",
+        "error: t-1: DataCorrupt: bad. object=x",
+    ]
+    told = json.loads(report.to_json())
+    assert (told["let_go"], told["failed"], told["requests"]) == (3, 1, {"get": 3, "list": 1})
+    assert told["partitions"][1]["error"].startswith("DataCorrupt")
+    assert UpkeepReport("done", 1.0, answers[:1], {}).ended_by is None
