@@ -95,6 +95,7 @@ class Connection(asyncio.Protocol):
         self._writable = True
         self._waiting_for_intake = False
         self._draining = False
+        self._settling: asyncio.Handle | None = None
         self.active_s = self._loop.time()
         """When a byte came in or an answer went out last, by the loop's clock."""
 
@@ -142,7 +143,8 @@ class Connection(asyncio.Protocol):
         self._close_if_drained()
 
     def close(self) -> None:
-        """Close now; what was written still goes out."""
+        """Close now; what was written, or is ready to be, still goes out."""
+        self._send_finished()
         if self._transport is not None:
             self._transport.close()
 
@@ -189,7 +191,7 @@ class Connection(asyncio.Protocol):
     def _start_next(self, exchange: _Exchange) -> bool:
         if exchange.done:
             self._exchanges.append(exchange)
-            self._send_finished()
+            self._settle_soon()
             return True
         alone = exchange.header.api_key not in PIPELINED
         if self._running and (alone or self._running_alone):
@@ -239,8 +241,18 @@ class Connection(asyncio.Protocol):
         seconds = self._loop.time() - exchange.started_s
         name = Api(exchange.header.api_key).label
         self._service.metrics.request(name, exchange.header.api_version, seconds)
-        self._send_finished()
+        self._settle_soon()
         self._service.intake.give_back(exchange.size)
+
+    def _settle_soon(self) -> None:
+        """Settle once the loop has run what is ready: answers that come together go together."""
+        if self._settling is None:
+            self._settling = self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        """Send what is finished, and start what may start now."""
+        self._settling = None
+        self._send_finished()
         if self._draining:
             self._close_if_drained()
         else:

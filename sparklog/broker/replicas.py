@@ -221,7 +221,7 @@ class BrokerReplicas:
 
     def to_wal(self, batch: WalBatch, end_offset: int, led: LedPartition) -> None:
         """Put a batch into the write-ahead log."""
-        self._pump.append(batch, end_offset, led)
+        self._pump.append(batch, end_offset, led, awaited=led.leadership.needs_wal)
 
     def committed(self, led: LedPartition) -> None:
         """Take in that there is more to flush."""

@@ -9,7 +9,8 @@ Sizes are bytes, times seconds of the loop's clock.
       then is another object, and hears nothing of the old one's batches
   U3  a window's name may be trimmed only when all of its batches are in their partitions' own logs,
       or were given up by whoever recovered the partition
-  U4  an idle broker's batch is put at once; a busy one's waits for at most `linger_s`
+  U4  a batch that acknowledgements wait for is put at once when no put is under way; any other
+      waits for at most `linger_s`, so that it shares its put with those that come meanwhile
 Source: WAL.md 3.
 """
 
@@ -121,6 +122,8 @@ class WalPump:
         self._writer = WalWriter(limits.in_flight_max)
         self._gathered: deque[_Window] = deque()
         self._gathered_since = 0.0
+        self._awaited = False
+        """Whether somebody waits until what is gathered is durable."""
         self._unacknowledged: deque[_Window] = deque()
         self._unflushed: deque[_Window] = deque()
         self._flushed: dict[PartitionId, int] = {}
@@ -161,8 +164,13 @@ class WalPump:
         self._cancel_timer()
         await self._tasks.close()
 
-    def append(self, batch: WalBatch, end_offset: int, sink: DurableSink) -> None:
-        """Take a batch of [base offset, end_offset); `sink` hears when it is durable."""
+    def append(
+        self, batch: WalBatch, end_offset: int, sink: DurableSink, *, awaited: bool = True
+    ) -> None:
+        """Take a batch of [base offset, end_offset); `sink` hears when it is durable.
+
+        With `awaited`, acknowledgements wait for that.
+        """
         if self.stopped:
             return
         limit = self._limits.window_bytes
@@ -174,6 +182,7 @@ class WalPump:
             window = _Window()
             self._gathered.append(window)
         window.add(batch, end_offset, sink)
+        self._awaited = self._awaited or awaited
         self._look_soon()
 
     def flushed(self, partition: PartitionId, end_offset: int) -> None:
@@ -192,7 +201,7 @@ class WalPump:
 
     def _look_soon(self) -> None:
         """Look once the loop has run what is ready, so that its appends go into one window."""
-        soon = self._writer.in_flight == 0 or self._window_full
+        soon = self._is_urgent or self._window_full
         if self._timer is not None and (self._timer_is_soon or not soon):
             return
         self._cancel_timer()
@@ -203,6 +212,10 @@ class WalPump:
         else:
             due_at = self._gathered_since + self._limits.linger_s
             self._timer = loop.call_at(due_at, self._look)
+
+    @property
+    def _is_urgent(self) -> bool:
+        return self._awaited and self._writer.in_flight == 0
 
     @property
     def _window_full(self) -> bool:
@@ -218,9 +231,10 @@ class WalPump:
         loop = asyncio.get_running_loop()
         while self._gathered and self._writer.has_room:
             due = loop.time() >= self._gathered_since + self._limits.linger_s
-            if not (due or self._writer.in_flight == 0 or self._window_full):
+            if not (due or self._is_urgent or self._window_full):
                 break
             self._put_next(self._gathered.popleft())
+        self._awaited = self._awaited and bool(self._gathered)
         if self._gathered and self._writer.has_room:
             self._look_soon()
 

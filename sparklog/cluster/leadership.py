@@ -160,6 +160,11 @@ class Leadership:
             return self.isr - self.pending.broker_ids
         return self.isr
 
+    @property
+    def needs_wal(self) -> bool:
+        """Tell whether nothing is committed before the WAL holds it."""
+        return self.rules.waits_for_storage or len(self.minimal_isr) < 2
+
     def follower(self, broker_id: int) -> Follower | None:
         """Return what is known of a follower, None for a broker that is no replica."""
         return self._followers.get(broker_id)
@@ -318,9 +323,7 @@ class Leadership:
 
     def _advance(self) -> tuple[Event, ...]:
         """Move the high watermark as far as L2 and L3 allow."""
-        committed = self.log_end
-        if self.rules.waits_for_storage or len(self.minimal_isr) < 2:
-            committed = self.durable_end
+        committed = self.durable_end if self.needs_wal else self.log_end
         for follower in self._required:
             committed = min(committed, follower.log_end)
         if committed <= self.high_watermark:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
@@ -28,6 +28,8 @@ Kafka sets no such bound; a 100 MiB frame of empty strings would need gigabytes 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_UUID: Final = bytes(16)
+_NO_TAGS: Final = b"\0"
+_UUIDS_KEPT: Final = 4096
 _ERROR_CODES: Final = {int(code): code for code in ErrorCode}
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -106,15 +108,18 @@ def decoder(entity_type: Any) -> Decode:
     steps = _steps(shape)
     tagged = {f.tag: (f.name, _field_decoder(f, flexible=True)) for f in shape.tagged}
     defaults = {f.name: f.default for f in shape.tagged}
+    flexible = shape.flexible
 
     def decode(cursor: Cursor) -> Any:
         values: list[Any] = []
         for step in steps:
             step(cursor, values)
         named = dict(zip(names, values, strict=True))
-        if shape.flexible:
+        if flexible:
             named.update(defaults)
-            _read_tags(cursor, tagged, named)
+            if cursor.take(1) != _NO_TAGS:
+                cursor.at -= 1
+                _read_tags(cursor, tagged, named)
         return entity_type(**named)
 
     return decode
@@ -136,8 +141,14 @@ def _fixed_step(run: tuple[FieldShape, ...]) -> Callable[[Cursor, list[Any]], No
     layout = struct.Struct(">" + "".join(f.struct_code or "" for f in run))
     codes = tuple(i for i, f in enumerate(run) if f.kafka_type == "error_code")
 
+    size, unpack_from = layout.size, layout.unpack_from
+
     def read(cursor: Cursor, values: list[Any]) -> None:
-        found = layout.unpack(cursor.take(layout.size))
+        start = cursor.at
+        if start + size > len(cursor.data):
+            cursor.take(size)
+        cursor.at = start + size
+        found = unpack_from(cursor.data, start)
         if codes:
             found = tuple(_error_code(v) if i in codes else v for i, v in enumerate(found))
         values.extend(found)
@@ -262,7 +273,12 @@ def _error_code(number: int) -> ErrorCode:
 
 
 def _uuid(cursor: Cursor) -> UUID | None:
-    data = cursor.take(16)
+    return _uuid_of(cursor.take(16))
+
+
+@lru_cache(_UUIDS_KEPT)
+def _uuid_of(data: bytes) -> UUID | None:
+    # The same few topics come again and again.
     return None if data == _NO_UUID else UUID(bytes=data)
 
 

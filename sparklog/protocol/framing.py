@@ -12,18 +12,20 @@ from sparklog.core.errors import InvalidRequest
 
 SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
-_KEPT_BYTES: Final = 256 * 1024
-"""An emptied buffer larger than this is given back."""
 
 
 class FrameReader:
-    """Collects bytes and cuts them into frames."""
+    """Collects bytes and cuts them into frames.
+
+    What arrives in one piece is cut out of that piece; only frames that come in several are put
+    together.
+    """
 
     __slots__ = ("_at", "_buffer", "_frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int) -> None:
         """Refuse frames of more than `frame_bytes_max` bytes, size not counted."""
-        self._buffer = bytearray()
+        self._buffer: bytes | bytearray = b""
         self._at = 0
         self._frame_bytes_max = frame_bytes_max
 
@@ -33,6 +35,14 @@ class FrameReader:
 
     def feed(self, data: bytes) -> None:
         """Add bytes that arrived."""
+        if self._at == len(self._buffer):
+            self._buffer, self._at = data, 0
+            return
+        if isinstance(self._buffer, bytearray):
+            del self._buffer[: self._at]
+        else:
+            self._buffer = bytearray(memoryview(self._buffer)[self._at :])
+        self._at = 0
         self._buffer += data
 
     def next_frame(self) -> bytes | None:
@@ -41,25 +51,20 @@ class FrameReader:
         Raises:
             InvalidRequest: the size is negative or too large: this is no such stream.
         """
-        held = len(self._buffer) - self._at
-        if held >= SIZE_BYTES:
-            size = _SIZE.unpack_from(self._buffer, self._at)[0]
-            if not 0 <= size <= self._frame_bytes_max:
-                raise InvalidRequest(
-                    "a frame is too large, or this is not Kafka's protocol. "
-                    f"size={size} socket.request.max.bytes={self._frame_bytes_max}"
-                )
-            end = self._at + SIZE_BYTES + size
-            if end <= len(self._buffer):
-                frame = bytes(memoryview(self._buffer)[self._at + SIZE_BYTES : end])
-                self._at = end
-                return frame
-        self._compact()
-        return None
-
-    def _compact(self) -> None:
-        if self._at == len(self._buffer) and len(self._buffer) > _KEPT_BYTES:
-            self._buffer = bytearray()
-        else:
-            del self._buffer[: self._at]
-        self._at = 0
+        buffer, start = self._buffer, self._at + SIZE_BYTES
+        if start > len(buffer):
+            return None
+        size = _SIZE.unpack_from(buffer, self._at)[0]
+        if not 0 <= size <= self._frame_bytes_max:
+            raise InvalidRequest(
+                "a frame is too large, or this is not Kafka's protocol. "
+                f"size={size} socket.request.max.bytes={self._frame_bytes_max}"
+            )
+        end = start + size
+        if end > len(buffer):
+            return None
+        self._at = end
+        frame = bytes(memoryview(buffer)[start:end])
+        if end == len(buffer):
+            self._buffer, self._at = b"", 0
+        return frame

@@ -76,7 +76,7 @@ def decode_request(frame: bytes) -> tuple[RequestHeader, Any]:
     key, version, correlation_id = _REQUEST.unpack_from(frame)
     if key not in APIS or version not in APIS[Api(key)]:
         raise UnsupportedVersion(RequestHeader(key, version, correlation_id))
-    request_type = load_request_schema(key, version)
+    request_type = _request_type(key, version)
     cursor = Cursor(frame, _REQUEST.size)
     try:
         client_id = nullable_text(cursor)
@@ -143,6 +143,12 @@ def decode_response(frame: bytes, request_type: Any) -> Any:
 
 
 @cache
+def _request_type(key: int, version: int) -> Any:
+    # kio resolves a name and imports a module each time.
+    return load_request_schema(key, version)
+
+
+@cache
 def response_type_of(request_type: Any) -> Any:
     """Return the type of the answer to a type of request.
 
@@ -155,6 +161,7 @@ def response_type_of(request_type: Any) -> Any:
         raise TypeError(f"not a request. type={request_type.__name__}") from error
 
 
+@cache
 def _tagged_response_header(response_type: Any) -> bool:
     return bool(response_type.__flexible__) and response_type.__api_key__ != Api.API_VERSIONS
 
