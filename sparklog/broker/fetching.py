@@ -7,6 +7,8 @@ news of its partitions and looks again at those that have some.
   E2  a fetch in another leader epoch than this leader's is refused, so a follower's offset counts
       for nobody but the leader it was told
   E3  reading history has lanes of its own, so however many read it, the tail is not kept waiting
+  E4  no consumer is sent a reference batch: it waits for the flush, which comes at once, and then
+      reads as history what the batch stands for
 Source: Kafka's ReplicaManager and DelayedFetch; KIP-74 on sizes, KIP-320 on epochs, KIP-595.
 """
 
@@ -277,7 +279,7 @@ class _Reading:
         if at.offset < led.tail.start_offset:
             self.historic[led.where] = led
             return None
-        limit = _limit(led, self.spec)
+        limit = _tail_limit(led, self.spec)
         batches = self._read(led, at, left, limit)
         end = led.tail.end_offset if not batches else limit
         return _fetched(led, self.spec, batches, at.offset, end)
@@ -337,6 +339,12 @@ def _divergence(led: LedPartition, at: FetchAt) -> EpochEnd | None:
 def _limit(led: LedPartition, spec: FetchSpec) -> int:
     is_committed = spec.isolation == READ_COMMITTED
     return led.last_stable_offset if is_committed else led.high_watermark
+
+
+def _tail_limit(led: LedPartition, spec: FetchSpec) -> int:
+    """Return up to where a consumer is handed the tail: what is referred to is history (E4)."""
+    limit, reference = _limit(led, spec), led.tail.first_reference
+    return limit if reference is None else min(limit, reference)
 
 
 def _news(led: LedPartition, spec: FetchSpec) -> FetchWaits:

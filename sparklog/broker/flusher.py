@@ -1,7 +1,8 @@
 """Brings what is committed into the partitions' own logs, and lets memory and WAL go after it.
 
 A partition with something to flush is due `flush.ms` after that became so, or at once when it holds
-`flush.bytes` or the broker's memory is pressed. Segments are encoded off the event loop.
+`flush.bytes`, the broker's memory is pressed, or a reference batch is committed. Segments are
+encoded off the event loop.
   F1  only what is committed is flushed: [flushed end, high watermark)
   F2  one flush at a time of one partition; its next begins where the log on storage then ends
   F3  tail and WAL are let go only after the store said that the partition's own log has the records
@@ -101,7 +102,7 @@ class Flusher:
             self._push(plan)
         if plan.weight:
             return
-        if led.unflushed_bytes >= led.rules.flush_bytes:
+        if led.unflushed_bytes >= led.rules.flush_bytes or led.has_references_to_flush:
             self._hurry(plan, now)
         elif self._budget.pressed and not self._running:
             self._relieve()
@@ -173,7 +174,7 @@ class Flusher:
                     await asyncio.sleep(wait_s)
                     wait_s = min(2 * wait_s, RETRY_LONGEST_S)
                     continue
-                if led.unflushed_bytes < led.rules.flush_bytes:
+                if led.unflushed_bytes < led.rules.flush_bytes and not led.has_references_to_flush:
                     break
         finally:
             self._running -= plan.weight

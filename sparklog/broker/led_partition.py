@@ -29,7 +29,9 @@ from sparklog.core.types import NO_TIMESTAMP_MS, PartitionId, TimestampType
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.history import HistoryReader
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.producer_state import ProducerStates
+from sparklog.log.producer_state import UNVERIFIED, ProducerStates, Verification
+from sparklog.log.reference_batch import decode_references
+from sparklog.log.taken_references import PendingReferences
 from sparklog.log.view import PartitionView
 from sparklog.log.wal_object import WalBatch
 from sparklog.protocol.control import EndTransactionMarker
@@ -110,6 +112,7 @@ class LedPartition:
         self.committed_news = FetchWaits(where)
         self.follower_epochs: dict[int, int] = {}
         """Broker epoch of the incarnation whose fetches count, of each follower."""
+        self._references = PendingReferences()
         self._listener = listener
         held.tail.start_epoch(leader_epoch)
 
@@ -134,6 +137,12 @@ class LedPartition:
         return self.producers.transactions.last_stable_offset(self.leadership.high_watermark)
 
     @property
+    def has_references_to_flush(self) -> bool:
+        """Say whether a reference batch is committed, which nobody can read before its flush."""
+        first = self.tail.first_reference
+        return first is not None and first < self.leadership.high_watermark
+
+    @property
     def log_start_offset(self) -> int:
         """Return the first offset that may be read."""
         return self.view.log_start_offset
@@ -156,16 +165,28 @@ class LedPartition:
                 f"leader_epoch={self.leader_epoch}"
             )
 
-    def append(self, batch: CheckedBatch, now_ms: int) -> Appended:
+    def append(
+        self,
+        batch: CheckedBatch,
+        now_ms: int,
+        verification: Verification | None = UNVERIFIED,
+    ) -> Appended:
         """Append a batch for which room was taken, unless it is there already.
+
+        Args:
+            batch: a producer's.
+            now_ms: the time.
+            verification: whether its transaction has this partition; see `ProducerStates.check`.
 
         Raises:
             NotServing: see `check_open`.
             SparklogError: the producer's sequence or epoch is refused.
         """
         self.check_open()
+        if batch.header.is_reference:
+            return self._append_references(batch)
         is_log_append = self.rules.batches.timestamp_type is TimestampType.LOG_APPEND_TIME
-        known = self.producers.check(batch.header)
+        known = self.producers.check(batch.header, verification)
         if known is not None:
             told_ms = known.append_time_ms if is_log_append else NO_TIMESTAMP_MS
             return Appended(known.base_offset, known.end_offset, told_ms, repeated=True)
@@ -173,6 +194,15 @@ class LedPartition:
         self.producers.record(batch.header, base_offset, now_ms)
         told_ms = now_ms if is_log_append else NO_TIMESTAMP_MS
         return Appended(base_offset, self.tail.end_offset, told_ms, repeated=False)
+
+    def _append_references(self, batch: CheckedBatch) -> Appended:
+        references = decode_references(batch.data, batch.header)
+        known = self._references.find(references, self.view)
+        if known is not None:
+            return Appended(*known, NO_TIMESTAMP_MS, repeated=True)
+        base_offset = self._append(batch, None)
+        self._references.took(references, base_offset)
+        return Appended(base_offset, self.tail.end_offset, NO_TIMESTAMP_MS, repeated=False)
 
     def append_as_coordinator(self, batch: CheckedBatch, now_ms: int) -> int:
         """Append a batch of this broker's own, for which room was taken; return its end offset.
@@ -189,13 +219,21 @@ class LedPartition:
         self.producers.record(header, base_offset, now_ms)
         return self.tail.end_offset
 
-    def append_marker(self, batch: CheckedBatch, marker: EndTransactionMarker, now_ms: int) -> int:
+    def append_marker(
+        self,
+        batch: CheckedBatch,
+        marker: EndTransactionMarker,
+        now_ms: int,
+        *,
+        ends_older: bool,
+    ) -> int:
         """End a transaction with a marker for which room was taken; return its end offset.
 
         Args:
             batch: the marker as `encode_end_transaction` gives it; its header says whose it is.
             marker: what it says.
             now_ms: the time.
+            ends_older: see `ProducerStates.check_marker`.
 
         Raises:
             NotServing: see `check_open`.
@@ -204,7 +242,7 @@ class LedPartition:
         """
         self.check_open()
         who = batch.header.producer_id, batch.header.producer_epoch
-        self.producers.check_marker(*who, marker.coordinator_epoch)
+        self.producers.check_marker(*who, marker.coordinator_epoch, ends_older=ends_older)
         offset = self._append(batch, None)
         self.producers.record_marker(*who, marker, offset, now_ms)
         return self.tail.end_offset
@@ -275,6 +313,8 @@ class LedPartition:
         self.looked_s = asyncio.get_running_loop().time()
         self.leadership.flushed(view.end_offset)
         self.held.trim(view.end_offset)
+        if self._references.flushed(view.end_offset):
+            self.committed_news.tell()  # consumers are shown what it stands for only now
 
     def saw_view(self, view: PartitionView) -> None:
         """Take in a newer look at the partition's own log: its manifest may have changed."""

@@ -76,10 +76,12 @@ class OffsetLookup:
         if timestamp == LATEST_TIERED:
             last = led.flushed_end - 1
             return _at(led, last) if last >= led.log_start_offset else NOTHING
+        if timestamp < 0 and timestamp != MAX_TIMESTAMP:
+            raise InvalidRequest(f"no such special timestamp. timestamp={timestamp}")
+        if led.has_references_to_flush:  # whose records' times nobody knows before
+            await self._flusher.flush_to(led, led.high_watermark)
         if timestamp == MAX_TIMESTAMP:
             return await self._newest(led, limit)
-        if timestamp < 0:
-            raise InvalidRequest(f"no such special timestamp. timestamp={timestamp}")
         return await self._since(led, timestamp, limit)
 
     def end_of_epoch(

@@ -6,6 +6,8 @@
   B3  acks=all is answered when the partition's high watermark got there while it was led in the
       very epoch of the append; whatever else happens is an error, never success
   B4  memory is taken before the append, and given back at once for what is not appended
+  B5  a reference batch is looked at in the store before its partition's order is taken, so that
+      nobody waits for that; its own order is not promised to anybody
 Per batch: one check, one copy, no task and no timer; per request one future and one timer.
 """
 
@@ -21,9 +23,12 @@ from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.purgatory import DelayedProduce
 from sparklog.broker.recovering_partition import RecoveringPartition
-from sparklog.core.errors import SparklogError, Unavailable
+from sparklog.core.errors import InvalidRecord, NotServing, SparklogError, Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import BatchRules, CheckedBatch, check_batch
+from sparklog.log.producer_state import UNVERIFIED, Verification
+from sparklog.log.reference_batch import check_references, decode_references
+from sparklog.protocol.batch_header import ATTRIBUTES_AT, HEADER_BYTES, REFERENCE_BIT
 
 ACKS_ALL = -1
 CHECKED_INLINE_BYTES = 1 << 20
@@ -43,6 +48,8 @@ class Produced:
 
 
 ProduceResult = Produced | SparklogError
+Verified = Mapping[PartitionId, tuple[int, Verification]]
+"""Leader epoch and verification of partitions that were asked about; see `Verification`."""
 Find = Callable[[PartitionId], LedPartition | RecoveringPartition]
 """Returns what this broker leads, or raises why it does not."""
 
@@ -67,11 +74,17 @@ class Producing:
         """How many requests wait for the high watermark now."""
 
     async def produce(
-        self, batches: Mapping[PartitionId, bytes], acks: int, timeout_ms: int
+        self,
+        batches: Mapping[PartitionId, bytes],
+        acks: int,
+        timeout_ms: int,
+        verified: Verified | None = None,
     ) -> dict[PartitionId, ProduceResult]:
         """Append each partition's one batch; with acks=all wait until all are committed."""
         deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
-        job = _Job(batches, acks, deadline)
+        job = _Job(batches, acks, deadline, verified)
+        if any(map(is_reference, batches.values())):
+            await self._check_references(job)
         roles = self._roles(job)
         held: list[asyncio.Lock] = []
         try:
@@ -92,6 +105,8 @@ class Producing:
         """Return what leads each partition. Those that recover are waited for if all do."""
         roles: dict[PartitionId, LedPartition | RecoveringPartition] = {}
         for where in job.batches:
+            if where in job.results:
+                continue
             try:
                 roles[where] = self._find(where)
             except SparklogError as error:
@@ -101,6 +116,23 @@ class Producing:
             for where in recovering:
                 job.results[where] = roles.pop(where).not_yet()  # type: ignore[union-attr]
         return roles
+
+    async def _check_references(self, job: _Job) -> None:
+        """Refuse reference batches that point at what is not as they say (B5)."""
+        for where, data in job.batches.items():
+            try:
+                if not is_reference(data):
+                    raise InvalidRecord("reference batches come in requests of their own")
+                role = self._find(where)
+                now_ms = self._environment.clock.now_ms()
+                checked = check_batch(data, role.rules.batches, now_ms)
+                references = decode_references(checked.data, checked.header)
+                async with asyncio.timeout_at(job.deadline):
+                    await self._environment.store.run(check_references(role.layout, references))
+            except TimeoutError:
+                job.results[where] = _timed_out(where)
+            except SparklogError as error:
+                job.results[where] = error
 
     async def _acquire(self, lock: asyncio.Lock, deadline: float) -> None:
         if lock.locked():
@@ -174,7 +206,7 @@ class Producing:
             led.check_open()
             if job.acks == ACKS_ALL:
                 led.leadership.check_enough()
-            appended = led.append(batch, now_ms)
+            appended = led.append(batch, now_ms, job.verification(led))
         except SparklogError as error:
             self._budget.give_back(size_bytes)
             self._metrics.produce_failed(topic)
@@ -183,7 +215,7 @@ class Producing:
         if appended.repeated:
             self._budget.give_back(size_bytes)
         else:
-            self._metrics.produced(topic, batch.header.record_count, size_bytes)
+            self._metrics.produced(topic, batch.header.last_offset_delta + 1, size_bytes)
         job.results[where] = Produced(
             appended.base_offset, appended.append_time_ms, led.log_start_offset
         )
@@ -206,17 +238,48 @@ class Producing:
 class _Job:
     """One request while it is answered."""
 
-    def __init__(self, batches: Mapping[PartitionId, bytes], acks: int, deadline: float) -> None:
+    def __init__(
+        self,
+        batches: Mapping[PartitionId, bytes],
+        acks: int,
+        deadline: float,
+        verified: Verified | None,
+    ) -> None:
         self.batches = batches
+        self._verified = verified
         self.acks = acks
         self.deadline = deadline
         self.results: dict[PartitionId, ProduceResult] = {}
         self.request = DelayedProduce()
 
+    def verification(self, led: LedPartition) -> Verification | None:
+        """Return what goes with a transactional batch.
+
+        Raises:
+            NotServing: it was verified with an earlier leader epoch; send it again.
+        """
+        if self._verified is None:
+            return UNVERIFIED
+        asked = self._verified.get(led.where)
+        if asked is None:
+            return None
+        epoch, verification = asked
+        if epoch != led.leader_epoch:
+            raise NotServing(
+                "the leader changed while the transaction was verified; send it again. "
+                f"partition={led.where} leader_epoch={led.leader_epoch}"
+            )
+        return verification
+
     def fail_rest(self, error: Callable[[PartitionId], SparklogError]) -> None:
         for where in self.batches:
             if where not in self.results:
                 self.results[where] = error(where)
+
+
+def is_reference(records: bytes) -> bool:
+    """Say whether a request's records begin as a reference batch does."""
+    return len(records) >= HEADER_BYTES and bool(records[ATTRIBUTES_AT] << 8 & REFERENCE_BIT)
 
 
 def _check_all(

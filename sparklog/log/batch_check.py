@@ -31,6 +31,7 @@ from sparklog.core.errors import (
 )
 from sparklog.core.settings import TopicConfig
 from sparklog.core.types import NO_TIMESTAMP_MS, TimestampType
+from sparklog.log.reference_batch import decode_references
 from sparklog.protocol.batch_header import (
     MAGIC,
     MAGIC_AT,
@@ -104,6 +105,9 @@ def check_batch(records: BytesLike, rules: BatchRules, now_ms: int) -> CheckedBa
             "record batch is over max.message.bytes; send smaller batches or raise the limit. "
             f"batch_bytes={header.size_bytes} max.message.bytes={rules.max_message_bytes}"
         )
+    if header.is_reference:
+        _check_reference(header, records, rules, now_ms)
+        return CheckedBatch(header, records)
     _check_fields(header)
     if rules.timestamp_type is TimestampType.CREATE_TIME:
         _check_newest(header.max_timestamp, rules, now_ms)
@@ -174,6 +178,27 @@ def _check_fields(header: BatchHeader) -> None:
         )
 
 
+def _check_reference(
+    header: BatchHeader, records: BytesLike, rules: BatchRules, now_ms: int
+) -> None:
+    """Check what a reference batch says by itself; the objects it names are looked at elsewhere.
+
+    What the records are like, their sizes and that they have keys, is up to who staged them.
+    """
+    if header.base_offset != 0:
+        raise InvalidRecord(
+            "a reference batch starts at offset 0, and the leader gives the offsets. "
+            f"base_offset={header.base_offset}"
+        )
+    try:
+        batch = decode_references(records, header)
+    except DataCorrupt as error:
+        raise InvalidRecord(str(error)) from error
+    if rules.timestamp_type is TimestampType.CREATE_TIME:
+        _check_newest(header.max_timestamp, rules, now_ms)
+        _check_oldest(min(one.min_timestamp_ms for one in batch.references), rules, now_ms)
+
+
 def _check_newest(timestamp_ms: int, rules: BatchRules, now_ms: int) -> None:
     if timestamp_ms - now_ms > rules.timestamp_after_max_ms:
         raise InvalidTimestamp(
@@ -201,9 +226,13 @@ def _check_records(records: BytesLike, rules: BatchRules, now_ms: int) -> None:
     _check_newest(int(timestamps.max()), rules, now_ms)
     told = timestamps[timestamps != NO_TIMESTAMP_MS]
     oldest = int(told.min()) if len(told) else now_ms
-    if now_ms - oldest > rules.timestamp_before_max_ms:
+    _check_oldest(oldest, rules, now_ms)
+
+
+def _check_oldest(timestamp_ms: int, rules: BatchRules, now_ms: int) -> None:
+    if now_ms - timestamp_ms > rules.timestamp_before_max_ms:
         raise InvalidTimestamp(
             "timestamp is too far in the past; check the producer, or raise the limit. "
-            f"timestamp={oldest} now={now_ms} "
+            f"timestamp={timestamp_ms} now={now_ms} "
             f"message.timestamp.before.max.ms={rules.timestamp_before_max_ms}"
         )

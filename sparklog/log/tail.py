@@ -19,6 +19,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import deque
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -61,7 +62,15 @@ class TimestampedOffset(NamedTuple):
 class Tail:
     """The newest batches of one partition; see the module."""
 
-    __slots__ = ("_batches", "_bytes_before", "_ends", "_epochs", "_max_timestamps", "_start")
+    __slots__ = (
+        "_batches",
+        "_bytes_before",
+        "_ends",
+        "_epochs",
+        "_max_timestamps",
+        "_references",
+        "_start",
+    )
 
     def __init__(self, start_offset: int) -> None:
         """Begin empty at the offset where the log on storage ends."""
@@ -74,6 +83,8 @@ class Tail:
         self._max_timestamps = array("q")
         self._epochs: list[tuple[int, int]] = []
         """(leader epoch, its first offset), rising in both. The first may begin below the tail."""
+        self._references: deque[int] = deque()
+        """Base offsets of the reference batches, rising."""
 
     def __len__(self) -> int:
         """Return how many batches there are."""
@@ -98,6 +109,14 @@ class Tail:
     def latest_epoch(self) -> int:
         """Return the newest leader epoch known here, or NO_LEADER_EPOCH."""
         return self._epochs[-1][0] if self._epochs else NO_LEADER_EPOCH
+
+    @property
+    def first_reference(self) -> int | None:
+        """Return the base offset of the first reference batch, if there is one.
+
+        What it stands for is read from the log on storage, once that has it.
+        """
+        return self._references[0] if self._references else None
 
     def bytes_from(self, offset: int) -> int:
         """Return the bytes of the batches that end above `offset`: what is left to do from there.
@@ -138,6 +157,8 @@ class Tail:
             head = _restamped(header, source, base, leader_epoch, append_time_ms)
         data = b"".join((head, memoryview(source)[len(head) :]))
         self._push(data, base, base + header.last_offset_delta + 1, leader_epoch, max_timestamp_ms)
+        if header.is_reference:
+            self._references.append(base)
         return data
 
     def append(self, batch: CheckedBatch) -> None:
@@ -163,6 +184,8 @@ class Tail:
             header.leader_epoch,
             header.max_timestamp,
         )
+        if header.is_reference:
+            self._references.append(header.base_offset)
 
     def read(
         self, offset: int, max_bytes: int, limit_offset: int, *, at_least_one: bool = True
@@ -211,7 +234,9 @@ class Tail:
         self._start = self._ends[gone - 1]
         del self._batches[:gone], self._ends[:gone]
         del self._bytes_before[:gone], self._max_timestamps[:gone]
-        known = bisect_right(self._epochs, self._start, key=_start_of_epoch)
+        while self._references and self._references[0] < self._start:
+            self._references.popleft()
+        known = bisect_left(self._epochs, self._start, key=_start_of_epoch)
         del self._epochs[: max(0, known - 1)]
 
     def truncate(self, to_offset: int) -> None:
@@ -225,12 +250,15 @@ class Tail:
         del self._bytes_before[kept + 1 :], self._max_timestamps[kept:]
         while self._epochs and self._epochs[-1][1] >= self.end_offset:
             del self._epochs[-1]
+        while self._references and self._references[-1] >= self.end_offset:
+            self._references.pop()
 
     def reset(self, start_offset: int) -> None:
         """Forget everything and begin anew at an offset below which storage has all."""
         self._start = start_offset
         del self._batches[:], self._ends[:], self._epochs[:]
         del self._bytes_before[1:], self._max_timestamps[:]
+        self._references.clear()
 
     def end_of_epoch(self, leader_epoch: int) -> EpochEnd:
         """Return where `leader_epoch` ended, as Kafka's leader answers a follower.

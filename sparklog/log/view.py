@@ -140,14 +140,26 @@ def read_segments(layout: PartitionLayout, names: Sequence[str]) -> Protocol[lis
     Raises:
         DataCorrupt: an object is damaged.
     """
+    stored = yield from read_stored(layout, names)
+    return [one[0] if one is not None else None for one in stored]
+
+
+def read_stored(
+    layout: PartitionLayout, names: Sequence[str]
+) -> Protocol[list[tuple[Segment, int] | None]]:
+    """Return `read_segment` of several objects at once.
+
+    Raises:
+        DataCorrupt: an object is damaged.
+    """
     keys = [layout.key(name) for name in names]
     tails = yield from get_many(tuple(Range(key, -FOOTER_READ_BYTES) for key in keys))
-    found: list[Segment | None] = []
+    found: list[tuple[Segment, int] | None] = []
     for key, tail in zip(keys, tails, strict=True):
-        decoded = None
-        if tail is not None:
-            decoded = yield from _decode_segment(layout, key, tail, None)
-        found.append(decoded[0] if decoded is not None else None)
+        known = len(tail) if tail is not None and len(tail) < FOOTER_READ_BYTES else None
+        found.append(
+            None if tail is None else (yield from _decode_segment(layout, key, tail, known))
+        )
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -18,10 +18,17 @@ import pyarrow as pa
 
 from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.core.types import NO_PRODUCER_ID, TimestampType
-from sparklog.log.draft import SegmentDraft, draft_rows
+from sparklog.log.draft import SegmentDraft, draft_references, draft_rows
 from sparklog.log.layout import PartitionLayout
+from sparklog.log.reference_batch import decode_references
 from sparklog.log.segment import Marker, ProducerBatch, Segment, UnreadBatch
-from sparklog.protocol.batch_header import CONTROL_BIT, TIMESTAMP_TYPE_BIT, BytesLike, parse_header
+from sparklog.protocol.batch_header import (
+    CONTROL_BIT,
+    REFERENCE_BIT,
+    TIMESTAMP_TYPE_BIT,
+    BytesLike,
+    parse_header,
+)
 from sparklog.protocol.batch_run import Headers, decode_runs, read_headers
 from sparklog.protocol.record_batch import decode
 
@@ -81,6 +88,7 @@ def draft_batches(
         level: of zstd.
         plain_bytes_max: decompressed records that end the segment.
 
+    A reference batch makes a segment of its own, which points where it does.
     A batch whose records cannot be read, though its checksum is right, is kept as it came:
     consumers get it back, readers of rows pass it over. So no client can bring flushing to a halt.
 
@@ -91,6 +99,8 @@ def draft_batches(
     headers = _joined(batches, read_headers(batches)) if batches else None
     if headers is None:
         raise InvalidRequest(f"nothing to flush: no batches. partition={layout.folder}")
+    if headers["attributes"][0] & REFERENCE_BIT:
+        return _referring(layout, batches[0], nonce)
     headers = headers[: _one_kind(headers)]
     unread: list[int] = []
     try:
@@ -103,6 +113,17 @@ def draft_batches(
     draft = _draft(layout, nonce, codec, level, headers[: content.batches], content)
     base_offset = int(headers["base_offset"][0])
     return FlushDraft(draft.placed(base_offset), draft.at(base_offset), content.batches)
+
+
+def _referring(layout: PartitionLayout, data: BytesLike, nonce: str) -> FlushDraft:
+    """Return the reference segment of a reference batch."""
+    header = parse_header(data)
+    batch = decode_references(data, header)
+    draft = draft_references(layout, batch.references, nonce, timestamp_type=batch.timestamp_type)
+    about = replace(draft.segment, leader_epoch=header.leader_epoch, led=True)
+    placed = replace(draft, segment=about)
+    at = header.base_offset
+    return FlushDraft(placed.placed(at, batch.commit), placed.at(at, batch.commit), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +228,20 @@ def _draft(
 
 
 def _one_kind(headers: Headers) -> int:
-    """Return how many batches, from the first on, have one leader epoch and one timestamp type."""
+    """Return how many batches, from the first on, have one leader epoch and one timestamp type.
+
+    None of them is a reference batch.
+    """
     attributes = headers["attributes"]
     other_epoch = headers["leader_epoch"] != headers["leader_epoch"][0]
     # A marker is no row, so its timestamp's type does not matter.
     of_data = np.flatnonzero(attributes & CONTROL_BIT == 0)
     types = attributes[of_data] & TIMESTAMP_TYPE_BIT
-    ends = [np.flatnonzero(other_epoch)[:1], of_data[np.flatnonzero(types != types[:1])[:1]]]
+    ends = [
+        np.flatnonzero(other_epoch)[:1],
+        of_data[np.flatnonzero(types != types[:1])[:1]],
+        np.flatnonzero(attributes & REFERENCE_BIT)[:1],
+    ]
     return min((int(end[0]) for end in ends if len(end)), default=len(headers))
 
 

@@ -11,7 +11,8 @@
                                        61  records, compressed as the attributes say
 
 Attributes: bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon. Others
-are kept as they came.
+are kept as they came; Kafka uses none of them, and sparklog bit 14, for batches that stand for
+records elsewhere.
 
   H1  `length` counts the bytes after itself, so a batch takes `length + 12` bytes
   H2  the CRC covers the attributes to the end: base offset and leader epoch are stamped without it
@@ -45,7 +46,7 @@ NO_SEQUENCE: Final = -1
 
 LAYOUT: Final = struct.Struct(">qiibIhiqqqhii")
 _CRC_AT: Final = 17
-_ATTRIBUTES_AT: Final = 21
+ATTRIBUTES_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
 _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
@@ -57,6 +58,8 @@ TIMESTAMP_TYPE_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
+REFERENCE_BIT: Final = 0x4000
+"""Between sparklog's own writers and brokers only: no consumer is ever sent such a batch."""
 
 INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
@@ -126,6 +129,11 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         """Tell whether the record is a marker, which no consumer is shown."""
         return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_reference(self) -> bool:
+        """Tell whether the batch stands for records that lie elsewhere in the store."""
+        return bool(self.attributes & REFERENCE_BIT)
 
     @property
     def delete_horizon_ms(self) -> int | None:
@@ -203,7 +211,7 @@ def check_crc(data: BytesLike, header: BatchHeader, position: int = 0) -> None:
     Raises:
         DataCorrupt: bytes changed since the producer wrote them, or are missing.
     """
-    found = crc32c.crc32c(whole_batch(data, header, position)[_ATTRIBUTES_AT:])
+    found = crc32c.crc32c(whole_batch(data, header, position)[ATTRIBUTES_AT:])
     if found != header.crc:
         raise DataCorrupt(
             "record batch fails its CRC-32C: bytes changed since its producer wrote them; read "
@@ -221,7 +229,7 @@ def seal_header(header: BatchHeader, records: BytesLike) -> bytes:
     """Return the bytes of `header` with the length and CRC that go with `records`."""
     records_bytes = memoryview(records).nbytes
     sized = header._replace(length=HEADER_BYTES - LENGTH_END + records_bytes, crc=0)
-    crc = crc_of_body(sized.to_bytes()[_ATTRIBUTES_AT:], records)
+    crc = crc_of_body(sized.to_bytes()[ATTRIBUTES_AT:], records)
     return sized._replace(crc=crc).to_bytes()
 
 
@@ -253,9 +261,9 @@ def stamp_max_timestamp(
     attributes = header.attributes & ~TIMESTAMP_TYPE_BIT
     if timestamp_type is TimestampType.LOG_APPEND_TIME:
         attributes |= TIMESTAMP_TYPE_BIT
-    _INT16.pack_into(batch, _ATTRIBUTES_AT, attributes)
+    _INT16.pack_into(batch, ATTRIBUTES_AT, attributes)
     _INT64.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp_ms)
-    _UINT32.pack_into(batch, _CRC_AT, crc32c.crc32c(batch[_ATTRIBUTES_AT:]))
+    _UINT32.pack_into(batch, _CRC_AT, crc32c.crc32c(batch[ATTRIBUTES_AT:]))
 
 
 def _signed(byte: int) -> int:

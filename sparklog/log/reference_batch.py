@@ -1,0 +1,243 @@
+"""Reference batches: one small record batch that stands for records which lie in staged objects.
+
+Whoever writes much to a partition that brokers lead uploads it as staged objects, as direct
+appenders do, and produces this batch. It takes as many offsets as the objects have rows. To
+leaders, followers and write-ahead logs it is a batch like any other; flushing makes a reference
+segment of it, and consumers are shown the records themselves, from there.
+Pure: what is wrong with a batch by itself is said by `decode_references`, what is wrong with the
+objects by `check_references`. Source: FORMAT.md 9, "Reference batches".
+
+  Q1  references are dense and in order, each object once, all under `staged/` of the partition's
+      own folder, which they are relative to
+  Q2  a batch that is accepted names objects that exist, are whole in their metadata, and are
+      exactly what it says of them
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sparklog.core.errors import DataCorrupt, InvalidRecord, InvalidRequest
+from sparklog.core.types import NO_PRODUCER_ID, TimestampType
+from sparklog.log.effects import Protocol
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.segment import (
+    Commit,
+    CommitKey,
+    Reference,
+    Segment,
+    reference_document,
+    reference_from_document,
+)
+from sparklog.log.view import read_stored
+from sparklog.protocol.batch_header import (
+    HEADER_BYTES,
+    INT32_MAX,
+    REFERENCE_BIT,
+    BatchHeader,
+    BytesLike,
+    Codec,
+    parse_header,
+    seal_header,
+)
+from sparklog.protocol.record_batch import BatchSettings, decode, encode
+
+VERSION: Final = 1
+OBJECTS_CHECKED_AT_ONCE: Final = 32
+_UNLIKE_THE_FORMAT: Final = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+_WRITER: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceBatch:
+    """What a reference batch says."""
+
+    references: tuple[Reference, ...]
+    """In order; their offsets are relative to the batch's base offset."""
+    commit: Commit | None = None
+    """With it, the append happens at most once (FORMAT.md 5)."""
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+
+    @property
+    def count(self) -> int:
+        """Return how many records, and offsets, it stands for."""
+        return self.references[-1].end if self.references else 0
+
+
+def reference_batch(
+    staged: Iterable[Reference],
+    commit: Commit | None,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+) -> ReferenceBatch:
+    """Put staged objects in order, one after the other."""
+    placed: list[Reference] = []
+    base = 0
+    for reference in staged:
+        end = base + reference.end - reference.base
+        placed.append(replace(reference, base=base, end=end))
+        base = end
+    return ReferenceBatch(tuple(placed), commit, timestamp_type)
+
+
+def encode_references(batch: ReferenceBatch) -> bytes:
+    """Return the batch as a Produce request carries it.
+
+    Raises:
+        InvalidRequest: no records, or more than the offsets of one batch can count.
+    """
+    if not 0 < batch.count <= INT32_MAX:
+        raise InvalidRequest(
+            "a reference batch stands for 1 to 2,147,483,647 records; write in several portions. "
+            f"records={batch.count}"
+        )
+    commit = batch.commit
+    document = {
+        "format": VERSION,
+        "commit": None
+        if commit is None
+        else [commit.key.writer, commit.key.sequence, commit.timestamp_ms],
+        "references": [reference_document(one) for one in batch.references],
+    }
+    text = json.dumps(document, separators=(",", ":")).encode()
+    newest_ms = max(one.max_timestamp_ms for one in batch.references)
+    stamps = pa.array([newest_ms], pa.int64()).cast(pa.timestamp("ms", "UTC"))
+    row = pa.record_batch({"timestamp": stamps, "value": pa.array([text], pa.binary())})
+    data = encode(
+        row,
+        BatchSettings(codec=Codec.ZSTD, timestamp_type=batch.timestamp_type),
+        base_offset=0,
+        last_offset=batch.count - 1,
+    )
+    header = parse_header(data)
+    marked = header._replace(attributes=header.attributes | REFERENCE_BIT)
+    records = data[HEADER_BYTES:]
+    return seal_header(marked, records) + records
+
+
+def decode_references(data: BytesLike, header: BatchHeader | None = None) -> ReferenceBatch:
+    """Return what a batch with the reference bit says; its checksum was compared before.
+
+    Raises:
+        DataCorrupt: it is not as the format says.
+    """
+    header = header or parse_header(data)
+    _check_header(header)
+    try:
+        (value,) = decode(data, verify_crc=False).records.column("value").to_pylist()
+        document = json.loads(value)
+        if document["format"] > VERSION:
+            raise DataCorrupt(
+                "reference batch was written by a newer sparklog; upgrade. "
+                f"format={document['format']} known={VERSION}"
+            )
+        batch = ReferenceBatch(
+            tuple(reference_from_document(one) for one in document["references"]),
+            _commit(document["commit"]),
+            header.timestamp_type,
+        )
+    except _UNLIKE_THE_FORMAT as error:
+        raise DataCorrupt(f"reference batch is not as the format says: {error!r}") from error
+    _check_references(batch, header)
+    return batch
+
+
+def check_references(layout: PartitionLayout, batch: ReferenceBatch) -> Protocol[None]:
+    """Compare what a batch says of its objects with the objects' own metadata.
+
+    Cost: a request per object, for its footer.
+
+    Raises:
+        InvalidRecord: an object is missing, damaged, or another than the batch says.
+    """
+    references = batch.references
+    for at in range(0, len(references), OBJECTS_CHECKED_AT_ONCE):
+        some = references[at : at + OBJECTS_CHECKED_AT_ONCE]
+        try:
+            found = yield from read_stored(layout, [one.object for one in some])
+        except DataCorrupt as error:
+            raise InvalidRecord(f"reference batch refused: {error}") from error
+        for one, stored in zip(some, found, strict=True):
+            problem = "it does not exist" if stored is None else _mismatch(batch, one, *stored)
+            if problem is not None:
+                raise InvalidRecord(
+                    f"reference batch refused, as of an object it names {problem}. "
+                    f"object={layout.key(one.object)}"
+                )
+
+
+def _check_header(header: BatchHeader) -> None:
+    problem = None
+    if header.is_control or header.is_transactional:
+        problem = "it can be no marker and part of no transaction"
+    elif header.producer_id != NO_PRODUCER_ID:
+        problem = "its commit key, not a producer id, makes it happen once"
+    elif header.record_count != 1:
+        problem = f"it holds one record, not {header.record_count}"
+    if problem is not None:
+        raise DataCorrupt(
+            f"reference batch is malformed: {problem}. attributes={header.attributes}"
+        )
+
+
+def _check_references(batch: ReferenceBatch, header: BatchHeader) -> None:
+    """Check Q1, and that the header tells what the references do."""
+    end = 0
+    names = set()
+    for one in batch.references:
+        if one.object != PartitionLayout.staged_name(one.nonce) or one.object in names:
+            raise DataCorrupt(f"reference batch names a wrong object. object={one.object[:80]!r}")
+        names.add(one.object)
+        if one.base != end or one.rows <= 0 or one.end != end + one.rows:
+            raise DataCorrupt(
+                "references are not dense and in order. "
+                f"object={one.object} base={one.base} end={one.end} rows={one.rows} expected={end}"
+            )
+        end = one.end
+    newest_ms = max((one.max_timestamp_ms for one in batch.references), default=None)
+    if end != header.last_offset_delta + 1 or newest_ms != header.max_timestamp:
+        raise DataCorrupt(
+            "references are not what the batch's header says. "
+            f"records={end} last_offset_delta={header.last_offset_delta} "
+            f"newest={newest_ms} max_timestamp={header.max_timestamp}"
+        )
+
+
+def _mismatch(
+    batch: ReferenceBatch, told: Reference, stored: Segment, size_bytes: int
+) -> str | None:
+    """Say what differs between a reference and its object, if anything does."""
+    if stored.kind != "data" or (stored.base_offset, stored.end_offset) != (0, stored.rows):
+        return "the kind or the offsets are not those of a staged object"
+    is_append_time = stored.timestamp_type is TimestampType.LOG_APPEND_TIME
+    if is_append_time != (batch.timestamp_type is TimestampType.LOG_APPEND_TIME):
+        return "the timestamps are of another type"
+    pairs: Sequence[tuple[str, Any, Any]] = (
+        ("rows", told.rows, stored.rows),
+        ("nonce", told.nonce, stored.nonce),
+        ("bytes", told.size_bytes, size_bytes),
+        ("min_timestamp", told.min_timestamp_ms, stored.min_timestamp_ms),
+        ("max_timestamp", told.max_timestamp_ms, stored.max_timestamp_ms),
+    )
+    return next((f"`{name}` differs" for name, said, is_ in pairs if said != is_), None)
+
+
+def _commit(document: list[Any] | None) -> Commit | None:
+    if document is None:
+        return None
+    writer, sequence, timestamp_ms = document
+    if not isinstance(writer, str) or not _WRITER.fullmatch(writer) or int(sequence) < 0:
+        raise ValueError("not a commit key")
+    return Commit(CommitKey(writer, int(sequence)), int(timestamp_ms))
