@@ -69,7 +69,6 @@ class ReferenceBatch:
     """In order; their offsets are relative to the batch's base offset."""
     commit: Commit | None = None
     """With it, the append happens at most once (FORMAT.md 5)."""
-    timestamp_type: TimestampType = TimestampType.CREATE_TIME
 
     @property
     def count(self) -> int:
@@ -77,11 +76,7 @@ class ReferenceBatch:
         return self.references[-1].end if self.references else 0
 
 
-def reference_batch(
-    staged: Iterable[Reference],
-    commit: Commit | None,
-    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
-) -> ReferenceBatch:
+def reference_batch(staged: Iterable[Reference], commit: Commit | None) -> ReferenceBatch:
     """Put staged objects in order, one after the other."""
     placed: list[Reference] = []
     base = 0
@@ -89,7 +84,7 @@ def reference_batch(
         end = base + reference.end - reference.base
         placed.append(replace(reference, base=base, end=end))
         base = end
-    return ReferenceBatch(tuple(placed), commit, timestamp_type)
+    return ReferenceBatch(tuple(placed), commit)
 
 
 def encode_references(batch: ReferenceBatch) -> bytes:
@@ -115,12 +110,8 @@ def encode_references(batch: ReferenceBatch) -> bytes:
     newest_ms = max(one.max_timestamp_ms for one in batch.references)
     stamps = pa.array([newest_ms], pa.int64()).cast(pa.timestamp("ms", "UTC"))
     row = pa.record_batch({"timestamp": stamps, "value": pa.array([text], pa.binary())})
-    data = encode(
-        row,
-        BatchSettings(codec=Codec.ZSTD, timestamp_type=batch.timestamp_type),
-        base_offset=0,
-        last_offset=batch.count - 1,
-    )
+    settings = BatchSettings(codec=Codec.ZSTD)
+    data = encode(row, settings, base_offset=0, last_offset=batch.count - 1)
     header = parse_header(data)
     marked = header._replace(attributes=header.attributes | REFERENCE_BIT)
     records = data[HEADER_BYTES:]
@@ -146,7 +137,6 @@ def decode_references(data: BytesLike, header: BatchHeader | None = None) -> Ref
         batch = ReferenceBatch(
             tuple(reference_from_document(one) for one in document["references"]),
             _commit(document["commit"]),
-            header.timestamp_type,
         )
     except _UNLIKE_THE_FORMAT as error:
         raise DataCorrupt(f"reference batch is not as the format says: {error!r}") from error
@@ -170,7 +160,7 @@ def check_references(layout: PartitionLayout, batch: ReferenceBatch) -> Protocol
         except DataCorrupt as error:
             raise InvalidRecord(f"reference batch refused: {error}") from error
         for one, stored in zip(some, found, strict=True):
-            problem = "it does not exist" if stored is None else _mismatch(batch, one, *stored)
+            problem = "it does not exist" if stored is None else _mismatch(one, *stored)
             if problem is not None:
                 raise InvalidRecord(
                     f"reference batch refused, as of an object it names {problem}. "
@@ -186,6 +176,8 @@ def _check_header(header: BatchHeader) -> None:
         problem = "its commit key, not a producer id, makes it happen once"
     elif header.record_count != 1:
         problem = f"it holds one record, not {header.record_count}"
+    elif header.timestamp_type is not TimestampType.CREATE_TIME:
+        problem = "the objects, not it, tell of which type their timestamps are"
     if problem is not None:
         raise DataCorrupt(
             f"reference batch is malformed: {problem}. attributes={header.attributes}"
@@ -215,15 +207,10 @@ def _check_references(batch: ReferenceBatch, header: BatchHeader) -> None:
         )
 
 
-def _mismatch(
-    batch: ReferenceBatch, told: Reference, stored: Segment, size_bytes: int
-) -> str | None:
+def _mismatch(told: Reference, stored: Segment, size_bytes: int) -> str | None:
     """Say what differs between a reference and its object, if anything does."""
     if stored.kind != "data" or (stored.base_offset, stored.end_offset) != (0, stored.rows):
         return "the kind or the offsets are not those of a staged object"
-    is_append_time = stored.timestamp_type is TimestampType.LOG_APPEND_TIME
-    if is_append_time != (batch.timestamp_type is TimestampType.LOG_APPEND_TIME):
-        return "the timestamps are of another type"
     pairs: Sequence[tuple[str, Any, Any]] = (
         ("rows", told.rows, stored.rows),
         ("nonce", told.nonce, stored.nonce),

@@ -119,7 +119,7 @@ def _referring(layout: PartitionLayout, data: BytesLike, nonce: str) -> FlushDra
     """Return the reference segment of a reference batch."""
     header = parse_header(data)
     batch = decode_references(data, header)
-    draft = draft_references(layout, batch.references, nonce, timestamp_type=batch.timestamp_type)
+    draft = draft_references(layout, batch.references, nonce)
     about = replace(draft.segment, leader_epoch=header.leader_epoch, led=True)
     placed = replace(draft, segment=about)
     at = header.base_offset
