@@ -18,6 +18,9 @@ class GroupSettings:
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = INT_MAX
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_size: int = INT_MAX
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 10_080 * _MINUTE_MS
     offsets_retention_check_interval_ms: int = 600_000
@@ -30,6 +33,11 @@ class GroupSettings:
             group_max_session_timeout_ms=config.whole("group.max.session.timeout.ms"),
             group_initial_rebalance_delay_ms=config.whole("group.initial.rebalance.delay.ms"),
             group_max_size=config.whole("group.max.size"),
+            group_consumer_session_timeout_ms=config.whole("group.consumer.session.timeout.ms"),
+            group_consumer_heartbeat_interval_ms=config.whole(
+                "group.consumer.heartbeat.interval.ms"
+            ),
+            group_consumer_max_size=config.whole("group.consumer.max.size"),
             offset_metadata_max_bytes=config.whole("offset.metadata.max.bytes"),
             offsets_retention_ms=config.whole("offsets.retention.minutes") * _MINUTE_MS,
             offsets_retention_check_interval_ms=config.whole("offsets.retention.check.interval.ms"),

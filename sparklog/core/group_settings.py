@@ -47,6 +47,35 @@ GROUP_SETTINGS: Final = (
         at_least=1,
     ),
     Setting(
+        "group.consumer.session.timeout.ms",
+        Kind.INT,
+        45_000,
+        Acts.BROKER,
+        "A member of a group of the newer protocol that was not heard of for so long is removed; "
+        "nobody reads its partitions until then.",
+        unit="ms",
+        at_least=1,
+    ),
+    Setting(
+        "group.consumer.heartbeat.interval.ms",
+        Kind.INT,
+        5_000,
+        Acts.BROKER,
+        "How often members of groups of the newer protocol are told to send heartbeats. A member "
+        "learns of a change with its next one.",
+        unit="ms",
+        at_least=1,
+    ),
+    Setting(
+        "group.consumer.max.size",
+        Kind.INT,
+        INT_MAX,
+        Acts.BROKER,
+        "Members of a group of the newer protocol.",
+        unit="members",
+        at_least=1,
+    ),
+    Setting(
         "offset.metadata.max.bytes",
         Kind.INT,
         4_096,

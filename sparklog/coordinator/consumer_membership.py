@@ -1,0 +1,302 @@
+"""What a heartbeat does to a consumer group: who may send it, and the records it leads to.
+
+Everything that is refused is refused before the first record. Source: Kafka's
+`GroupMetadataManager.consumerGroupHeartbeat`; KIP-848, KIP-345 (static members).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import UUID
+
+from sparklog.coordinator.assignors import ASSIGNORS, Reader
+from sparklog.coordinator.consumer_group import ConsumerGroup, ConsumerMember
+from sparklog.coordinator.consumer_messages import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    NO_PARTS,
+    UNCHANGED_MS,
+    ConsumerHeartbeat,
+)
+from sparklog.coordinator.consumer_reconciling import next_assignment
+from sparklog.coordinator.consumer_records import (
+    ConsumerRecord,
+    GroupEpoch,
+    MemberAssignment,
+    MemberRecord,
+    MemberTarget,
+    ResolvedPattern,
+    TargetEpoch,
+)
+from sparklog.coordinator.subscribed_topics import Topics, subscription_hash
+from sparklog.coordinator.topic_patterns import check_pattern, matching
+from sparklog.core.errors import (
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupMaxSizeReached,
+    InvalidRegularExpression,
+    InvalidRequest,
+    UnknownMemberId,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+)
+
+ID_BYTES_MAX: Final = 32_767
+"""What the key of a record can hold."""
+
+
+@dataclass(slots=True)
+class Change:
+    """Records decided on for one group, each applied at once."""
+
+    group: ConsumerGroup
+    topics: Topics
+    now_ms: int
+    records: list[ConsumerRecord] = field(default_factory=list)
+
+    def add(self, record: ConsumerRecord) -> None:
+        """Decide on a record."""
+        self.group.apply(record)
+        self.records.append(record)
+
+
+def check(asked: ConsumerHeartbeat) -> None:
+    """Refuse a heartbeat that is wrong whatever the group is like.
+
+    Raises:
+        InvalidRequest: contradictory. UnsupportedAssignor, InvalidRegularExpression.
+    """
+    for word in (asked.member_id, asked.instance_id):
+        if word is not None and not 0 < len(word.encode()) <= ID_BYTES_MAX:
+            raise InvalidRequest(f"MemberId and InstanceId cannot be empty. group={asked.group_id}")
+    if asked.epoch < LEAVE_STATIC_EPOCH:
+        raise InvalidRequest(f"MemberEpoch is invalid. member_epoch={asked.epoch}")
+    if asked.epoch == LEAVE_STATIC_EPOCH and asked.instance_id is None:
+        raise InvalidRequest("InstanceId can't be null when a static member leaves to come back")
+    if asked.epoch == JOIN_EPOCH:
+        if asked.rebalance_timeout_ms == UNCHANGED_MS:
+            raise InvalidRequest("RebalanceTimeoutMs must be provided in first request")
+        if asked.owned:
+            raise InvalidRequest("TopicPartitions must be empty when (re-)joining")
+        if asked.names is None and asked.regex is None:
+            raise InvalidRequest("SubscribedTopicNames or SubscribedTopicRegex must be set")
+    if asked.assignor is not None and asked.assignor not in ASSIGNORS:
+        raise UnsupportedAssignor(
+            f"ServerAssignor {asked.assignor} is not supported. Supported assignors: "
+            f"{', '.join(ASSIGNORS)}"
+        )
+    if asked.regex:
+        check_pattern(asked.regex)
+
+
+def heartbeat(
+    group: ConsumerGroup, asked: ConsumerHeartbeat, change: Change, members_max: int
+) -> ConsumerMember:
+    """Take in that a member joined or lives; return it as it is afterwards.
+
+    Raises:
+        GroupError: it is refused; nothing was changed.
+    """
+    before = _member_before(group, asked, members_max)
+    change_regexes = asked.regex is not None or group.topics_seen != change.topics.version
+    if before is not None and before.member_id != asked.member_id:
+        before = _replaced(before, asked.member_id, change)
+    about = _about(before, asked)
+    resubscribed = before is None or _wish(about) != _wish(before.about)
+    if before is None or about != before.about:
+        change.add(about)
+    if change_regexes:
+        _resolve_patterns(change)
+    if resubscribed or group.topics_seen != change.topics.version:
+        _follow_topics(change, changed=resubscribed)
+    if group.epoch > group.target_epoch:
+        _assign(change)
+    reconcile(group.members[asked.member_id], asked, change)
+    return group.members[asked.member_id]
+
+
+def reconcile(member: ConsumerMember, asked: ConsumerHeartbeat, change: Change) -> None:
+    """Take a member one step towards its target."""
+    group, has = change.group, member.has
+    after = next_assignment(
+        has,
+        group.targets.get(member.member_id, NO_PARTS),
+        group.target_epoch,
+        NO_PARTS if asked.epoch == JOIN_EPOCH else asked.owned,
+        lambda part: group.is_held_by_other(part, member.member_id),
+    )
+    if after != has:
+        change.add(after)
+
+
+def leave(group: ConsumerGroup, asked: ConsumerHeartbeat, change: Change) -> None:
+    """Let a member go; a static one that will come back keeps what it has until its session ends.
+
+    Raises:
+        UnknownMemberId, FencedInstanceId: it is not that member.
+    """
+    member = _known(group, asked)
+    if asked.epoch == LEAVE_EPOCH:
+        remove(member, change)
+    else:
+        change.add(replace(member.has, epoch=LEAVE_STATIC_EPOCH, revoking=NO_PARTS))
+
+
+def remove(member: ConsumerMember, change: Change) -> None:
+    """Forget a member; what it held is free."""
+    _bury(member, change)
+    names = {m.about.regex for m in change.group.members.values()}
+    for pattern in sorted(change.group.patterns.keys() - names):
+        change.add(ResolvedPattern(change.group.group_id, pattern, None))
+    _follow_topics(change, changed=True)
+
+
+def _member_before(
+    group: ConsumerGroup, asked: ConsumerHeartbeat, members_max: int
+) -> ConsumerMember | None:
+    """Return the member that a heartbeat is of; None for one that is new."""
+    if asked.epoch != JOIN_EPOCH:
+        member = _known(group, asked)
+        _check_epoch(member, asked)
+        return member
+    if asked.instance_id is not None:
+        holder = group.members.get(group.static.get(asked.instance_id, ""))
+        if holder is not None:
+            if holder.epoch != LEAVE_STATIC_EPOCH and holder.member_id != asked.member_id:
+                raise UnreleasedInstanceId(
+                    "another member has the instance id and has not left. "
+                    f"group={group.group_id} instance_id={asked.instance_id}"
+                )
+            return holder
+    known = group.members.get(asked.member_id)
+    if known is None and len(group.members) >= members_max:
+        raise GroupMaxSizeReached(
+            f"the group has as many members as it may. group={group.group_id} max={members_max}"
+        )
+    return known
+
+
+def _known(group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerMember:
+    if asked.instance_id is not None:
+        holder = group.static.get(asked.instance_id)
+        if holder is None:
+            raise UnknownMemberId(f"no member has the instance id. instance_id={asked.instance_id}")
+        if holder != asked.member_id:
+            raise FencedInstanceId(
+                "another member has taken over the instance id. "
+                f"group={group.group_id} instance_id={asked.instance_id}"
+            )
+    member = group.members.get(asked.member_id)
+    if member is None:
+        raise UnknownMemberId(
+            f"the group has no such member. group={group.group_id} member_id={asked.member_id}"
+        )
+    return member
+
+
+def _check_epoch(member: ConsumerMember, asked: ConsumerHeartbeat) -> None:
+    """Refuse an epoch that is not the member's.
+
+    The one before it is fine when the answer that told of the last one may have been lost: then the
+    member owns nothing but what it has now.
+    """
+    if asked.epoch == member.epoch:
+        return
+    is_retry = (
+        asked.epoch < member.epoch
+        and asked.epoch == member.has.previous_epoch
+        and asked.owned is not None
+        and asked.owned <= member.has.assigned
+    )
+    if not is_retry:
+        raise FencedMemberEpoch(
+            "the member's epoch is not the coordinator's: give up all partitions and join anew. "
+            f"member_id={member.member_id} member_epoch={asked.epoch} known_epoch={member.epoch}"
+        )
+
+
+def _about(before: ConsumerMember | None, asked: ConsumerHeartbeat) -> MemberRecord:
+    known = before.about if before is not None else MemberRecord(asked.group_id, asked.member_id)
+    timeout_ms = asked.rebalance_timeout_ms
+    return replace(
+        known,
+        instance_id=known.instance_id if asked.instance_id is None else asked.instance_id,
+        rack_id=known.rack_id if asked.rack_id is None else asked.rack_id,
+        client_id=asked.client_id,
+        client_host=asked.client_host,
+        names=known.names if asked.names is None else tuple(sorted(set(asked.names))),
+        regex=known.regex if asked.regex is None else asked.regex or None,
+        rebalance_timeout_ms=(
+            known.rebalance_timeout_ms if timeout_ms == UNCHANGED_MS else timeout_ms
+        ),
+        assignor=known.assignor if asked.assignor is None else asked.assignor,
+    )
+
+
+def _wish(about: MemberRecord) -> tuple[tuple[str, ...], str | None]:
+    return about.names, about.regex
+
+
+def _replaced(before: ConsumerMember, member_id: str, change: Change) -> ConsumerMember:
+    """Give what a static member has to the new process that came back under its instance id."""
+    group_id, target = change.group.group_id, change.group.targets.get(before.member_id)
+    _bury(before, change)
+    change.add(replace(before.about, member_id=member_id))
+    if target is not None:
+        change.add(MemberTarget(group_id, member_id, target))
+    change.add(MemberAssignment(group_id, member_id, assigned=before.has.assigned))
+    return change.group.members[member_id]
+
+
+def _bury(member: ConsumerMember, change: Change) -> None:
+    group_id, member_id = change.group.group_id, member.member_id
+    change.add(MemberAssignment(group_id, member_id, gone=True))
+    change.add(MemberTarget(group_id, member_id, None))
+    change.add(MemberRecord(group_id, member_id, gone=True))
+
+
+def _resolve_patterns(change: Change) -> None:
+    """Bring the topics that the members' patterns stand for up to date."""
+    group, topics = change.group, change.topics
+    wanted = {m.about.regex for m in group.members.values() if m.about.regex}
+    for pattern in sorted(group.patterns.keys() - wanted):
+        change.add(ResolvedPattern(group.group_id, pattern, None))
+    for pattern in sorted(wanted):
+        try:
+            names = matching(pattern, topics.names())
+        except InvalidRegularExpression:  # taken by a coordinator with another engine
+            names = frozenset()
+        if group.patterns.get(pattern) != names:
+            version, now_ms = topics.version, change.now_ms
+            change.add(ResolvedPattern(group.group_id, pattern, names, version, now_ms))
+
+
+def _follow_topics(change: Change, *, changed: bool) -> None:
+    """Begin a new epoch of the group, if members or their topics changed."""
+    group = change.group
+    topics_hash = subscription_hash(group.subscribed(), change.topics)
+    group.topics_seen = change.topics.version
+    if changed or topics_hash != group.topics_hash:
+        change.add(GroupEpoch(group.group_id, group.epoch + 1, topics_hash))
+
+
+def _assign(change: Change) -> None:
+    """Decide anew who shall read what."""
+    group, topics = change.group, change.topics
+    known = {name: found for name in group.subscribed() if (found := topics.find(name))}
+    counts: dict[UUID, int] = {known[name][0]: known[name][1] for name in sorted(known)}
+    readers = {
+        member_id: Reader(
+            frozenset(known[name][0] for name in group.subscription(member) if name in known),
+            member.about.instance_id,
+            group.targets.get(member_id, NO_PARTS),
+        )
+        for member_id, member in group.members.items()
+    }
+    assign = ASSIGNORS[group.assignor]
+    for member_id, parts in sorted(assign(readers, counts).items()):
+        if group.targets.get(member_id) != parts:
+            change.add(MemberTarget(group.group_id, member_id, parts))
+    change.add(TargetEpoch(group.group_id, group.epoch))

@@ -1,0 +1,329 @@
+"""Records of consumer groups (KIP-848) in `__consumer_offsets`, in Kafka's own formats.
+
+    key 3    group: group                          value: epoch, hash of its topics
+    key 4    topics of a group: of before Kafka 4, passed over
+    key 5    member: group, member                 value: who it is, what it subscribes to
+    key 6    target: group                         value: epoch of the target assignment
+    key 7    target of a member: group, member     value: what it shall read
+    key 8    member's assignment: group, member    value: its epoch, what it reads and gives up
+    key 16   pattern: group, pattern               value: the topics it stood for
+
+Keys are plain, values flexible, all of version 0 behind the key's number; None is a tombstone.
+Source: Kafka 4.3 `ConsumerGroup*Key.json`, `ConsumerGroup*Value.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+from uuid import UUID
+
+from sparklog.coordinator.consumer_messages import NO_PARTS, Part, Parts
+from sparklog.coordinator.effects import CoordinatorRecord
+from sparklog.coordinator.record_fields import FieldReader, FieldWriter
+
+_HASH_TAG: Final = 0
+_CLASSIC_TAG: Final = 0
+_INT64_BYTES: Final = 8
+
+
+class MemberState(IntEnum):
+    """How far a member is with its target, with Kafka's numbers."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    """It is yet to give up partitions before it may go on."""
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that others are yet to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEpoch:
+    """Key 3: the group, and when it changed last."""
+
+    group_id: str
+    epoch: int | None
+    """None: the group is gone."""
+    topics_hash: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRecord:
+    """Key 5: who a member is."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    names: tuple[str, ...] = ()
+    regex: str | None = None
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEpoch:
+    """Key 6: the epoch of the group that the target assignment was made for."""
+
+    group_id: str
+    epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTarget:
+    """Key 7: what a member shall read."""
+
+    group_id: str
+    member_id: str
+    parts: Parts | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAssignment:
+    """Key 8: what a member reads."""
+
+    group_id: str
+    member_id: str
+    epoch: int = 0
+    previous_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: Parts = NO_PARTS
+    revoking: Parts = NO_PARTS
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPattern:
+    """Key 16: the topics that a pattern stands for."""
+
+    group_id: str
+    pattern: str
+    names: frozenset[str] | None
+    version: int = 0
+    resolved_ms: int = 0
+
+
+ConsumerRecord = (
+    GroupEpoch | MemberRecord | TargetEpoch | MemberTarget | MemberAssignment | ResolvedPattern
+)
+CONSUMER_KEYS: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
+
+
+def write_record(record: ConsumerRecord) -> CoordinatorRecord:
+    """Return a record's bytes."""
+    match record:
+        case GroupEpoch():
+            return CoordinatorRecord(_key(3, record.group_id), _group_value(record))
+        case MemberRecord():
+            return CoordinatorRecord(_key(5, record.group_id, record.member_id), _member(record))
+        case TargetEpoch():
+            value = None
+            if record.epoch is not None:
+                out = FieldWriter(0, flexible=True)
+                out.int32(record.epoch)
+                out.tags()
+                value = out.done()
+            return CoordinatorRecord(_key(6, record.group_id), value)
+        case MemberTarget():
+            value = None
+            if record.parts is not None:
+                out = FieldWriter(0, flexible=True)
+                _put_parts(out, record.parts)
+                out.tags()
+                value = out.done()
+            return CoordinatorRecord(_key(7, record.group_id, record.member_id), value)
+        case MemberAssignment():
+            key = _key(8, record.group_id, record.member_id)
+            return CoordinatorRecord(key, _assignment(record))
+        case ResolvedPattern():
+            return CoordinatorRecord(_key(16, record.group_id, record.pattern), _pattern(record))
+
+
+def read_record(record: CoordinatorRecord) -> ConsumerRecord | None:
+    """Return what a record says; None for one of a kind that is not needed any more.
+
+    Raises:
+        DataCorrupt: it is no such record.
+    """
+    key = FieldReader(record.key)
+    if key.version == 4:
+        return None
+    reader = _READERS.get(key.version)
+    if reader is None:
+        raise key.unsupported("the key of a consumer group's record")
+    fields = None
+    if record.value is not None:
+        fields = FieldReader(record.value)
+        if fields.version != 0:
+            raise fields.unsupported("a consumer group's record")
+        fields.flexible = True
+    found = reader(key, fields)
+    key.end()
+    return found
+
+
+def _read_group(key: FieldReader, value: FieldReader | None) -> GroupEpoch:
+    group_id = key.string()
+    if value is None:
+        return GroupEpoch(group_id, None)
+    epoch, tags = value.int32(), value.tags()
+    return GroupEpoch(group_id, epoch, int.from_bytes(tags.get(_HASH_TAG, b""), "big", signed=True))
+
+
+def _read_member(key: FieldReader, value: FieldReader | None) -> MemberRecord:
+    group_id, member_id = key.string(), key.string()
+    if value is None:
+        return MemberRecord(group_id, member_id, gone=True)
+    found = MemberRecord(
+        group_id,
+        member_id,
+        value.optional_string(),
+        value.optional_string(),
+        value.string(),
+        value.string(),
+        value.array(value.string),
+        value.optional_string() or None,
+        value.int32(),
+        value.optional_string(),
+    )
+    value.tags()
+    return found
+
+
+def _read_target_epoch(key: FieldReader, value: FieldReader | None) -> TargetEpoch:
+    group_id = key.string()
+    if value is None:
+        return TargetEpoch(group_id, None)
+    epoch = value.int32()
+    value.tags()
+    return TargetEpoch(group_id, epoch)
+
+
+def _read_target(key: FieldReader, value: FieldReader | None) -> MemberTarget:
+    group_id, member_id = key.string(), key.string()
+    if value is None:
+        return MemberTarget(group_id, member_id, None)
+    parts = _take_parts(value)
+    value.tags()
+    return MemberTarget(group_id, member_id, parts)
+
+
+def _read_assignment(key: FieldReader, value: FieldReader | None) -> MemberAssignment:
+    group_id, member_id = key.string(), key.string()
+    if value is None:
+        return MemberAssignment(group_id, member_id, gone=True)
+    epoch, previous_epoch, number = value.int32(), value.int32(), value.int8()
+    if number not in list(MemberState):
+        raise value.unsupported("the state of a member")
+    assigned, revoking = _take_parts(value), _take_parts(value)
+    value.tags()
+    state = MemberState(number)
+    return MemberAssignment(group_id, member_id, epoch, previous_epoch, state, assigned, revoking)
+
+
+def _read_pattern(key: FieldReader, value: FieldReader | None) -> ResolvedPattern:
+    group_id, pattern = key.string(), key.string()
+    if value is None:
+        return ResolvedPattern(group_id, pattern, None)
+    names, version, resolved_ms = frozenset(value.array(value.string)), value.int64(), value.int64()
+    value.tags()
+    return ResolvedPattern(group_id, pattern, names, version, resolved_ms)
+
+
+_READERS: Final[dict[int, Callable[[FieldReader, FieldReader | None], ConsumerRecord]]] = {
+    3: _read_group,
+    5: _read_member,
+    6: _read_target_epoch,
+    7: _read_target,
+    8: _read_assignment,
+    16: _read_pattern,
+}
+
+
+def _key(kind: int, *words: str) -> bytes:
+    out = FieldWriter(kind)
+    for word in words:
+        out.string(word)
+    return out.done()
+
+
+def _group_value(record: GroupEpoch) -> bytes | None:
+    if record.epoch is None:
+        return None
+    out = FieldWriter(0, flexible=True)
+    out.int32(record.epoch)
+    topics_hash = record.topics_hash.to_bytes(_INT64_BYTES, "big", signed=True)
+    out.tags({_HASH_TAG: topics_hash} if record.topics_hash else {})
+    return out.done()
+
+
+def _member(record: MemberRecord) -> bytes | None:
+    if record.gone:
+        return None
+    out = FieldWriter(0, flexible=True)
+    out.string(record.instance_id)
+    out.string(record.rack_id)
+    out.string(record.client_id)
+    out.string(record.client_host)
+    out.count(len(record.names))
+    for name in record.names:
+        out.string(name)
+    out.string(record.regex)
+    out.int32(record.rebalance_timeout_ms)
+    out.string(record.assignor)
+    out.tags()
+    return out.done()
+
+
+def _assignment(record: MemberAssignment) -> bytes | None:
+    if record.gone:
+        return None
+    out = FieldWriter(0, flexible=True)
+    out.int32(record.epoch)
+    out.int32(record.previous_epoch)
+    out.int8(record.state)
+    _put_parts(out, record.assigned)
+    _put_parts(out, record.revoking)
+    out.tags()
+    return out.done()
+
+
+def _pattern(record: ResolvedPattern) -> bytes | None:
+    if record.names is None:
+        return None
+    out = FieldWriter(0, flexible=True)
+    out.count(len(record.names))
+    for name in sorted(record.names):
+        out.string(name)
+    out.int64(record.version)
+    out.int64(record.resolved_ms)
+    out.tags()
+    return out.done()
+
+
+def _put_parts(out: FieldWriter, parts: Parts) -> None:
+    topics: dict[UUID, list[int]] = {}
+    for topic, number in sorted(parts):
+        topics.setdefault(topic, []).append(number)
+    out.count(len(topics))
+    for topic, numbers in topics.items():
+        out.uuid(topic)
+        out.count(len(numbers))
+        for number in numbers:
+            out.int32(number)
+        out.tags()
+
+
+def _take_parts(value: FieldReader) -> Parts:
+    def topic() -> list[Part]:
+        topic_id = UUID(bytes=value.raw(16))
+        numbers = value.array(value.int32)
+        value.tags()
+        return [(topic_id, number) for number in numbers]
+
+    return frozenset(part for parts in value.array(topic) for part in parts)

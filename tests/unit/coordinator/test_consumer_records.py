@@ -1,0 +1,100 @@
+"""Records of consumer groups: Kafka's bytes, and nothing else is read."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from sparklog.coordinator.consumer_records import (
+    ConsumerRecord,
+    GroupEpoch,
+    MemberAssignment,
+    MemberRecord,
+    MemberState,
+    MemberTarget,
+    ResolvedPattern,
+    TargetEpoch,
+    read_record,
+    write_record,
+)
+from sparklog.coordinator.effects import CoordinatorRecord
+from sparklog.core.errors import DataCorrupt
+
+TOPIC = UUID("00112233-4455-6677-8899-aabbccddeeff")
+PARTS = frozenset({(TOPIC, 0), (TOPIC, 3)})
+SPELLED_PARTS = "02 00112233445566778899aabbccddeeff 03 00000000 00000003 00"
+MEMBER = "000167 00016d"
+
+GOLDEN: list[tuple[ConsumerRecord, str, str]] = [
+    (GroupEpoch("g", 5), "0003 000167", "0000 00000005 00"),
+    (GroupEpoch("g", 5, -2), "0003 000167", "0000 00000005 01 00 08 fffffffffffffffe"),
+    (
+        MemberRecord("g", "m", None, "r", "c", "/h", ("a", "b"), "a.*", 1000, "range"),
+        f"0005 {MEMBER}",
+        "0000 00 0272 0263 032f68 03 0261 0262 04612e2a 000003e8 0672616e6765 00",
+    ),
+    (TargetEpoch("g", 7), "0006 000167", "0000 00000007 00"),
+    (MemberTarget("g", "m", PARTS), f"0007 {MEMBER}", f"0000 {SPELLED_PARTS} 00"),
+    (
+        MemberAssignment("g", "m", 4, 3, MemberState.UNRELEASED_PARTITIONS, PARTS),
+        f"0008 {MEMBER}",
+        f"0000 00000004 00000003 02 {SPELLED_PARTS} 01 00",
+    ),
+    (
+        ResolvedPattern("g", "a.*", frozenset({"ab", "ac"}), 9, 8),
+        "0010 000167 0003612e2a",
+        "0000 03 036162 036163 0000000000000009 0000000000000008 00",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "key", "value"), GOLDEN)
+def test_records_have_kafkas_bytes(record: ConsumerRecord, key: str, value: str) -> None:
+    stored = CoordinatorRecord(bytes.fromhex(key), bytes.fromhex(value))
+    assert write_record(record) == stored
+    assert read_record(stored) == record
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        GroupEpoch("g", None),
+        MemberRecord("g", "m", gone=True),
+        TargetEpoch("g", None),
+        MemberTarget("g", "m", None),
+        MemberAssignment("g", "m", gone=True),
+        ResolvedPattern("g", "p", None),
+    ],
+)
+def test_tombstones_come_back(record: ConsumerRecord) -> None:
+    stored = write_record(record)
+    assert stored.value is None
+    assert read_record(stored) == record
+
+
+def test_what_a_newer_kafka_adds_is_passed_over() -> None:
+    epochs = "01 00 09 02 00000004 00000004"  # of each partition of an assignment
+    value = f"0000 00000004 00000003 00 {SPELLED_PARTS[:-2]} {epochs} 01 00"
+    stored = CoordinatorRecord(bytes.fromhex(f"0008 {MEMBER}"), bytes.fromhex(value.replace(
+        "09 02", "09 03")))  # fmt: skip
+    found = read_record(stored)
+    assert isinstance(found, MemberAssignment)
+    assert found.assigned == PARTS
+    assert read_record(CoordinatorRecord(bytes.fromhex("0004 000167"), b"?")) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("0003 000167", "0001 00000005 00"),
+        ("0003 000167 00", "0000 00000005 00"),
+        ("0003", "0000 00000005 00"),
+        ("0009 000167", "0000 00000005 00"),
+        (f"0007 {MEMBER}", "0000 ffffffff07"),
+        (f"0008 {MEMBER}", "0000 00000004 00000003 63 01 01 00"),
+    ],
+)
+def test_what_is_no_such_record_is_refused(key: str, value: str) -> None:
+    with pytest.raises(DataCorrupt):
+        read_record(CoordinatorRecord(bytes.fromhex(key), bytes.fromhex(value)))
