@@ -7,6 +7,8 @@ that, anybody may carry it out, as often as it takes. `decide` is pure (a protoc
   P1  a batch is what its record says, whoever publishes it and however often
   P2  a partition takes a batch at most once: the append carries the commit key
   P3  a staged object that a record names is never deleted here
+  P4  a partition that brokers lead takes the same objects under the same key from its leader, so a
+      batch may be carried out in part here and in part there, before and after a change of that
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import (
     DataCorrupt,
     InvalidRequest,
+    NotServing,
     OutcomeUnknown,
     SparklogError,
+    Unavailable,
     UnknownTopicOrPartition,
 )
 from sparklog.core.types import TopicPartition
@@ -38,6 +42,7 @@ from sparklog.log.layout import commit_key
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.segment import (
     FORMAT_VERSION,
+    Commit,
     CommitKey,
     Reference,
     reference_document,
@@ -50,7 +55,11 @@ CREATE_TRIES_MAX = 8
 APPEND_TRIES_MAX = 4
 """How often an append of unknown outcome is repeated; its commit key makes that harmless."""
 APPENDS_AT_ONCE = 16
+LED_PATIENCE_S = 60.0
+"""How long a partition may be led and take nothing, before the publication is given up for now."""
+LED_AGAIN_S = 0.2
 
+_MAY_PASS = (NotServing, Unavailable, UnknownTopicOrPartition)
 _WRITER = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
@@ -80,12 +89,21 @@ class Publication:
     partitions: tuple[StagedPartition, ...]
 
 
+AppendLed = Callable[
+    [Sequence[StagedPartition], Commit | None], Mapping[TopicPartition, Appended | SparklogError]
+]
+"""Appends to partitions through their leaders, once however often it is called.
+
+`NotServing`, `Unavailable` and `UnknownTopicOrPartition` mean: try again, here or directly."""
+
+
 def publish(
     log: Log,
     writer: str,
     sequence: int,
     staged: Iterable[StagedPartition],
     *,
+    append_led: AppendLed | None = None,
     clock: Clock = SYSTEM_CLOCK,
     entropy: Entropy = SYSTEM_ENTROPY,
 ) -> Mapping[TopicPartition, Appended]:
@@ -97,9 +115,12 @@ def publish(
         writer: names the writer for ever, for example a streaming query's id.
         sequence: rises from batch to batch of one writer.
         staged: what this call would publish; partitions may repeat, their order is kept.
+        append_led: appends to partitions that brokers lead; without it they are refused.
+        clock: tells when the batch was decided, and waits for leaders.
+        entropy: names this attempt.
 
     Raises:
-        InvalidRequest: not a name for a writer.
+        InvalidRequest: not a name for a writer. NotServing: brokers lead, and see above.
         UnknownTopicOrPartition: a topic is gone, or was deleted and created again.
         OutcomeUnknown, Unavailable: call again with the same writer and sequence.
         DataCorrupt: the record is damaged.
@@ -124,10 +145,17 @@ def publish(
         _refuse_forgotten(place, decided, clock.now_ms())
         return _persistently(lambda: place.append_staged(part.staged, key=key))
 
-    return _append_all(log, decided.partitions, append_one)
+    commit = Commit(key, clock.now_ms())
+    return _Appending(log, append_one, append_led, commit, clock).run(decided.partitions)
 
 
-def append_once(log: Log, staged: Iterable[StagedPartition]) -> Mapping[TopicPartition, Appended]:
+def append_once(
+    log: Log,
+    staged: Iterable[StagedPartition],
+    *,
+    append_led: AppendLed | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Mapping[TopicPartition, Appended]:
     """Append staged objects that no commit key guards; doing it again one after the other is safe.
 
     Each partition gets its objects as one append; together they are not atomic. A repeated call
@@ -135,6 +163,7 @@ def append_once(log: Log, staged: Iterable[StagedPartition]) -> Mapping[TopicPar
 
     Raises:
         UnknownTopicOrPartition: a topic is gone, or was deleted and created again.
+        NotServing: brokers lead, and there is no `append_led`.
         OutcomeUnknown, Unavailable: some partitions may have their records; call again.
     """
     parts = merged(staged)
@@ -147,7 +176,7 @@ def append_once(log: Log, staged: Iterable[StagedPartition]) -> Mapping[TopicPar
             return Appended(found[0].base_offset, found[-1].end_offset, repeated=True)
         return place.append_staged(part.staged)
 
-    return _append_all(log, parts, append_one)
+    return _Appending(log, append_one, append_led, None, clock).run(parts)
 
 
 def decide(mine: Publication) -> Protocol[Publication]:
@@ -278,18 +307,62 @@ def _publication(document: dict[str, Any]) -> Publication:
     )
 
 
-def _append_all(
-    log: Log,
-    parts: Sequence[StagedPartition],
-    append_one: Callable[[PartitionLog, StagedPartition], Appended],
-) -> Mapping[TopicPartition, Appended]:
-    """Append to every partition in parallel; the first error is raised when all have ended."""
-    places = [log.partition(p.topic, p.partition) for p in parts]
-    if len(parts) <= 1:
-        return {p.place: append_one(log_of, p) for p, log_of in zip(parts, places, strict=True)}
-    with ThreadPoolExecutor(min(APPENDS_AT_ONCE, len(parts)), "sparklog-publish") as pool:
-        running = [pool.submit(append_one, *pair) for pair in zip(places, parts, strict=True)]
-    return {p.place: done.result() for p, done in zip(parts, running, strict=True)}
+class _Appending:
+    """Appends to every partition: directly, or, where brokers lead, through their leaders."""
+
+    def __init__(
+        self,
+        log: Log,
+        append_one: Callable[[PartitionLog, StagedPartition], Appended],
+        append_led: AppendLed | None,
+        commit: Commit | None,
+        clock: Clock,
+    ) -> None:
+        self._log = log
+        self._append_one = append_one
+        self._append_led = append_led
+        self._commit = commit
+        self._clock = clock
+
+    def run(self, parts: Sequence[StagedPartition]) -> Mapping[TopicPartition, Appended]:
+        """Append all, however leaders come and go; an error is raised when all have ended."""
+        done: dict[TopicPartition, Appended] = {}
+        left = list(parts)
+        deadline_s = self._clock.monotonic_s() + LED_PATIENCE_S
+        while True:
+            found: dict[TopicPartition, Appended | SparklogError] = {**self._directly(left)}
+            led = [part for part in left if isinstance(found[part.place], NotServing)]
+            if led and self._append_led is not None:
+                found.update(self._append_led(led, self._commit))
+            done.update((p, one) for p, one in found.items() if isinstance(one, Appended))
+            left = [part for part in left if part.place not in done]
+            if not left:
+                return {part.place: done[part.place] for part in parts}
+            troubles = [one for one in found.values() if isinstance(one, SparklogError)]
+            final = [one for one in troubles if not isinstance(one, _MAY_PASS)]
+            is_late = self._clock.monotonic_s() >= deadline_s
+            if final or is_late or self._append_led is None:
+                raise (final or troubles)[0]
+            self._clock.sleep_s(LED_AGAIN_S)
+
+    def _directly(
+        self, parts: Sequence[StagedPartition]
+    ) -> Mapping[TopicPartition, Appended | NotServing]:
+        """Append to every partition in parallel; the first error but `NotServing` is raised."""
+        places = [self._log.partition(p.topic, p.partition) for p in parts]
+        if len(parts) == 1:
+            return {parts[0].place: self._try_one(places[0], parts[0])}
+        with ThreadPoolExecutor(min(APPENDS_AT_ONCE, len(parts) or 1), "sparklog-publish") as pool:
+            running = [
+                pool.submit(self._try_one, *pair) for pair in zip(places, parts, strict=True)
+            ]
+        return {p.place: one.result() for p, one in zip(parts, running, strict=True)}
+
+    def _try_one(self, place: PartitionLog, part: StagedPartition) -> Appended | NotServing:
+        try:
+            return self._append_one(place, part)
+        except NotServing as error:
+            return error
 
 
 def _persistently(append: Callable[[], Appended]) -> Appended:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from sparklog.client.addresses import bootstrap_addresses
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config import LONG_MAX
-from sparklog.core.errors import InvalidConfig, InvalidRequest
+from sparklog.core.errors import InvalidConfig
 from sparklog.core.types import TopicPartition
 from sparklog.spark import sink_options
+from sparklog.spark.bootstrap import parse_bootstrap
 from sparklog.spark.leaders import Leaders
 from sparklog.spark.offset_limits import (
     EARLIEST,
@@ -198,16 +198,6 @@ def _check_table(given: Mapping[str, str]) -> None:
         )
 
 
-def _bootstrap(servers: str | None) -> str | None:
-    if servers is None or not servers.strip():
-        return None
-    try:
-        bootstrap_addresses(servers)
-    except InvalidRequest as error:
-        raise InvalidConfig(f"option kafka.bootstrap.servers: {error}") from None
-    return servers.strip()
-
-
 def _committed_only(given: Mapping[str, str]) -> bool:
     names = ("isolationLevel", "kafka.isolation.level")
     levels = {n: given[n.lower()].strip().lower() for n in names if n.lower() in given}
@@ -252,7 +242,7 @@ def _parse(given: Mapping[str, str], default_start: int) -> SourceOptions:
         min_offsets_per_trigger=at_least,
         max_trigger_delay_ms=_delay_ms(given.get("maxtriggerdelay")),
         include_unflushed=_flag(given, "includeUnflushed", default=True),
-        bootstrap=_bootstrap(given.get("kafka.bootstrap.servers")),
+        bootstrap=parse_bootstrap(given.get("kafka.bootstrap.servers")),
         committed_only=_committed_only(given),
     )
 

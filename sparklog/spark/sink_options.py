@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from sparklog.core.errors import InvalidConfig
+from sparklog.spark.bootstrap import parse_bootstrap
 from sparklog.spark.root import parse_root
 
 KNOWN: Final = (
@@ -48,6 +49,8 @@ class SinkOptions:
     compression: str | None = None
     """Kafka's `compression.type` of the producer; acts where the topic's own is `producer`."""
     zstd_level: str | None = None
+    bootstrap: str | None = None
+    """Brokers to find leaders by; by default those that the root's registry names."""
     transaction: tuple[str, int] | None = None
     """`(txnAppId, txnVersion)`: a batch write with the same or a lower version writes nothing."""
 
@@ -65,6 +68,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         topic=_topic(given.get("topic")),
         compression=_compression(given.get("kafka.compression.type")),
         zstd_level=given.get("kafka.compression.zstd.level"),
+        bootstrap=parse_bootstrap(given.get("kafka.bootstrap.servers")),
         transaction=_transaction(given, streaming),
     )
 

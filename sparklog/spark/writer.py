@@ -2,7 +2,8 @@
 
 A task uploads its records as staged objects under names of its own; nothing is visible then. The
 driver's `commit` puts them into the log: of a batch as one append per partition, of a stream as
-batch number `batchId` of the query, which happens once whoever tries it and however often.
+batch number `batchId` of the query, which happens once whoever tries it and however often. Where
+brokers lead, it sends the leaders small batches that refer to the objects.
 
   W1  what `commit` may have published is never deleted: `abort` touches staged objects only when a
       task is missing among the messages, because then no commit can have begun
@@ -31,6 +32,7 @@ from sparklog.core.errors import InvalidRequest
 from sparklog.core.settings import parse_topic_configs
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import LogConfig, PartitionLog
+from sparklog.spark.led_sink import LeaderAppends
 from sparklog.spark.open_logs import shared_log
 from sparklog.spark.routing import Router, gathered
 from sparklog.spark.sink_options import SinkOptions, parse_sink_options
@@ -105,10 +107,11 @@ class SparklogWriter(DataSourceArrowWriter):
         """Append what the tasks have staged."""
         log = self.open_log(self.options.root)
         staged = [part for message in _staged(messages) for part in message.partitions]
+        append_led = LeaderAppends(log, self.options.bootstrap)
         if self.options.transaction is None:
-            append_once(log, staged)
+            append_once(log, staged, append_led=append_led)
         else:
-            publish(log, *self.options.transaction, staged)
+            publish(log, *self.options.transaction, staged, append_led=append_led)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete staged objects if nothing can have published them."""
@@ -150,7 +153,9 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
         (writer,) = writers
         assert writer is not None, "write() always names the query"
         log = self.open_log(self.options.root)
-        publish(log, writer, batchId, [part for m in staged for part in m.partitions])
+        parts = [part for message in staged for part in message.partitions]
+        append_led = LeaderAppends(log, self.options.bootstrap)
+        publish(log, writer, batchId, parts, append_led=append_led)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Delete staged objects if nothing can have published them."""

@@ -48,12 +48,19 @@ def test_a_missing_root_names_both_ways_to_give_it(monkeypatch: pytest.MonkeyPat
     [
         {"checkpointlocation": "/c", "queryname": "q"},
         {"includeheaders": "true"},
-        {"kafka.bootstrap.servers": "somewhere:9092", "kafka.acks": "all", "kafka.linger.ms": "5"},
+        {"kafka.acks": "all", "kafka.linger.ms": "5"},
         {"kafka.partitioner.ignore.keys": "false"},
     ],
 )
 def test_what_a_job_for_kafka_sets_is_taken(options: dict[str, str]) -> None:
     assert parse_sink_options({"path": "/x", **options}, streaming=True) == SinkOptions("/x")
+
+
+def test_brokers_are_named_as_for_the_kafka_sink() -> None:
+    options = {"path": "/x", "kafka.bootstrap.servers": "a:1"}
+    assert parse_sink_options(options, streaming=True).bootstrap == "a:1"
+    with pytest.raises(InvalidConfig, match="host:port"):
+        parse_sink_options({**options, "kafka.bootstrap.servers": "a:b"}, streaming=True)
 
 
 def test_the_producers_compression_is_kept() -> None:
