@@ -31,7 +31,6 @@ from sparklog.testing.virtual_loop import (
 from sparklog.testing.virtual_world import Trace, VirtualClock, VirtualCompute
 
 TOPIC: Final = "events"
-STEPS_BETWEEN_LOOKS: Final = 50
 RESTART_S: Final = 0.5
 """A broker whose process ended by itself is started again after this long."""
 
@@ -62,8 +61,8 @@ class BrokerSide:
 
 
 MakeNode = Callable[[BrokerSide], SimNode]
-Invariant = Callable[["SimCluster"], None]
-"""Looks at the whole cluster between two steps; raises AssertionError."""
+Invariant = Callable[["SimCluster", Process | None], None]
+"""Looks at the cluster after a step of a process, or of the world; raises AssertionError."""
 Epilogue = Callable[["SimCluster"], Iterable[str]]
 """Looks at the whole cluster after a run; returns what is wrong."""
 
@@ -161,6 +160,8 @@ class SimCluster:
         self.net = SimNet(self.loop, self.entropy("network"), self.trace)
         self.recorder = Recorder(self.loop)
         self.brokers = [SimBroker(n, Address(f"b{n}", 9092)) for n in range(plan.brokers)]
+        self.nodes: dict[Process, SimNode] = {}
+        """What every process runs, those that are dead too."""
         self.invariants: list[Invariant] = []
         self.epilogues: list[Epilogue] = []
         self.complaints: list[str] = []
@@ -209,6 +210,7 @@ class SimCluster:
         )
         node = self._make_node(BrokerSide(broker.broker_id, broker.address, environment))
         broker.lives.append((process, node))
+        self.nodes[process] = node
         self.net.listen(broker.address, process, node.handle)
         process.spawn(self._life(broker, process, node))
 
@@ -284,10 +286,9 @@ class SimCluster:
             list(self.trace.lines),
         )
 
-    def _look(self) -> None:
-        if self.loop.steps % STEPS_BETWEEN_LOOKS == 0:
-            for invariant in self.invariants:
-                invariant(self)
+    def _look(self, process: Process | None) -> None:
+        for invariant in self.invariants:
+            invariant(self, process)
 
     async def _story(self) -> None:
         plan = self.plan

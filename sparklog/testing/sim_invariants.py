@@ -1,9 +1,12 @@
 """What must hold in a cluster of real brokers, at any moment and in the end, seen from inside.
 
-While it runs:
+After every step:
   I1  a leader epoch of a partition has one leader, ever
   I2  the high watermark of a leader epoch never goes back
   I3  flushed end <= high watermark <= log end
+Now and then:
+  I6  what a leader takes a follower to have, in its memory, is what the leader has
+  I7  what is committed and not in the partition's own log is in the memory of all in sync
 In the end, read from the store without any broker:
   I4  no incarnation acknowledged a window of its write-ahead log at or above its seal
   I5  the partition's own log holds what the final readers were shown, each record at its offset
@@ -26,15 +29,16 @@ from sparklog.log.wal_seal import seal
 from sparklog.testing.history import Poll
 from sparklog.testing.sim_clients import values_of
 from sparklog.testing.sim_cluster import SimBroker, SimCluster
-from sparklog.testing.sim_node import SimulatedBroker
-from sparklog.testing.virtual_loop import ProcessState
+from sparklog.testing.sim_node import SimulatedBroker, WatchedReplicas
+from sparklog.testing.virtual_loop import Process, ProcessState
 
 READ_BYTES = 1024 * 1024
+STEPS_BETWEEN_COMPARISONS = 50
 
 
 def watch(cluster: SimCluster) -> None:
     """Look at `cluster` while it runs, and in the end."""
-    cluster.invariants.append(_Leaders().look)
+    cluster.invariants += [_Leaders().look, _replicas_agree]
     cluster.epilogues += [_sealed_logs_end, _storage_agrees]
 
 
@@ -43,27 +47,66 @@ class _Leaders:
         self._leader: dict[tuple[PartitionId, int], str] = {}
         self._high_watermark: dict[tuple[PartitionId, int], int] = {}
 
-    def look(self, cluster: SimCluster) -> None:
-        """Check I1 to I3 for every leader that is alive."""
-        for incarnation, led in _led_partitions(cluster):
+    def look(self, cluster: SimCluster, process: Process | None) -> None:
+        """Check I1 to I3 for what the process leads that made a step: nobody else changes it."""
+        node = cluster.nodes.get(process) if process is not None else None
+        if not isinstance(node, SimulatedBroker) or not node.lives:
+            return
+        replicas = node.lives[-1]
+        incarnation = replicas.identity.incarnation
+        for led in replicas.led_partitions():
             epoch = led.where, led.leader_epoch
             leader = self._leader.setdefault(epoch, incarnation)
             assert leader == incarnation, f"I1 two leaders: {epoch} {leader} {incarnation}"
             before, now = self._high_watermark.get(epoch, 0), led.high_watermark
             assert before <= now, f"I2 high watermark went back: {epoch} from={before} to={now}"
             self._high_watermark[epoch] = now
-            ends = led.flushed_end, now, led.tail.end_offset
-            assert sorted(ends) == list(ends), f"I3 ends out of order: {epoch} {ends}"
+            flushed, end = led.flushed_end, led.tail.end_offset
+            assert flushed <= now <= end, f"I3 ends out of order: {epoch} {flushed} {now} {end}"
 
 
-def _led_partitions(cluster: SimCluster) -> Iterator[tuple[str, LedPartition]]:
-    for broker in cluster.brokers:
-        for process, node in broker.lives:
-            if process.state is ProcessState.DEAD or not isinstance(node, SimulatedBroker):
-                continue
-            for manager in node.lives[-1:]:
-                for led in manager.led_partitions():
-                    yield manager.identity.incarnation, led
+def _alive(cluster: SimCluster) -> list[WatchedReplicas]:
+    """Return what each live process holds in its newest life."""
+    return [
+        node.lives[-1]
+        for process, node in cluster.nodes.items()
+        if process.state is not ProcessState.DEAD
+        and isinstance(node, SimulatedBroker)
+        and node.lives
+    ]
+
+
+def _replicas_agree(cluster: SimCluster, process: Process | None) -> None:
+    """Check I6 and I7, from the leaders' side."""
+    if cluster.loop.steps % STEPS_BETWEEN_COMPARISONS:
+        return
+    alive = _alive(cluster)
+    by_epoch = {replicas.identity.broker_epoch: replicas for replicas in alive}
+    for leader in alive:
+        for led in leader.led_partitions():
+            for broker_id, broker_epoch in led.follower_epochs.items():
+                follower = by_epoch.get(broker_epoch)
+                known = led.leadership.follower(broker_id)
+                if follower is not None and known is not None and led.live:
+                    _compare(led, follower, known.log_end)
+
+
+def _compare(led: LedPartition, follower: WatchedReplicas, log_end: int) -> None:
+    followed = follower.followed_partition(led.where)
+    if followed is None or followed.leader_epoch != led.leader_epoch:
+        return
+    theirs = followed.held.tail
+    span = max(led.tail.start_offset, theirs.start_offset), min(log_end, theirs.end_offset)
+    same = led.tail.batches(*span) == theirs.batches(*span)
+    assert same, (
+        f"I6 a replica differs: {led.where} epoch={led.leader_epoch} offsets={span} "
+        f"follower={follower.identity.broker_id}"
+    )
+    has_all = theirs.end_offset >= led.high_watermark or led.flushed_end >= led.high_watermark
+    assert has_all or follower.identity.broker_id not in led.leadership.isr, (
+        f"I7 committed and not everywhere: {led.where} high_watermark={led.high_watermark} "
+        f"follower={follower.identity.broker_id} its_end={theirs.end_offset}"
+    )
 
 
 def _sealed_logs_end(cluster: SimCluster) -> Iterator[str]:

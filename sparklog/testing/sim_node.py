@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sparklog.broker.environment import Environment
+from sparklog.broker.followed_partition import FollowedPartition
 from sparklog.broker.identity import Identity
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.metadata_log import MetadataLog
@@ -14,6 +15,7 @@ from sparklog.broker.node import BrokerNode
 from sparklog.broker.replicas import BrokerReplicas
 from sparklog.core.broker_settings import BrokerConfig, parse_broker_configs
 from sparklog.core.errors import OutcomeUnknown, Unavailable
+from sparklog.core.types import PartitionId
 from sparklog.testing.sim_cluster import BrokerSide
 
 CONFIGS: Final = {
@@ -36,6 +38,12 @@ class WatchedReplicas(BrokerReplicas):
     def led_partitions(self) -> list[LedPartition]:
         """Return what is led now."""
         return self._all_led()
+
+    def followed_partition(self, where: PartitionId) -> FollowedPartition | None:
+        """Return a partition that is followed now."""
+        replica = self._replicas.get(where)
+        role = replica.role if replica is not None else None
+        return role if isinstance(role, FollowedPartition) else None
 
     @property
     def wal_acknowledged(self) -> int:

@@ -137,8 +137,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """What the exception handler was told: errors that nobody awaited, callbacks that broke."""
         self.processes: list[Process] = []
         self.closing = False
-        self.after_step: Callable[[], None] | None = None
-        """Called after every step; what it raises ends the run."""
+        self.after_step: Callable[[Process | None], None] | None = None
+        """Called after every step with whose it was, None for the world's; what it raises ends the
+        run."""
         self._now_s = 0.0
         self._ready: deque[_Step | _Timer] = deque()
         self._timers: list[tuple[float, int, _Timer]] = []
@@ -187,7 +188,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             raise SimulationStuck(f"time does not go on. time_s={self._now_s} step={handle!r}")
         handle.run()
         if self.after_step is not None and not self.closing:
-            self.after_step()
+            self.after_step(process)
 
     def _jump(self) -> None:
         while self._timers and self._timers[0][2].cancelled():
