@@ -29,7 +29,7 @@ from sparklog.core.types import NO_TIMESTAMP_MS, PartitionId, TimestampType
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.history import HistoryReader
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.producer_state import ProducerStates
+from sparklog.log.producer_state import UNVERIFIED, ProducerStates, Verification
 from sparklog.log.reference_batch import decode_references
 from sparklog.log.taken_references import PendingReferences
 from sparklog.log.view import PartitionView
@@ -165,8 +165,18 @@ class LedPartition:
                 f"leader_epoch={self.leader_epoch}"
             )
 
-    def append(self, batch: CheckedBatch, now_ms: int) -> Appended:
+    def append(
+        self,
+        batch: CheckedBatch,
+        now_ms: int,
+        verification: Verification | None = UNVERIFIED,
+    ) -> Appended:
         """Append a batch for which room was taken, unless it is there already.
+
+        Args:
+            batch: a producer's.
+            now_ms: the time.
+            verification: whether its transaction has this partition; see `ProducerStates.check`.
 
         Raises:
             NotServing: see `check_open`.
@@ -176,7 +186,7 @@ class LedPartition:
         if batch.header.is_reference:
             return self._append_references(batch)
         is_log_append = self.rules.batches.timestamp_type is TimestampType.LOG_APPEND_TIME
-        known = self.producers.check(batch.header)
+        known = self.producers.check(batch.header, verification)
         if known is not None:
             told_ms = known.append_time_ms if is_log_append else NO_TIMESTAMP_MS
             return Appended(known.base_offset, known.end_offset, told_ms, repeated=True)
@@ -209,13 +219,21 @@ class LedPartition:
         self.producers.record(header, base_offset, now_ms)
         return self.tail.end_offset
 
-    def append_marker(self, batch: CheckedBatch, marker: EndTransactionMarker, now_ms: int) -> int:
+    def append_marker(
+        self,
+        batch: CheckedBatch,
+        marker: EndTransactionMarker,
+        now_ms: int,
+        *,
+        ends_older: bool,
+    ) -> int:
         """End a transaction with a marker for which room was taken; return its end offset.
 
         Args:
             batch: the marker as `encode_end_transaction` gives it; its header says whose it is.
             marker: what it says.
             now_ms: the time.
+            ends_older: see `ProducerStates.check_marker`.
 
         Raises:
             NotServing: see `check_open`.
@@ -224,7 +242,7 @@ class LedPartition:
         """
         self.check_open()
         who = batch.header.producer_id, batch.header.producer_epoch
-        self.producers.check_marker(*who, marker.coordinator_epoch)
+        self.producers.check_marker(*who, marker.coordinator_epoch, ends_older=ends_older)
         offset = self._append(batch, None)
         self.producers.record_marker(*who, marker, offset, now_ms)
         return self.tail.end_offset

@@ -23,9 +23,10 @@ from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.purgatory import DelayedProduce
 from sparklog.broker.recovering_partition import RecoveringPartition
-from sparklog.core.errors import InvalidRecord, SparklogError, Unavailable
+from sparklog.core.errors import InvalidRecord, NotServing, SparklogError, Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import BatchRules, CheckedBatch, check_batch
+from sparklog.log.producer_state import UNVERIFIED, Verification
 from sparklog.log.reference_batch import check_references, decode_references
 from sparklog.protocol.batch_header import ATTRIBUTES_AT, HEADER_BYTES, REFERENCE_BIT
 
@@ -47,6 +48,8 @@ class Produced:
 
 
 ProduceResult = Produced | SparklogError
+Verified = Mapping[PartitionId, tuple[int, Verification]]
+"""Leader epoch and verification of partitions that were asked about; see `Verification`."""
 Find = Callable[[PartitionId], LedPartition | RecoveringPartition]
 """Returns what this broker leads, or raises why it does not."""
 
@@ -71,11 +74,15 @@ class Producing:
         """How many requests wait for the high watermark now."""
 
     async def produce(
-        self, batches: Mapping[PartitionId, bytes], acks: int, timeout_ms: int
+        self,
+        batches: Mapping[PartitionId, bytes],
+        acks: int,
+        timeout_ms: int,
+        verified: Verified | None = None,
     ) -> dict[PartitionId, ProduceResult]:
         """Append each partition's one batch; with acks=all wait until all are committed."""
         deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
-        job = _Job(batches, acks, deadline)
+        job = _Job(batches, acks, deadline, verified)
         if any(map(is_reference, batches.values())):
             await self._check_references(job)
         roles = self._roles(job)
@@ -199,7 +206,7 @@ class Producing:
             led.check_open()
             if job.acks == ACKS_ALL:
                 led.leadership.check_enough()
-            appended = led.append(batch, now_ms)
+            appended = led.append(batch, now_ms, job.verification(led))
         except SparklogError as error:
             self._budget.give_back(size_bytes)
             self._metrics.produce_failed(topic)
@@ -231,12 +238,38 @@ class Producing:
 class _Job:
     """One request while it is answered."""
 
-    def __init__(self, batches: Mapping[PartitionId, bytes], acks: int, deadline: float) -> None:
+    def __init__(
+        self,
+        batches: Mapping[PartitionId, bytes],
+        acks: int,
+        deadline: float,
+        verified: Verified | None,
+    ) -> None:
         self.batches = batches
+        self._verified = verified
         self.acks = acks
         self.deadline = deadline
         self.results: dict[PartitionId, ProduceResult] = {}
         self.request = DelayedProduce()
+
+    def verification(self, led: LedPartition) -> Verification | None:
+        """Return what goes with a transactional batch.
+
+        Raises:
+            NotServing: it was verified with an earlier leader epoch; send it again.
+        """
+        if self._verified is None:
+            return UNVERIFIED
+        asked = self._verified.get(led.where)
+        if asked is None:
+            return None
+        epoch, verification = asked
+        if epoch != led.leader_epoch:
+            raise NotServing(
+                "the leader changed while the transaction was verified; send it again. "
+                f"partition={led.where} leader_epoch={led.leader_epoch}"
+            )
+        return verification
 
     def fail_rest(self, error: Callable[[PartitionId], SparklogError]) -> None:
         for where in self.batches:
