@@ -20,9 +20,10 @@ from sparklog.coordinator.effects import CoordinatorRecord, ProducerIdentity
 from sparklog.core.errors import NotServing, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import CheckedBatch
+from sparklog.log.producer_state import Verification
 from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
 from sparklog.protocol.batch_encoder import BatchSettings, encode
-from sparklog.protocol.batch_header import NO_EPOCH, parse_header
+from sparklog.protocol.batch_header import NO_EPOCH, NO_SEQUENCE, parse_header
 from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
 
 
@@ -100,13 +101,37 @@ class CoordinatorLog:
         """
         self._led.producers.check_epoch(*producer)
 
-    def check_marker(self, producer: ProducerIdentity, marker: EndTransactionMarker) -> None:
-        """Refuse the marker of a coordinator, or for a producer, that was replaced.
+    def begin_verification(
+        self, producer: ProducerIdentity, *, is_over: bool
+    ) -> Verification | None:
+        """Ask what goes with the question whether a transaction has this partition.
+
+        None: there is no need to ask. See `ProducerStates.begin_verification`.
+        """
+        now_ms = self._environment.clock.now_ms()
+        return self._led.producers.begin_verification(
+            *producer, NO_SEQUENCE, now_ms, is_over=is_over
+        )
+
+    def check_verified(self, producer: ProducerIdentity, verification: Verification | None) -> None:
+        """Refuse the first records of a transaction that its coordinator was not asked about.
+
+        Raises:
+            InvalidTxnState: see `ProducerStates.check_verified`.
+        """
+        self._led.producers.check_verified(*producer, verification)
+
+    def prepare_marker(
+        self, producer: ProducerIdentity, marker: EndTransactionMarker, *, ends_older: bool
+    ) -> None:
+        """Take in that a marker will be appended.
 
         Raises:
             InvalidProducerEpoch, TransactionCoordinatorFenced: see `ProducerStates.check_marker`.
         """
-        self._led.producers.check_marker(*producer, marker.coordinator_epoch)
+        producers = self._led.producers
+        producers.check_marker(*producer, marker.coordinator_epoch, ends_older=ends_older)
+        producers.end_verification(producer.producer_id)
 
     async def take_room(self, size_bytes: int) -> None:
         """Take room for an append, waiting for it as long as the epoch lasts.
@@ -139,7 +164,7 @@ class CoordinatorLog:
         try:
             self.check_ready()
             if marker is not None:
-                return self._led.append_marker(batch, marker, now_ms)
+                return self._led.append_marker(batch, marker, now_ms, ends_older=False)
             return self._led.append_as_coordinator(batch, now_ms)
         except SparklogError:
             self.give_back_room(len(batch.data))

@@ -45,6 +45,7 @@ from sparklog.core.errors import (
     SparklogError,
 )
 from sparklog.core.types import PartitionId
+from sparklog.log.producer_state import UNVERIFIED, Verification
 from sparklog.protocol.control import EndTransactionMarker
 
 logger = logging.getLogger(__name__)
@@ -139,8 +140,25 @@ class CoordinatorRuntime(Generic[S]):
         """
         return self._serving(partition).log.leader_epoch
 
+    def begin_verification(self, partition: int, producer: ProducerIdentity) -> Verification | None:
+        """Return what goes with the question whether a transaction has a partition.
+
+        None: there is no need to ask, it has records here.
+
+        Raises:
+            NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable: see `submit`.
+        """
+        led = self._ready(partition)
+        is_over = led.has_marker(producer.producer_id)
+        return led.log.begin_verification(producer, is_over=is_over)
+
     async def submit(
-        self, partition: int, event: Event[S], *, producer: ProducerIdentity | None = None
+        self,
+        partition: int,
+        event: Event[S],
+        *,
+        producer: ProducerIdentity | None = None,
+        verification: Verification | None = UNVERIFIED,
     ) -> object:
         """Run an event, and return the reply for its token, of it or of a later event.
 
@@ -148,6 +166,8 @@ class CoordinatorRuntime(Generic[S]):
             partition: whose shard.
             event: see `Event`.
             producer: whose transaction the records will be part of, if any: refused when stale.
+            verification: what `begin_verification` returned, the transaction's coordinator having
+                agreed since.
 
         Raises:
             NotCoordinator: another broker leads the partition.
@@ -155,12 +175,14 @@ class CoordinatorRuntime(Generic[S]):
             CoordinatorNotAvailable: nobody leads it, or nothing can be committed now; in that case
                 the event may have happened.
             InvalidProducerEpoch: a newer producer has the id.
+            InvalidTxnState: the transaction has not this partition, or has ended.
             RecordTooLarge: the records are over the topic's `max.message.bytes`.
             SparklogError: what the event raised, or replied.
         """
         led = self._ready(partition)
         if producer is not None:
             self._check_producer(led, producer)
+            led.log.check_verified(producer, verification)
         token = next(self._tokens)
         waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         led.waiting[token] = waiting
@@ -171,9 +193,16 @@ class CoordinatorRuntime(Generic[S]):
             led.waiting.pop(token, None)
 
     async def end_transaction(
-        self, partition: int, producer: ProducerIdentity, marker: EndTransactionMarker
+        self,
+        partition: int,
+        producer: ProducerIdentity,
+        marker: EndTransactionMarker,
+        *,
+        ends_older: bool = False,
     ) -> None:
         """Append a marker and have the shard take it in; return once it is committed.
+
+        With `ends_older` the epoch was raised for this marker: see `ProducerStates.check_marker`.
 
         Raises:
             NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable: see `submit`.
@@ -181,8 +210,8 @@ class CoordinatorRuntime(Generic[S]):
             TransactionCoordinatorFenced: a newer transaction coordinator wrote here.
         """
         led = self._ready(partition)
-        led.log.check_marker(producer, marker)
         self._check_producer(led, producer)
+        led.log.prepare_marker(producer, marker, ends_older=ends_older)
         shard = led.shard
         assert shard is not None, partition
         token = next(self._tokens)

@@ -39,6 +39,7 @@ from sparklog.coordinator.offset_messages import (
 from sparklog.coordinator.placing import GROUPS_TOPIC, partition_for
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import CoordinatorLoading, NotCoordinator, SparklogError
+from sparklog.log.producer_state import UNVERIFIED, Verification
 
 logger = logging.getLogger(__name__)
 
@@ -93,15 +94,31 @@ class GroupCoordinator:
         """Let members go."""
         return await self._ask(asked.group_id, lambda s, t, n: s.leave(asked, t, n), Left)
 
-    async def commit(self, asked: CommitRequest) -> tuple[ErrorCode, ...]:
+    def partition_of(self, group_id: str) -> int:
+        """Return the partition that keeps a group's offsets."""
+        topic = self._metadata.image.topics.get(GROUPS_TOPIC)
+        if topic is None:
+            raise NotCoordinator(f"no group has a coordinator yet; find it. group={group_id}")
+        return partition_for(group_id, topic.partitions)
+
+    async def commit(
+        self, asked: CommitRequest, verification: Verification | None = UNVERIFIED
+    ) -> tuple[ErrorCode, ...]:
         """Commit offsets; return a code for each.
 
+        For those of a transaction see `CoordinatorRuntime.submit` about `verification`.
+
         Raises, besides:
+            InvalidTxnState: the transaction has not the group's offsets, or has ended.
             InvalidProducerEpoch: a newer producer has the transaction's producer id.
             RecordTooLarge: too many offsets for one commit.
         """
         return await self._ask(
-            asked.group_id, lambda s, t, n: s.commit(asked, t, n), tuple, asked.producer
+            asked.group_id,
+            lambda s, t, n: s.commit(asked, t, n),
+            tuple,
+            asked.producer,
+            verification,
         )
 
     async def fetch(self, asked: FetchRequest) -> FoundOffsets:
@@ -181,11 +198,10 @@ class GroupCoordinator:
         event: GroupEvent,
         kind: type[Reply],
         producer: ProducerIdentity | None = None,
+        verification: Verification | None = UNVERIFIED,
     ) -> Reply:
-        topic = self._metadata.image.topics.get(GROUPS_TOPIC)
-        if topic is None:
-            raise NotCoordinator(f"no group has a coordinator yet; find it. group={group_id}")
-        partition = partition_for(group_id, topic.partitions)
-        reply = await self.runtime.submit(partition, event, producer=producer)
+        reply = await self.runtime.submit(
+            self.partition_of(group_id), event, producer=producer, verification=verification
+        )
         assert isinstance(reply, kind), (kind, reply)
         return reply

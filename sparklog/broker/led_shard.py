@@ -96,6 +96,13 @@ class LedShard(Generic[S]):
                 newest = max(newest, other.producer_epoch)
         return newest
 
+    def has_marker(self, producer_id: int) -> bool:
+        """Say whether a producer's marker has gathered."""
+        return any(
+            isinstance(entry, QueuedMarker) and entry.producer.producer_id == producer_id
+            for entry in self.gathered
+        )
+
     def take_gathered(self, timestamp_ms: int) -> list[PendingBatch]:
         """Take what has gathered, as the batches that it makes."""
         gathering = _Gathering(timestamp_ms, self.log.batch_bytes_max)

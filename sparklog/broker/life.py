@@ -23,10 +23,11 @@ from sparklog.broker.identity import Identity
 from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.task_scope import TaskScope
+from sparklog.broker.transactions import Transactions
 from sparklog.cluster import election
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import Record
-from sparklog.coordinator.placing import GROUPS_TOPIC
+from sparklog.coordinator.placing import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import Fenced, OutcomeUnknown, Unavailable
@@ -124,6 +125,16 @@ class Life:
             environment, config, identity.broker_id, metadata, self._tasks
         )
         self.replicas.watch(GROUPS_TOPIC, self.groups.runtime)
+        self.transactions = Transactions(
+            environment,
+            config,
+            identity.broker_id,
+            metadata,
+            self._tasks,
+            self.groups,
+            self.replicas.marking,
+        )
+        self.replicas.watch(TRANSACTIONS_TOPIC, self.transactions.coordinator)
         self.controller = ControllerLoop(environment, identity, metadata, config, self._tasks)
         self._heartbeats = Heartbeats(environment, identity, metadata, config)
 

@@ -29,6 +29,7 @@ from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.registration import register
 from sparklog.broker.request import INTERNAL, RequestContext
 from sparklog.broker.sight import Sight
+from sparklog.broker.transactions import Transactions
 from sparklog.cluster.records import NO_LEADER
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import Fenced, InvalidConfig, OutcomeUnknown, SparklogError, Unavailable
@@ -98,6 +99,11 @@ class BrokerNode:
     def groups(self) -> GroupCoordinator:
         """Return the coordinator of groups."""
         return self.life.groups
+
+    @property
+    def transactions(self) -> Transactions:
+        """Return what is done for transactions."""
+        return self.life.transactions
 
     @property
     def incarnation(self) -> str:

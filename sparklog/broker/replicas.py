@@ -26,12 +26,13 @@ from sparklog.broker.handover import Handover
 from sparklog.broker.held_tail import HeldTail
 from sparklog.broker.identity import Identity
 from sparklog.broker.led_partition import LedPartition
+from sparklog.broker.marking import Marking
 from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metadata_changes import MetadataChanges
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.offset_lookup import FoundOffset, OffsetLookup
-from sparklog.broker.producing import ProduceResult, Producing
+from sparklog.broker.producing import ProduceResult, Producing, Verified
 from sparklog.broker.recovering_partition import RecoveringPartition
 from sparklog.broker.replica import Replica
 from sparklog.broker.replica_gauges import watch_gauges
@@ -113,6 +114,8 @@ class BrokerReplicas:
             metrics=metrics,
         )
         self._producing = Producing(environment, self._find, budget=self._budget, metrics=metrics)
+        self.marking = Marking(environment, self._find, self._budget)
+        """Ends transactions in the partitions led here."""
         self._fetching = Fetching(environment, self._leader, self._tasks, metrics)
         self._lookup = OffsetLookup(environment, self._leader, self._flusher)
         self._lag_ms = settings.whole("replica.lag.time.max.ms")
@@ -174,10 +177,17 @@ class BrokerReplicas:
                     replica.led.brokers_changed()
 
     async def produce(
-        self, batches: Mapping[PartitionId, bytes], acks: int, timeout_ms: int
+        self,
+        batches: Mapping[PartitionId, bytes],
+        acks: int,
+        timeout_ms: int,
+        verified: Verified | None = None,
     ) -> dict[PartitionId, ProduceResult]:
-        """Append one batch to each partition, in the order of the calls; see `producing`."""
-        return await self._producing.produce(batches, acks, timeout_ms)
+        """Append one batch to each partition, in the order of the calls; see `producing`.
+
+        With `verified` given, transactional batches need what `marking` returned for them.
+        """
+        return await self._producing.produce(batches, acks, timeout_ms, verified)
 
     async def fetch(self, spec: FetchSpec) -> dict[PartitionId, FetchResult]:
         """Read partitions led here, waiting for news where there are none; see `fetching`."""

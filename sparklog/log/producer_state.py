@@ -79,14 +79,32 @@ class Producer:
             self.batches.clear()
 
 
+@dataclass(slots=True, eq=False)
+class Verification:
+    """Stands for a question under way: is this partition in the producer's transaction?
+
+    It is worth something until the first records of the transaction were appended, or its marker:
+    an answer that comes after the marker was for a transaction that is over (KIP-890).
+    """
+
+    epoch: int
+    lowest_sequence: int
+    began_ms: int
+
+
+UNVERIFIED: Final = Verification(NO_EPOCH, NO_SEQUENCE, NO_TIMESTAMP_MS)
+"""For appends that nobody verifies, because that is switched off."""
+
+
 class ProducerStates:
     """The idempotent and transactional producers of one partition. Not thread-safe."""
 
-    __slots__ = ("_producers", "transactions")
+    __slots__ = ("_producers", "_verifying", "transactions")
 
     def __init__(self) -> None:
         """Begin with no producer known."""
         self._producers: dict[int, Producer] = {}
+        self._verifying: dict[int, Verification] = {}
         self.transactions = Transactions()
 
     def __len__(self) -> int:
@@ -97,21 +115,88 @@ class ProducerStates:
         """Yield producer ids and what is known of them."""
         return iter(self._producers.items())
 
-    def check(self, header: BatchHeader) -> Duplicate | None:
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, is_over: bool = False
+    ) -> Verification | None:
+        """Return what goes with the question whether a producer's transaction has this partition.
+
+        None: there is no need to ask, its records are here already, or will be refused anyway.
+
+        Args:
+            producer_id: whose transaction.
+            epoch: the producer's.
+            sequence: of the first record that is to be appended.
+            now_ms: the time.
+            is_over: a marker is about to be appended for the transaction that is open.
+        """
+        known = self._producers.get(producer_id)
+        if known is not None and epoch < known.epoch:
+            return None
+        if not is_over and self.is_open(producer_id, epoch):
+            return None
+        verifying = self._verifying.get(producer_id)
+        if verifying is None or verifying.epoch != epoch:
+            verifying = self._verifying[producer_id] = Verification(epoch, sequence, now_ms)
+        verifying.lowest_sequence = min(verifying.lowest_sequence, sequence)
+        return verifying
+
+    def end_verification(self, producer_id: int) -> None:
+        """Take in that a marker is about to be appended: answers under way are worth nothing."""
+        self._verifying.pop(producer_id, None)
+
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Tell whether this very producer has records in an open transaction here."""
+        known = self._producers.get(producer_id)
+        return known is not None and known.epoch == epoch and producer_id in self.transactions
+
+    def check_verified(
+        self, producer_id: int, epoch: int, verification: Verification | None
+    ) -> None:
+        """Tell whether a transaction may have its first records here.
+
+        Raises:
+            InvalidTxnState: nobody asked the coordinator, or the transaction ended since.
+        """
+        if verification is UNVERIFIED or self.is_open(producer_id, epoch):
+            return
+        if verification is None or self._verifying.get(producer_id) is not verification:
+            raise InvalidTxnState(
+                "the partition is not in the producer's transaction, or that has ended. "
+                f"producer_id={producer_id} producer_epoch={epoch}"
+            )
+
+    def check(
+        self, header: BatchHeader, verification: Verification | None = UNVERIFIED
+    ) -> Duplicate | None:
         """Tell whether a client's batch may be appended now: None, or where it already is.
 
         Batches without a producer id may always.
 
+        Args:
+            header: the batch's.
+            verification: what `begin_verification` returned, the coordinator having agreed since.
+
         Raises:
             OutOfOrderSequence: a batch before it is missing, or it is older than what is recalled.
             InvalidProducerEpoch: a newer producer has the id.
-            InvalidTxnState: a plain write amid the producer's own transaction.
+            InvalidTxnState: a plain write amid the producer's own transaction, or a transactional
+                one outside.
         """
         if header.producer_id == NO_PRODUCER_ID:
             return None
         known = self._producers.get(header.producer_id)
-        if known is None:
-            return None
+        if known is not None:
+            duplicate = self._check_order(header, known)
+            if duplicate is not None:
+                return duplicate
+        if header.is_transactional:
+            self.check_verified(header.producer_id, header.producer_epoch, verification)
+            is_new = known is None or known.epoch != header.producer_epoch
+            if is_new and verification is not None and verification is not UNVERIFIED:
+                _check_first(header, verification)
+        return None
+
+    def _check_order(self, header: BatchHeader, known: Producer) -> Duplicate | None:
         if header.producer_epoch < known.epoch:
             raise _stale_epoch(header.producer_id, header.producer_epoch, known.epoch)
         if header.producer_epoch == known.epoch:
@@ -181,23 +266,39 @@ class ProducerStates:
             known.last_sequence = batch.last_sequence
         known.written_ms = now_ms
         if is_transactional:
+            self._verifying.pop(producer_id, None)
             self.transactions.begin(producer_id, batch.base_offset)
 
     def restore(self, producer_id: int, known: Producer) -> None:
         """Put back what `__iter__` yielded."""
         self._producers[producer_id] = known
 
-    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        ends_older: bool = False,
+    ) -> None:
         """Tell whether a coordinator may append a marker now.
 
+        Args:
+            producer_id: whose transaction ends.
+            producer_epoch: of the marker.
+            coordinator_epoch: of who sends it.
+            ends_older: the marker's epoch was raised for it: it ends only transactions of older
+                epochs, and one that is open with its epoch is a later one (KIP-890).
+
         Raises:
-            InvalidProducerEpoch: a newer producer has the id.
+            InvalidProducerEpoch: a newer producer has the id; or a later transaction is open.
             TransactionCoordinatorFenced: a newer coordinator has written here before.
         """
         known = self._producers.get(producer_id)
         if known is None:
             return
-        if producer_epoch < known.epoch:
+        is_late = ends_older and self.is_open(producer_id, producer_epoch)
+        if producer_epoch < known.epoch or is_late:
             raise _stale_epoch(producer_id, producer_epoch, known.epoch)
         if coordinator_epoch < known.coordinator_epoch:
             raise TransactionCoordinatorFenced(
@@ -218,6 +319,7 @@ class ProducerStates:
         known = self._producers.get(producer_id)
         if known is None:
             known = self._producers[producer_id] = Producer(producer_epoch, None)
+        self._verifying.pop(producer_id, None)
         known.enter(producer_epoch)
         known.coordinator_epoch = marker.coordinator_epoch
         known.written_ms = now_ms
@@ -233,7 +335,19 @@ class ProducerStates:
         ]
         for producer_id in gone:
             del self._producers[producer_id]
+        for producer_id in [p for p, v in self._verifying.items() if v.began_ms < oldest_ms]:
+            del self._verifying[producer_id]
         return len(gone)
+
+
+def _check_first(header: BatchHeader, verification: Verification) -> None:
+    """Refuse a batch that overtook the first of its transaction."""
+    if header.base_sequence > verification.lowest_sequence:
+        raise OutOfOrderSequence(
+            "an earlier batch of the transaction is under way; send it again after that one. "
+            f"producer_id={header.producer_id} base_sequence={header.base_sequence} "
+            f"earlier={verification.lowest_sequence}"
+        )
 
 
 def _stale_epoch(producer_id: int, epoch: int, known_epoch: int) -> InvalidProducerEpoch:

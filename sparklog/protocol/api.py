@@ -104,6 +104,10 @@ APIS: Final[dict[Api, Versions]] = {
     Api.DELETE_RECORDS: Versions(0, 2),
     Api.INIT_PRODUCER_ID: Versions(0, 5),
     Api.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
+    Api.ADD_PARTITIONS_TO_TXN: Versions(0, 5),
+    Api.ADD_OFFSETS_TO_TXN: Versions(0, 4),
+    Api.END_TXN: Versions(0, 5),
+    Api.WRITE_TXN_MARKERS: Versions(1, 2),
     Api.TXN_OFFSET_COMMIT: Versions(0, 5),
     Api.DESCRIBE_CONFIGS: Versions(1, 4),
     Api.ALTER_CONFIGS: Versions(0, 2),
@@ -116,7 +120,10 @@ APIS: Final[dict[Api, Versions]] = {
     Api.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0),
     Api.OFFSET_DELETE: Versions(0, 0),
     Api.DESCRIBE_CLUSTER: Versions(0, 1),
+    Api.DESCRIBE_PRODUCERS: Versions(0, 0),
     Api.BROKER_HEARTBEAT: Versions(0, 1, hidden=True),
+    Api.DESCRIBE_TRANSACTIONS: Versions(0, 0),
+    Api.LIST_TRANSACTIONS: Versions(0, 2),
     Api.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
 }
 """Every API answered here."""

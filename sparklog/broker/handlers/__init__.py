@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from sparklog.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     broker_heartbeat,
@@ -21,8 +23,11 @@ from sparklog.broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -31,6 +36,7 @@ from sparklog.broker.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -40,6 +46,7 @@ from sparklog.broker.handlers import (
     produce,
     sync_group,
     txn_offset_commit,
+    write_txn_markers,
 )
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
@@ -68,6 +75,10 @@ HANDLERS: Final[dict[Api, Handler]] = {
     Api.INIT_PRODUCER_ID: init_producer_id.handle,
     Api.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
     Api.TXN_OFFSET_COMMIT: txn_offset_commit.handle,
+    Api.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn.handle,
+    Api.ADD_OFFSETS_TO_TXN: add_offsets_to_txn.handle,
+    Api.END_TXN: end_txn.handle,
+    Api.WRITE_TXN_MARKERS: write_txn_markers.handle,
     Api.DESCRIBE_CONFIGS: describe_configs.handle,
     Api.ALTER_CONFIGS: alter_configs.replace_all,
     Api.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,
@@ -79,7 +90,10 @@ HANDLERS: Final[dict[Api, Handler]] = {
     Api.LIST_PARTITION_REASSIGNMENTS: partition_reassignments.list_ongoing,
     Api.OFFSET_DELETE: offset_delete.handle,
     Api.DESCRIBE_CLUSTER: describe_cluster.handle,
+    Api.DESCRIBE_PRODUCERS: describe_producers.handle,
     Api.BROKER_HEARTBEAT: broker_heartbeat.handle,
+    Api.DESCRIBE_TRANSACTIONS: describe_transactions.handle,
+    Api.LIST_TRANSACTIONS: list_transactions.handle,
     Api.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
 }
 """Every API of `protocol.api.APIS`, with who answers it."""

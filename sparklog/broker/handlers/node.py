@@ -8,11 +8,13 @@ from typing import Any, Protocol
 from sparklog.broker.environment import Environment
 from sparklog.broker.fetching import Fetched, FetchSpec
 from sparklog.broker.group_coordinator import GroupCoordinator
+from sparklog.broker.marking import Marking
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.producer_ids import ProducerIds
-from sparklog.broker.producing import Produced
+from sparklog.broker.producing import Produced, Verified
 from sparklog.broker.sight import Sight
+from sparklog.broker.transactions import Transactions
 from sparklog.cluster.image import MetadataImage
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import SparklogError
@@ -34,8 +36,17 @@ class Metadata(MetadataAccess, Protocol):
 class Replicas(Protocol):
     """The partitions this broker holds; see `broker.replicas`."""
 
+    @property
+    def marking(self) -> Marking:
+        """Return what ends transactions in the partitions led here."""
+        ...
+
     async def produce(
-        self, batches: Mapping[PartitionId, bytes], acks: int, timeout_ms: int
+        self,
+        batches: Mapping[PartitionId, bytes],
+        acks: int,
+        timeout_ms: int,
+        verified: Verified | None = None,
     ) -> Mapping[PartitionId, Produced | SparklogError]:
         """Append batches, in the order of the calls, and wait for what `acks` says."""
         ...
@@ -96,6 +107,11 @@ class HandlerNode(Protocol):
     @property
     def replicas(self) -> Replicas:
         """Return the partitions held here."""
+        ...
+
+    @property
+    def transactions(self) -> Transactions:
+        """Return what is done for transactions."""
         ...
 
     @property

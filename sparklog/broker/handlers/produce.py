@@ -6,6 +6,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from sparklog.broker.handlers import transactional
 from sparklog.broker.handlers.answering import (
     INTERNAL_TOPICS,
     NO_THROTTLE,
@@ -19,6 +20,7 @@ from sparklog.broker.handlers.partitions import partition_of, topic_of
 from sparklog.broker.producing import Produced
 from sparklog.broker.request import CloseConnection, RequestContext
 from sparklog.cluster.image import MetadataImage, Topic
+from sparklog.coordinator.transaction_state import Partition
 from sparklog.core.errors import InvalidRequest, InvalidTopic, NotServing, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.protocol.building import Answer
@@ -38,12 +40,6 @@ class InvalidRequiredAcks(InvalidRequest):
     kafka_code = 21
 
 
-class TransactionalIdRefused(InvalidRequest):
-    """No broker here coordinates transactions."""
-
-    kafka_code = 53
-
-
 Outcome = Produced | SparklogError
 
 
@@ -57,6 +53,7 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     topics = [topic_of(image, t) for t in request.topic_data]
     outcomes: dict[tuple[int, int], Outcome] = {}
     batches: dict[PartitionId, bytes] = {}
+    names: dict[PartitionId, Partition] = {}
     places: dict[PartitionId, tuple[int, int]] = {}
     refusal = _refusal(request)
     for at, (asked, topic) in enumerate(zip(request.topic_data, topics, strict=True)):
@@ -67,9 +64,10 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
             else:
                 batches[where] = data.records or b""
                 places[where] = (at, number)
+                assert isinstance(topic, Topic), topic
+                names[where] = topic.name, data.index
     if batches:
-        timeout_ms = max(0, request.timeout // MILLISECOND)
-        produced = await node.replicas.produce(batches, request.acks, timeout_ms)
+        produced = await _produce(node, request, batches, names)
         outcomes.update({places[where]: outcome for where, outcome in produced.items()})
     _count(node, request, topics, outcomes)
     if request.acks == 0:
@@ -78,12 +76,26 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     return _response(Answer.to(request), node.metadata.image, request, topics, outcomes)
 
 
+async def _produce(
+    node: HandlerNode,
+    request: Any,
+    batches: dict[PartitionId, bytes],
+    names: dict[PartitionId, Partition],
+) -> dict[PartitionId, Outcome]:
+    """Append, after the transactions of transactional batches were asked about."""
+    timeout_ms = max(0, request.timeout // MILLISECOND)
+    asked = transactional.find(request, batches, names)
+    if asked is None:
+        return {**await node.replicas.produce(batches, request.acks, timeout_ms)}
+    checked = await transactional.verify(node, asked)
+    left = {where: data for where, data in batches.items() if where not in checked.refused}
+    if not left:
+        return {**checked.refused}
+    produced = await node.replicas.produce(left, request.acks, timeout_ms, checked.verified)
+    return {**produced, **checked.refused}
+
+
 def _refusal(request: Any) -> SparklogError | None:
-    if request.transactional_id is not None:
-        return TransactionalIdRefused(
-            "no broker here coordinates transactions; produce without a transactional id. "
-            f"transactional_id={request.transactional_id!r}"
-        )
     if request.acks not in ACKS:
         return InvalidRequiredAcks(f"acks is 0, 1 or -1 (all). acks={request.acks}")
     return None

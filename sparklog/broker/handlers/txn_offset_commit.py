@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.answering import NO_THROTTLE
 from sparklog.broker.handlers.committing import Committing
@@ -11,7 +13,14 @@ from sparklog.broker.request import RequestContext
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.group_messages import NO_GENERATION, NO_MEMBER, MemberIdentity
 from sparklog.coordinator.offset_messages import CommitRequest
+from sparklog.coordinator.placing import GROUPS_TOPIC
+from sparklog.core.errors import CoordinatorLoading
 from sparklog.protocol.building import Answer
+
+ADDS_SINCE: Final = 5
+"""The first version whose clients leave it to the coordinator to add the offsets' partition."""
+CAN_ABORT_SINCE: Final = 4
+"""The first version whose clients know TRANSACTION_ABORTABLE."""
 
 
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
@@ -21,14 +30,15 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     member = MemberIdentity(
         getattr(request, "member_id", NO_MEMBER), getattr(request, "group_instance_id", None)
     )
+    producer = ProducerIdentity(int(request.producer_id), int(request.producer_epoch))
     await committing.run(
-        node.groups,
+        _Enlisted(node, request.transactional_id, producer, answer.version),
         CommitRequest(
             request.group_id,
             member,
             int(getattr(request, "generation_id", NO_GENERATION)),
             committing.offsets,
-            producer=ProducerIdentity(int(request.producer_id), int(request.producer_epoch)),
+            producer=producer,
         ),
     )
     return answer.response(
@@ -47,3 +57,43 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
             for topic, codes in committing.codes()
         ),
     )
+
+
+class _Enlisted:
+    """Commits, once the transaction has the partition of the group's offsets. Source: KIP-890."""
+
+    def __init__(
+        self, node: HandlerNode, transactional_id: str, producer: ProducerIdentity, version: int
+    ) -> None:
+        """Commit in the transaction of a producer, whose client speaks `version`."""
+        self._node = node
+        self._transactional_id = transactional_id
+        self._producer = producer
+        self._version = version
+
+    async def commit(self, asked: CommitRequest) -> tuple[ErrorCode, ...]:
+        """Commit offsets; return a code for each.
+
+        Raises:
+            SparklogError: nothing was committed.
+        """
+        groups, enlisting = self._node.groups, self._node.transactions.enlisting
+        adds = self._version >= ADDS_SINCE
+        if not (adds or enlisting.verifies):
+            return await groups.commit(asked)
+        partition = groups.partition_of(asked.group_id)
+        verification = groups.runtime.begin_verification(partition, self._producer)
+        if verification is not None:
+            where = GROUPS_TOPIC, partition
+            codes = await enlisting.enlist(
+                self._transactional_id, self._producer, (where,), adds=adds
+            )
+            refusal = enlisting.refusal(
+                codes[where],
+                adds=adds,
+                can_abort=self._version >= CAN_ABORT_SINCE,
+                busy=CoordinatorLoading,
+            )
+            if refusal is not None:
+                raise refusal
+        return await groups.commit(asked, verification)

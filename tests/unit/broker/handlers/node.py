@@ -3,30 +3,66 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sparklog.broker.environment import Environment
 from sparklog.broker.fetching import Fetched, FetchSpec
 from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.handlers import handle
+from sparklog.broker.marking import KnownProducer, PlacedMarker
 from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.producer_ids import ProducerIds
-from sparklog.broker.producing import Produced
+from sparklog.broker.producing import Produced, Verified
 from sparklog.broker.request import RequestContext
 from sparklog.broker.sight import Sight
 from sparklog.broker.task_scope import TaskScope
+from sparklog.broker.transactions import Transactions
 from sparklog.cluster.records import RegisterBrokerRecord
+from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
 from sparklog.core.types import PartitionId
+from sparklog.log.producer_state import Verification
 from sparklog.protocol import messages
 from sparklog.protocol.messages import RequestHeader
 from tests.unit.broker.world import World
 
 Result = TypeVar("Result")
 HOST = "broker-1"
+
+
+class ToyMarking:
+    """Takes markers, and knows of no transaction."""
+
+    def __init__(self, replicas: ToyReplicas) -> None:
+        self.replicas = replicas
+        self.markers: list[PlacedMarker] = []
+
+    async def append(
+        self, markers: Sequence[PlacedMarker], timeout_s: float
+    ) -> list[SparklogError | None]:
+        results: list[SparklogError | None] = []
+        for placed in markers:
+            try:
+                self.replicas.check(placed.where)
+            except SparklogError as error:
+                results.append(error)
+            else:
+                self.markers.append(placed)
+                results.append(None)
+        return results
+
+    async def begin_verification(
+        self, where: PartitionId, producer: ProducerIdentity, sequence: int
+    ) -> tuple[int, Verification] | None:
+        self.replicas.check(where)
+        return 1, Verification(producer.producer_epoch, sequence, 0)
+
+    async def producers(self, where: PartitionId) -> list[KnownProducer]:
+        self.replicas.check(where)
+        return [KnownProducer(7, 1, 5, 1_600_000_000_000, 3, 12)]
 
 
 class ToyReplicas:
@@ -37,6 +73,7 @@ class ToyReplicas:
         self.elsewhere: set[PartitionId] = set()
         self.spec: FetchSpec | None = None
         self.acks: int | None = None
+        self.marking: Any = ToyMarking(self)
 
     def check(self, where: PartitionId) -> list[bytes]:
         if where in self.elsewhere:
@@ -44,7 +81,11 @@ class ToyReplicas:
         return self.logs.setdefault(where, [])
 
     async def produce(
-        self, batches: Mapping[PartitionId, bytes], acks: int, timeout_ms: int
+        self,
+        batches: Mapping[PartitionId, bytes],
+        acks: int,
+        timeout_ms: int,
+        verified: Verified | None = None,
     ) -> Mapping[PartitionId, Produced | SparklogError]:
         self.acks = acks
         outcomes: dict[PartitionId, Produced | SparklogError] = {}
@@ -107,6 +148,15 @@ class ToyNode:
         self.replicas = ToyReplicas()
         self.groups = GroupCoordinator(
             environment, self.config, self.broker_id, self.metadata, TaskScope("toy", _raise)
+        )
+        self.transactions = Transactions(
+            environment,
+            self.config,
+            self.broker_id,
+            self.metadata,
+            TaskScope("toy", _raise),
+            self.groups,
+            self.replicas.marking,
         )
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         self.metrics = BrokerMetrics()

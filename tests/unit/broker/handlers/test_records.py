@@ -89,14 +89,11 @@ def test_a_producer_that_wants_no_answer_gets_none() -> None:
     tell(story)
 
 
-def test_acks_that_do_not_exist_and_transactions_are_refused() -> None:
+def test_acks_that_do_not_exist_are_refused() -> None:
     async def story(node: ToyNode) -> None:
         await made(node)
         answer = await node.ask(produce("t", (0, b"x"), acks=2))
         assert [p.error_code for p in parts(answer)] == [ErrorCode.invalid_required_acks]
-        answer = await node.ask(produce("t", (0, b"x"), transactional_id="tx"))
-        refused = [ErrorCode.transactional_id_authorization_failed]
-        assert [p.error_code for p in parts(answer)] == refused
         assert node.replicas.logs == {}
 
     tell(story)
@@ -239,10 +236,10 @@ def test_producer_ids_are_never_given_twice() -> None:
     tell(story)
 
 
-def test_transactions_and_producers_of_a_deposed_broker_are_refused() -> None:
+def test_producers_are_refused_by_who_coordinates_nothing_or_is_deposed() -> None:
     async def story(node: ToyNode) -> None:
         for transactional_id, code in (
-            ("tx", ErrorCode.transactional_id_authorization_failed),
+            ("tx", ErrorCode.not_coordinator),
             (None, ErrorCode.not_leader_or_follower),
         ):
             request = build_request(
