@@ -35,13 +35,14 @@ from sparklog.coordinator.consumer_records import (
     MemberRecord,
     MemberState,
     MemberTarget,
+    OldRecord,
     ResolvedPattern,
     TargetEpoch,
 )
+from sparklog.coordinator.group_messages import MemberIdentity
 
 CONSUMER: Final = "consumer"
 """The type of such groups, and their protocol type."""
-NO_MEMBER: Final = ""
 
 
 class ConsumerGroupState(StrEnum):
@@ -91,7 +92,7 @@ class ConsumerGroup:
         self.topics_seen: int | None = None
         """The version of the topics that subscriptions were compared with last."""
 
-    def apply(self, record: ConsumerRecord) -> None:
+    def apply(self, record: ConsumerRecord | OldRecord) -> None:
         """Take in a record, of the log or just decided."""
         match record:
             case GroupEpoch():
@@ -147,14 +148,26 @@ class ConsumerGroup:
         """Return whether another member reads a partition, or has not given it up yet."""
         return self.holders.get(part, member_id) != member_id
 
-    def check_member(self, member_id: str | None, epoch: int) -> ErrorCode:
-        """Say whether somebody may read or commit offsets as the member it says it is.
+    is_consumer: Final = True
+    """Its members are consumers, unlike those of some classic groups."""
 
-        Nobody's id is an administrator's, who may commit for a group without members only.
+    def offsets_unused_since_ms(self, commit_ms: int) -> int:
+        """Return since when an offset of a topic that nobody subscribes to is of no use."""
+        return commit_ms
+
+    def check_commit(self, who: MemberIdentity, epoch: int, *, transactional: bool) -> ErrorCode:
+        """Return what is wrong with a commit of offsets by somebody.
+
+        Whoever is no member may commit for a group without members, or in a transaction, whose
+        producer is fenced in other ways.
         """
-        if epoch < 0 and not member_id and not self.members:
+        if epoch < 0 and not who.member_id and (transactional or not self.members):
             return ErrorCode.none
-        member = self.members.get(member_id or NO_MEMBER)
+        return self.check_member(who.member_id, epoch)
+
+    def check_member(self, member_id: str, epoch: int) -> ErrorCode:
+        """Return what is wrong with who somebody says it is."""
+        member = self.members.get(member_id)
         if member is None:
             return ErrorCode.unknown_member_id
         return ErrorCode.none if epoch == member.epoch else ErrorCode.stale_member_epoch

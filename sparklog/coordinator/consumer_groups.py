@@ -23,6 +23,7 @@ from sparklog.coordinator.consumer_records import (
     ConsumerRecord,
     GroupEpoch,
     MemberState,
+    OldRecord,
     read_record,
     write_record,
 )
@@ -78,24 +79,22 @@ class ConsumerGroups:
         """Return all groups of this type."""
         return self._groups.values()
 
-    def replay(self, record: CoordinatorRecord) -> None:
-        """Take in a record of the log.
+    def replay(self, record: CoordinatorRecord) -> str:
+        """Take in a record of the log; return the group it is of.
 
         Raises:
             DataCorrupt: it cannot be read.
         """
         found = read_record(record)
-        if found is None:
-            return
         group = self._groups.get(found.group_id)
         if isinstance(found, GroupEpoch) and found.epoch is None:
             self._groups.pop(found.group_id, None)
-            return
-        if group is None:
-            if record.value is None:  # of a group that is gone
-                return
+        elif group is not None:
+            group.apply(found)
+        elif record.value is not None and not isinstance(found, OldRecord):
             group = self._groups[found.group_id] = ConsumerGroup(found.group_id)
-        group.apply(found)
+            group.apply(found)
+        return found.group_id
 
     def loaded(self, now_ms: int) -> None:
         """Begin to serve: members have their whole time-outs from now on."""
@@ -126,9 +125,11 @@ class ConsumerGroups:
         return [write_record(record) for record in records]
 
     def heartbeat(
-        self, asked: ConsumerHeartbeat, topics: Topics, now_ms: int
+        self, asked: ConsumerHeartbeat, topics: Topics, now_ms: int, first_epoch: int = 0
     ) -> tuple[ConsumerHeartbeatAnswer, list[CoordinatorRecord]]:
         """Take in that a member joins, lives or leaves; return its answer and the records.
+
+        A group that is new begins behind `first_epoch`, that of the classic group it was.
 
         Raises:
             GroupError, InvalidRequest: it is refused; nothing was changed.
@@ -140,6 +141,7 @@ class ConsumerGroups:
             if asked.epoch != JOIN_EPOCH:
                 raise GroupIdNotFound(f"Group {asked.group_id} not found.")
             group = ConsumerGroup(asked.group_id)
+            group.epoch = group.target_epoch = first_epoch
         change = Change(group, topics, now_ms)
         if asked.epoch < JOIN_EPOCH:
             return self._left(group, asked, change)

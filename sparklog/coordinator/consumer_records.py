@@ -108,6 +108,13 @@ class ResolvedPattern:
     resolved_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class OldRecord:
+    """Key 4, which nobody needs any more."""
+
+    group_id: str
+
+
 ConsumerRecord = (
     GroupEpoch | MemberRecord | TargetEpoch | MemberTarget | MemberAssignment | ResolvedPattern
 )
@@ -144,15 +151,15 @@ def write_record(record: ConsumerRecord) -> CoordinatorRecord:
             return CoordinatorRecord(_key(16, record.group_id, record.pattern), _pattern(record))
 
 
-def read_record(record: CoordinatorRecord) -> ConsumerRecord | None:
-    """Return what a record says; None for one of a kind that is not needed any more.
+def read_record(record: CoordinatorRecord) -> ConsumerRecord | OldRecord:
+    """Return what a record says.
 
     Raises:
         DataCorrupt: it is no such record.
     """
     key = FieldReader(record.key)
     if key.version == 4:
-        return None
+        return OldRecord(key.string())
     reader = _READERS.get(key.version)
     if reader is None:
         raise key.unsupported("the key of a consumer group's record")

@@ -9,10 +9,10 @@ members, after the commit if none of them reads the topic. Source: KIP-211, KIP-
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator.classic_group import ClassicGroup
 from sparklog.coordinator.committed_offsets import CommittedOffsets
 from sparklog.coordinator.effects import CoordinatorRecord
 from sparklog.coordinator.group_records import (
@@ -30,6 +30,23 @@ from sparklog.coordinator.offset_messages import (
     FoundOffset,
     FoundOffsets,
 )
+
+
+class OffsetOwner(Protocol):
+    """A group of any type, as far as its offsets are concerned."""
+
+    @property
+    def group_id(self) -> str:
+        """Return its id."""
+        ...
+
+    def subscribed(self) -> frozenset[str] | None:
+        """Return the topics that members read; None: any may be."""
+        ...
+
+    def offsets_unused_since_ms(self, commit_ms: int) -> int | None:
+        """Return since when an offset is of no use; None: it is of use."""
+        ...
 
 
 class GroupOffsets:
@@ -123,7 +140,7 @@ class GroupOffsets:
                     records.append(self._tombstone(key))
         return records
 
-    def expire(self, group: ClassicGroup, now_ms: int) -> list[CoordinatorRecord]:
+    def expire(self, group: OffsetOwner, now_ms: int) -> list[CoordinatorRecord]:
         """Forget the offsets of a group that nobody needed for too long."""
         subscribed = group.subscribed()
         if subscribed is None:
@@ -136,7 +153,7 @@ class GroupOffsets:
             and not self._offsets.is_pending(key)
         ]
 
-    def _is_expired(self, group: ClassicGroup, value: OffsetValue, now_ms: int) -> bool:
+    def _is_expired(self, group: OffsetOwner, value: OffsetValue, now_ms: int) -> bool:
         unused_since_ms = group.offsets_unused_since_ms(value.commit_ms)
         if unused_since_ms is None:
             return False

@@ -1,7 +1,8 @@
 """The groups of one partition of `__consumer_offsets`: members, offsets, and what is told of them.
 
 Every event returns its effects; see `effects` for what becomes of them.
-  G1  a group is known when it has members, offsets, a stored record, or ids given out
+  G1  a group is known when it has members, offsets, a stored record, or ids given out; it is of
+      one type, classic or consumer (KIP-848), and changes it only while it has no members
   G2  whoever replays the records of a shard has its groups with their members, but for those that
       had joined and had no assignment yet: these join again
 Times are ms. Source: Kafka's `GroupCoordinatorShard`.
@@ -16,6 +17,9 @@ from kio.schema.errors import ErrorCode
 from sparklog.coordinator import joining, membership, rebalancing
 from sparklog.coordinator.classic_group import ClassicGroup, GroupState
 from sparklog.coordinator.committed_offsets import CommittedOffsets
+from sparklog.coordinator.consumer_groups import ConsumerGroups
+from sparklog.coordinator.consumer_messages import ConsumerGroupDescription, ConsumerHeartbeat
+from sparklog.coordinator.consumer_records import CONSUMER_KEYS
 from sparklog.coordinator.effects import CoordinatorRecord, Effects, Token
 from sparklog.coordinator.group_messages import (
     HeartbeatRequest,
@@ -44,11 +48,20 @@ from sparklog.coordinator.group_settings import GroupSettings
 from sparklog.coordinator.group_views import (
     described,
     listed,
+    listed_consumer,
     unknown,
 )
-from sparklog.coordinator.offset_messages import CommitRequest, DeletedOffsets, FetchRequest
+from sparklog.coordinator.offset_messages import (
+    CommitRequest,
+    DeletedOffsets,
+    FetchRequest,
+    FoundOffsets,
+)
 from sparklog.coordinator.rebalancing import TimerKey, TimerKind, Turn
+from sparklog.coordinator.subscribed_topics import Topics
 from sparklog.coordinator.timers import Timers
+from sparklog.core.errors import GroupIdNotFound
+from sparklog.protocol.consumer_protocol import PROTOCOL_TYPE
 
 OFFSETS_KEY: TimerKey = ("", TimerKind.OFFSETS, "")
 RECORDS_AT_ONCE = 1000
@@ -63,6 +76,7 @@ class GroupShard:
         self._settings = settings
         self._timers: Timers[TimerKey] = Timers()
         self._groups: dict[str, ClassicGroup] = {}
+        self._consumers = ConsumerGroups(settings)
         self._offsets = GroupOffsets(CommittedOffsets(), settings)
         self._position = 0
         """Of the next record in the log, or beyond: orders commits."""
@@ -90,10 +104,13 @@ class GroupShard:
             key = read_offset_key(record.key)
             value = None if record.value is None else read_offset_value(record.value)
             self._offsets.take(key, value, offset, producer_id if transactional else None)
-            if self._offsets.holds(key.group_id):
-                self._group(key.group_id, timestamp_ms)
+            self._know(key.group_id, timestamp_ms)
+        elif kind in CONSUMER_KEYS:
+            group_id = self._consumers.replay(record)
+            if self._consumers.get(group_id) is not None:
+                self._groups.pop(group_id, None)
             else:
-                self._forget_unused(key.group_id)
+                self._know(group_id, timestamp_ms)
         elif kind == GROUP_KEY:
             group_id = read_group_key(record.key).group_id
             if record.value is not None:
@@ -107,10 +124,7 @@ class GroupShard:
         """Take in the end of a producer's transaction."""
         self._position += 1
         for group_id in sorted(self._offsets.end_transaction(producer_id, commit=commit)):
-            if self._offsets.holds(group_id):
-                self._group(group_id, NEVER_MS)
-            else:
-                self._forget_unused(group_id)
+            self._know(group_id, NEVER_MS)
 
     def loaded(self, now_ms: int) -> Effects:
         """Begin to serve: members have their whole session time-out from now on."""
@@ -120,23 +134,26 @@ class GroupShard:
                 rebalancing.keep_session(group, member, turn)
             if len(group.members) > self._settings.group_max_size:
                 rebalancing.rebalance(group, turn)
+        self._consumers.loaded(now_ms)
         self._timers.set(OFFSETS_KEY, now_ms + self._settings.offsets_retention_check_interval_ms)
         return self._effects(turn)
 
     @property
     def next_deadline_ms(self) -> int | None:
         """Return when something is due."""
-        return self._timers.next_ms
+        due = (self._timers.next_ms, self._consumers.next_deadline_ms)
+        return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def expire(self, now_ms: int) -> Effects:
         """Do what is due; after expired offsets of many groups the next deadline is now again."""
-        turn, records = self._turn(now_ms), []
+        turn, records = self._turn(now_ms), self._consumers.expire(now_ms)
         while (key := self._timers.pop_due(now_ms)) is not None:
             group_id, kind, member_id = key
             group = self._groups.get(group_id)
             if kind is TimerKind.OFFSETS:
-                records = self._expired_offsets(now_ms)
-                more = len(records) >= RECORDS_AT_ONCE
+                expired = self._expired_offsets(now_ms)
+                records += expired
+                more = len(expired) >= RECORDS_AT_ONCE
                 wait_ms = 1 if more else self._settings.offsets_retention_check_interval_ms
                 self._timers.set(OFFSETS_KEY, now_ms + wait_ms)
             elif group is None:
@@ -163,10 +180,14 @@ class GroupShard:
             turn.answer(token, Joined(ErrorCode.invalid_session_timeout, asked.member_id))
         elif group is None and asked.member_id:
             turn.answer(token, Joined(ErrorCode.unknown_member_id, asked.member_id))
+        elif self._stays_consumer(asked):
+            turn.answer(token, Joined(ErrorCode.inconsistent_group_protocol, asked.member_id))
         else:
+            records = self._bury_consumer(asked.group_id)
             group = self._group(asked.group_id, now_ms)
             joining.join(group, asked, token, turn)
             self._forget_unused(asked.group_id)
+            return self._effects(turn, records)
         return self._effects(turn)
 
     def sync(self, asked: SyncRequest, token: Token, now_ms: int) -> Effects:
@@ -197,12 +218,36 @@ class GroupShard:
             self._forget_unused(asked.group_id)
         return self._effects(turn)
 
+    def consumer_heartbeat(
+        self, asked: ConsumerHeartbeat, topics: Topics, token: Token, now_ms: int
+    ) -> Effects:
+        """Take in that a member of a consumer group joins, lives or leaves.
+
+        Raises:
+            GroupError, InvalidRequest: it is refused.
+        """
+        classic = self._groups.get(asked.group_id)
+        if classic is not None and (classic.members or classic.pending):
+            raise GroupIdNotFound(f"Group {asked.group_id} is not a consumer group.")
+        epoch = classic.generation if classic is not None else 0
+        answer, records = self._consumers.heartbeat(asked, topics, now_ms, first_epoch=epoch)
+        if classic is not None:
+            records = [*self._bury(classic), *records]
+        self._position += len(records)
+        return Effects(tuple(records), ((token, answer),))
+
     # Offsets.
 
     def commit(self, asked: CommitRequest, token: Token, now_ms: int) -> Effects:
         """Commit offsets, or have them wait for the end of a transaction."""
         group = self._groups.get(asked.group_id)
-        if group is not None:
+        consumers = self._consumers.get(asked.group_id)
+        if consumers is not None:
+            in_transaction = asked.producer is not None
+            error = consumers.check_commit(
+                asked.member, asked.generation, transactional=in_transaction
+            )
+        elif group is not None:
             in_transaction = asked.producer is not None
             error = group.check_commit(asked.member, asked.generation, transactional=in_transaction)
         else:
@@ -215,18 +260,23 @@ class GroupShard:
         codes, records = self._offsets.commit(asked, now_ms, self._position)
         self._position += len(records)
         if records:
-            self._group(asked.group_id, now_ms)
+            self._know(asked.group_id, now_ms)
         return Effects(tuple(records), ((token, codes),), transactional=asked.producer)
 
     def fetch(self, asked: FetchRequest, token: Token, now_ms: int) -> Effects:
         """Answer with committed offsets."""
+        consumers = self._consumers.get(asked.group_id)
+        if consumers is not None and (asked.member_id or asked.member_epoch >= 0):
+            error = consumers.check_member(asked.member_id, asked.member_epoch)
+            if error is not ErrorCode.none:
+                return _answer(token, FoundOffsets(error))
         return _answer(token, self._offsets.fetch(asked))
 
     def delete_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]], token: Token, now_ms: int
     ) -> Effects:
         """Forget offsets of topics that no member reads."""
-        group = self._groups.get(group_id)
+        group = self._groups.get(group_id) or self._consumers.get(group_id)
         if group is None:
             return _answer(token, DeletedOffsets(ErrorCode.group_id_not_found))
         if group.state is not GroupState.EMPTY and not group.is_consumer:
@@ -255,17 +305,27 @@ class GroupShard:
 
     def list_groups(self, token: Token, now_ms: int) -> Effects:
         """Answer with all groups."""
-        return _answer(token, tuple(listed(group) for group in self._groups.values()))
+        classic = [listed(group) for group in self._groups.values()]
+        return _answer(token, (*classic, *map(listed_consumer, self._consumers.all())))
+
+    def describe_consumers(self, group_ids: Iterable[str], token: Token, now_ms: int) -> Effects:
+        """Answer with what there is to tell of consumer groups; None for what is none."""
+        found: list[ConsumerGroupDescription | None] = []
+        for group_id in group_ids:
+            group = self._consumers.get(group_id)
+            found.append(None if group is None else group.described())
+        return _answer(token, tuple(found))
 
     def delete(self, group_id: str, token: Token, now_ms: int) -> Effects:
         """Forget a group without members, with its offsets."""
-        group = self._groups.get(group_id)
-        if group is None:
+        group, consumers = self._groups.get(group_id), self._consumers.get(group_id)
+        found = group or consumers
+        if found is None:
             return _answer(token, ErrorCode.group_id_not_found)
-        if group.state is not GroupState.EMPTY:
+        if found.state != GroupState.EMPTY:
             return _answer(token, ErrorCode.non_empty_group)
         records = self._offsets.delete_all(group_id)
-        records += self._bury(group)
+        records += self._bury(group) if group is not None else self._bury_consumer(group_id)
         self._position += len(records)
         return Effects(tuple(records), ((token, ErrorCode.none),))
 
@@ -290,6 +350,24 @@ class GroupShard:
             group = self._groups[group_id] = ClassicGroup(group_id, now_ms)
         return group
 
+    def _know(self, group_id: str, now_ms: int) -> None:
+        """Have a group for offsets, if there are any; it is classic until a member says more."""
+        if self._consumers.get(group_id) is not None:
+            return
+        if self._offsets.holds(group_id):
+            self._group(group_id, now_ms)
+        else:
+            self._forget_unused(group_id)
+
+    def _stays_consumer(self, asked: JoinRequest) -> bool:
+        """Return whether a group is of the newer type, and a classic join does not change that."""
+        group = self._consumers.get(asked.group_id)
+        return group is not None and (bool(group.members) or asked.protocol_type != PROTOCOL_TYPE)
+
+    def _bury_consumer(self, group_id: str) -> list[CoordinatorRecord]:
+        """Forget a consumer group without members, if there is one."""
+        return self._consumers.bury(group_id) if self._consumers.get(group_id) else []
+
     def _forget_unused(self, group_id: str) -> None:
         """Forget a group of which nothing is stored, and that nobody is about to join."""
         group = self._groups.get(group_id)
@@ -311,6 +389,12 @@ class GroupShard:
     def _expired_offsets(self, now_ms: int) -> list[CoordinatorRecord]:
         """Forget offsets that nobody needed for too long, and groups that have nothing else."""
         records: list[CoordinatorRecord] = []
+        for consumers in list(self._consumers.all()):
+            if len(records) >= RECORDS_AT_ONCE:
+                break
+            records += self._offsets.expire(consumers, now_ms)
+            if not consumers.members and not self._offsets.holds(consumers.group_id):
+                records += self._consumers.bury(consumers.group_id)
         for group in list(self._groups.values()):
             if len(records) >= RECORDS_AT_ONCE:
                 break

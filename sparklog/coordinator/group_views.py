@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator.classic_group import CLASSIC, ClassicGroup, GroupState
+from sparklog.coordinator.consumer_group import CONSUMER, ConsumerGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +75,8 @@ def unknown(group_id: str) -> GroupDescription:
 def listed(group: ClassicGroup) -> ListedGroup:
     """Return a classic group as a list has it."""
     return ListedGroup(group.group_id, group.protocol_type or "", group.state, CLASSIC)
+
+
+def listed_consumer(group: ConsumerGroup) -> ListedGroup:
+    """Return a consumer group (KIP-848) as a list has it."""
+    return ListedGroup(group.group_id, CONSUMER, group.state, CONSUMER)

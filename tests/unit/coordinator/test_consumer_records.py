@@ -13,6 +13,7 @@ from sparklog.coordinator.consumer_records import (
     MemberRecord,
     MemberState,
     MemberTarget,
+    OldRecord,
     ResolvedPattern,
     TargetEpoch,
     read_record,
@@ -81,7 +82,8 @@ def test_what_a_newer_kafka_adds_is_passed_over() -> None:
     found = read_record(stored)
     assert isinstance(found, MemberAssignment)
     assert found.assigned == PARTS
-    assert read_record(CoordinatorRecord(bytes.fromhex("0004 000167"), b"?")) is None
+    old = CoordinatorRecord(bytes.fromhex("0004 000167"), b"?")
+    assert read_record(old) == OldRecord("g")
 
 
 @pytest.mark.parametrize(
