@@ -35,7 +35,8 @@ class Answer:
     @classmethod
     def to(cls, request: Any) -> Answer:
         """Return what builds the answer to a request."""
-        return _answer_to(type(request))
+        request_type: Any = type(request)
+        return _answer_to(request_type)
 
     def entity(self, structure: str, **values: Any) -> Any:
         """Return a nested structure by Kafka's name, without the fields this version lacks.

@@ -94,7 +94,8 @@ def encode_response(header: RequestHeader, response: Any) -> bytearray:
     """Return the frame of the answer to the request that had `header`."""
     out = bytearray(SIZE_BYTES)
     out += _CORRELATION.pack(header.correlation_id)
-    if _tagged_response_header(type(response)):
+    response_type: Any = type(response)
+    if _tagged_response_header(response_type):
         out.append(0)
     put_entity(out, response)
     return _sized(out)
