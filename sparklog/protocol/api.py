@@ -129,6 +129,19 @@ APIS: Final[dict[Api, Versions]] = {
 """Every API answered here."""
 
 
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature that clients use when every broker has it."""
+
+    name: str
+    level: int
+    """In force; 1 and up to this are supported."""
+
+
+FEATURES: Final = (Feature("transaction.version", 2),)
+"""Source: KIP-584; KIP-890 for `transaction.version`."""
+
+
 def advertised() -> list[tuple[int, int, int]]:
     """Return (key, lowest version, highest version) of what clients are told, by key."""
     return [

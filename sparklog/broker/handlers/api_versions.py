@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.answering import NO_THROTTLE
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
-from sparklog.protocol.api import APIS, Api, advertised
+from sparklog.protocol.api import APIS, FEATURES, Api, advertised
 from sparklog.protocol.building import Answer
 from sparklog.protocol.messages import RequestHeader
 
 
+FEATURES_SINCE: Final = 3
+
+
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
-    """Answer with the table of APIs. No features are told of: clients then use what is oldest."""
+    """Answer with the table of APIs, and the features that are in force."""
     answer = Answer.to(request)
     return answer.response(
-        error_code=ErrorCode.none, api_keys=_keys(answer, advertised()), throttle_time=NO_THROTTLE
+        error_code=ErrorCode.none,
+        api_keys=_keys(answer, advertised()),
+        throttle_time=NO_THROTTLE,
+        **(_features(answer) if answer.version >= FEATURES_SINCE else {}),
     )
 
 
@@ -28,6 +34,25 @@ def refuse(header: RequestHeader) -> Any:
     versions = APIS[Api.API_VERSIONS]
     known = [(int(Api.API_VERSIONS), versions.min, versions.max)]
     return answer.response(error_code=ErrorCode.unsupported_version, api_keys=_keys(answer, known))
+
+
+def _features(answer: Answer) -> dict[str, Any]:
+    return {
+        "supported_features": tuple(
+            answer.entity("SupportedFeatureKey", name=f.name, min_version=1, max_version=f.level)
+            for f in FEATURES
+        ),
+        "finalized_features_epoch": 0,
+        "finalized_features": tuple(
+            answer.entity(
+                "FinalizedFeatureKey",
+                name=f.name,
+                max_version_level=f.level,
+                min_version_level=f.level,
+            )
+            for f in FEATURES
+        ),
+    }
 
 
 def _keys(answer: Answer, known: list[tuple[int, int, int]]) -> tuple[Any, ...]:
