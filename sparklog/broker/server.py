@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import Final
 
 from sparklog.broker.connection import Connection, Handle, Refuse, Service
@@ -55,9 +56,22 @@ class Server:
             OSError: the address is taken or not this machine's.
         """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._accept, address.host or None, address.port, backlog=BACKLOG, reuse_address=True
-        )
+        try:
+            self._server = await loop.create_server(
+                self._accept,
+                address.host or None,
+                address.port,
+                backlog=BACKLOG,
+                reuse_address=True,
+            )
+        except OSError as error:
+            # The event loop's own words hold the reason twice, or no address at all.
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            raise OSError(
+                error.errno,
+                f"a broker cannot listen there ({why}): choose another port or host",
+                f"{address.host}:{address.port}",
+            ) from error
         port = self._server.sockets[0].getsockname()[1]
         self._sweep()
         return Address(address.host, port)

@@ -437,3 +437,12 @@ def test_a_request_larger_than_the_whole_budget_is_let_in_alone() -> None:
 def test_headers_of_the_oldest_version_need_no_client_id() -> None:
     frame = bytes(messages.encode_request(heartbeat(), 3, None))[4:]
     assert messages.decode_request(frame)[0] == RequestHeader(18, 0, 3, None)
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    async def story(server: Server, address: Address) -> None:
+        with pytest.raises(OSError, match="already in use") as error:
+            await server.start(address)
+        assert error.value.filename == f"{address.host}:{address.port}"
+
+    tell(answer_any, story)
