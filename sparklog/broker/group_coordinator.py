@@ -16,7 +16,13 @@ from sparklog.broker.coordinator_runtime import CoordinatorRuntime
 from sparklog.broker.environment import Environment
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.task_scope import TaskScope
+from sparklog.broker.topics_view import TopicsView
 from sparklog.cluster.image import MetadataImage
+from sparklog.coordinator.consumer_messages import (
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+)
 from sparklog.coordinator.effects import Effects, ProducerIdentity, Token
 from sparklog.coordinator.group_messages import (
     HeartbeatRequest,
@@ -90,6 +96,19 @@ class GroupCoordinator:
         """Take in that a member lives."""
         return await self._ask(asked.group_id, lambda s, t, n: s.heartbeat(asked, t, n), ErrorCode)
 
+    async def consumer_heartbeat(self, asked: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+        """Take in that a member of a consumer group joins, lives or leaves.
+
+        Raises, besides:
+            GroupError, InvalidRequest: it is refused.
+        """
+        topics = TopicsView(self._metadata.image)
+        return await self._ask(
+            asked.group_id,
+            lambda s, t, n: s.consumer_heartbeat(asked, topics, t, n),
+            ConsumerHeartbeatAnswer,
+        )
+
     async def leave(self, asked: LeaveRequest) -> Left:
         """Let members go."""
         return await self._ask(asked.group_id, lambda s, t, n: s.leave(asked, t, n), Left)
@@ -138,6 +157,13 @@ class GroupCoordinator:
         """Return what there is to tell of a group."""
         found = await self._ask(group_id, lambda s, t, n: s.describe((group_id,), t, n), tuple)
         return cast("GroupDescription", found[0])
+
+    async def describe_consumer(self, group_id: str) -> ConsumerGroupDescription | None:
+        """Return what there is to tell of a consumer group; None if it is none."""
+        found = await self._ask(
+            group_id, lambda s, t, n: s.describe_consumers((group_id,), t, n), tuple
+        )
+        return cast("ConsumerGroupDescription | None", found[0])
 
     async def delete(self, group_id: str) -> ErrorCode:
         """Forget a group without members."""

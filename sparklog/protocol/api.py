@@ -124,6 +124,8 @@ APIS: Final[dict[Api, Versions]] = {
     Api.BROKER_HEARTBEAT: Versions(0, 1, hidden=True),
     Api.DESCRIBE_TRANSACTIONS: Versions(0, 0),
     Api.LIST_TRANSACTIONS: Versions(0, 2),
+    Api.CONSUMER_GROUP_HEARTBEAT: Versions(0, 1),
+    Api.CONSUMER_GROUP_DESCRIBE: Versions(0, 1),
     Api.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
 }
 """Every API answered here."""
