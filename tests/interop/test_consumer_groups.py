@@ -1,0 +1,204 @@
+"""Consumer groups of the newer protocol (KIP-848) on brokers, with unmodified clients and tools."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import confluent_kafka as ck
+import pytest
+
+from sparklog.client.admin import Admin
+from tests.cli.conftest import Cli
+from tests.interop.brokers import Brokers
+from tests.peers.jars import KAFKA_BROKER
+from tests.peers.kafka import java
+
+TOOLS = "org.apache.kafka.tools."
+READ_S = 40.0
+QUICK = {
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.session.timeout.ms": "3000",
+    "offsets.topic.num.partitions": "4",
+}
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Brokers]:
+    with Brokers(f"memory://{uuid4()}", 2, QUICK) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cli(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> Cli:
+    return Cli("", monkeypatch, capsysbinary, brokers.bootstrap)
+
+
+@pytest.fixture
+def topic(brokers: Brokers) -> str:
+    """60 records in six partitions."""
+    name = f"t-{uuid4().hex[:8]}"
+    with Admin(brokers.bootstrap) as admin:
+        admin.create_topic(name, partitions=6)
+    produce(brokers, name)
+    return name
+
+
+def produce(brokers: Brokers, topic: str, partitions: int = 6) -> None:
+    producer = ck.Producer({"bootstrap.servers": brokers.bootstrap})
+    for number in range(60):
+        producer.produce(topic, str(number).encode(), partition=number % partitions)
+    assert producer.flush(READ_S) == 0
+
+
+@dataclass
+class Reader:
+    """A member of a group that reads in a thread until it is told to stop."""
+
+    brokers: Brokers
+    group: str
+    topics: list[str]
+    settings: dict[str, str] = field(default_factory=dict)
+    read: Counter[bytes] = field(default_factory=Counter)
+    assigned: set[tuple[str, int]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._stop = threading.Event()
+        self._consumer = ck.Consumer(
+            {
+                "bootstrap.servers": self.brokers.bootstrap,
+                "group.id": self.group,
+                "group.protocol": "consumer",
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": "200",
+                **self.settings,
+            }
+        )
+        self._consumer.subscribe(self.topics)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            message = self._consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self.read[message.value() or b""] += 1
+            self.assigned = {(tp.topic, tp.partition) for tp in self._consumer.assignment()}
+        self._consumer.close()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(READ_S)
+        self.assigned = set()
+
+
+def eventually(look: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + READ_S
+    while not look():
+        assert time.monotonic() < deadline_s, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def kafka_tool(brokers: Brokers, main_class: str, *arguments: str) -> list[str]:
+    command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += ["-cp", KAFKA_BROKER.class_path(), f"{TOOLS}{main_class}"]
+    done = subprocess.run(
+        [*command, "--bootstrap-server", brokers.bootstrap, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_members_share_the_partitions_and_take_over_from_each_other(
+    brokers: Brokers, topic: str, cli: Cli
+) -> None:
+    group = f"g-{topic}"
+    first = Reader(brokers, group, [topic])
+    eventually(lambda: sum(first.read.values()) == 60)
+    assert len(first.assigned) == 6
+    second = Reader(brokers, group, [topic])
+    eventually(lambda: len(second.assigned) == 3 and len(first.assigned) == 3)
+    assert not first.assigned & second.assigned
+    produce(brokers, topic)
+    eventually(lambda: sum((first.read + second.read).values()) == 120)
+    described = ("--describe", "--group", group)
+    members = cli.ok("groups", *described, "--members", "--verbose").lines
+    assert members == kafka_tool(
+        brokers, "consumer.group.ConsumerGroupCommand", *described, "--members", "--verbose"
+    )
+    state = cli.ok("groups", *described, "--state", "--json").documents[0]
+    assert (state["state"], state["members"], state["assignor"]) == ("Stable", 2, "uniform")
+    first.stop()
+    eventually(lambda: len(second.assigned) == 6)
+    second.stop()
+    assert max((first.read + second.read).values()) == 2, "each record once, however it was shared"
+    rows = cli.ok("groups", *described, "--json").documents
+    assert [row["lag"] for row in rows] == [0] * 6
+    listed = cli.ok("groups", "--list", "--type", "consumer", "--json").documents
+    assert {"group": group, "type": "Consumer", "state": "Empty"} in listed
+
+
+def test_a_pattern_reads_topics_that_come_later(brokers: Brokers, topic: str) -> None:
+    prefix = f"p-{uuid4().hex[:8]}"
+    reader = Reader(brokers, f"g-{prefix}", [f"^{prefix}-.*"])
+    with Admin(brokers.bootstrap) as admin:
+        for name in (f"{prefix}-a", f"{prefix}-b"):
+            admin.create_topic(name, partitions=2)
+            produce(brokers, name, 2)
+    eventually(lambda: sum(reader.read.values()) == 120)
+    assert {name for name, _ in reader.assigned} == {f"{prefix}-a", f"{prefix}-b"}
+    reader.stop()
+
+
+def test_a_static_member_comes_back_without_a_rebalance(
+    brokers: Brokers, topic: str, cli: Cli
+) -> None:
+    group = f"s-{topic}"
+    static = {"group.instance.id": "one", "group.remote.assignor": "range"}
+    first, other = Reader(brokers, group, [topic], static), Reader(brokers, group, [topic])
+    eventually(lambda: len(first.assigned) == 3 and len(other.assigned) == 3)
+    had = first.assigned
+    state = ("groups", "--describe", "--group", group, "--state", "--json")
+    eventually(lambda: cli.ok(*state).documents[0]["state"] == "Stable")
+    before = cli.ok(*state).documents[0]
+    first.stop()
+    again = Reader(brokers, group, [topic], static)
+    eventually(lambda: again.assigned == had)
+    after = cli.ok(*state).documents[0]
+    assert after["epoch"] == before["epoch"]
+    assert after["assignor"] == "range"
+    again.stop()
+    other.stop()
+
+
+def test_kafkas_console_consumer_and_offsets_of_an_empty_group(
+    brokers: Brokers, topic: str, cli: Cli
+) -> None:
+    group = f"c-{topic}"
+    read = kafka_tool(
+        brokers, "consumer.ConsoleConsumer", "--topic", topic, "--group", group,
+        "--from-beginning", "--max-messages", "60", "--timeout-ms", "20000",
+        "--command-property", "group.protocol=consumer",
+    )  # fmt: skip
+    assert sorted(map(int, read)) == list(range(60))
+    back = ("--all-topics", "--shift-by", "-1", "--execute")
+    cli.ok("groups", "--reset-offsets", "--group", group, *back)
+    lags = kafka_tool(
+        brokers, "consumer.group.ConsumerGroupCommand", "--describe", "--group", group
+    )
+    assert [line.split()[5] for line in lags[2:]] == ["1"] * 6
+    classic = Reader(brokers, group, [topic], {"group.protocol": "classic"})
+    eventually(lambda: sum(classic.read.values()) == 6)
+    classic.stop()
+    eventually(lambda: cli("groups", "--delete", "--group", group).code == 0)
