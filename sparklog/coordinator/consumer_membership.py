@@ -68,9 +68,13 @@ def check(asked: ConsumerHeartbeat) -> None:
     Raises:
         InvalidRequest: contradictory. UnsupportedAssignor, InvalidRegularExpression.
     """
-    for word in (asked.member_id, asked.instance_id):
+    for name, word in (
+        ("GroupId", asked.group_id),
+        ("MemberId", asked.member_id),
+        ("InstanceId", asked.instance_id),
+    ):
         if word is not None and not 0 < len(word.encode()) <= ID_BYTES_MAX:
-            raise InvalidRequest(f"MemberId and InstanceId cannot be empty. group={asked.group_id}")
+            raise InvalidRequest(f"{name} cannot be empty, nor that long. bytes_max={ID_BYTES_MAX}")
     if asked.epoch < LEAVE_STATIC_EPOCH:
         raise InvalidRequest(f"MemberEpoch is invalid. member_epoch={asked.epoch}")
     if asked.epoch == LEAVE_STATIC_EPOCH and asked.instance_id is None:

@@ -8,12 +8,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import confluent_kafka as ck
 import pytest
 
+from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.admin import Admin
+from sparklog.client.asking import Brokers as Asked
+from sparklog.client.asking import Draft
+from sparklog.client.coordinators import CoordinatorKind, ask_coordinators
+from sparklog.client.errors import of_code
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.protocol.api import Api
 from tests.cli.conftest import Cli
 from tests.interop.brokers import Brokers
 from tests.peers.jars import KAFKA_BROKER
@@ -21,6 +30,7 @@ from tests.peers.kafka import java
 
 TOOLS = "org.apache.kafka.tools."
 READ_S = 40.0
+COORDINATOR_MOVES = (14, 15, 16)
 QUICK = {
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.session.timeout.ms": "3000",
@@ -202,3 +212,61 @@ def test_kafkas_console_consumer_and_offsets_of_an_empty_group(
     eventually(lambda: sum(classic.read.values()) == 6)
     classic.stop()
     eventually(lambda: cli("groups", "--delete", "--group", group).code == 0)
+
+
+def heartbeat(asked: Asked, group: str, version: int = 1, **more: Any) -> Any:
+    """Return the answer of a group's coordinator to a heartbeat as it is written here."""
+
+    def draft(of: Draft) -> Any:
+        told = {
+            "group_id": group,
+            "member_id": "m",
+            "member_epoch": 0,
+            "instance_id": None,
+            "rack_id": None,
+            "rebalance_timeout": timedelta(seconds=60),
+            "subscribed_topic_names": ("orders",),
+            "subscribed_topic_regex": None,
+            "server_assignor": None,
+            "topic_partitions": (),
+            **more,
+        }
+        return of.request(**told)
+
+    def ask(coordinator: Any, keys: Any) -> dict[str, Any]:
+        api = Api.CONSUMER_GROUP_HEARTBEAT
+        answer = asked.tell(coordinator.address, api, version, version, draft)
+        if answer.error_code in COORDINATOR_MOVES:
+            raise of_code(answer.error_code, None, "not yet")
+        return {group: answer}
+
+    return ask_coordinators(asked, CoordinatorKind.GROUP, [group], ask, SYSTEM_CLOCK)[group]
+
+
+def test_each_refusal_has_kafkas_code_and_says_why(brokers: Brokers) -> None:
+    asked, group = Asked(bootstrap_addresses(brokers.bootstrap)), f"r-{uuid4().hex[:8]}"
+
+    def refused(**how: Any) -> tuple[int, str]:
+        answer = heartbeat(asked, how.pop("group", group), **how)
+        return answer.error_code, answer.error_message or ""
+
+    assert refused(member_epoch=1)[0] == 69
+    assert refused(member_id="")[0] == 42
+    assert refused(group="")[0] == 42
+    assert refused(member_epoch=-7)[0] == 42
+    assert refused(subscribed_topic_names=None)[0] == 42
+    code, why = refused(subscribed_topic_names=None, subscribed_topic_regex="(?<=a)")
+    assert (code, "no pattern that RE2 takes" in why) == (128, True)
+    code, why = refused(server_assignor="mine")
+    assert (code, "Supported assignors: uniform, range" in why) == (112, True)
+    joined = heartbeat(asked, group)
+    assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "m", 1)
+    assert joined.heartbeat_interval == timedelta(milliseconds=200)
+    assert joined.assignment is not None
+    assert joined.assignment.topic_partitions == ()
+    assert refused(member_epoch=9)[0] == 110
+    assert refused(member_id="n", member_epoch=1)[0] == 25
+    of_old_client = heartbeat(asked, f"{group}-0", version=0, member_id="")
+    assert len(of_old_client.member_id) == 22, "the coordinator makes one up"
+    assert heartbeat(asked, group, member_epoch=-1).member_epoch == -1
+    asked.close()

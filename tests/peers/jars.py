@@ -101,6 +101,21 @@ KAFKA_BROKER = JarSet(
 )
 """A broker and Kafka's own command-line tools."""
 
+KAFKA_STREAMS = JarSet(
+    "kafka-streams",
+    (
+        Resolution(
+            (
+                f"org.apache.kafka:kafka-streams-examples:{KAFKA_VERSION}",
+                f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",
+                f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J_VERSION}",
+                f"org.apache.logging.log4j:log4j-core:{LOG4J_VERSION}",
+            )
+        ),
+    ),
+)
+"""Kafka Streams with its example applications."""
+
 SPARK_KAFKA_CONNECTOR = JarSet(
     "spark-kafka-connector",
     (
