@@ -9,8 +9,8 @@ Sizes are bytes, times seconds of the loop's clock.
       then is another object, and hears nothing of the old one's batches
   U3  a window's name may be trimmed only when all of its batches are in their partitions' own logs,
       or were given up by whoever recovered the partition
-  U4  a batch that acknowledgements wait for is put at once when no put is under way; any other
-      waits for at most `linger_s`, so that it shares its put with those that come meanwhile
+  U4  no batch waits longer than `linger_s` for its put to start, or for a free place among those
+      in flight; an idle broker's, if an acknowledgement waits for it, is put at once
 Source: WAL.md 3.
 """
 
@@ -21,6 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Protocol
 
 from sparklog.broker.environment import Environment
@@ -49,6 +50,10 @@ from sparklog.log.wal_object import WalBatch
 
 logger = logging.getLogger(__name__)
 
+CHEAP_PUT_S = 0.02
+"""A store that takes a put in less is a disk or near one: puts follow each other without a pause.
+Elsewhere each has its price, so they start `linger_s` apart, or with a full window."""
+PUTS_REMEMBERED = 8
 RETRY_FIRST_S = 0.05
 RETRY_LONGEST_S = 2.0
 ENCODED_INLINE_BYTES = 64 * 1024
@@ -62,7 +67,7 @@ WINDOWS_IDLE_MAX = 16
 class WalLimits:
     """When a window is put."""
 
-    linger_s: float = 0.05
+    linger_s: float = 0.25
     window_bytes: int = 8 * 1024 * 1024
     in_flight_max: int = 4
 
@@ -130,7 +135,11 @@ class WalPump:
         self._deletable: deque[int] = deque()
         self._deleting = False
         self._timer: asyncio.Handle | None = None
-        self._timer_is_soon = False
+        self._timer_due_s = 0.0
+        self._took_s: deque[float] = deque(maxlen=PUTS_REMEMBERED)
+        """How long the last puts took."""
+        self._put_at_s = -inf
+        """When the last put started."""
 
     @property
     def stopped(self) -> bool:
@@ -200,22 +209,29 @@ class WalPump:
         self._drop_flushed()
 
     def _look_soon(self) -> None:
-        """Look once the loop has run what is ready, so that its appends go into one window."""
-        soon = self._is_urgent or self._window_full
-        if self._timer is not None and (self._timer_is_soon or not soon):
+        """Look when something is due; now is once the loop has run what is ready."""
+        due_s = self._due_s()
+        if self._timer is not None and self._timer_due_s <= due_s:
             return
         self._cancel_timer()
         loop = asyncio.get_running_loop()
-        self._timer_is_soon = soon
-        if soon:
+        self._timer_due_s = due_s
+        if due_s <= loop.time():
             self._timer = loop.call_soon(self._look)
         else:
-            due_at = self._gathered_since + self._limits.linger_s
-            self._timer = loop.call_at(due_at, self._look)
+            self._timer = loop.call_at(due_s, self._look)
 
-    @property
-    def _is_urgent(self) -> bool:
-        return self._awaited and self._writer.in_flight == 0
+    def _due_s(self) -> float:
+        """Return when what is gathered is to be put."""
+        if self._window_full:
+            return -inf
+        linger_s = self._limits.linger_s
+        latest_s = self._gathered_since + linger_s
+        if not self._awaited:
+            return latest_s
+        if min(self._took_s, default=0.0) > CHEAP_PUT_S:
+            return min(latest_s, self._put_at_s + linger_s)
+        return latest_s if self._writer.in_flight else -inf
 
     @property
     def _window_full(self) -> bool:
@@ -230,9 +246,9 @@ class WalPump:
             return
         loop = asyncio.get_running_loop()
         while self._gathered and self._writer.has_room:
-            due = loop.time() >= self._gathered_since + self._limits.linger_s
-            if not (due or self._is_urgent or self._window_full):
+            if self._due_s() > loop.time():
                 break
+            self._put_at_s = loop.time()
             self._put_next(self._gathered.popleft())
         self._awaited = self._awaited and bool(self._gathered)
         if self._gathered and self._writer.has_room:
@@ -258,6 +274,7 @@ class WalPump:
         started_s = asyncio.get_running_loop().time()
         settled = await self._settle(placed)
         took_s = asyncio.get_running_loop().time() - started_s
+        self._took_s.append(took_s)
         self._metrics.wal_put(len(placed.data), batches, took_s)
         for outcome in self._writer.handle(PutSettled(instruction.sequence, settled)):
             self._obey(outcome)

@@ -293,11 +293,12 @@ BROKER_SETTINGS: Final = table_of(
     Setting(
         "wal.linger.ms",
         Kind.INT,
-        50,
+        250,
         Acts.BROKER,
-        "Longest that batches gather behind a WAL put in flight before another put starts. An idle "
-        "broker never waits: its first put starts at once. 50 ms is about one put to S3, so a busy "
-        "broker makes at most some 20 puts a second, whatever the number of partitions.",
+        "Longest that batches gather for a WAL put. On object storage puts start this far apart, "
+        "four a second and broker, whatever the number of partitions, so long as windows do not "
+        "fill; an idle broker's first put starts at once. Where a put takes less than 20 ms, as on "
+        "a disk, the next one starts when the last has ended.",
         unit="ms",
         at_least=0,
         at_most=60_000,

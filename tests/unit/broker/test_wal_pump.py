@@ -29,10 +29,10 @@ class Sink:
     def wal_durable(self, end_offset: int) -> None:
         self.told.append(end_offset)
 
-    def append(self, pump: WalPump, size_bytes: int = 100) -> None:
+    def append(self, pump: WalPump, size_bytes: int = 100, *, awaited: bool = True) -> None:
         batch = WalBatch(TOPIC, self.partition.partition, self.end_offset, 1, b"x" * size_bytes)
         self.end_offset += 1
-        pump.append(batch, self.end_offset, self)
+        pump.append(batch, self.end_offset, self, awaited=awaited)
 
 
 def make_pump(world: World, limits: WalLimits | None = None) -> tuple[WalPump, list[str]]:
@@ -213,5 +213,48 @@ def test_a_broker_survives_a_store_that_is_away_for_a_minute() -> None:
         world.objects.weather = calm
         await asyncio.sleep(30)
         assert sink.told[-1] == 10
+
+    world.run(story())
+
+
+def test_where_puts_are_slow_they_start_a_linger_apart_but_an_idle_brokers_at_once() -> None:
+    world = World()
+    world.objects.weather = StoreWeather(latency_s=0.05)
+
+    async def story() -> None:
+        pump, _ = make_pump(world, WalLimits(linger_s=0.25))
+        await pump.start()
+        sink = Sink(0)
+        for _ in range(2000):  # 20 s
+            sink.append(pump)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+        assert sink.told[-1] == 2000
+        assert 78 <= world.metrics.wal_puts <= 84
+        sink.append(pump)
+        await asyncio.sleep(0.2)
+        assert sink.told[-1] == 2001
+
+    world.run(story())
+
+
+def test_what_no_acknowledgement_waits_for_gathers_for_the_linger() -> None:
+    world = World()
+    world.objects.weather = StoreWeather(latency_s=0.002)
+
+    async def story() -> None:
+        pump, _ = make_pump(world, WalLimits(linger_s=0.25))
+        await pump.start()
+        sink = Sink(0)
+        for _ in range(10):
+            sink.append(pump, awaited=False)
+            await asyncio.sleep(0.02)
+        assert sink.told == []
+        await asyncio.sleep(0.1)
+        assert sink.told == [10]
+        sink.append(pump, awaited=False)
+        sink.append(pump)
+        await asyncio.sleep(0.05)
+        assert sink.told == [10, 12]
 
     world.run(story())
