@@ -14,7 +14,7 @@ from sparklog.testing.virtual_loop import VirtualLoop
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
-TRACE_LINES = 400
+TRACE_LINES: int = 400
 """Lines of a trace that are kept for the story of a failure."""
 
 

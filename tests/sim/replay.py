@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from sparklog.testing import virtual_world
 from tests.sim.seeds import plan_of, run_seed
 
 
@@ -13,6 +14,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--lines", type=int, default=60, help="lines of the trace to show")
     arguments = parser.parse_args()
+    virtual_world.TRACE_LINES = max(arguments.lines, virtual_world.TRACE_LINES)
     report = run_seed(arguments.seed)
     print(plan_of(arguments.seed))
     print(report.story(arguments.lines))
