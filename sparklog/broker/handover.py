@@ -124,7 +124,7 @@ class Handover:
             NotServing: led no more. Unavailable, OutcomeUnknown: the store does not answer.
         """
         # Whoever was let in before it closed appends first.
-        async with led.order:
+        async with led.order.turn():
             end_offset = led.tail.end_offset
         if not await led.wait_until_committed(end_offset, timeout_s):
             return False

@@ -6,9 +6,8 @@ whatever role the partition has at the time.
 
 from __future__ import annotations
 
-import asyncio
-
 from sparklog.broker.memory_budget import MemoryBudget
+from sparklog.broker.turns import Turns
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.tail import Tail
 
@@ -20,9 +19,9 @@ class HeldTail:
         """Hold `tail`, which is empty."""
         assert tail.size_bytes == 0, tail.size_bytes
         self.tail = tail
-        self.order = asyncio.Lock()
-        """Held from a batch's check to its append, so that requests append as they came; a leader
-        that still recovers keeps it for the first of those that wait."""
+        self.order = Turns()
+        """A request's turn lasts from its batch's check to its append, so that requests append as
+        they came; while a leader still recovers the first of those that wait keeps it."""
         self._budget = budget
 
     def append_as_leader(

@@ -8,6 +8,8 @@
   B4  memory is taken before the append, and given back at once for what is not appended
   B5  a reference batch is looked at in the store before its partition's order is taken, so that
       nobody waits for that; its own order is not promised to anybody
+  B6  a partition does not begin to know a producer by a batch that was sent after one that this
+      broker refused
 Per batch: one check, one copy, no task and no timer; per request one future and one timer.
 """
 
@@ -23,6 +25,7 @@ from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.purgatory import DelayedProduce
 from sparklog.broker.recovering_partition import RecoveringPartition
+from sparklog.broker.refusals import Refusals
 from sparklog.core.errors import InvalidRecord, NotServing, SparklogError, Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import BatchRules, CheckedBatch, check_batch
@@ -70,6 +73,7 @@ class Producing:
         self._find = find
         self._budget = budget
         self._metrics = metrics
+        self._refusals = Refusals()
         self.waiting = 0
         """How many requests wait for the high watermark now."""
 
@@ -86,18 +90,19 @@ class Producing:
         if any(map(is_reference, batches.values())):
             await self._check_references(job)
         roles = self._roles(job)
-        held: list[asyncio.Lock] = []
+        turns = [role.order.take() for role in roles.values()]
         try:
-            for where in sorted(roles) if len(roles) > 1 else roles:
-                lock = roles[where].order
-                await self._acquire(lock, deadline)
-                held.append(lock)
+            for turn in turns:
+                if not turn.has_come:
+                    async with asyncio.timeout_at(deadline):
+                        await turn.come()
             await self._append(job, roles)
         except TimeoutError:
             job.fail_rest(_timed_out)
         finally:
-            for lock in held:
-                lock.release()
+            for turn in turns:
+                turn.end()
+            self._note_refused(job)
         await self._wait(job)
         return {where: job.results[where] for where in batches}
 
@@ -134,12 +139,12 @@ class Producing:
             except SparklogError as error:
                 job.results[where] = error
 
-    async def _acquire(self, lock: asyncio.Lock, deadline: float) -> None:
-        if lock.locked():
-            async with asyncio.timeout_at(deadline):
-                await lock.acquire()
-        else:
-            await lock.acquire()  # at once
+    def _note_refused(self, job: _Job) -> None:
+        """Remember what was not appended. From the end of its turns nothing was awaited (B6)."""
+        now_s = asyncio.get_running_loop().time()
+        for where, result in job.results.items():
+            if isinstance(result, SparklogError):
+                self._refusals.note(where, job.batches[where], now_s)
 
     async def _append(
         self, job: _Job, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
@@ -206,6 +211,8 @@ class Producing:
             led.check_open()
             if job.acks == ACKS_ALL:
                 led.leadership.check_enough()
+            if self._refusals and not led.producers.is_known(batch.header.producer_id):
+                self._refusals.check(where, batch.header, asyncio.get_running_loop().time())
             appended = led.append(batch, now_ms, job.verification(led))
         except SparklogError as error:
             self._budget.give_back(size_bytes)

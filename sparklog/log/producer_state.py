@@ -165,6 +165,10 @@ class ProducerStates:
                 f"producer_id={producer_id} producer_epoch={epoch}"
             )
 
+    def is_known(self, producer_id: int) -> bool:
+        """Say whether anything of a producer is known."""
+        return producer_id in self._producers
+
     def check(
         self, header: BatchHeader, verification: Verification | None = UNVERIFIED
     ) -> Duplicate | None:

@@ -23,6 +23,7 @@ from sparklog.core.errors import (
     NotEnoughReplicas,
     NotServing,
     OffsetOutOfRange,
+    OutOfOrderSequence,
     Unavailable,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
@@ -290,6 +291,54 @@ def test_batches_of_one_partition_are_appended_in_the_order_of_the_calls() -> No
         await asyncio.gather(*(cluster.produce(where, data) for data in batches))
         found = list((await cluster.consumed(where)).values())
         assert found[1::2] == [b"%d" % n for n in range(6)]
+
+    world.run(story())
+
+
+def test_a_batch_is_not_taken_before_the_refused_one_that_was_sent_before_it() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        world.objects.weather = StoreWeather(latency_s=0.1)
+        await cluster.start(1)
+        (where,) = cluster.create([1])
+        sent = [batch(b"%d" % n, producer_id=5, sequence=n) for n in range(3)]
+        await asyncio.sleep(0.1)
+        # The leader still recovers: the first is in a hurry, the second waits for it to serve.
+        first = asyncio.ensure_future(cluster.produce(where, sent[0], timeout_ms=50))
+        second = asyncio.ensure_future(cluster.produce(where, sent[1]))
+        assert isinstance(await first, NotServing)
+        assert isinstance(await second, OutOfOrderSequence)
+        for data in sent:
+            assert isinstance(await cluster.produce(where, data), Produced)
+        assert list((await cluster.consumed(where)).values()) == [b"0", b"1", b"2"]
+
+    world.run(story())
+
+
+def test_a_request_for_several_partitions_is_not_overtaken_in_one_of_them() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        await cluster.start(1)
+        one, other = cluster.create([1], 2)
+        for where in (one, other):
+            await cluster.produced(where, batch(b"first"))
+        slow = cluster.brokers[1].replicas._find(one).order.take()
+        produce = cluster.brokers[1].replicas.produce
+        data = {where: batch(b"0", producer_id=5, sequence=0) for where in (one, other)}
+        both = asyncio.ensure_future(produce(data, -1, 1000))
+        await asyncio.sleep(0)
+        later = {other: batch(b"1", producer_id=5, sequence=1)}
+        after = asyncio.ensure_future(produce(later, -1, 1000))
+        await asyncio.sleep(0.5)
+        assert not after.done()
+        slow.end()
+        results = [*(await both).values(), *(await after).values()]
+        assert all(isinstance(result, Produced) for result in results)
+        assert list((await cluster.consumed(other)).values()) == [b"first", b"0", b"1"]
 
     world.run(story())
 

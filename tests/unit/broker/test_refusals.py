@@ -1,0 +1,56 @@
+"""What was refused comes first when it is sent again."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.broker.refusals import KEPT_S, REFUSALS_MAX, Refusals
+from sparklog.core.errors import OutOfOrderSequence
+from sparklog.core.types import PartitionId
+from sparklog.protocol.batch_header import parse_header
+from tests.unit.broker.replica_cluster import batch
+
+WHERE = PartitionId("topic", 0)
+
+
+def _sent(sequence: int, producer_id: int = 7) -> bytes:
+    return batch(b"x", producer_id=producer_id, sequence=sequence)
+
+
+def test_a_batch_waits_for_the_refused_one_before_it() -> None:
+    refusals = Refusals()
+    refusals.note(WHERE, _sent(3), now_s=0.0)
+    refusals.note(WHERE, _sent(4), now_s=0.0)
+    for sequence in (4, 5):
+        with pytest.raises(OutOfOrderSequence):
+            refusals.check(WHERE, parse_header(_sent(sequence)), now_s=1.0)
+    refusals.check(WHERE, parse_header(_sent(3)), now_s=1.0)
+    refusals.check(WHERE, parse_header(_sent(4)), now_s=1.0)
+    assert not refusals
+
+
+def test_other_producers_and_partitions_do_not_wait() -> None:
+    refusals = Refusals()
+    refusals.note(WHERE, _sent(0), now_s=0.0)
+    refusals.check(WHERE, parse_header(_sent(1, producer_id=8)), now_s=1.0)
+    refusals.check(PartitionId("topic", 1), parse_header(_sent(1)), now_s=1.0)
+    assert len(refusals) == 1
+
+
+def test_what_has_no_sequence_or_cannot_be_read_is_not_remembered() -> None:
+    refusals = Refusals()
+    refusals.note(WHERE, batch(b"x"), now_s=0.0)
+    refusals.note(WHERE, b"short", now_s=0.0)
+    refusals.note(WHERE, b"", now_s=0.0)
+    refusals.note(WHERE, b"\xff" * 200, now_s=0.0)
+    assert not refusals
+
+
+def test_nobody_waits_for_ever_nor_takes_memory_without_bound() -> None:
+    refusals = Refusals()
+    refusals.note(WHERE, _sent(0), now_s=0.0)
+    refusals.check(WHERE, parse_header(_sent(1)), now_s=KEPT_S + 1)
+    data = _sent(0)
+    for number in range(REFUSALS_MAX + 10):
+        refusals.note(PartitionId("topic", number), data, now_s=0.0)
+    assert len(refusals) == REFUSALS_MAX
