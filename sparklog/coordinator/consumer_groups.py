@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
-from sparklog.coordinator.consumer_group import ConsumerGroup, ConsumerMember
+from sparklog.coordinator.consumer_group import ConsumerGroup, ConsumerGroupState, ConsumerMember
 from sparklog.coordinator.consumer_membership import Change, check, heartbeat, leave, remove
 from sparklog.coordinator.consumer_messages import (
     JOIN_EPOCH,
@@ -32,6 +32,12 @@ from sparklog.coordinator.group_settings import GroupSettings
 from sparklog.coordinator.subscribed_topics import Topics
 from sparklog.coordinator.timers import Timers
 from sparklog.core.errors import GroupIdNotFound
+
+UNSETTLED_MS: Final = 500
+UNSETTLED_MS_PER_MEMBER: Final = 5
+"""Heartbeats of a group whose partitions change hands: a member learns of partitions that others
+gave up only by asking. Kafka lets it wait for a whole interval; 200 heartbeats a second are not
+much."""
 
 
 class ConsumerTimer(IntEnum):
@@ -160,7 +166,7 @@ class ConsumerGroups:
         answer = ConsumerHeartbeatAnswer(
             member.member_id,
             member.epoch,
-            self._settings.group_consumer_heartbeat_interval_ms,
+            self._interval_ms(group),
             member.has.assigned if told else None,
         )
         return answer, [write_record(record) for record in change.records]
@@ -178,9 +184,15 @@ class ConsumerGroups:
             self._timers.cancel((group.group_id, asked.member_id, ConsumerTimer.REVOKE))
         else:
             self._cancel_timers(group.group_id, asked.member_id)
-        interval_ms = self._settings.group_consumer_heartbeat_interval_ms
-        answer = ConsumerHeartbeatAnswer(asked.member_id, asked.epoch, interval_ms)
+        answer = ConsumerHeartbeatAnswer(asked.member_id, asked.epoch, self._interval_ms(group))
         return answer, [write_record(record) for record in change.records]
+
+    def _interval_ms(self, group: ConsumerGroup) -> int:
+        """Return when a member is to be heard of again: soon, while partitions change hands."""
+        settled_ms = self._settings.group_consumer_heartbeat_interval_ms
+        if group.state in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY):
+            return settled_ms
+        return min(settled_ms, max(UNSETTLED_MS, UNSETTLED_MS_PER_MEMBER * len(group.members)))
 
     def _set_timers(
         self, group: ConsumerGroup, member: ConsumerMember, now_ms: int, *, revoke_anew: bool

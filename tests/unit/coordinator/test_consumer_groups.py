@@ -106,6 +106,15 @@ def test_a_second_member_gets_what_the_first_has_given_up() -> None:
     assert coordinator.send("b", 2).assignment is None, "it was told"
 
 
+def test_members_ask_again_soon_while_partitions_change_hands() -> None:
+    coordinator = Coordinator()
+    assert coordinator.join("a").heartbeat_interval_ms == 5000
+    assert coordinator.join("b").heartbeat_interval_ms == 500
+    assert coordinator.send("a", 1).heartbeat_interval_ms == 500
+    coordinator.send("a", 1, owned=parts(0, 1))
+    assert coordinator.send("b", 2).heartbeat_interval_ms == 5000
+
+
 def test_a_lost_answer_is_told_again() -> None:
     coordinator = Coordinator()
     coordinator.join("a")
