@@ -20,7 +20,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from tests.bench.broker.kafka_side import SETTINGS, KafkaSide
-from tests.bench.broker.measures.bill import measure_bill
+from tests.bench.broker.measures.bill import CONFIGS, measure_bill
 from tests.bench.broker.measures.consuming import measure_consuming
 from tests.bench.broker.measures.failover import measure_failover
 from tests.bench.broker.measures.idle import measure_idle
@@ -101,7 +101,7 @@ def run(
             take("latency", measure_latency, sides)
             take("failover", measure_failover, sides)
     if "bill" in kinds and "sparklog" in names:
-        with sparklog_cluster(work / "bill") as ours:
+        with sparklog_cluster(work / "bill", SLOW_LAUNCHER, *CONFIGS) as ours:
             take("bill", measure_bill, ours)
     if "slow-store" in kinds and "sparklog" in names:
         with sparklog_cluster(work / "slow", SLOW_LAUNCHER) as ours:
@@ -140,10 +140,12 @@ def kafka_cluster(work: Path) -> Iterator[KafkaSide]:
 
 
 @contextmanager
-def sparklog_cluster(folder: Path, program: Sequence[str] | None = None) -> Iterator[SparklogSide]:
+def sparklog_cluster(
+    folder: Path, program: Sequence[str] | None = None, *configs: str
+) -> Iterator[SparklogSide]:
     """Run sparklog on Spark executors."""
     progress("starting sparklog's brokers on Spark")
-    options = ("--brokers", str(BROKERS))
+    options = ("--brokers", str(BROKERS), *configs)
     cluster = (
         SparklogCluster(folder, *options)
         if program is None

@@ -40,7 +40,7 @@ class Plan:
     """Of 1 KiB, for the single producer over a slow store."""
     slow_store_seconds: int
     bill_bytes: int
-    """Produced at each number of partitions; puts are counted, then scaled to a GiB."""
+    """Produced at each number of partitions, twice as much at many; counts are scaled to a GiB."""
     bill_partitions: tuple[int, ...]
     idle_partitions: int
     idle_seconds: int
@@ -48,14 +48,14 @@ class Plan:
 
 FULL = Plan(
     name="full",
-    small=RecordShape("100 B", 5_000_000, 100),
-    large=RecordShape("1 KiB", 1_000_000, 1024),
+    small=RecordShape("100 B", 2_000_000, 100),
+    large=RecordShape("1 KiB", 500_000, 1024),
     partitions=3,
     rounds=3,
     latency_seconds=30,
     end_to_end_records=2000,
     kills=5,
-    slow_store_records=1_000_000,
+    slow_store_records=500_000,
     slow_store_seconds=30,
     bill_bytes=GIB,
     bill_partitions=(1, 100, 1000),

@@ -72,17 +72,18 @@ class TimeWithinPeer:
 
 @dataclass(frozen=True)
 class CostAtMostPeer:
-    """Our cost is no more than the peer's."""
+    """Our cost is at most `factor` times the peer's."""
 
     peer: str
+    factor: float = 1.0
 
     def judge(self, medians: Medians) -> Verdict:
         """Return whether our cost is low enough."""
-        target = f"<= {self.peer}"
+        target = f"<= {self.peer}" if self.factor == 1 else f"<= {self.factor:g}x {self.peer}"
         times = _ratio(medians.get(OURS), medians.get(self.peer))
         if times is None:
             return Verdict(target, "-", None)
-        return Verdict(target, f"{times:.2f}x", times <= 1)
+        return Verdict(target, f"{times:.2f}x", times <= self.factor)
 
 
 @dataclass(frozen=True)

@@ -1,36 +1,47 @@
 """Puts per GiB that producers send, counted by the brokers themselves, at few and many partitions.
 
-Counted until everything is in segments on storage. The write-ahead log's puts depend on time and
-bytes, not on partitions; a segment per partition is what more partitions cost.
+Counted at a fixed rate until everything is in segments on storage, over a root whose puts take as
+long as on S3, because how many batches share a put depends on that. The write-ahead log's puts
+depend on time and bytes, not on partitions; a segment per partition and `flush.ms` is what more
+partitions cost, and memory that holds so much is what a longer `flush.ms` costs.
 """
 
 from __future__ import annotations
 
-from tests.bench.broker.measures.producing import new_topic, produce_librdkafka
+from tests.bench.broker.measures.producing import MB, new_topic, produce_librdkafka
 from tests.bench.broker.plan import GIB, Plan
 from tests.bench.broker.sparklog_side import SparklogSide, total
 from tests.bench.log.results import Measure, Results
 from tests.bench.log.targets import CostAtMost
 
 GROUP = "puts per GiB"
-RECORD_BYTES = 1024
-PUTS_PER_GIB = 260.0
-"""For the write-ahead log: one put for each 4 MiB and a little more."""
-SEGMENTS_PER_PARTITION = 4
-"""Of a GiB spread over many partitions: what a flush interval of some seconds makes."""
+RECORD_BYTES = 8 * 1024
+RATE_MB = 50.0
+FLUSH_MS = 60_000
+CONFIGS = ("--config", f"tail.bytes={GIB}")
+"""So that memory is not what ends a segment."""
+FEW_PARTITIONS = 100
+FEW_LIMIT = 350.0
+MANY_LIMIT = 1000.0
 DOLLARS_PER_PUT = 0.005 / 1000
 
 
 def measure_bill(ours: SparklogSide, plan: Plan, results: Results) -> None:
     """Produce the same bytes over more and more partitions, and count."""
     for partitions in plan.bill_partitions:
-        topic = new_topic(ours, partitions, 3)
+        topic = new_topic(ours, partitions, 1, {"flush.ms": str(FLUSH_MS)})
+        size_bytes = plan.bill_bytes * (1 if partitions <= FEW_PARTITIONS else 2)
         before = ours.samples()
-        records = plan.bill_bytes // RECORD_BYTES
-        produce_librdkafka(ours, topic, records, RECORD_BYTES)
+        seconds = produce_librdkafka(
+            ours,
+            topic,
+            size_bytes // RECORD_BYTES,
+            RECORD_BYTES,
+            records_per_s=RATE_MB * MB / RECORD_BYTES,
+        )
         ours.await_history(topic)
         after = ours.samples()
-        scale = GIB / plan.bill_bytes
+        scale = GIB / size_bytes
 
         def counted(name: str, **labels: str) -> float:
             return total(after, name, labels) - total(before, name, labels)  # noqa: B023 - used here
@@ -38,10 +49,10 @@ def measure_bill(ours: SparklogSide, plan: Plan, results: Results) -> None:
         wal = counted("sparklog_wal_puts_total") * scale
         puts = counted("sparklog_store_requests_total", kind="put") * scale
         words = f"{partitions} partition{'s' if partitions > 1 else ''}"
-        limit = PUTS_PER_GIB
-        measure = Measure(f"WAL puts per GiB, {words}", "puts", (CostAtMost(limit, "puts"),), GROUP)
-        results.add(measure, ours.name, wal)
-        limit += SEGMENTS_PER_PARTITION * partitions * scale
+        limit = FEW_LIMIT if partitions <= FEW_PARTITIONS else MANY_LIMIT
+        rate = size_bytes / seconds / MB
+        results.add(Measure(f"rate while counted, {words}", "MB/s", (), GROUP), ours.name, rate)
+        results.add(Measure(f"WAL puts per GiB, {words}", "puts", (), GROUP), ours.name, wal)
         measure = Measure(f"all puts per GiB, {words}", "puts", (CostAtMost(limit, "puts"),), GROUP)
         results.add(measure, ours.name, puts)
         measure = Measure(f"price of puts per GiB on S3, {words}", "$", (), GROUP)

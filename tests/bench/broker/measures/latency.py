@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.bench.broker.measures.commits import commits_of, ending
 from tests.bench.broker.measures.producing import new_topic, produce_once
-from tests.bench.broker.perf_tools import end_to_end, produce
+from tests.bench.broker.perf_tools import EndToEnd, Produced, end_to_end, produce
 from tests.bench.broker.plan import Plan
 from tests.bench.broker.side import Side
 from tests.bench.log.results import Measure, Results, progress
 from tests.bench.log.rounds import turns
-from tests.bench.log.targets import CostAtMost, CostAtMostPeer
+from tests.bench.log.targets import CostAtMostPeer
 
 GROUP = "latency, ms"
-P99_LIMIT_MS = 100.0
+STORAGE_FACTOR = 2.0
+"""What waiting for a local disk may cost."""
 END_TO_END_BYTES = 100
 
 
@@ -23,32 +25,44 @@ def measure_latency(sides: Sequence[Side], plan: Plan, results: Results) -> None
     paced = plan.large
     rate = peak / 2
     progress(f"half of the peak is {rate:,.0f} records of {paced.label} per second")
-    p50 = Measure(f"acks=all p50 at half of Kafka's peak, {paced.label}", "ms", (), GROUP)
-    limits = (CostAtMostPeer("kafka"), CostAtMost(P99_LIMIT_MS, "ms"))
-    p99 = Measure(f"acks=all p99 at half of Kafka's peak, {paced.label}", "ms", limits, GROUP)
     for number, side in turns(sides, plan.rounds):
-        topic = new_topic(side, plan.partitions, 3)
-        records = int(rate * plan.latency_seconds)
-        warm_up = int(rate * min(5, plan.latency_seconds))
-        produce(side.bootstrap, topic, warm_up, paced.size_bytes, records_per_s=rate)
-        found = produce(side.bootstrap, topic, records, paced.size_bytes, records_per_s=rate)
-        results.add(p50, side.name, found.p50_ms, number)
+        for endings, configs in commits_of(side, 3):
+            topic = new_topic(side, plan.partitions, 3, configs)
+            records = int(rate * plan.latency_seconds)
+            warm_up = int(rate * min(5, plan.latency_seconds))
+            produce(side.bootstrap, topic, warm_up, paced.size_bytes, records_per_s=rate)
+            found = produce(side.bootstrap, topic, records, paced.size_bytes, records_per_s=rate)
+            what = f"at half of Kafka's peak, {paced.label}"
+            _add(results, side, number, f"acks=all, {what}", endings, found)
+            side.drop(topic)
+    for number, side in turns(sides, plan.rounds):
+        for endings, configs in commits_of(side, 3):
+            topic = new_topic(side, 1, 3, configs)
+            both = end_to_end(side.bootstrap, topic, plan.end_to_end_records, END_TO_END_BYTES)
+            what = f"send to receipt, one at a time, {END_TO_END_BYTES} B"
+            _add(results, side, number, what, endings, both)
+            side.drop(topic)
+
+
+def _add(
+    results: Results,
+    side: Side,
+    number: int,
+    what: str,
+    endings: Sequence[str],
+    found: Produced | EndToEnd,
+) -> None:
+    for end in endings:
+        factor = 1.0 if end == ending("memory") else STORAGE_FACTOR
+        limits = (CostAtMostPeer("kafka", factor),)
+        results.add(Measure(f"p50 {what}{end}", "ms", (), GROUP), side.name, found.p50_ms, number)
+        p99 = Measure(f"p99 {what}{end}", "ms", limits, GROUP)
         results.add(p99, side.name, found.p99_ms, number)
-        side.drop(topic)
-    p50 = Measure("send to receipt p50, one at a time, 100 B", "ms", (), GROUP)
-    limits = (CostAtMostPeer("kafka"), CostAtMost(P99_LIMIT_MS, "ms"))
-    p99 = Measure("send to receipt p99, one at a time, 100 B", "ms", limits, GROUP)
-    for number, side in turns(sides, plan.rounds):
-        topic = new_topic(side, 1, 3)
-        both = end_to_end(side.bootstrap, topic, plan.end_to_end_records, END_TO_END_BYTES)
-        results.add(p50, side.name, both.p50_ms, number)
-        results.add(p99, side.name, both.p99_ms, number)
-        side.drop(topic)
 
 
 def _peak(sides: Sequence[Side], plan: Plan, results: Results) -> float:
     """Return the peer's highest rate of large records, measured now or by an earlier measure."""
-    known = results.values(f"produce {plan.large.label}, RF 3", "kafka")
+    known = results.values(f"produce {plan.large.label}, RF 3{ending('memory')}", "kafka")
     if known:
         return max(known) * 1_000_000 / plan.large.size_bytes
     peer = next((side for side in sides if side.name == "kafka"), sides[0])

@@ -6,9 +6,12 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from itertools import count
+from math import inf
+from typing import Any
 
 from confluent_kafka import Producer
 
+from tests.bench.broker.measures.commits import commits_of
 from tests.bench.broker.perf_tools import Produced, produce
 from tests.bench.broker.plan import Plan, RecordShape
 from tests.bench.broker.side import ANSWER_TIMEOUT_S, Side
@@ -19,6 +22,8 @@ from tests.bench.log.targets import RateTimesPeer
 GROUP = "producing, MB/s"
 MB = 1_000_000
 QUEUE_RECORDS = 500_000
+PACED_TOGETHER = 16
+PACE_S = 0.001
 LIBRDKAFKA_SHARE = 0.5
 """Of the records: from Python, each is a call."""
 
@@ -27,14 +32,18 @@ _names = count(1)
 
 def measure_producing(sides: Sequence[Side], plan: Plan, results: Results) -> None:
     """Measure both sizes with three replicas and one, every side in turn."""
+    for side in sides:
+        produce_once(side, plan, plan.small, 3, results)  # until it is warm
     for replicas in (3, 1):
         for shape in (plan.small, plan.large):
-            title = f"produce {shape.label}, RF {replicas}"
-            measure = Measure(title, "MB/s", (RateTimesPeer("kafka", 1.0),), GROUP)
             for number, side in turns(sides, plan.rounds):
-                produced = produce_once(side, plan, shape, replicas, results)
-                rate = produced.records_per_s * shape.size_bytes / MB
-                results.add(measure, side.name, rate, number)
+                for endings, configs in commits_of(side, replicas):
+                    produced = produce_once(side, plan, shape, replicas, results, configs)
+                    rate = produced.records_per_s * shape.size_bytes / MB
+                    for ending in endings:
+                        title = f"produce {shape.label}, RF {replicas}{ending}"
+                        measure = Measure(title, "MB/s", (RateTimesPeer("kafka", 1.0),), GROUP)
+                        results.add(measure, side.name, rate, number)
     title = f"produce {plan.large.label}, RF 3, librdkafka"
     measure = Measure(title, "MB/s", (RateTimesPeer("kafka", 1.0),), GROUP)
     for number, side in turns(sides, plan.rounds):
@@ -47,10 +56,15 @@ def measure_producing(sides: Sequence[Side], plan: Plan, results: Results) -> No
 
 
 def produce_once(
-    side: Side, plan: Plan, shape: RecordShape, replicas: int, results: Results
+    side: Side,
+    plan: Plan,
+    shape: RecordShape,
+    replicas: int,
+    results: Results,
+    configs: Mapping[str, str] | None = None,
 ) -> Produced:
     """Produce one topic full by Kafka's tool, check that all arrived, and drop it."""
-    topic = new_topic(side, plan.partitions, replicas)
+    topic = new_topic(side, plan.partitions, replicas, configs)
     produced = produce(side.bootstrap, topic, shape.records, shape.size_bytes)
     _check_count(side, topic, plan.partitions, shape.records, results)
     side.drop(topic)
@@ -66,14 +80,28 @@ def new_topic(
     return topic
 
 
-def produce_librdkafka(side: Side, topic: str, records: int, size_bytes: int) -> float:
-    """Produce by confluent-kafka with its defaults (acks=all); returns the seconds it took."""
+def produce_librdkafka(
+    side: Side,
+    topic: str,
+    records: int,
+    size_bytes: int,
+    *,
+    records_per_s: float = inf,
+    latencies_s: list[float] | None = None,
+) -> float:
+    """Produce by confluent-kafka with its defaults (acks=all); returns the seconds it took.
+
+    Not faster than `records_per_s`; each record's time from send to acknowledgement is added to
+    `latencies_s`.
+    """
     value = os.urandom(size_bytes)
     failed: list[object] = []
 
-    def delivered(error: object, _: object) -> None:
+    def delivered(error: object, message: Any) -> None:
         if error is not None:
             failed.append(error)
+        elif latencies_s is not None:
+            latencies_s.append(message.latency())
 
     producer = Producer(
         {
@@ -83,14 +111,17 @@ def produce_librdkafka(side: Side, topic: str, records: int, size_bytes: int) ->
         }
     )
     start = time.perf_counter()
-    for _ in range(records):
+    for number in range(records):
+        if number % PACED_TOGETHER == 0:
+            while number > (time.perf_counter() - start) * records_per_s:
+                producer.poll(PACE_S)
         while True:
             try:
                 producer.produce(topic, value, on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(0.01)
-    left = producer.flush(ANSWER_TIMEOUT_S)
+    left = producer.flush(2 * ANSWER_TIMEOUT_S)
     seconds = time.perf_counter() - start
     assert left == 0, f"{left} records were not acknowledged in time"
     assert not failed, f"{len(failed)} records failed, the first with {failed[0]}"
