@@ -26,7 +26,13 @@ from pyspark.sql.types import StructType
 
 from sparklog.cluster.image import Topic
 from sparklog.cluster.open import Log
-from sparklog.cluster.publication import StagedPartition, append_once, drop_staged, publish
+from sparklog.cluster.publication import (
+    AppendLed,
+    StagedPartition,
+    append_once,
+    drop_staged,
+    publish,
+)
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.errors import InvalidRequest
 from sparklog.core.settings import parse_topic_configs
@@ -154,8 +160,11 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
         assert writer is not None, "write() always names the query"
         log = self.open_log(self.options.root)
         parts = [part for message in staged for part in message.partitions]
-        append_led = LeaderAppends(log, self.options.bootstrap)
-        publish(log, writer, batchId, parts, append_led=append_led)
+        publish(log, writer, batchId, parts, append_led=self.leaders(log))
+
+    def leaders(self, log: Log) -> AppendLed:
+        """Return what appends where brokers lead."""
+        return LeaderAppends(log, self.options.bootstrap)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Delete staged objects if nothing can have published them."""
@@ -172,6 +181,7 @@ def stage_rows(
     try:
         for batch in gathered(one.select(columns) for one in batches):
             for place, records in router.route(batch):
+                destinations.check_keys(place.topic, records)
                 staging.add(place, records)
         return staging.finish()
     except BaseException:
@@ -187,6 +197,7 @@ class _Destinations:
         self._options = options
         self._topics: dict[str, Topic] = {}
         self._roll_bytes: dict[str, int] = {}
+        self._compacted: dict[str, bool] = {}
 
     def partitions(self, topic: str) -> int:
         return self._topic(topic).partitions
@@ -197,6 +208,25 @@ class _Destinations:
             configs = parse_topic_configs(self._topic(topic).configs)
             found = self._roll_bytes[topic] = min(ROLL_BYTES, configs.whole("segment.bytes"))
         return found
+
+    def check_keys(self, topic: str, records: pa.RecordBatch) -> None:
+        """Refuse what a broker would: records without a key in a compacted topic.
+
+        Raises:
+            InvalidRequest: there are such.
+        """
+        compacted = self._compacted.get(topic)
+        if compacted is None:
+            policy = parse_topic_configs(self._topic(topic).configs).words("cleanup.policy")
+            compacted = self._compacted[topic] = "compact" in policy
+        if not compacted:
+            return
+        has_keys = "key" in records.schema.names
+        if not has_keys or records.column("key").null_count:
+            raise InvalidRequest(
+                "a compacted topic takes no record without a key; give every row one. "
+                f"topic={topic}"
+            )
 
     def open(self, place: TopicPartition) -> PartitionLog:
         """Return the partition's log, with the producer's compression where the topic leaves it."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from uuid import uuid4
 
+import confluent_kafka as ck
 import pytest
 
 from sparklog.client.fetching import Stretch
@@ -36,7 +37,8 @@ ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampTy
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Brokers]:
-    with Brokers(f"memory://{uuid4()}") as running:
+    few = {"transaction.state.log.num.partitions": "2"}
+    with Brokers(f"memory://{uuid4()}", settings=few) as running:
         yield running
 
 
@@ -153,6 +155,47 @@ def test_nothing_is_missing_or_there_twice_while_a_flusher_runs(topic: LedTopic)
         at, reads = end, reads + 1
     writer.join()
     stream.stop()
+
+
+def test_transactions_are_read_as_the_isolation_level_says(topic: LedTopic) -> None:
+    """Committed, aborted and open ones, in segments, in the tail and across."""
+
+    def read_committed() -> list[bytes]:
+        return values(topic, **{"kafka.isolation.level": "read_committed"})
+
+    transactional = {
+        "bootstrap.servers": topic.brokers.bootstrap,
+        "transactional.id": topic.name,
+        "log_level": 0,
+    }
+    producer = ck.Producer(transactional)
+    producer.init_transactions(20)
+
+    def transaction(first: int) -> None:
+        producer.begin_transaction()
+        for value in numbered(first, 3):
+            producer.produce(topic.name, value, partition=0)
+        producer.flush()
+
+    for first, end in ((0, producer.commit_transaction), (10, producer.abort_transaction)):
+        transaction(first)
+        end(20)
+    transaction(20)
+    topic.flush(30, 1)
+    assert read_committed() == numbered(0, 3), "a transaction is open since before the flush"
+    producer.abort_transaction(20)
+    assert read_committed() == [*numbered(0, 3), b"30"]
+    transaction(40)
+    producer.abort_transaction(20)
+    transaction(50)
+    producer.commit_transaction(20)
+    transaction(60)
+    topic.send(70, 1)
+    assert read_committed() == [*numbered(0, 3), b"30", *numbered(50, 3)]
+    everything = [n for first in (0, 10, 20) for n in numbered(first, 3)] + [b"30"]
+    everything += [n for first in (40, 50, 60) for n in numbered(first, 3)] + [b"70"]
+    assert values(topic) == everything
+    producer.abort_transaction(20)
 
 
 def test_a_plan_outlives_the_brokers_it_was_made_with() -> None:

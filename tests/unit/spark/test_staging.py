@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from sparklog.cluster.open import Log
 from sparklog.cluster.publication import StagedPartition, append_once
 from sparklog.core.entropy import SeededEntropy
-from sparklog.core.errors import RecordTooLarge, Unavailable, UnknownTopicOrPartition
+from sparklog.core.errors import (
+    InvalidRequest,
+    RecordTooLarge,
+    Unavailable,
+    UnknownTopicOrPartition,
+)
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import PartitionLog
 from sparklog.spark.sink_options import SinkOptions
@@ -139,6 +144,16 @@ def test_a_record_over_the_topics_limit_is_refused(log: Log) -> None:
     batch = pa.RecordBatch.from_pydict({"value": [b"x" * 2_000_000]})
     with pytest.raises(RecordTooLarge, match=r"max\.message\.bytes"):
         stage_rows(log, SinkOptions("", "t"), ["value"], iter([batch]))
+
+
+def test_a_compacted_topic_takes_no_row_without_a_key(log: Log) -> None:
+    log.alter_configs("t", {"cleanup.policy": "compact"})
+    keyed = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"x"]})
+    assert stage_rows(log, SinkOptions("", "t"), ["key", "value"], iter([keyed]))
+    bare = pa.RecordBatch.from_pydict({"key": [b"k", None], "value": [b"x", b"y"]})
+    for columns in (["key", "value"], ["value"]):
+        with pytest.raises(InvalidRequest, match="without a key"):
+            stage_rows(log, SinkOptions("", "t"), columns, iter([bare]))
 
 
 def test_an_unknown_topic_says_how_to_make_it(log: Log) -> None:
