@@ -49,6 +49,9 @@ from sparklog.protocol.batch_header import (
 from sparklog.protocol.record_batch import BatchSettings, decode, encode
 
 VERSION: Final = 1
+OBJECTS_MAX: Final = 8192
+"""Objects of one batch: 128 GiB at the usual size of a staged object. It bounds what a leader must
+look at before it takes a batch, whoever sent it."""
 OBJECTS_CHECKED_AT_ONCE: Final = 32
 _UNLIKE_THE_FORMAT: Final = (
     LookupError,
@@ -91,12 +94,14 @@ def encode_references(batch: ReferenceBatch) -> bytes:
     """Return the batch as a Produce request carries it.
 
     Raises:
-        InvalidRequest: no records, or more than the offsets of one batch can count.
+        InvalidRequest: no records, more than the offsets of one batch can count, or too many
+            objects.
     """
-    if not 0 < batch.count <= INT32_MAX:
+    if not 0 < batch.count <= INT32_MAX or len(batch.references) > OBJECTS_MAX:
         raise InvalidRequest(
-            "a reference batch stands for 1 to 2,147,483,647 records; write in several portions. "
-            f"records={batch.count}"
+            "a reference batch stands for 1 to 2,147,483,647 records in 8,192 staged objects at "
+            "most; write in smaller portions, or with fewer tasks. "
+            f"records={batch.count} objects={len(batch.references)}"
         )
     commit = batch.commit
     document = {
@@ -186,6 +191,8 @@ def _check_header(header: BatchHeader) -> None:
 
 def _check_references(batch: ReferenceBatch, header: BatchHeader) -> None:
     """Check Q1, and that the header tells what the references do."""
+    if len(batch.references) > OBJECTS_MAX:
+        raise DataCorrupt(f"reference batch names too many objects. max={OBJECTS_MAX}")
     end = 0
     names = set()
     for one in batch.references:

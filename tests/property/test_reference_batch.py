@@ -19,6 +19,7 @@ from sparklog.log.layout import PartitionLayout
 from sparklog.log.led import take_lead
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.reference_batch import (
+    OBJECTS_MAX,
     ReferenceBatch,
     check_references,
     decode_references,
@@ -185,8 +186,10 @@ def test_producers_and_transactions_have_no_reference_batches() -> None:
     ):
         with pytest.raises(InvalidRecord):
             check_batch(seal_header(changed, data[HEADER_BYTES:]) + data[HEADER_BYTES:], RULES, 0)
-    with pytest.raises(InvalidRequest, match="1 to 2,147,483,647"):
-        encode_references(ReferenceBatch(()))
+    many = [replace(batch.references[0], nonce=f"{n:032x}") for n in range(OBJECTS_MAX + 1)]
+    for wrong in (ReferenceBatch(()), reference_batch(many, None)):
+        with pytest.raises(InvalidRequest, match="1 to 2,147,483,647"):
+            encode_references(wrong)
 
 
 def staged(log: PartitionLog, rows: int) -> Reference:
