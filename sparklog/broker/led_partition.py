@@ -30,7 +30,7 @@ from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.history import HistoryReader
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.producer_state import UNVERIFIED, ProducerStates, Verification
-from sparklog.log.reference_batch import decode_references
+from sparklog.log.reference_batch import ReferenceBatch
 from sparklog.log.taken_references import PendingReferences
 from sparklog.log.view import PartitionView
 from sparklog.log.wal_object import WalBatch
@@ -183,8 +183,7 @@ class LedPartition:
             SparklogError: the producer's sequence or epoch is refused.
         """
         self.check_open()
-        if batch.header.is_reference:
-            return self._append_references(batch)
+        assert not batch.header.is_reference, "such are appended by `append_references`"
         is_log_append = self.rules.batches.timestamp_type is TimestampType.LOG_APPEND_TIME
         known = self.producers.check(batch.header, verification)
         if known is not None:
@@ -195,8 +194,13 @@ class LedPartition:
         told_ms = now_ms if is_log_append else NO_TIMESTAMP_MS
         return Appended(base_offset, self.tail.end_offset, told_ms, repeated=False)
 
-    def _append_references(self, batch: CheckedBatch) -> Appended:
-        references = decode_references(batch.data, batch.header)
+    def append_references(self, batch: CheckedBatch, references: ReferenceBatch) -> Appended:
+        """Append a reference batch for which room was taken, unless it is there already.
+
+        Raises:
+            NotServing: see `check_open`.
+        """
+        self.check_open()
         known = self._references.find(references, self.view)
         if known is not None:
             return Appended(*known, NO_TIMESTAMP_MS, repeated=True)
