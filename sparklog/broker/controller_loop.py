@@ -84,6 +84,7 @@ class ControllerLoop:
         self._rebalance_s = float(config.whole("leader.imbalance.check.interval.seconds"))
         self._sessions: dict[int, _Session] = {}
         self._woken = asyncio.Event()
+        self._told_of_news = asyncio.Event()
         self._kept: MetadataImage | None = None
         """The image that topics were last brought up to what they want on."""
         self._eligible: set[tuple[int, int]] = set()
@@ -133,7 +134,12 @@ class ControllerLoop:
     async def poll(self) -> None:
         """Look at the metadata log now and then, while it is this incarnation's duty."""
         while True:
-            await asyncio.sleep(METADATA_POLL_S)
+            try:
+                async with asyncio.timeout(METADATA_POLL_S):
+                    await self._told_of_news.wait()
+            except TimeoutError:
+                pass
+            self._told_of_news.clear()
             if self.is_active():
                 try:
                     await self._metadata.catch_up()
@@ -145,18 +151,18 @@ class ControllerLoop:
         if not self.is_active():
             return None
         offset = request.current_metadata_offset
-        if offset > self._metadata.image.end_offset:
-            try:
-                await self._metadata.catch_up()
-            except Unavailable as error:
-                logger.warning("the metadata log cannot be read now %s", error)
-            self._hear(request)
-        elif self._hear(request):
+        is_known = self._hear(request)
+        ahead = offset > self._metadata.image.end_offset
+        if ahead:
+            self._told_of_news.set()
+        if ahead or is_known:
             try:
                 async with asyncio.timeout(self._interval_s):
-                    await self._metadata.beyond(offset)
+                    await self._metadata.beyond(offset - 1 if ahead else offset)
             except TimeoutError:
-                pass  # no news
+                pass  # no news, or reading them takes long
+            if not is_known:
+                self._hear(request)
         if not self.is_active():
             return None
         image = self._metadata.image

@@ -86,8 +86,10 @@ class Heartbeats:
         self._identity = identity
         self._metadata = metadata
         self._session_s = config.whole("broker.session.timeout.ms") / 1000
+        self._interval_s = config.whole("broker.heartbeat.interval.ms") / 1000
         self._as_registered = metadata.image.brokers[identity.broker_id]
         self._kicked = asyncio.Event()
+        self._looking: asyncio.Future[None] | None = None
         self._refusals = 0
         self._denied_since_s: float | None = None
         """Since when whoever should be the controller says it is not."""
@@ -100,15 +102,22 @@ class Heartbeats:
 
     async def run(self) -> None:
         """Beat until cancelled."""
-        while True:
-            image = self._metadata.image
-            controller = image.controller
-            if controller is not None and controller.incarnation == self._identity.incarnation:
-                await self._metadata.beyond(image.end_offset)
-            elif controller is None or not decisions.controller_lives(image):
-                await self._claim(controller)
-            else:
-                await self._beat(image, controller)
+        try:
+            while True:
+                await self._next()
+        finally:
+            if self._looking is not None:
+                self._looking.cancel()
+
+    async def _next(self) -> None:
+        image = self._metadata.image
+        controller = image.controller
+        if controller is not None and controller.incarnation == self._identity.incarnation:
+            await self._metadata.beyond(image.end_offset)
+        elif controller is None or not decisions.controller_lives(image):
+            await self._claim(controller)
+        else:
+            await self._beat(image, controller)
 
     async def run_kicks(self) -> None:
         """Tell the controller of appends until cancelled; several at once are one kick."""
@@ -209,6 +218,20 @@ class Heartbeats:
             await asyncio.sleep(NOT_CONTROLLER_RETRY_S)
 
     async def _look(self) -> None:
+        """Read on in the metadata log, or go on beating while that takes long.
+
+        Own appends come first, and may lose races for a while: that is no reason to seem dead. A
+        broker whose store does not answer is silent, so that others lead what it cannot.
+        """
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._read_on())
+        while not self._looking.done():
+            await asyncio.wait([self._looking], timeout=self._interval_s)
+            now_s = asyncio.get_running_loop().time()
+            if now_s - self._metadata.heard_s < self._session_s:
+                return
+
+    async def _read_on(self) -> None:
         try:
             await self._metadata.catch_up()
         except Unavailable as error:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sparklog.broker.environment import Environment
 from sparklog.broker.metadata_access import Decision
@@ -24,6 +25,7 @@ from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import OutcomeUnknown, SparklogError, Unavailable
 from sparklog.log.append import Candidate, append
 from sparklog.log.draft import SegmentDraft, draft_records
+from sparklog.log.effects import Protocol
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
 from sparklog.log.manifest_change import absorb_tail, change
 from sparklog.log.schema import normalized
@@ -38,6 +40,7 @@ TAIL_SEGMENTS_MAX = 32
 LOST_RACES_MAX = 1000
 
 Listener = Callable[[MetadataImage], None]
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +64,8 @@ class MetadataLog:
         self._listeners: list[Listener] = []
         self.appended: Callable[[], None] = lambda: None
         """Called after an append of this broker's own, to have others look."""
+        self.heard_s = 0.0
+        """When the store last did what it was asked here, on the loop's clock."""
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._snapshot_end = 0
 
@@ -72,7 +77,7 @@ class MetadataLog:
         """
         async with self._lock:
             image = await self._newest_snapshot()
-            view = await self._environment.store.run(refresh(PartitionView(LAYOUT)))
+            view = await self._run(refresh(PartitionView(LAYOUT)))
             if image.end_offset > view.end_offset:  # a snapshot of another, deleted log
                 image = MetadataImage()
             self.image = image
@@ -86,7 +91,7 @@ class MetadataLog:
             Unavailable: the store does not answer. DataCorrupt: the log is damaged; run verify.
         """
         async with self._lock:
-            await self._read_on(await self._environment.store.run(probe(self._view)))
+            await self._read_on(await self._run(probe(self._view)))
             return self.image
 
     async def decide(self, decision: Decision) -> MetadataImage:
@@ -178,7 +183,7 @@ class MetadataLog:
         """Append at the image's end; if that is taken, read on and return False."""
         at = self.image.end_offset
         protocol = append(self._view, Candidate(self._draft(records), only_at=at))
-        view, done = await self._environment.store.run(protocol)
+        view, done = await self._run(protocol)
         if done is None:
             await self._read_on(view)
             return False
@@ -198,12 +203,17 @@ class MetadataLog:
         image = self.image
         if view.end_offset > image.end_offset:
             protocol = read_whole(view, image.end_offset, view.end_offset, ("value",))
-            for batch in await self._environment.store.run(protocol):
+            for batch in await self._run(protocol):
                 end = image.end_offset + batch.num_rows
                 image = image.applied(codec.decode(batch, image.end_offset), end)
         self._view = view
         if image is not self.image:
             self._changed(image)
+
+    async def _run(self, protocol: Protocol[Result]) -> Result:
+        result = await self._environment.store.run(protocol)
+        self.heard_s = asyncio.get_running_loop().time()
+        return result
 
     def _changed(self, image: MetadataImage) -> None:
         self.image = image
@@ -219,7 +229,7 @@ class MetadataLog:
         try:
             if len(self._view.tail) >= TAIL_SEGMENTS_MAX:
                 plan = absorb_tail(TAIL_SEGMENTS_MAX, 0)
-                await self._read_on(await store.run(change(self._view, plan, nonce)))
+                await self._read_on(await self._run(change(self._view, plan, nonce)))
             if self.image.end_offset - self._snapshot_end >= snapshot.SNAPSHOT_EVERY:
                 end = self.image.end_offset
                 await store.put(LAYOUT.key(LAYOUT.snapshot_name(end)), snapshot.encode(self.image))

@@ -10,6 +10,7 @@ from sparklog.cluster import election, registry
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import Record
 from sparklog.core.errors import Fenced
+from sparklog.log.view import probe
 from sparklog.log.wal_object import WalKind, decode_header
 from tests.unit.broker.cluster import Started, ToyCluster
 
@@ -146,6 +147,32 @@ def test_a_paused_broker_is_fenced_after_its_session_and_begins_anew() -> None:
         assert image.brokers[broker_id].incarnation != incarnation
         assert len(victim.lives) == 2
         assert victim.lives[0].stopped
+
+    cluster.run(story())
+
+
+@pytest.mark.parametrize("store_answers", [True, False])
+def test_a_broker_busy_with_its_own_appends_lives_unless_the_store_is_silent(
+    store_answers: bool,
+) -> None:
+    cluster = ToyCluster()
+
+    async def story() -> None:
+        started = await three(cluster)
+        busy = next(s for s in started if not s.node.life.controller.is_active())
+        broker_id, metadata = busy.node.broker_id, busy.node.metadata
+
+        async def append_for_ever() -> None:
+            async with metadata._lock:
+                while store_answers:
+                    await metadata._run(probe(metadata._view))
+                    await asyncio.sleep(0.1)
+                await asyncio.sleep(100)
+
+        busy.process.spawn(append_for_ever())
+        await create(cluster, 1)  # there is news to read, all the time
+        await asyncio.sleep(10)
+        assert (await cluster.image()).brokers[broker_id].fenced is not store_answers
 
     cluster.run(story())
 
