@@ -67,7 +67,7 @@ WINDOWS_IDLE_MAX = 16
 class WalLimits:
     """When a window is put."""
 
-    linger_s: float = 0.25
+    linger_s: float = 0.3
     window_bytes: int = 8 * 1024 * 1024
     in_flight_max: int = 4
 
