@@ -296,9 +296,9 @@ BROKER_SETTINGS: Final = table_of(
         300,
         Acts.BROKER,
         "Longest that batches gather for a WAL put. On object storage puts start this far apart, "
-        "some three a second and broker, whatever the number of partitions, so long as windows do not "
-        "fill; an idle broker's first put starts at once. Where a put takes less than 20 ms, as on "
-        "a disk, the next one starts when the last has ended.",
+        "some three a second and broker, whatever the number of partitions, so long as windows do "
+        "not fill; an idle broker's first put starts at once. Where a put takes less than 20 ms, "
+        "as on a disk, the next one starts when the last has ended.",
         unit="ms",
         at_least=0,
         at_most=60_000,
