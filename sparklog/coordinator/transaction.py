@@ -315,7 +315,11 @@ def _outcome(known: Transaction, asked: EndTransaction) -> _Outcome:
     )
     if producer.producer_id != known.producer_id and not is_successor:
         raise _unknown(known.transactional_id, producer)
-    if is_successor or known.producer_epoch == producer.producer_epoch + 1:
+    is_raised = (
+        known.client_version >= EPOCH_BUMP_SINCE
+        and known.producer_epoch == producer.producer_epoch + 1
+    )
+    if is_successor or is_raised:
         return _ENDS_V2[_Attempt.AGAIN][known.state][column]
     if known.producer_epoch == producer.producer_epoch:
         return _ENDS_V2[_Attempt.CURRENT][known.state][column]
