@@ -19,6 +19,8 @@ from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.tail import NO_LEADER_EPOCH, EpochEnd
 
 FIRST_PAUSE_S = 0.02
+FAILURES_COUNTED = 32
+"""Beyond so many the pause grows no more, nor does the number."""
 
 
 class FollowedPartition:
@@ -51,7 +53,7 @@ class FollowedPartition:
     def pause(self, now: float, longest_s: float) -> None:
         """Wait after an error: shortly at first, as a new leader serves in a moment."""
         self.paused_until = now + min(longest_s, FIRST_PAUSE_S * 2**self._failures)
-        self._failures += 1
+        self._failures = min(self._failures + 1, FAILURES_COUNTED)
 
     def answered(self) -> None:
         """Take in that the leader serves."""

@@ -168,6 +168,11 @@ class PartitionLayout:
         return int(match.group(1)) if match else None
 
 
+def is_staged_name(name: str) -> bool:
+    """Say whether an object, relative to the partition, was staged by who does not append it."""
+    return _STAGED_NAME.fullmatch(name) is not None
+
+
 def is_data_name(name: str) -> bool:
     """Say whether a manifest or a reference may name this object, relative to the partition.
 

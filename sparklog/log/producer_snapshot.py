@@ -19,7 +19,7 @@ from crc32c import crc32c
 from sparklog.core.errors import DataCorrupt, Unavailable
 from sparklog.core.types import UNLED_EPOCH
 from sparklog.log.effects import Protocol, delete, get, list_after, put
-from sparklog.log.layout import PartitionLayout
+from sparklog.log.layout import PartitionLayout, is_staged_name
 from sparklog.log.manifest import Entry
 from sparklog.log.producer_rebuild import Document, replay_segment, restored
 from sparklog.log.producer_state import ProducerStates
@@ -63,7 +63,7 @@ def load_producers(view: PartitionView, now_ms: int) -> Protocol[ProducerStates]
         if known is not None:
             start, states = end, known
             break
-    entries = [e for e in view.entries if e.end_offset > start and e.leader_epoch > UNLED_EPOCH]
+    entries = [e for e in view.entries if e.end_offset > start and _has_producers(e)]
     for at in range(0, len(entries), SEGMENTS_READ_AT_ONCE):
         some = entries[at : at + SEGMENTS_READ_AT_ONCE]
         for entry, segment in (yield from _segments(view, some)):
@@ -94,6 +94,11 @@ def decode(data: bytes, end_offset: int) -> ProducerStates | None:
         return restored(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError, DataCorrupt):
         return None
+
+
+def _has_producers(entry: Entry) -> bool:
+    """Say whether a segment may have producers: direct appends and staged objects have none."""
+    return entry.leader_epoch > UNLED_EPOCH and not is_staged_name(entry.object)
 
 
 def _snapshots(layout: PartitionLayout) -> Protocol[list[int]]:

@@ -209,6 +209,10 @@ def test_whatever_dies_each_commit_is_there_once_and_in_order(seed: int) -> None
     async def story() -> None:
         flush = {"flush.ms": random.choice(["300", "600000"])}
         cluster, where = await several(world, 3, flush)
+        if seed % 2:
+            world.objects.weather = StoreWeather(
+                slow=0.05, refused=0.02, lost_request=0.01, lost_reply=0.02, own_exists=0.05
+            )
         expected: list[bytes] = []
         alive = [1, 2, 3]
 
@@ -253,6 +257,7 @@ def test_whatever_dies_each_commit_is_there_once_and_in_order(seed: int) -> None
         writing = asyncio.ensure_future(write())
         await break_things()
         await asyncio.wait_for(writing, 300)
+        world.objects.weather = StoreWeather()
         assert await values(cluster, where) == expected
 
     world.run(story())

@@ -361,6 +361,12 @@ class TestDivergence:
         follower.diverged(EpochEnd(2, 4))
         assert (follower.fetch_offset, follower.last_fetched_epoch) == (2, 1)
 
+    def test_errors_without_end_make_pauses_of_one_length(self) -> None:
+        follower = self.followed(1)
+        for _ in range(2_000):
+            follower.pause(100.0, 1.5)
+        assert follower.paused_until == 101.5
+
     def test_everything_when_nothing_is_known_to_agree(self) -> None:
         follower = self.followed(1, 1, 1)
         follower.held.trim(2)
