@@ -72,6 +72,14 @@ class WriterState:
 
 
 @dataclass(frozen=True, slots=True)
+class Cleaning:
+    """A compaction: below `end_offset` every key was the newest at `time_ms`, for the first time."""
+
+    end_offset: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """One version of the manifest; version 0 is the empty one that is never stored."""
 
@@ -87,6 +95,14 @@ class Manifest:
     """Whether at `end_offset` only a leader may append."""
     deleted: bool = False
     """Whether the topic was deleted: the last version there is."""
+
+    cleaned: tuple[Cleaning, ...] = ()
+    """By end offset, which tells of each tombstone since when it has nothing to hide any more."""
+
+    @property
+    def cleaned_end(self) -> int:
+        """Return the offset below which the log was compacted; 0 if it never was."""
+        return self.cleaned[-1].end_offset if self.cleaned else 0
 
     def find(self, offset: int) -> Entry | None:
         """Return the entry that covers `offset`, or None."""
@@ -172,6 +188,8 @@ def encode(manifest: Manifest, layout: PartitionLayout) -> bytes:
         "deleted": manifest.deleted,
         "body": [part.data.size, crc32c(part.data)],
     }
+    if manifest.cleaned:
+        document["cleaned"] = [[c.end_offset, c.time_ms] for c in manifest.cleaned]
     text = json.dumps(document, separators=(",", ":"))
     return finish_file(part, {MANIFEST_KEY: text, CRC_KEY: str(crc32c(text.encode()))})
 
@@ -232,4 +250,5 @@ def _manifest(document: dict[str, Any], table: pa.Table) -> Manifest:
         leader_epoch=int(document.get("leader_epoch", UNLED_EPOCH)),
         led=bool(document.get("led", False)),
         deleted=bool(document.get("deleted", False)),
+        cleaned=tuple(Cleaning(int(e), int(t)) for e, t in document.get("cleaned", ())),
     )

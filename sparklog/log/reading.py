@@ -57,11 +57,15 @@ class SegmentReader:
                 "object does not hold what the log says; run verify. "
                 f"object={key} rows={segment.rows} expected={entry.rows}"
             )
+        self.keep(entry, segment)
+        return segment
+
+    def keep(self, entry: Entry, segment: Segment) -> None:
+        """Take in the metadata of an entry's object that was read by other means."""
         with self._lock:
             self._footers[entry.object] = segment
             while len(self._footers) > FOOTERS_CACHED:
                 self._footers.popitem(last=False)
-        return segment
 
     def read(
         self, view: PartitionView, base_offset: int, end_offset: int, columns: Sequence[str]

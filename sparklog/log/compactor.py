@@ -1,0 +1,263 @@
+"""Compacting and merging one partition: the shell around the decisions.
+
+Two passes over the cleanable part: keys first, which tell the newest row of each; then the rows
+that stay are copied, segment by segment, and one swap of the manifest publishes all of them. Killed
+anywhere before that, the log is as it was; what was uploaded is an orphan. Runs beside leaders,
+writers, retention and other compactions: whoever swaps first wins, the other has done nothing.
+
+Memory: one bit per row, a table of keys, and one object's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
+from sparklog.core.errors import DataCorrupt
+from sparklog.core.types import TimestampType
+from sparklog.log.compaction import (
+    CompactionPlan,
+    CompactionPolicy,
+    merge_runs,
+    output_runs,
+    plan_compaction,
+)
+from sparklog.log.effects import create, run
+from sparklog.log.isolation import AbortedRange, aborted_stretches, decided
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.lineage import lineage_of
+from sparklog.log.manifest import Cleaning, Entry
+from sparklog.log.manifest_change import Plan, absorb_tail, change, with_tail
+from sparklog.log.reading import SegmentReader
+from sparklog.log.region import Region
+from sparklog.log.rewrite import Replacement, is_published, swap
+from sparklog.log.rewriting import Encoding, Place, rewritten
+from sparklog.log.segment import Segment
+from sparklog.log.survivors import Survivors, kept_rows, survivors
+from sparklog.log.view import PartitionView, refresh
+from sparklog.store.base import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a compaction or a merge did, or would do."""
+
+    rows_before: int = 0
+    rows_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    """Of the objects rewritten; unknown, and 0, in a dry run."""
+    objects_before: int = 0
+    objects_after: int = 0
+    dirty_ratio: float = 0.0
+    overtaken: bool = False
+    """Another job rewrote the same first: nothing was changed."""
+
+
+class Compactor:
+    """Compacts and merges one partition."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        layout: PartitionLayout,
+        policy: CompactionPolicy,
+        encoding: Encoding,
+        pool: Executor,
+        *,
+        keys_folder: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        entropy: Entropy = SYSTEM_ENTROPY,
+    ) -> None:
+        """Work through `store`; keys that do not fit memory go to files under `keys_folder`."""
+        self._store = store
+        self._layout = layout
+        self._policy = policy
+        self._encoding = encoding
+        self._pool = pool
+        self._keys_folder = keys_folder
+        self._clock = clock
+        self._entropy = entropy
+
+    def compact(self, *, force: bool = False, dry_run: bool = False) -> Outcome | None:
+        """Keep the newest record of each key; None when it is not worth it.
+
+        Cost: without work a look at the partition, and what `isolation.decided` costs.
+
+        Raises:
+            DataCorrupt: an object is damaged; the log is as it was. Unavailable: try again.
+        """
+        view = run(refresh(PartitionView(self._layout)), self._store, self._pool)
+        if self._plan(view, view.end_offset, force=force) is None:
+            return None
+        known = run(decided(view), self._store, self._pool)
+        plan = self._plan(view, known.stable_end, force=force)
+        if plan is None:
+            return None
+        if not dry_run:
+            absorbing = absorb_tail(1, 0)
+            view = run(change(view, absorbing, self._nonce()), self._store, self._pool)
+            plan = self._plan(view, known.stable_end, force=force)
+            if plan is None:
+                return Outcome(overtaken=True)
+        try:
+            return self._compact(view, plan, known.aborted, dry_run=dry_run)
+        except DataCorrupt:
+            if self._has_changed(view, plan.entries):
+                return Outcome(overtaken=True)
+            raise
+
+    def merge(self, *, dry_run: bool = False) -> Outcome | None:
+        """Make one object of many small neighbours, run by run; None when there are none.
+
+        Raises:
+            DataCorrupt: an object is damaged; what is merged stays so. Unavailable: try again.
+        """
+        view = run(refresh(PartitionView(self._layout)), self._store, self._pool)
+        runs = merge_runs(with_tail(view, 0), self._policy)
+        if not runs:
+            return None
+        if dry_run:
+            return _planned([e for one in runs for e in one], len(runs))
+        view = run(change(view, absorb_tail(1, 0), self._nonce()), self._store, self._pool)
+        done = Outcome()
+        for entries in merge_runs(view.manifest, self._policy):
+            try:
+                done = _sum(done, self._merge(view, entries))
+            except DataCorrupt:
+                if not self._has_changed(view, entries):
+                    raise
+                done = _sum(done, Outcome(overtaken=True))
+        return done
+
+    def _plan(self, view: PartitionView, stable_end: int, *, force: bool) -> CompactionPlan | None:
+        return plan_compaction(view, self._policy, stable_end, self._clock.now_ms(), force=force)
+
+    def _compact(
+        self,
+        view: PartitionView,
+        plan: CompactionPlan,
+        aborted: Sequence[AbortedRange],
+        *,
+        dry_run: bool,
+    ) -> Outcome:
+        started_ms = self._clock.now_ms()
+        region = Region(self._store, view, plan.entries, self._pool)
+        segments = dict(region.segments())
+        stretches = [
+            s for e in plan.entries for s in aborted_stretches(segments[e], e.object_base, aborted)
+        ]
+        found = survivors(region, stretches, plan.tombstones_below, self._keys_folder)
+        runs = output_runs(plan.entries, found.rows, found.kept, self._policy)
+        before = [e for one in runs for e in one]
+        told = Outcome(
+            rows_before=sum(found.rows.values()),
+            rows_after=sum(found.kept.values()),
+            bytes_before=sum(e.size_bytes for e in before),
+            objects_before=len(before),
+            dirty_ratio=plan.dirty_ratio,
+        )
+        if dry_run:
+            return told
+        replacements = [
+            replacement
+            for entries in runs
+            for replacement in self._rewrite(view, {e: segments[e] for e in entries}, found)
+        ]
+        horizon_ms = started_ms - self._policy.delete_retention_ms
+        swapping = swap(replacements, Cleaning(plan.end_offset, started_ms), horizon_ms)
+        return self._publish(view, replacements, swapping, told)
+
+    def _merge(self, view: PartitionView, entries: Sequence[Entry]) -> Outcome:
+        segments = dict(Region(self._store, view, entries, self._pool).segments())
+        replacements = [r for r in self._rewrite(view, segments, None) if len(r.old) > 1]
+        rows = sum(e.rows for r in replacements for e in r.old)
+        before = [e for r in replacements for e in r.old]
+        told = Outcome(rows, rows, sum(e.size_bytes for e in before), 0, len(before))
+        return self._publish(view, replacements, swap(replacements), told)
+
+    def _rewrite(
+        self, view: PartitionView, segments: Mapping[Entry, Segment], found: Survivors | None
+    ) -> Iterator[Replacement]:
+        """Upload what replaces neighbouring entries, one replacement per type of timestamps."""
+        reader = SegmentReader(self._store, self._layout, self._pool)
+        for entry, segment in segments.items():
+            reader.keep(entry, segment)
+        for some in _of_one_type(segments, found):
+            if found is None and len(some) == 1:
+                continue
+            last = segments[some[-1]]
+            place = Place(
+                self._layout,
+                some[0].base_offset,
+                some[-1].end_offset,
+                some[0].leader_epoch,
+                last.led,
+                _timestamp_type(some, segments),
+            )
+            lineage = lineage_of([(e, segments[e]) for e in some], compacted=found is not None)
+            rows = kept_rows(reader, view, some, segments, found)
+            made = []
+            for entry, data in rewritten(place, rows, lineage, self._encoding, self._nonces()):
+                run(create(self._layout.key(entry.object), data), self._store)
+                made.append(entry)
+            yield Replacement(tuple(some), tuple(made))
+
+    def _publish(
+        self,
+        view: PartitionView,
+        replacements: Sequence[Replacement],
+        swapping: Plan,
+        told: Outcome,
+    ) -> Outcome:
+        after = run(change(view, swapping, self._nonce()), self._store, self._pool)
+        new = [e for one in replacements for e in one.new]
+        if not is_published(after, replacements):
+            return replace(told, overtaken=True)
+        return replace(told, bytes_after=sum(e.size_bytes for e in new), objects_after=len(new))
+
+    def _has_changed(self, view: PartitionView, entries: Sequence[Entry]) -> bool:
+        """Say whether objects may be gone because somebody else replaced them."""
+        newer = run(refresh(view), self._store, self._pool)
+        return not set(entries) <= set(newer.entries)
+
+    def _nonce(self) -> str:
+        return new_nonce(self._entropy)
+
+    def _nonces(self) -> Iterator[str]:
+        while True:
+            yield self._nonce()
+
+
+def _of_one_type(segments: Mapping[Entry, Segment], found: Survivors | None) -> list[list[Entry]]:
+    """Cut neighbours where the type of their timestamps changes; without rows it does not count."""
+    parts: list[list[Entry]] = [[]]
+    kind: TimestampType | None = None
+    for entry, segment in segments.items():
+        has_rows = bool(found.kept[entry] if found is not None else entry.rows)
+        if has_rows and kind is not None and segment.timestamp_type is not kind:
+            parts.append([])
+        if has_rows:
+            kind = segment.timestamp_type
+        parts[-1].append(entry)
+    return parts
+
+
+def _timestamp_type(some: Sequence[Entry], segments: Mapping[Entry, Segment]) -> TimestampType:
+    types = [segments[e].timestamp_type for e in some if e.rows]
+    return types[-1] if types else TimestampType.CREATE_TIME
+
+
+def _planned(entries: Sequence[Entry], runs: int) -> Outcome:
+    rows = sum(e.rows for e in entries)
+    return Outcome(rows, rows, sum(e.size_bytes for e in entries), 0, len(entries), runs)
+
+
+def _sum(one: Outcome, other: Outcome) -> Outcome:
+    numbers = ("rows_before", "rows_after", "bytes_before", "bytes_after", "objects_before",
+               "objects_after")  # fmt: skip
+    total = {name: getattr(one, name) + getattr(other, name) for name in numbers}
+    return Outcome(**total, overtaken=one.overtaken or other.overtaken)

@@ -1,0 +1,125 @@
+"""Keys by their hash, in compiled code: which row has the newest record of each.
+
+A key is known by 128 bits of SipHash-1-3, keyed at random in each run, so that nobody can make two
+keys collide on purpose. (Kafka's cleaner knows keys by their MD5.) The table is open addressing:
+a slot holds both halves of the hash and the row. Rows are marked in a bitmap: bit `row & 7` of byte
+`row >> 3`. Importing this module compiles (or loads) the kernels; see `protocol.jit`.
+Source: Aumasson and Bernstein, SipHash: a fast short-input PRF; Kafka's SkimpyOffsetMap.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sparklog.protocol.arrays import Bytes, Int32s, Int64s
+from sparklog.protocol.jit import inlined, kernel
+
+UInt64s: TypeAlias = npt.NDArray[np.uint64]
+EMPTY_ROW = -1
+
+
+@inlined
+def _rotated(word: np.uint64, bits: int) -> np.uint64:
+    return np.uint64((word << np.uint64(bits)) | (word >> np.uint64(64 - bits)))
+
+
+@inlined
+def _load(data: Bytes, at: int, count: int) -> np.uint64:
+    word = np.uint64(0)
+    for index in range(count):
+        word |= np.uint64(data[at + index]) << np.uint64(8 * index)
+    return word
+
+
+@kernel(
+    "int64(Array(uint8, 1, 'C', True), Array(int32, 1, 'C', True), uint64, uint64, "
+    "uint64[::1], uint64[::1])"
+)
+def hash_keys(data: Bytes, ends: Int32s, key0: int, key1: int, low: UInt64s, high: UInt64s) -> int:
+    """Fill `low` and `high` with the halves of each key's hash; of a null key they mean nothing.
+
+    Returns -1, or the row whose Arrow offsets lead outside the data.
+    """
+    k0, k1 = np.uint64(key0), np.uint64(key1)
+    for row in range(low.size):
+        start = int(np.int64(ends[row]))
+        end = int(np.int64(ends[row + 1]))
+        if start < 0 or end < start or end > data.size:
+            return row
+        v0 = k0 ^ np.uint64(0x736F6D6570736575)
+        v1 = k1 ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
+        v2 = k0 ^ np.uint64(0x6C7967656E657261)
+        v3 = k1 ^ np.uint64(0x7465646279746573)
+        length = end - start
+        words = length >> 3
+        for index in range(words + 7):
+            word = np.uint64(0)
+            if index < words:
+                word = _load(data, start + 8 * index, 8)
+            elif index == words:
+                word = _load(data, start + 8 * words, length & 7)
+                word |= np.uint64(length & 0xFF) << np.uint64(56)
+            elif index == words + 1:
+                v2 ^= np.uint64(0xEE)
+            v3 ^= word
+            v0 += v1
+            v2 += v3
+            v1 = _rotated(v1, 13) ^ v0
+            v3 = _rotated(v3, 16) ^ v2
+            v0 = _rotated(v0, 32)
+            v2 += v1
+            v0 += v3
+            v1 = _rotated(v1, 17) ^ v2
+            v3 = _rotated(v3, 21) ^ v0
+            v2 = _rotated(v2, 32)
+            v0 ^= word
+            if index == words + 3:
+                low[row] = v0 ^ v1 ^ v2 ^ v3
+                v1 ^= np.uint64(0xDD)
+        high[row] = v0 ^ v1 ^ v2 ^ v3
+    return -1
+
+
+@kernel(
+    "int64(uint64[::1], uint64[::1], int64[::1], uint64[::1], uint64[::1], int64[::1], "
+    "uint8[::1], int64)"
+)
+def keep_newest(
+    low: UInt64s,
+    high: UInt64s,
+    rows: Int64s,
+    table_low: UInt64s,
+    table_high: UInt64s,
+    table_rows: Int64s,
+    bits: Bytes,
+    room: int,
+) -> int:
+    """Take in rows in order: the newest of each key is marked in `bits`, the one before is not.
+
+    Stops when `room` new keys were taken in. Returns how many rows were, times 2**32, plus how
+    many keys were new.
+    """
+    mask = np.uint64(table_rows.size - 1)
+    fresh = 0
+    for index in range(rows.size):
+        slot = np.int64(low[index] & mask)
+        while table_rows[slot] != EMPTY_ROW and (
+            table_low[slot] != low[index] or table_high[slot] != high[index]
+        ):
+            slot = np.int64((slot + 1) & (table_rows.size - 1))
+        before = table_rows[slot]
+        if before == EMPTY_ROW:
+            if fresh == room:
+                return (index << 32) + fresh
+            fresh += 1
+            table_low[slot] = low[index]
+            table_high[slot] = high[index]
+        else:
+            bits[before >> 3] &= np.uint8(255 ^ (1 << (before & 7)))
+        row = rows[index]
+        table_rows[slot] = row
+        bits[row >> 3] |= np.uint8(1 << (row & 7))
+    return (rows.size << 32) + fresh
