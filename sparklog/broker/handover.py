@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sparklog.broker.environment import Environment
 from sparklog.broker.flusher import Flusher
 from sparklog.broker.identity import Identity
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.metadata_access import MetadataAccess
+from sparklog.broker.recovering_partition import RecoveringPartition
 from sparklog.cluster import election
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import Fenced, NotServing, OutcomeUnknown, SparklogError, Unavailable
@@ -77,13 +78,25 @@ class Handover:
             state = self._metadata.image.partition(where)
             led.closing = state is not None and state.next_leader >= 0
 
-    async def drain(self, led: Sequence[LedPartition], timeout_s: float) -> set[PartitionId]:
-        """Close partitions for good; return those whose own logs have everything."""
+    async def drain(
+        self,
+        led: Callable[[], Sequence[LedPartition]],
+        recovering: Sequence[RecoveringPartition],
+        timeout_s: float,
+    ) -> set[PartitionId]:
+        """Close partitions for good; return those whose own logs have everything.
+
+        What still recovers is waited for where memory alone may hold what is committed.
+        """
         self.draining = True
-        for one in led:
+        for one in led():
             one.closing = True
-        done = await asyncio.gather(*(self._drained(one, timeout_s) for one in led))
-        return {one.where for one, is_done in zip(led, done, strict=True) if is_done}
+        await asyncio.gather(
+            *(r.wait_ended(timeout_s) for r in recovering if not r.rules.commit.waits_for_storage)
+        )
+        closed = led()  # one that served since was closed from the start
+        done = await asyncio.gather(*(self._drained(one, timeout_s) for one in closed))
+        return {one.where for one, is_done in zip(closed, done, strict=True) if is_done}
 
     async def hand_back(self, partitions: Mapping[PartitionLayout, int]) -> None:
         """Mark partitions as open to direct writers, with the epochs in which nobody leads."""

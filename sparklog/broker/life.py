@@ -178,29 +178,43 @@ class Life:
         identity = self.identity
         who = identity.broker_id, identity.incarnation
         await self._append(lambda image: election.begin_shutdown(image, *who))
-        drained: set[PartitionId] = set()
-        try:
-            async with asyncio.timeout(DRAIN_MAX_S):
-                drained = await self.replicas.drain()
-        except TimeoutError:
-            logger.warning("not everything was flushed in time broker_id=%d", identity.broker_id)
+        until_s = asyncio.get_running_loop().time() + DRAIN_MAX_S
+        drained = await self._drained(until_s)
         self._leaving = True
         sealed = await self._seal()
         unled: dict[PartitionId, int] = {}
 
         def unregister(image: MetadataImage) -> list[Record]:
             records = election.controlled_shutdown(image, *who, drained)
+            late = asyncio.get_running_loop().time() > until_s
+            if not late and election.only_holds(image, identity.broker_id, drained):
+                return []
             unled.clear()
             unled.update(election.handed_back(records))
             return records
 
         image = await self._append(unregister)
+        while identity.broker_id in image.brokers:  # it was given something to lead meanwhile
+            await asyncio.sleep(APPEND_RETRY_S)
+            drained |= await self._drained(until_s)
+            image = await self._append(unregister)
         await self._heartbeats.tell()
         if unled:
             await self.replicas.hand_back(unled)
         name = identity.wal.folder.removeprefix("wal/").rstrip("/")
         if not any(name in partition.wals for _, partition in image.partitions()):
             await self._environment.store.run(clear(identity.wal, sealed))
+
+    async def _drained(self, until_s: float) -> set[PartitionId]:
+        """Flush what is led, and return what is wholly flushed."""
+        try:
+            async with asyncio.timeout_at(until_s):
+                return await self.replicas.drain()
+        except TimeoutError:
+            logger.warning(
+                "not everything was flushed in time broker_id=%d", self.identity.broker_id
+            )
+            return set()
 
     async def _seal(self) -> Sealed:
         nonce = new_nonce(self._environment.entropy)

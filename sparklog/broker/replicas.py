@@ -215,7 +215,9 @@ class BrokerReplicas:
 
     async def drain(self, timeout_s: float = 30.0) -> set[PartitionId]:
         """Take no more records, flush all that is committed; return what is wholly flushed."""
-        return await self._handover.drain(self._all_led(), timeout_s)
+        roles = [replica.role for replica in self._replicas.values()]
+        recovering = [role for role in roles if isinstance(role, RecoveringPartition)]
+        return await self._handover.drain(self._all_led, recovering, timeout_s)
 
     async def hand_back(self, partitions: Mapping[PartitionId, int]) -> None:
         """Mark partitions that nobody leads any more as open to direct writers.

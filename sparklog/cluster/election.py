@@ -8,6 +8,8 @@ preferred because it has the tail in memory, then another replica, then anybody.
   E4  who follows a leader that had not recovered marks the partition's own log before it serves:
       the other may still bring in what its replica had beyond the write-ahead logs, which nobody
       else knows, and meets the mark
+  E5  where records are committed in memory, a broker that is about to stop leads once more if it
+      alone is in sync: nobody else may have them, and it flushes all before it goes
 Callers seal the write-ahead log of a broker before they append what fences or replaces it.
 """
 
@@ -67,14 +69,20 @@ def led_by(
     )
 
 
-def elected(before: Partition, eligible: Sequence[Broker], turn: int) -> Partition:
+def elected(
+    before: Partition, eligible: Sequence[Broker], turn: int, leaving: Collection[int] = ()
+) -> Partition:
     """Return the partition with the best leader there is, or with none. Partition epoch as before.
 
     `eligible` are the brokers in the order in which leaders outside the replicas are taken;
-    `turn` says with which to begin, so that many partitions spread over them.
+    `turn` says with which to begin, so that many partitions spread over them. `leaving` are those
+    that are about to stop and lead only if no other is in sync (E5).
     """
     ids = {b.broker_id for b in eligible}
     in_sync = tuple(r for r in before.isr if r in ids)
+    last = tuple(r for r in before.isr if r in leaving)
+    if last and not in_sync:
+        return led_by(before, last[0], last)
     alive = [r for r in before.replicas if r in ids]
     best = next((r for r in before.replicas if r in in_sync), alive[0] if alive else None)
     if best is not None:
@@ -128,6 +136,7 @@ def _without(
 ) -> list[Record]:
     """Take brokers that lost their memory out of every ISR and from every lead."""
     able = [b for b in eligible if b.broker_id not in gone or b is not gone[b.broker_id]]
+    leaving = {b.broker_id for b in image.live_brokers() if b.shutting_down} - gone.keys()
     records: list[Record] = []
     for turn, (where, before) in enumerate(image.partitions()):
         isr = tuple(r for r in before.isr if r not in gone)
@@ -135,9 +144,30 @@ def _without(
         after = replace(before, isr=isr, next_leader=before.next_leader if kept else NO_LEADER)
         if before.leader in gone:
             wals = (*before.wals, wal_name(gone[before.leader]))
-            after = elected(replace(after, wals=wals), able, turn)
+            last = leaving if commits_in_memory(image, where) else ()
+            after = elected(replace(after, wals=wals), able, turn, last)
         records += changed(before, after, where)
     return records
+
+
+def commits_in_memory(image: MetadataImage, where: PartitionId) -> bool:
+    """Say whether brokers' memory alone may hold records of a partition that are committed."""
+    topic = image.topic_of(where.topic_id)
+    return topic is not None and topic.configs.get("sparklog.commit") == "memory"
+
+
+def only_holds(
+    image: MetadataImage, broker_id: int, drained: Collection[PartitionId]
+) -> list[PartitionId]:
+    """Return the partitions that a broker was given to lead as it left, and has not flushed."""
+    return [
+        where
+        for where, state in image.partitions()
+        if state.leader == broker_id
+        and where not in drained
+        and state.isr == (broker_id,)
+        and commits_in_memory(image, where)
+    ]
 
 
 def elect_unled(

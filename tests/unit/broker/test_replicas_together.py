@@ -99,6 +99,54 @@ def test_in_memory_mode_a_leader_alone_waits_for_the_storage() -> None:
     world.run(story())
 
 
+def test_in_memory_mode_a_broker_that_leaves_first_saves_what_it_alone_has() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await together(world, 3, {**IN_MEMORY, "min.insync.replicas": "2"})
+        await cluster.produced(where, batch(b"a"))
+        await cluster.fence(3)
+        cluster.kill(3)
+        await asyncio.sleep(1)
+        await cluster.start(3)  # joins again in a while, and has nothing yet
+        world.objects.weather = replace(world.objects.weather, lost_request=1.0)
+        assert isinstance(await cluster.produce(where, batch(b"b")), Produced)
+        leaving = cluster.brokers[2]
+        who = 2, leaving.incarnation
+        await cluster.metadata.decide(lambda image: election.begin_shutdown(image, *who))
+        cluster.kill(1)
+        await cluster.fence(1)
+        assert state_of(cluster, where).leader == 2
+        assert election.only_holds(cluster.metadata.image, 2, ()) == [where]
+        world.objects.weather = StoreWeather()
+        drained = await leaving.process.spawn(leaving.replicas.drain())
+        assert election.only_holds(cluster.metadata.image, 2, drained) == []
+        await cluster.metadata.decide(
+            lambda image: election.controlled_shutdown(image, *who, drained)
+        )
+        cluster.kill(2)
+        assert state_of(cluster, where).leader == 3
+        assert await values(cluster, where) == [b"a", b"b"]
+
+    world.run(story())
+
+
+def test_where_storage_has_everything_a_broker_that_leaves_leads_no_more() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await together(world, 3)
+        await cluster.produced(where, batch(b"a"))
+        who = 2, cluster.brokers[2].incarnation
+        await cluster.metadata.decide(lambda image: election.begin_shutdown(image, *who))
+        cluster.kill(1)
+        await cluster.fence(1)
+        assert state_of(cluster, where).leader == 3
+        assert await values(cluster, where) == [b"a"]
+
+    world.run(story())
+
+
 @pytest.mark.parametrize("mode", ["storage", "memory"])
 def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(mode: str) -> None:
     world = World()
