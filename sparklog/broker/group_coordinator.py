@@ -77,7 +77,9 @@ class GroupCoordinator:
             tasks,
             topic=GROUPS_TOPIC,
             broker_id=broker_id,
-            make_shard=lambda partition, leader_epoch: GroupShard(settings),
+            make_shard=lambda partition, leader_epoch: GroupShard(
+                settings, lambda: TopicsView(metadata.image)
+            ),
             commit_timeout_s=config.whole("offsets.commit.timeout.ms") / 1000,
         )
         self._metadata = metadata

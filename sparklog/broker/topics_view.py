@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from sparklog.cluster.image import MetadataImage
-from sparklog.protocol.topic_ids import uuid_of
+from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 
 
 class TopicsView:
@@ -31,3 +31,7 @@ class TopicsView:
         """Return a topic's id and the number of its partitions."""
         topic = self._image.topics.get(name)
         return None if topic is None else (uuid_of(topic.topic_id), topic.partitions)
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return a topic's name."""
+        return self._image.names.get(topic_id_of(topic_id))

@@ -71,6 +71,21 @@ class ConsumerMember:
         """Return the epoch of the target that it has come to."""
         return self.has.epoch
 
+    @property
+    def is_classic(self) -> bool:
+        """Return whether it still speaks the classic protocol."""
+        return self.about.classic is not None
+
+
+def burial_of(member: ConsumerMember) -> tuple[ConsumerRecord, ...]:
+    """Return the records that forget a member."""
+    group_id, member_id = member.about.group_id, member.member_id
+    return (
+        MemberAssignment(group_id, member_id, gone=True),
+        MemberTarget(group_id, member_id, None),
+        MemberRecord(group_id, member_id, gone=True),
+    )
+
 
 class ConsumerGroup:
     """See the module."""
@@ -170,12 +185,25 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.unknown_member_id
-        return ErrorCode.none if epoch == member.epoch else ErrorCode.stale_member_epoch
+        if epoch == member.epoch:
+            return ErrorCode.none
+        return ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch
+
+    @property
+    def is_all_classic(self) -> bool:
+        """Return whether nobody is left who speaks the newer protocol."""
+        return bool(self.members) and all(m.is_classic for m in self.members.values())
 
     def burial(self) -> list[ConsumerRecord]:
-        """Return the records that forget the group, which has no members."""
+        """Return the records that forget the group with its members."""
+        members = [record for m in self.members.values() for record in burial_of(m)]
         patterns = [ResolvedPattern(self.group_id, pattern, None) for pattern in self.patterns]
-        return [*patterns, TargetEpoch(self.group_id, None), GroupEpoch(self.group_id, None)]
+        return [
+            *members,
+            *patterns,
+            TargetEpoch(self.group_id, None),
+            GroupEpoch(self.group_id, None),
+        ]
 
     def described(self) -> ConsumerGroupDescription:
         """Return the group for administrators."""
@@ -197,6 +225,7 @@ class ConsumerGroup:
                     m.about.regex,
                     m.has.assigned,
                     self.targets.get(m.member_id, NO_PARTS),
+                    m.is_classic,
                 )
                 for m in self.members.values()
             ),

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
+from kio.schema.errors import ErrorCode
+
+from sparklog.coordinator.classic_group import ClassicGroup
 from sparklog.coordinator.consumer_group import ConsumerGroup, ConsumerGroupState, ConsumerMember
 from sparklog.coordinator.consumer_membership import Change, check, heartbeat, leave, remove
 from sparklog.coordinator.consumer_messages import (
@@ -28,10 +31,29 @@ from sparklog.coordinator.consumer_records import (
     write_record,
 )
 from sparklog.coordinator.effects import CoordinatorRecord
+from sparklog.coordinator.group_messages import (
+    HeartbeatRequest,
+    Joined,
+    JoinRequest,
+    LeaveRequest,
+    Left,
+    Synced,
+    SyncRequest,
+)
 from sparklog.coordinator.group_settings import GroupSettings
-from sparklog.coordinator.subscribed_topics import Topics
+from sparklog.coordinator.mixed_groups import (
+    as_heartbeat,
+    downgraded,
+    find_classic,
+    has_protocol_in_common,
+    joined,
+    must_rejoin,
+    synced,
+    upgraded,
+)
+from sparklog.coordinator.subscribed_topics import NoTopics, Topics
 from sparklog.coordinator.timers import Timers
-from sparklog.core.errors import GroupIdNotFound
+from sparklog.core.errors import GroupIdNotFound, GroupMaxSizeReached
 
 UNSETTLED_MS: Final = 500
 UNSETTLED_MS_PER_MEMBER: Final = 5
@@ -47,23 +69,12 @@ class ConsumerTimer(IntEnum):
     """The member has not been heard of for too long."""
     REVOKE = 1
     """The member has not given up partitions for too long."""
+    REJOIN = 2
+    """A classic member was told to join again, and has not for too long."""
 
 
 TimerKey = tuple[str, str, ConsumerTimer]
 """Group, member, what."""
-
-
-class NoTopics:
-    """No topics: what is known before the first heartbeat brings them."""
-
-    version: Final = -1
-
-    def names(self) -> Iterable[str]:
-        """Return none."""
-        return ()
-
-    def find(self, name: str) -> None:
-        """Find nothing."""
 
 
 class ConsumerGroups:
@@ -171,8 +182,98 @@ class ConsumerGroups:
         )
         return answer, [write_record(record) for record in change.records]
 
+    def upgrade(
+        self, classic: ClassicGroup, topics: Topics, now_ms: int
+    ) -> list[CoordinatorRecord]:
+        """Make a consumer group of a classic one, with its members; return the records.
+
+        Raises:
+            GroupError: its members are not all consumers, or too many; nothing was changed.
+        """
+        if len(classic.members) >= self._settings.group_consumer_max_size:
+            raise GroupMaxSizeReached(
+                f"the group has as many members as it may. group={classic.group_id}"
+            )
+        records = upgraded(classic, topics)
+        group = self._groups[classic.group_id] = ConsumerGroup(classic.group_id)
+        for record in records:
+            group.apply(record)
+        for member in group.members.values():
+            self._set_timers(group, member, now_ms, revoke_anew=True)
+        return [write_record(record) for record in records]
+
+    def downgrade(self, group_id: str, now_ms: int) -> tuple[ClassicGroup, list[CoordinatorRecord]]:
+        """Make a classic group of one that has only classic members left; return the records."""
+        group = self._groups[group_id]
+        for member_id in group.members:
+            self._cancel_timers(group_id, member_id)
+        return downgraded(group, self._topics, now_ms), self.bury(group_id)
+
+    def take_topics(self, topics: Topics) -> None:
+        """Know the topics as they are now, for members that do not bring them."""
+        self._topics = topics
+
+    def classic_join(
+        self, asked: JoinRequest, now_ms: int
+    ) -> tuple[Joined, list[CoordinatorRecord]]:
+        """Take in a classic member's join; it is answered at once.
+
+        Raises:
+            GroupError, InvalidRequest: it is refused; nothing was changed.
+        """
+        group = self._groups[asked.group_id]
+        known = group.static.get(asked.instance_id or "")
+        if not asked.member_id and asked.instance_id is None and asked.requires_member_id:
+            return Joined(ErrorCode.member_id_required, asked.new_member_id), []
+        if asked.member_id and known is not None and known != asked.member_id:
+            return Joined(ErrorCode.fenced_instance_id, asked.member_id), []
+        if not has_protocol_in_common(group, asked):
+            return Joined(ErrorCode.inconsistent_group_protocol, asked.member_id), []
+        member_id = asked.member_id or asked.new_member_id
+        heard = as_heartbeat(asked, member_id, self._topics)
+        _, records = self.heartbeat(heard, self._topics, now_ms)
+        self._timers.cancel((asked.group_id, member_id, ConsumerTimer.REJOIN))
+        return joined(group.members[member_id]), records
+
+    def classic_sync(self, asked: SyncRequest) -> Synced:
+        """Answer a classic member with its assignment."""
+        found = find_classic(self._groups[asked.group_id], asked.member, asked.generation)
+        return Synced(found) if isinstance(found, ErrorCode) else synced(found, self._topics)
+
+    def classic_heartbeat(self, asked: HeartbeatRequest, now_ms: int) -> ErrorCode:
+        """Take in that a classic member lives; tell it to join again when there is news for it."""
+        group = self._groups[asked.group_id]
+        found = find_classic(group, asked.member, asked.generation)
+        if isinstance(found, ErrorCode):
+            return found
+        self._set_timers(group, found, now_ms, revoke_anew=False)
+        rejoin = (group.group_id, found.member_id, ConsumerTimer.REJOIN)
+        if not must_rejoin(group, found):
+            self._timers.cancel(rejoin)
+            return ErrorCode.none
+        if self._timers.get(rejoin) is None:
+            self._timers.set(rejoin, now_ms + max(0, found.about.rebalance_timeout_ms))
+        return ErrorCode.rebalance_in_progress
+
+    def classic_leave(
+        self, asked: LeaveRequest, now_ms: int
+    ) -> tuple[Left, list[CoordinatorRecord]]:
+        """Let classic members go."""
+        group = self._groups[asked.group_id]
+        change, codes = Change(group, self._topics, now_ms), []
+        for who in asked.members:
+            found = find_classic(group, who)
+            if isinstance(found, ErrorCode):
+                codes.append(found)
+                continue
+            remove(found, change)
+            self._cancel_timers(group.group_id, found.member_id)
+            codes.append(ErrorCode.none)
+        records = [write_record(record) for record in change.records]
+        return Left(ErrorCode.none, tuple(codes)), records
+
     def bury(self, group_id: str) -> list[CoordinatorRecord]:
-        """Forget a group without members; return the records that say so."""
+        """Forget a group with its members; return the records that say so."""
         group = self._groups.pop(group_id)
         return [write_record(record) for record in group.burial()]
 
@@ -198,7 +299,11 @@ class ConsumerGroups:
         self, group: ConsumerGroup, member: ConsumerMember, now_ms: int, *, revoke_anew: bool
     ) -> None:
         session = (group.group_id, member.member_id, ConsumerTimer.SESSION)
-        self._timers.set(session, now_ms + self._settings.group_consumer_session_timeout_ms)
+        classic = member.about.classic
+        session_ms = self._settings.group_consumer_session_timeout_ms
+        if classic is not None:
+            session_ms = classic.session_timeout_ms
+        self._timers.set(session, now_ms + session_ms)
         revoke = (group.group_id, member.member_id, ConsumerTimer.REVOKE)
         if not _is_revoking(member):
             self._timers.cancel(revoke)

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from sparklog.coordinator.assignors import ASSIGNORS, Reader
-from sparklog.coordinator.consumer_group import ConsumerGroup, ConsumerMember
+from sparklog.coordinator.consumer_group import ConsumerGroup, ConsumerMember, burial_of
 from sparklog.coordinator.consumer_messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -82,7 +82,7 @@ def check(asked: ConsumerHeartbeat) -> None:
     if asked.epoch == JOIN_EPOCH:
         if asked.rebalance_timeout_ms == UNCHANGED_MS:
             raise InvalidRequest("RebalanceTimeoutMs must be provided in first request")
-        if asked.owned:
+        if asked.owned and asked.classic is None:
             raise InvalidRequest("TopicPartitions must be empty when (re-)joining")
         if asked.names is None and asked.regex is None:
             raise InvalidRequest("SubscribedTopicNames or SubscribedTopicRegex must be set")
@@ -128,7 +128,7 @@ def reconcile(member: ConsumerMember, asked: ConsumerHeartbeat, change: Change) 
         has,
         group.targets.get(member.member_id, NO_PARTS),
         group.target_epoch,
-        NO_PARTS if asked.epoch == JOIN_EPOCH else asked.owned,
+        NO_PARTS if asked.epoch == JOIN_EPOCH and asked.classic is None else asked.owned,
         lambda part: group.is_held_by_other(part, member.member_id),
     )
     if after != has:
@@ -168,7 +168,10 @@ def _member_before(
     if asked.instance_id is not None:
         holder = group.members.get(group.static.get(asked.instance_id, ""))
         if holder is not None:
-            if holder.epoch != LEAVE_STATIC_EPOCH and holder.member_id != asked.member_id:
+            # A classic static member does not say that it goes, only who came in its place.
+            may_leave = asked.classic is not None or holder.is_classic
+            released = holder.epoch == LEAVE_STATIC_EPOCH or may_leave
+            if not released and holder.member_id != asked.member_id:
                 raise UnreleasedInstanceId(
                     "another member has the instance id and has not left. "
                     f"group={group.group_id} instance_id={asked.instance_id}"
@@ -236,6 +239,7 @@ def _about(before: ConsumerMember | None, asked: ConsumerHeartbeat) -> MemberRec
             known.rebalance_timeout_ms if timeout_ms == UNCHANGED_MS else timeout_ms
         ),
         assignor=known.assignor if asked.assignor is None else asked.assignor,
+        classic=asked.classic,
     )
 
 
@@ -255,10 +259,8 @@ def _replaced(before: ConsumerMember, member_id: str, change: Change) -> Consume
 
 
 def _bury(member: ConsumerMember, change: Change) -> None:
-    group_id, member_id = change.group.group_id, member.member_id
-    change.add(MemberAssignment(group_id, member_id, gone=True))
-    change.add(MemberTarget(group_id, member_id, None))
-    change.add(MemberRecord(group_id, member_id, gone=True))
+    for record in burial_of(member):
+        change.add(record)
 
 
 def _resolve_patterns(change: Change) -> None:

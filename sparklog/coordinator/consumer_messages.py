@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from sparklog.coordinator.group_messages import Protocols
+
 JOIN_EPOCH: Final = 0
 """The epoch of a member that is not one yet, or not any more."""
 LEAVE_EPOCH: Final = -1
@@ -21,6 +23,14 @@ Part = tuple[UUID, int]
 """A partition, by topic id."""
 Parts = frozenset[Part]
 NO_PARTS: Final[Parts] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMember:
+    """What is kept of a member that still speaks the classic protocol."""
+
+    session_timeout_ms: int
+    protocols: Protocols
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,8 @@ class ConsumerHeartbeat:
     regex: str | None = None
     assignor: str | None = None
     owned: Parts | None = None
+    classic: ClassicMember | None = None
+    """It is a classic member's join, put into the words of a heartbeat."""
 
     @property
     def is_full(self) -> bool:
@@ -72,6 +84,7 @@ class ConsumerMemberDescription:
     regex: str | None
     assigned: Parts
     target: Parts
+    is_classic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,18 +15,20 @@ Source: Kafka 4.3 `ConsumerGroup*Key.json`, `ConsumerGroup*Value.json`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 from uuid import UUID
 
-from sparklog.coordinator.consumer_messages import NO_PARTS, Part, Parts
+from sparklog.coordinator.consumer_messages import NO_PARTS, ClassicMember, Part, Parts
 from sparklog.coordinator.effects import CoordinatorRecord
 from sparklog.coordinator.record_fields import FieldReader, FieldWriter
 
 _HASH_TAG: Final = 0
 _CLASSIC_TAG: Final = 0
 _INT64_BYTES: Final = 8
+_VERSION_BYTES: Final = 2
+_THERE: Final = 1
 
 
 class MemberState(IntEnum):
@@ -63,6 +65,7 @@ class MemberRecord:
     regex: str | None = None
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
+    classic: ClassicMember | None = None
     gone: bool = False
 
 
@@ -198,8 +201,8 @@ def _read_member(key: FieldReader, value: FieldReader | None) -> MemberRecord:
         value.int32(),
         value.optional_string(),
     )
-    value.tags()
-    return found
+    classic = value.tags().get(_CLASSIC_TAG)
+    return found if classic is None else replace(found, classic=_take_classic(classic))
 
 
 def _read_target_epoch(key: FieldReader, value: FieldReader | None) -> TargetEpoch:
@@ -283,8 +286,37 @@ def _member(record: MemberRecord) -> bytes | None:
     out.string(record.regex)
     out.int32(record.rebalance_timeout_ms)
     out.string(record.assignor)
-    out.tags()
+    classic = record.classic
+    out.tags({} if classic is None else {_CLASSIC_TAG: _spelled_classic(classic)})
     return out.done()
+
+
+def _spelled_classic(classic: ClassicMember) -> bytes:
+    """Return a structure that could be null, so it begins with a byte that says it is not."""
+    out = FieldWriter(0, flexible=True)
+    out.int8(_THERE)
+    out.int32(classic.session_timeout_ms)
+    out.count(len(classic.protocols))
+    for name, metadata in classic.protocols:
+        out.string(name)
+        out.sized_bytes(metadata)
+        out.tags()
+    out.tags()
+    return out.done()[_VERSION_BYTES:]
+
+
+def _take_classic(data: bytes) -> ClassicMember:
+    value = FieldReader(bytes(_VERSION_BYTES) + data)
+    value.flexible = True
+    if value.int8() != _THERE:
+        raise value.unsupported("what a classic member supports")
+
+    def protocol() -> tuple[str, bytes]:
+        found = value.string(), value.sized_bytes()
+        value.tags()
+        return found
+
+    return ClassicMember(value.int32(), value.array(protocol))
 
 
 def _assignment(record: MemberAssignment) -> bytes | None:

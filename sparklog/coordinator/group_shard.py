@@ -10,7 +10,7 @@ Times are ms. Source: Kafka's `GroupCoordinatorShard`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kio.schema.errors import ErrorCode
 
@@ -18,7 +18,12 @@ from sparklog.coordinator import joining, membership, rebalancing
 from sparklog.coordinator.classic_group import ClassicGroup, GroupState
 from sparklog.coordinator.committed_offsets import CommittedOffsets
 from sparklog.coordinator.consumer_groups import ConsumerGroups
-from sparklog.coordinator.consumer_messages import ConsumerGroupDescription, ConsumerHeartbeat
+from sparklog.coordinator.consumer_membership import check
+from sparklog.coordinator.consumer_messages import (
+    JOIN_EPOCH,
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+)
 from sparklog.coordinator.consumer_records import CONSUMER_KEYS
 from sparklog.coordinator.effects import CoordinatorRecord, Effects, Token
 from sparklog.coordinator.group_messages import (
@@ -58,9 +63,9 @@ from sparklog.coordinator.offset_messages import (
     FoundOffsets,
 )
 from sparklog.coordinator.rebalancing import TimerKey, TimerKind, Turn
-from sparklog.coordinator.subscribed_topics import Topics
+from sparklog.coordinator.subscribed_topics import NoTopics, Topics
 from sparklog.coordinator.timers import Timers
-from sparklog.core.errors import GroupIdNotFound
+from sparklog.core.errors import GroupIdNotFound, SparklogError
 from sparklog.protocol.consumer_protocol import PROTOCOL_TYPE
 
 OFFSETS_KEY: TimerKey = ("", TimerKind.OFFSETS, "")
@@ -71,9 +76,10 @@ RECORDS_AT_ONCE = 1000
 class GroupShard:
     """See the module."""
 
-    def __init__(self, settings: GroupSettings) -> None:
-        """Start empty: the log comes next."""
+    def __init__(self, settings: GroupSettings, topics: Callable[[], Topics] = NoTopics) -> None:
+        """Start empty: the log comes next. `topics` tells of those there are when it is asked."""
         self._settings = settings
+        self._topics = topics
         self._timers: Timers[TimerKey] = Timers()
         self._groups: dict[str, ClassicGroup] = {}
         self._consumers = ConsumerGroups(settings)
@@ -147,6 +153,7 @@ class GroupShard:
     def expire(self, now_ms: int) -> Effects:
         """Do what is due; after expired offsets of many groups the next deadline is now again."""
         turn, records = self._turn(now_ms), self._consumers.expire(now_ms)
+        records += self._downgrade(turn)
         while (key := self._timers.pop_due(now_ms)) is not None:
             group_id, kind, member_id = key
             group = self._groups.get(group_id)
@@ -178,10 +185,10 @@ class GroupShard:
             turn.answer(token, Joined(ErrorCode.invalid_group_id, asked.member_id))
         elif not low <= asked.session_timeout_ms <= high:
             turn.answer(token, Joined(ErrorCode.invalid_session_timeout, asked.member_id))
+        elif self._stays_consumer(asked):
+            return self._join_consumers(asked, token, turn)
         elif group is None and asked.member_id:
             turn.answer(token, Joined(ErrorCode.unknown_member_id, asked.member_id))
-        elif self._stays_consumer(asked):
-            turn.answer(token, Joined(ErrorCode.inconsistent_group_protocol, asked.member_id))
         else:
             records = self._bury_consumer(asked.group_id)
             group = self._group(asked.group_id, now_ms)
@@ -193,7 +200,10 @@ class GroupShard:
     def sync(self, asked: SyncRequest, token: Token, now_ms: int) -> Effects:
         """Answer with the member's assignment, now or when the leader has brought it."""
         turn, group = self._turn(now_ms), self._groups.get(asked.group_id)
-        if group is None:
+        if self._consumers.get(asked.group_id) is not None:
+            self._consumers.take_topics(self._topics())
+            turn.answer(token, self._consumers.classic_sync(asked))
+        elif group is None:
             turn.answer(token, Synced(_unknown_member(asked.group_id)))
         else:
             membership.sync(group, asked, token, turn)
@@ -202,7 +212,9 @@ class GroupShard:
     def heartbeat(self, asked: HeartbeatRequest, token: Token, now_ms: int) -> Effects:
         """Take in that a member lives."""
         group = self._groups.get(asked.group_id)
-        if group is None:
+        if self._consumers.get(asked.group_id) is not None:
+            error = self._consumers.classic_heartbeat(asked, now_ms)
+        elif group is None:
             error = _unknown_member(asked.group_id)
         else:
             error = membership.heartbeat(group, asked, self._turn(now_ms))
@@ -211,6 +223,11 @@ class GroupShard:
     def leave(self, asked: LeaveRequest, token: Token, now_ms: int) -> Effects:
         """Let members go."""
         turn, group = self._turn(now_ms), self._groups.get(asked.group_id)
+        if self._consumers.get(asked.group_id) is not None:
+            self._consumers.take_topics(self._topics())
+            left, records = self._consumers.classic_leave(asked, now_ms)
+            turn.answer(token, left)
+            return self._effects(turn, records)
         if group is None:
             turn.answer(token, Left(_unknown_member(asked.group_id)))
         else:
@@ -226,15 +243,17 @@ class GroupShard:
         Raises:
             GroupError, InvalidRequest: it is refused.
         """
-        classic = self._groups.get(asked.group_id)
-        if classic is not None and (classic.members or classic.pending):
-            raise GroupIdNotFound(f"Group {asked.group_id} is not a consumer group.")
+        check(asked)
+        turn, classic = self._turn(now_ms), self._groups.get(asked.group_id)
+        before: list[CoordinatorRecord] = []
         epoch = classic.generation if classic is not None else 0
+        if classic is not None and classic.members:
+            before = self._upgrade(classic, asked, topics, turn)
         answer, records = self._consumers.heartbeat(asked, topics, now_ms, first_epoch=epoch)
         if classic is not None:
-            records = [*self._bury(classic), *records]
-        self._position += len(records)
-        return Effects(tuple(records), ((token, answer),))
+            before = [*self._bury(classic), *before]
+        turn.answer(token, answer)
+        return self._effects(turn, [*before, *records, *self._downgrade(turn)])
 
     # Offsets.
 
@@ -335,10 +354,7 @@ class GroupShard:
         return Turn(now_ms, self._settings, self._timers)
 
     def _effects(self, turn: Turn, records: Iterable[CoordinatorRecord] = ()) -> Effects:
-        stored = [
-            CoordinatorRecord(write_group_key(GroupKey(g.group_id)), write_group_value(g.value()))
-            for g in turn.changed.values()
-        ]
+        stored = [_stored(group) for group in turn.changed.values()]
         written = (*stored, *records)
         self._position += len(written)
         return Effects(written, tuple(turn.replies))
@@ -359,8 +375,50 @@ class GroupShard:
         else:
             self._forget_unused(group_id)
 
+    def _upgrade(
+        self, classic: ClassicGroup, asked: ConsumerHeartbeat, topics: Topics, turn: Turn
+    ) -> list[CoordinatorRecord]:
+        """Take a classic group's members into a consumer group; they will join again."""
+        if asked.epoch != JOIN_EPOCH or not classic.is_consumer:
+            raise GroupIdNotFound(f"Group {asked.group_id} is not a consumer group.")
+        records = self._consumers.upgrade(classic, topics, turn.now_ms)
+        for member in classic.members.values():
+            rebalancing.fail_waiting(member, ErrorCode.rebalance_in_progress, turn)
+            self._timers.cancel(rebalancing.session_key(classic, member.member_id))
+        self._timers.cancel(rebalancing.join_key(classic))
+        self._timers.cancel(rebalancing.sync_key(classic))
+        return records
+
+    def _downgrade(self, turn: Turn) -> list[CoordinatorRecord]:
+        """Make classic groups of those that the last member of the newer protocol has left."""
+        records: list[CoordinatorRecord] = []
+        left = [group.group_id for group in self._consumers.all() if group.is_all_classic]
+        if left:
+            self._consumers.take_topics(self._topics())
+        for group_id in left:
+            classic, buried = self._consumers.downgrade(group_id, turn.now_ms)
+            records += buried
+            self._groups[group_id] = classic
+            for member in classic.members.values():
+                rebalancing.keep_session(classic, member, turn)
+            # Behind the records that bury it as a consumer group, or a replay would bury it.
+            records.append(_stored(classic))
+            rebalancing.rebalance(classic, turn)
+        return records
+
+    def _join_consumers(self, asked: JoinRequest, token: Token, turn: Turn) -> Effects:
+        """Let a classic member join a consumer group."""
+        self._consumers.take_topics(self._topics())
+        records: list[CoordinatorRecord] = []
+        try:
+            answer, records = self._consumers.classic_join(asked, turn.now_ms)
+        except SparklogError as error:
+            answer = Joined(ErrorCode(error.kafka_code), asked.member_id)
+        turn.answer(token, answer)
+        return self._effects(turn, [*records, *self._downgrade(turn)])
+
     def _stays_consumer(self, asked: JoinRequest) -> bool:
-        """Return whether a group is of the newer type, and a classic join does not change that."""
+        """Return whether a group is of the newer type, and stays it with a classic member."""
         group = self._consumers.get(asked.group_id)
         return group is not None and (bool(group.members) or asked.protocol_type != PROTOCOL_TYPE)
 
@@ -403,6 +461,11 @@ class GroupShard:
             if unused and not self._offsets.holds(group.group_id):
                 records += self._bury(group)
         return records
+
+
+def _stored(group: ClassicGroup) -> CoordinatorRecord:
+    key = write_group_key(GroupKey(group.group_id))
+    return CoordinatorRecord(key, write_group_value(group.value()))
 
 
 def _answer(token: Token, reply: object) -> Effects:

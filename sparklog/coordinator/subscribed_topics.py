@@ -26,6 +26,26 @@ class Topics(Protocol):
         """Return a topic's id and the number of its partitions."""
         ...
 
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return a topic's name."""
+        ...
+
+
+class NoTopics:
+    """No topics at all."""
+
+    version: Final = -1
+
+    def names(self) -> Iterable[str]:
+        """Return none."""
+        return ()
+
+    def find(self, name: str) -> None:
+        """Find nothing."""
+
+    def name_of(self, topic_id: UUID) -> None:
+        """Know nothing."""
+
 
 def subscription_hash(names: Iterable[str], topics: Topics) -> int:
     """Return a number that changes when a subscribed topic is made, grows, or is deleted.

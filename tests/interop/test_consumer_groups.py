@@ -34,6 +34,7 @@ COORDINATOR_MOVES = (14, 15, 16)
 QUICK = {
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.session.timeout.ms": "3000",
+    "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
 }
 
@@ -169,6 +170,47 @@ def test_a_pattern_reads_topics_that_come_later(brokers: Brokers, topic: str) ->
     eventually(lambda: sum(reader.read.values()) == 120)
     assert {name for name, _ in reader.assigned} == {f"{prefix}-a", f"{prefix}-b"}
     reader.stop()
+
+
+@pytest.mark.parametrize("assignors", ["range,roundrobin", "cooperative-sticky"])
+def test_a_group_moves_to_the_newer_protocol_and_back_member_by_member(
+    brokers: Brokers, topic: str, cli: Cli, assignors: str
+) -> None:
+    group = f"m-{topic}"
+    classic = {
+        "group.protocol": "classic",
+        "session.timeout.ms": "6000",
+        "heartbeat.interval.ms": "200",
+        "partition.assignment.strategy": assignors,
+    }
+
+    def spread(*readers: Reader) -> bool:
+        held = [part for reader in readers for part in reader.assigned]
+        least = 6 // len(readers)
+        return len(held) == len(set(held)) == 6 and all(len(r.assigned) >= least for r in readers)
+
+    def state() -> tuple[str, str]:
+        found = cli.ok("groups", "--list", "--json").documents
+        return next((row["type"], row["state"]) for row in found if row["group"] == group)
+
+    first = Reader(brokers, group, [topic], classic)
+    second = Reader(brokers, group, [topic], classic)
+    eventually(lambda: spread(first, second))
+    assert state() == ("Classic", "Stable")
+    newer = Reader(brokers, group, [topic])
+    eventually(lambda: spread(first, second, newer) and state() == ("Consumer", "Stable"))
+    view = ("groups", "--describe", "--group", group, "--members", "--json")
+    upgraded = [row["upgraded"] for row in cli.ok(*view).documents]
+    assert sorted(upgraded) == [False, False, True]
+    first.stop()
+    eventually(lambda: spread(second, newer))
+    produce(brokers, topic)
+    newer.stop()
+    eventually(lambda: spread(second) and state() == ("Classic", "Stable"))
+    eventually(lambda: len(first.read + second.read + newer.read) == 60)
+    rows = ("groups", "--describe", "--group", group, "--json")
+    eventually(lambda: {row["lag"] for row in cli.ok(*rows).documents} == {0})
+    second.stop()
 
 
 def test_a_static_member_comes_back_without_a_rebalance(

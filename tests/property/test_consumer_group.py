@@ -63,6 +63,9 @@ class FakeTopics:
         count = self.counts.get(name)
         return None if count is None else (topic_id(name), count)
 
+    def name_of(self, asked: UUID) -> str | None:
+        return next((name for name in self.counts if topic_id(name) == asked), None)
+
     def parts(self, names: Iterable[str]) -> set[Part]:
         return {(topic_id(n), p) for n in names if n in self.counts for p in range(self.counts[n])}
 

@@ -26,8 +26,9 @@ from sparklog.core.errors import GroupIdNotFound, SparklogError
 from sparklog.protocol.building import Answer
 from sparklog.protocol.topic_ids import topic_id_of
 
+SPEAKS_CLASSIC: Final = 0
 SPEAKS_CONSUMER: Final = 1
-"""The type of a member that speaks the newer protocol."""
+"""The types of members, by the protocol they speak."""
 
 
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
@@ -100,7 +101,7 @@ def _member(answer: Answer, member: ConsumerMemberDescription, image: MetadataIm
         subscribed_topic_regex=member.regex,
         assignment=_assignment(answer, member.assigned, image),
         target_assignment=_assignment(answer, member.target, image),
-        member_type=SPEAKS_CONSUMER,
+        member_type=SPEAKS_CLASSIC if member.is_classic else SPEAKS_CONSUMER,
     )
 
 

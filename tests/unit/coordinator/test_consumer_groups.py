@@ -47,6 +47,9 @@ class OneTopic:
     def find(self, name: str) -> tuple[UUID, int] | None:
         return (TOPIC, self.partitions) if name == "orders" else None
 
+    def name_of(self, topic_id: UUID) -> str | None:
+        return "orders" if topic_id == TOPIC else None
+
 
 class Coordinator:
     def __init__(self, settings: GroupSettings | None = None) -> None:

@@ -1,0 +1,230 @@
+"""Groups on their way between the protocols: classic members of consumer groups (KIP-848).
+
+A classic group becomes a consumer group when the first member of the newer protocol joins, and is
+one as long as there is such a member. Classic members stay in it: their generation is their epoch,
+a rebalance is what makes them join again, and the assignment comes from the coordinator, not from a
+leader among them. So an application moves from one protocol to the other member by member.
+Source: Kafka's `GroupMetadataManager` (`classicGroupJoinToConsumerGroup` and those around it).
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import itemgetter
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.coordinator.classic_group import ClassicGroup, GroupState, Member
+from sparklog.coordinator.consumer_group import ConsumerGroup, ConsumerMember
+from sparklog.coordinator.consumer_messages import (
+    JOIN_EPOCH,
+    NO_PARTS,
+    ClassicMember,
+    ConsumerHeartbeat,
+    Parts,
+)
+from sparklog.coordinator.consumer_records import (
+    ConsumerRecord,
+    GroupEpoch,
+    MemberAssignment,
+    MemberRecord,
+    MemberState,
+    MemberTarget,
+    TargetEpoch,
+)
+from sparklog.coordinator.group_messages import Joined, JoinRequest, MemberIdentity, Synced
+from sparklog.coordinator.subscribed_topics import Topics
+from sparklog.core.errors import InconsistentGroupProtocol, InvalidRequest
+from sparklog.protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    version_of,
+)
+
+
+def upgraded(classic: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
+    """Return the records that make a consumer group of a classic one, with all its members.
+
+    Everybody has what it had, in an epoch that is the generation.
+
+    Raises:
+        InconsistentGroupProtocol: not all members are consumers.
+    """
+    group_id, epoch = classic.group_id, classic.generation
+    records: list[ConsumerRecord] = [GroupEpoch(group_id, epoch)]
+    taken: set[object] = set()
+    assignments: list[ConsumerRecord] = []
+    for m in classic.members.values():
+        subscription = _subscription(m.protocols[0][1])
+        parts = _parts(_decoded(m.assignment), topics) - taken
+        taken |= parts
+        records.append(
+            MemberRecord(
+                group_id,
+                m.member_id,
+                m.instance_id,
+                subscription.rack_id,
+                m.client_id,
+                m.client_host,
+                tuple(sorted(set(subscription.topics))),
+                None,
+                m.rebalance_timeout_ms,
+                None,
+                ClassicMember(m.session_timeout_ms, m.protocols),
+            )
+        )
+        assignments += [
+            MemberTarget(group_id, m.member_id, parts),
+            MemberAssignment(group_id, m.member_id, epoch, epoch, assigned=parts),
+        ]
+    return [*records, TargetEpoch(group_id, epoch), *assignments]
+
+
+def downgraded(group: ConsumerGroup, topics: Topics, now_ms: int) -> ClassicGroup:
+    """Return the classic group that is left when all members are classic ones: it is stable."""
+    classic = ClassicGroup(group.group_id, now_ms)
+    classic.generation = group.epoch
+    classic.protocol_type = PROTOCOL_TYPE
+    for member in group.members.values():
+        about = member.about
+        assert about.classic is not None, about
+        target = group.targets.get(member.member_id, NO_PARTS)
+        classic.add(
+            Member(
+                member_id=member.member_id,
+                instance_id=about.instance_id,
+                client_id=about.client_id,
+                client_host=about.client_host,
+                rebalance_timeout_ms=about.rebalance_timeout_ms,
+                session_timeout_ms=about.classic.session_timeout_ms,
+                protocols=about.classic.protocols,
+                assignment=_spelled(target, about.classic, topics),
+            )
+        )
+    classic.state = GroupState.STABLE
+    classic.protocol = classic.elected_protocol()
+    return classic
+
+
+def as_heartbeat(asked: JoinRequest, member_id: str, topics: Topics) -> ConsumerHeartbeat:
+    """Return a classic member's join as a heartbeat of a member that joins.
+
+    Raises:
+        InconsistentGroupProtocol: it is no consumer.
+    """
+    if asked.protocol_type != PROTOCOL_TYPE or not asked.protocols:
+        raise InconsistentGroupProtocol(
+            f"the members of the group are consumers. group={asked.group_id}"
+        )
+    subscription = _subscription(asked.protocols[0][1])
+    return ConsumerHeartbeat(
+        asked.group_id,
+        member_id,
+        JOIN_EPOCH,
+        asked.client_id,
+        asked.client_host,
+        asked.instance_id,
+        subscription.rack_id,
+        asked.rebalance_timeout_ms,
+        subscription.topics,
+        "",
+        None,
+        _parts(subscription.owned, topics),
+        ClassicMember(asked.session_timeout_ms, asked.protocols),
+    )
+
+
+def has_protocol_in_common(group: ConsumerGroup, asked: JoinRequest) -> bool:
+    """Return whether all classic members could still agree on an assignor of their own."""
+    names = {name for name, _ in asked.protocols}
+    for member in group.members.values():
+        classic = member.about.classic
+        if classic is not None and member.member_id != asked.member_id:
+            names &= {name for name, _ in classic.protocols}
+    return bool(names)
+
+
+def joined(member: ConsumerMember) -> Joined:
+    """Return what a classic member is told when it joined: nobody leads."""
+    return Joined(ErrorCode.none, member.member_id, member.epoch, PROTOCOL_TYPE, _protocol(member))
+
+
+def synced(member: ConsumerMember, topics: Topics) -> Synced:
+    """Return a classic member's assignment."""
+    classic = member.about.classic
+    assert classic is not None, member
+    assignment = _spelled(member.has.assigned, classic, topics)
+    return Synced(ErrorCode.none, PROTOCOL_TYPE, _protocol(member), assignment)
+
+
+def find_classic(
+    group: ConsumerGroup, who: MemberIdentity, generation: int | None = None
+) -> ConsumerMember | ErrorCode:
+    """Return a classic member, or what is wrong with who somebody says it is."""
+    member_id = who.member_id
+    if who.instance_id is not None:
+        holder = group.static.get(who.instance_id)
+        if holder is None:
+            return ErrorCode.unknown_member_id
+        if member_id and holder != member_id:
+            return ErrorCode.fenced_instance_id
+        member_id = holder
+    member = group.members.get(member_id)
+    if member is None or not member.is_classic:
+        return ErrorCode.unknown_member_id
+    if generation is not None and generation != member.epoch:
+        return ErrorCode.illegal_generation
+    return member
+
+
+def must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """Return whether a classic member has something to give up, or something more to get."""
+    if member.epoch < group.epoch or member.has.state is MemberState.UNREVOKED_PARTITIONS:
+        return True
+    if member.has.state is MemberState.STABLE:
+        return False
+    missing = group.targets.get(member.member_id, NO_PARTS) - member.has.assigned
+    return any(not group.is_held_by_other(part, member.member_id) for part in missing)
+
+
+def _protocol(member: ConsumerMember) -> str:
+    classic = member.about.classic
+    return classic.protocols[0][0] if classic is not None else ""
+
+
+def _subscription(metadata: bytes) -> Subscription:
+    try:
+        return decode_subscription(metadata)
+    except InvalidRequest as error:
+        raise InconsistentGroupProtocol(
+            f"a member's subscription cannot be read: {error}"
+        ) from error
+
+
+def _decoded(assignment: bytes) -> Assignment:
+    try:
+        return decode_assignment(assignment)
+    except InvalidRequest:  # of an assignor of the client's own: it holds nothing that we know of
+        return {}
+
+
+def _parts(assignment: Assignment, topics: Topics) -> Parts:
+    return frozenset(
+        (found[0], number)
+        for name, numbers in assignment.items()
+        if (found := topics.find(name)) is not None
+        for number in numbers
+    )
+
+
+def _spelled(parts: Parts, classic: ClassicMember, topics: Topics) -> bytes:
+    named = {
+        name: tuple(number for _, number in found)
+        for topic_id, found in groupby(sorted(parts), itemgetter(0))
+        if (name := topics.name_of(topic_id)) is not None
+    }
+    return encode_assignment(named, version_of(classic.protocols[0][1]))
