@@ -140,8 +140,8 @@ class Feature:
     """In force; 1 and up to this are supported."""
 
 
-FEATURES: Final = (Feature("transaction.version", 2),)
-"""Source: KIP-584; KIP-890 for `transaction.version`."""
+FEATURES: Final = (Feature("group.version", 1), Feature("transaction.version", 2))
+"""Source: KIP-584; KIP-848 for `group.version`, KIP-890 for `transaction.version`."""
 
 
 def advertised() -> list[tuple[int, int, int]]:
