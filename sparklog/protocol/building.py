@@ -71,8 +71,13 @@ def build_request(api: Api, version: int, **values: Any) -> Any:
     Raises:
         TypeError: a field that no version has, or a field without a value.
     """
-    name = load_request_schema(api, version).__name__
-    return _build(api, version, EntityType.request, name, values)
+    return _build(api, version, EntityType.request, _request_name(api, version), values)
+
+
+@cache
+def _request_name(api: Api, version: int) -> str:
+    name: str = load_request_schema(api, version).__name__
+    return name
 
 
 def build_request_part(api: Api, version: int, structure: str, **values: Any) -> Any:
