@@ -26,7 +26,7 @@ setup: ## build .venv: Python packages, Java, jars (instant when done; PYTHON=/p
 	@PYTHON="$(PYTHON)" .ci/setup
 
 .PHONY: demo
-demo: setup ## send a year of flights through a log and check the totals (ROOT=s3://bucket/prefix)
+demo: setup ## send flights through a log and brokers, kill two, check the totals (ROOT=s3://bucket/prefix)
 	@$(BIN)/python -m sparklog.cli.demo $(if $(ROOT),--root "$(ROOT)") $(ARGS)
 
 ##@ Work on it

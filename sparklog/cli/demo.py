@@ -1,4 +1,4 @@
-"""`make demo`: a year of real flights through a log, every total checked.
+"""`make demo`: a year of real flights through a log and through brokers, every total checked.
 
 Exit codes: 0 all totals right, 1 a difference or a failure, 2 called wrongly, 130 interrupted,
 143 terminated.
@@ -51,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _stage(argv: Sequence[str] | None, environment: dict[str, str]) -> Stage:
     parser = argparse.ArgumentParser(
         prog="python -m sparklog.cli.demo",
-        description="Send a year of flights through a log, and check that all come out.",
+        description="Send a year of flights through a log and through brokers, of which two are "
+        "killed, and check that all come out.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -69,7 +70,8 @@ def _stage(argv: Sequence[str] | None, environment: dict[str, str]) -> Stage:
     parser.add_argument(
         "--master",
         default=environment.get("SPARK_MASTER") or MASTER,
-        help=f"where Spark runs (default $SPARK_MASTER, else {MASTER})",
+        help=f"where Spark runs (default $SPARK_MASTER, else {MASTER}); brokers get three "
+        "executors of this machine",
     )
     given = parser.parse_args(argv)
     folder = Path(given.folder).absolute()

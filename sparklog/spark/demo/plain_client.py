@@ -71,9 +71,13 @@ class PlainClient:
 
     def stop(self) -> None:
         """Send no more, and wait for what was sent."""
+        self.abandon()
+        self._producer.flush(FLUSH_TIMEOUT_S)
+
+    def abandon(self) -> None:
+        """Send no more, and wait for nothing: there is nobody to answer."""
         self._stopping.set()
         self._thread.join()
-        self._producer.flush(FLUSH_TIMEOUT_S)
 
     def told_s(self, partition: int) -> list[float]:
         """Return when records of a partition were acknowledged, in order."""

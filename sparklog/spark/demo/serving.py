@@ -16,6 +16,7 @@ from sparklog.spark.demo.submit import jobs_folder, shown
 from sparklog.spark.process_watch import parent_of
 
 BROKERS = 3
+TOPIC = "departures"
 MASTER = f"local-cluster[{BROKERS},2,1024]"
 PATIENCE_S = 90.0
 

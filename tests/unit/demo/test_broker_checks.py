@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparklog.spark.demo.brokers_story import out_of_order
+from sparklog.spark.demo.broker_checks import out_of_order
 from sparklog.spark.demo.plain_client import Read
 
 
