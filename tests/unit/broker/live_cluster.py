@@ -82,7 +82,7 @@ class LiveCluster(ToyCluster):
         for broker_id in range(1, brokers + 1):
             self.start(broker_id)
         await self.until(lambda image: len(image.live_brokers()) == brokers)
-        named = {k.replace("_", "."): v for k, v in configs.items()}
+        named: dict[str, str | None] = {k.replace("_", "."): v for k, v in configs.items()}
         request = create_topics("t", partitions=partitions, configs=named)
         assert (await self.ask(1, request)).topics[0].error_code is ErrorCode.none
 

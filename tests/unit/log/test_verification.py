@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.core.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence
-from sparklog.log.producer_state import UNVERIFIED, ProducerStates
+from sparklog.log.producer_state import ProducerStates
 from sparklog.protocol.batch_header import BatchHeader
 from sparklog.protocol.control import EndTransactionMarker
 from tests.unit.log.wire import produced
