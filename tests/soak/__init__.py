@@ -1,0 +1,1 @@
+"""Real processes under faults; what takes minutes is left to `make soak`."""

@@ -1,0 +1,130 @@
+"""Brokers as processes of this machine, each behind a proxy, and what may be done to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from sparklog.core.clock import SYSTEM_CLOCK
+from tests.soak.wire_proxy import WireProxy
+
+START_S = 60.0
+STOP_S = 60.0
+
+
+class BrokerProcess:
+    """One broker id, through all of its processes."""
+
+    def __init__(
+        self, broker_id: int, root: str, settings: Mapping[str, str], logs: Path, **env: str
+    ) -> None:
+        self.broker_id = broker_id
+        port = _free_port()
+        self.proxy = WireProxy(port)
+        self._log = logs / f"broker-{broker_id}.log"
+        self._environment = {**os.environ, **env}
+        configs = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.proxy.port}", **settings}
+        self._command = [sys.executable, "-m", "sparklog.broker.main", "--root", root]
+        self._command += ["--broker-id", str(broker_id), "--listener", f"127.0.0.1:{port}"]
+        for name, value in configs.items():
+            self._command += ["--config", f"{name}={value}"]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients and other brokers find it."""
+        return f"127.0.0.1:{self.proxy.port}"
+
+    @property
+    def log(self) -> str:
+        """What all of its processes have said."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    def start(self) -> None:
+        """Start a process, and do not wait for it to serve."""
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command, stdout=log, stderr=subprocess.STDOUT, env=self._environment
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the process a signal, if it is there."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self.signal(signal.SIGKILL)
+        if self.process is not None:
+            self.process.wait(STOP_S)
+
+    def stop(self) -> None:
+        """Have the process leave in good order, and wait for that."""
+        self.signal(signal.SIGTERM)
+        assert self.process is not None
+        self.process.wait(STOP_S)
+
+
+class BrokerProcesses:
+    """A cluster; a context manager."""
+
+    def __init__(
+        self, root: str, count: int, logs: Path, settings: Mapping[str, str], **env: str
+    ) -> None:
+        self.brokers = [BrokerProcess(n, root, settings, logs, **env) for n in range(1, count + 1)]
+
+    @property
+    def bootstrap(self) -> str:
+        """Return the addresses of all brokers, as clients take them."""
+        return ",".join(broker.address for broker in self.brokers)
+
+    def __enter__(self) -> BrokerProcesses:
+        for broker in self.brokers:
+            broker.start()
+        deadline = SYSTEM_CLOCK.monotonic_s() + START_S
+        while not all("listening on" in broker.log for broker in self.brokers):
+            assert SYSTEM_CLOCK.monotonic_s() < deadline, "the brokers did not start in time"
+            SYSTEM_CLOCK.sleep_s(0.1)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for broker in self.brokers:
+            broker.signal(signal.SIGCONT)
+            broker.kill()
+            broker.proxy.close()
+
+    def isolate(self, one: BrokerProcess) -> None:
+        """Cut a broker off from the others; clients and store reach everybody."""
+        others = [broker for broker in self.brokers if broker is not one]
+        one.proxy.cut(*(_name(other) for other in others))
+        for other in others:
+            other.proxy.cut(_name(one))
+
+    def heal(self) -> None:
+        """Undo everything: each broker is there, runs, and hears the others."""
+        for broker in self.brokers:
+            broker.proxy.mend()
+            broker.signal(signal.SIGCONT)
+            if broker.process is None or broker.process.poll() is not None:
+                broker.start()
+
+
+def _name(broker: BrokerProcess) -> str:
+    return f"broker-{broker.broker_id}"
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port: int = held.getsockname()[1]
+        return port

@@ -1,0 +1,174 @@
+"""Clients of a real cluster, unmodified librdkafka, that write down what they see.
+
+Producers are idempotent and never give up while the test lasts; consumers assign their partitions
+themselves and fail rather than reset a position. Values are integers, each sent once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import defaultdict
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.types import TopicPartition as Where
+from sparklog.testing.history import Outcome, Poll, Send
+
+PAUSE_S = 0.01
+DELIVERY_S = 120
+POLL_S = 0.2
+POLL_RECORDS = 500
+READ_S = 120.0
+STARTING_OVER = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})
+"""What librdkafka says while it looks for brokers; it goes on by itself."""
+
+
+class Load:
+    """All clients of one test."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self.history: list[Send | Poll] = []
+        self.complaints: list[str] = []
+        self.topic = topic
+        self.partitions = partitions
+        self._bootstrap = bootstrap
+        self._values = itertools.count(1)
+        self._stop_sending = threading.Event()
+        self._stop_reading = threading.Event()
+        self._senders: list[threading.Thread] = []
+        self._readers: list[threading.Thread] = []
+
+    @property
+    def acknowledged(self) -> int:
+        """Return how many records were acknowledged until now."""
+        sends = [one for one in list(self.history) if isinstance(one, Send)]
+        return sum(one.outcome is Outcome.OK for one in sends)
+
+    def create_topic(self, **configs: str) -> None:
+        """Create the topic with a replica on each of three brokers."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        wanted = NewTopic(self.topic, self.partitions, replication_factor=3, config=configs)
+        admin.create_topics([wanted])[self.topic].result(30)
+
+    def start(self, producers: int, consumers: int) -> None:
+        """Begin to send and to read."""
+        for n in range(producers):
+            self._senders.append(self._thread(self._send, f"p{n}"))
+        for n in range(consumers):
+            self._readers.append(self._thread(self._read, f"c{n}"))
+
+    def finish(self) -> None:
+        """Stop sending, wait for every acknowledgement, and read everything once more."""
+        self._stop_sending.set()
+        for thread in self._senders:
+            thread.join(DELIVERY_S + 30)
+        self._stop_reading.set()
+        for thread in self._readers:
+            thread.join(60)
+        self._read_all()
+
+    def _thread(self, work: Any, name: str) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work(name)
+            except Exception as error:  # told by the test's thread
+                self.complaints.append(f"{name} ended: {error!r}")
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _send(self, name: str) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "client.id": name,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "message.timeout.ms": DELIVERY_S * 1000,
+                "retry.backoff.ms": 50,
+                "error_cb": self._told(name),
+            }
+        )
+        numbers: dict[int, int] = defaultdict(int)
+        while not self._stop_sending.is_set():
+            for partition in range(self.partitions):
+                self._send_one(producer, name, partition, numbers[partition])
+                numbers[partition] += 1
+            producer.poll(PAUSE_S)
+        producer.flush(DELIVERY_S)
+
+    def _send_one(self, producer: Producer, name: str, partition: int, number: int) -> None:
+        value, invoked_s = next(self._values), SYSTEM_CLOCK.monotonic_s()
+        where = Where(self.topic, partition)
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            now_s = SYSTEM_CLOCK.monotonic_s()
+            outcome = Outcome.UNKNOWN if error is not None else Outcome.OK
+            offset = None if error is not None else message.offset()
+            if error is not None:
+                self.complaints.append(f"{name}: value={value} was not delivered: {error}")
+            self.history.append(Send(name, where, value, number, invoked_s, now_s, outcome, offset))
+
+        data = str(value).encode()
+        producer.produce(self.topic, data, partition=partition, on_delivery=delivered)
+
+    def _consumer(self, name: str) -> Consumer:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "client.id": name,
+                "group.id": name,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 100,
+                "error_cb": self._told(name),
+            }
+        )
+        consumer.assign([TopicPartition(self.topic, n, 0) for n in range(self.partitions)])
+        return consumer
+
+    def _read(self, name: str) -> None:
+        consumer = self._consumer(name)
+        while not self._stop_reading.is_set():
+            self._take(name, consumer, final=False)
+        consumer.close()
+
+    def _read_all(self) -> None:
+        consumer = self._consumer("final")
+        wheres = [TopicPartition(self.topic, n) for n in range(self.partitions)]
+        ends = [consumer.get_watermark_offsets(where, 30)[1] for where in wheres]
+        deadline = SYSTEM_CLOCK.monotonic_s() + READ_S
+        while any(p.offset < end for p, end in zip(consumer.position(wheres), ends, strict=True)):
+            self._take("final", consumer, final=True)
+            if SYSTEM_CLOCK.monotonic_s() > deadline:
+                self.complaints.append(f"the final read is stuck at {consumer.position(wheres)}")
+                break
+        consumer.close()
+
+    def _take(self, name: str, consumer: Consumer, *, final: bool) -> None:
+        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        messages: list[Any] = consumer.consume(POLL_RECORDS, POLL_S)
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                if not error.retriable() and error.code() not in STARTING_OVER:
+                    self.complaints.append(f"{name}: {error}")
+                continue
+            found[message.partition()].append((message.offset(), int(message.value())))
+        now_s = SYSTEM_CLOCK.monotonic_s()
+        for partition, records in found.items():
+            where = Where(self.topic, partition)
+            self.history.append(Poll(name, where, records[0][0], tuple(records), now_s, final))
+
+    def _told(self, name: str) -> Any:
+        def told(error: KafkaError) -> None:
+            if error.fatal():
+                self.complaints.append(f"{name}: fatal: {error}")
+
+        return told

@@ -1,0 +1,243 @@
+"""Broker processes that are killed, paused and cut off while librdkafka writes and reads.
+
+Whatever happens, no acknowledged record is lost, none is there twice, and none out of order.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.testing.history import Send, check
+from tests.fault_proxy import Action, FaultProxy
+from tests.moto_server import moto_server
+from tests.soak.broker_processes import BrokerProcesses
+from tests.soak.load import Load
+
+QUICK = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "500"}
+BUCKET = "faults"
+
+
+@dataclass
+class World:
+    """A cluster, its clients, and the way to its store if there is one that can fail."""
+
+    cluster: BrokerProcesses
+    load: Load
+    store: FaultProxy | None = None
+
+    def after(self, seconds: float) -> None:
+        """Let things go on for a while."""
+        SYSTEM_CLOCK.sleep_s(seconds)
+
+    def flows(self, records: int = 50, within_s: float = 60.0) -> None:
+        """Wait until so many more records were acknowledged."""
+        wanted = self.load.acknowledged + records
+        deadline = SYSTEM_CLOCK.monotonic_s() + within_s
+        while self.load.acknowledged < wanted:
+            assert SYSTEM_CLOCK.monotonic_s() < deadline, self._why("nothing is acknowledged")
+            SYSTEM_CLOCK.sleep_s(0.1)
+
+    def judge(self) -> None:
+        """Let it all end well, and look at what was seen."""
+        self.cluster.heal()
+        self.flows()
+        self.load.finish()
+        assert not self.load.complaints, self._why("\n".join(self.load.complaints[:20]))
+        anomalies = check(self.load.history)
+        assert not anomalies, self._why("\n".join(map(str, anomalies[:20])))
+        assert sum(isinstance(one, Send) for one in self.load.history) > 300
+
+    def _why(self, what: str) -> str:
+        logs = "\n\n".join(broker.log[-3000:] for broker in self.cluster.brokers)
+        return f"{what}\n\n{logs}"
+
+
+@contextmanager
+def on_files(tmp_path: Path, settings: dict[str, str], **configs: str) -> Iterator[World]:
+    root = f"file://{tmp_path}/root"
+    with BrokerProcesses(root, 3, tmp_path, settings) as cluster:
+        load = Load(cluster.bootstrap, "events", 3)
+        load.create_topic(**configs)
+        load.start(producers=2, consumers=1)
+        yield World(cluster, load)
+
+
+@contextmanager
+def on_s3(tmp_path: Path, settings: dict[str, str], **configs: str) -> Iterator[World]:
+    with moto_server() as moto:
+        moto.make_bucket(BUCKET)
+        proxy = FaultProxy(moto.port)
+        env = moto.environment(proxy.endpoint_url)
+        try:
+            with BrokerProcesses(f"s3://{BUCKET}/root", 3, tmp_path, settings, **env) as cluster:
+                load = Load(cluster.bootstrap, "events", 3)
+                load.create_topic(**configs)
+                load.start(producers=2, consumers=1)
+                yield World(cluster, load, proxy)
+        finally:
+            proxy.close()
+
+
+def kill_one_after_the_other(world: World) -> None:
+    for broker in world.cluster.brokers:
+        broker.kill()
+        world.flows()
+        broker.start()
+        world.after(3)
+        world.flows()
+
+
+def kill_all(world: World) -> None:
+    for broker in world.cluster.brokers:
+        broker.kill()
+    world.after(1)
+    world.cluster.heal()
+    world.flows()
+
+
+def pause_one_after_the_other(world: World) -> None:
+    for broker in world.cluster.brokers:
+        broker.signal(signal.SIGSTOP)
+        world.after(8)
+        world.flows()
+        broker.signal(signal.SIGCONT)
+        world.after(2)
+        world.flows()
+
+
+def cut_off_one_after_the_other(world: World) -> None:
+    for broker in world.cluster.brokers:
+        world.cluster.isolate(broker)
+        world.after(8)
+        world.flows()
+        world.cluster.heal()
+        world.after(2)
+        world.flows()
+
+
+def leave_one_after_the_other(world: World) -> None:
+    for broker in world.cluster.brokers:
+        broker.stop()
+        world.flows()
+        broker.start()
+        world.after(3)
+
+
+def everything_at_once(world: World) -> None:
+    one, other, third = world.cluster.brokers
+    for _ in range(3):
+        one.signal(signal.SIGSTOP)
+        other.kill()
+        world.after(5)
+        other.start()
+        world.cluster.isolate(third)
+        world.after(5)
+        one.signal(signal.SIGCONT)
+        world.cluster.heal()
+        world.after(3)
+        world.flows()
+        one, other, third = other, third, one
+
+
+def outage(world: World) -> None:
+    assert world.store is not None
+    for seconds in (2, 10):
+        world.store.go_away()
+        world.after(seconds)
+        world.store.listen()
+        world.flows()
+
+
+def storms(world: World) -> None:
+    assert world.store is not None
+    for action in (Action.ANSWER, Action.FORWARD_THEN_ANSWER, Action.LOSE_ANSWER, Action.RESET):
+        for _ in range(20):
+            world.store.add(action, "PUT", times=2)
+            world.store.add(action, "GET", times=1)
+            world.after(0.3)
+        world.flows()
+
+
+def storm_and_kills(world: World) -> None:
+    assert world.store is not None
+    for broker in world.cluster.brokers:
+        world.store.add(Action.FORWARD_THEN_ANSWER, "PUT", times=10)
+        broker.kill()
+        world.store.add(Action.ANSWER, "PUT", times=10)
+        world.after(2)
+        broker.start()
+        world.after(2)
+        world.flows()
+
+
+Faults = Callable[[World], None]
+PROCESSES: list[Faults] = [
+    kill_one_after_the_other,
+    kill_all,
+    pause_one_after_the_other,
+    cut_off_one_after_the_other,
+    leave_one_after_the_other,
+    everything_at_once,
+]
+MEMORY = {"sparklog.commit": "memory", "min.insync.replicas": "2"}
+
+
+def test_a_kill_and_a_pause_lose_nothing(tmp_path: Path) -> None:
+    with on_files(tmp_path, QUICK) as world:
+        first, second, _ = world.cluster.brokers
+        world.flows()
+        first.kill()
+        world.flows()
+        first.start()
+        second.signal(signal.SIGSTOP)
+        world.after(3)
+        world.flows()
+        world.judge()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("faults", PROCESSES)
+def test_brokers_on_files_lose_nothing(faults: Faults, tmp_path: Path) -> None:
+    with on_files(tmp_path, {}) as world:
+        world.flows()
+        faults(world)
+        world.judge()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("faults", [*PROCESSES, outage, storms, storm_and_kills])
+def test_brokers_on_s3_lose_nothing(faults: Faults, tmp_path: Path) -> None:
+    with on_s3(tmp_path, {}) as world:
+        world.flows()
+        faults(world)
+        world.judge()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "faults",
+    [
+        kill_one_after_the_other,
+        pause_one_after_the_other,
+        cut_off_one_after_the_other,
+        leave_one_after_the_other,
+        outage,
+    ],
+)
+def test_what_is_committed_in_memory_survives_one_fault_at_a_time(
+    faults: Faults, tmp_path: Path
+) -> None:
+    with on_s3(tmp_path, {}, **MEMORY) as world:
+        world.flows()
+        faults(world)
+        world.judge()
