@@ -2,7 +2,8 @@
 
 One producer writes a record every few milliseconds, acks=all, to one partition with three
 replicas. The figure is the time from the kill to the first acknowledgement of a record that was
-sent after it. All acknowledged records must be there in the end, each once and in order.
+sent after it. All acknowledged records must be there in the end, each once and in order. Once more
+with a partition that holds much: taking over does not depend on it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from tests.bench.broker.measures.producing import new_topic
+from tests.bench.broker.measures.producing import MB, new_topic
+from tests.bench.broker.perf_tools import produce
 from tests.bench.broker.plan import Plan
 from tests.bench.broker.side import ANSWER_TIMEOUT_S, Side
 from tests.bench.log.results import Measure, Results
@@ -81,23 +83,37 @@ def measure_failover(sides: Sequence[Side], plan: Plan, results: Results) -> Non
     measure = Measure("kill -9 of a leader to the next acknowledgement", "s", targets, GROUP)
     for number, side in turns(sides, plan.kills):
         topic = new_topic(side, 1, 3)
-        writer = Writer(side.bootstrap, topic)
-        writer.run(time.monotonic() + CALM_S)
-        leader = side.leader(topic)
-        moment = side.kill(leader)
-        deadline = moment + ANSWER_TIMEOUT_S
-        while (first := writer.first_after(moment)) is None and time.monotonic() < deadline:
-            writer.send()
-        results.check(f"{side.name}: writing goes on after a kill", first is not None)
-        writer.run(time.monotonic() + CALM_S)
-        writer.finish()
-        if first is not None:
-            results.add(measure, side.name, first - moment, number)
-        side.restore(leader)
-        side.await_in_sync(topic, 1, 3)
+        writer = _kill(side, topic, measure, number, results)
         found = read_numbers(side, topic, len(writer.acknowledged_at))
         _check(side, writer, found, results)
         side.drop(topic)
+    title = f"the same, of a partition of {plan.large.total_bytes / MB:,.0f} MB"
+    measure = Measure(title, "s", targets, GROUP)
+    for side in sides:
+        topic = new_topic(side, 1, 3)
+        produce(side.bootstrap, topic, plan.large.records, plan.large.size_bytes)
+        side.await_history(topic)
+        _kill(side, topic, measure, 1, results)
+        side.drop(topic)
+
+
+def _kill(side: Side, topic: str, measure: Measure, number: int, results: Results) -> Writer:
+    """Kill the leader while a writer writes; returns the writer once the broker is back."""
+    writer = Writer(side.bootstrap, topic)
+    writer.run(time.monotonic() + CALM_S)
+    leader = side.leader(topic)
+    moment = side.kill(leader)
+    deadline = moment + ANSWER_TIMEOUT_S
+    while (first := writer.first_after(moment)) is None and time.monotonic() < deadline:
+        writer.send()
+    results.check(f"{side.name}: writing goes on after a kill", first is not None)
+    writer.run(time.monotonic() + CALM_S)
+    writer.finish()
+    if first is not None:
+        results.add(measure, side.name, first - moment, number)
+    side.restore(leader)
+    side.await_in_sync(topic, 1, 3)
+    return writer
 
 
 def read_numbers(side: Side, topic: str, at_least: int) -> list[int]:
