@@ -73,7 +73,7 @@ class WriterState:
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """A compaction: below `end_offset` every key was the newest at `time_ms`, for the first time."""
+    """A compaction: at `time_ms` only the newest of each key was left below `end_offset`."""
 
     end_offset: int
     time_ms: int

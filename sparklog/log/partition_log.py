@@ -24,7 +24,7 @@ from sparklog.log.effects import Protocol, Result, create, run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
 from sparklog.log.reading import SegmentReader
-from sparklog.log.schema import check_record_sizes, normalized, read_schema
+from sparklog.log.schema import check_keys, check_record_sizes, normalized, read_schema
 from sparklog.log.segment import Commit, CommitKey, Reference
 from sparklog.log.view import PartitionView, probe, refresh
 from sparklog.store.base import ObjectStore
@@ -41,6 +41,8 @@ class LogConfig:
     zstd_level: int = 3
     max_message_bytes: int = 1_048_588
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    requires_keys: bool = False
+    """A compacted topic takes no record without a key (`cleanup.policy`)."""
     tail_segments_max: int = 32
     """A tail this long is taken into the manifest by whoever appends next."""
     writer_expiry_ms: int = 7 * 24 * 3600 * 1000
@@ -113,6 +115,7 @@ class PartitionLog:
 
         Raises:
             InvalidRequest: wrong columns, no records. RecordTooLarge: over `max.message.bytes`.
+            InvalidRecord: without a key, where the topic is compacted.
             OutcomeUnknown: read the log before trying again, or try again with the same key.
             Unavailable: the store does not answer; nothing was appended.
         """
@@ -222,6 +225,8 @@ class PartitionLog:
             ready = [normalized(_without_timestamp(b), now_ms) for b in ready]
         for batch in ready:
             check_record_sizes(batch, self.config.max_message_bytes)
+            if self.config.requires_keys:
+                check_keys(batch)
         return draft_records(
             self.layout,
             ready,

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.core.errors import InvalidRequest, RecordTooLarge
+from sparklog.core.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
 HEADERS = pa.list_(
@@ -117,6 +117,24 @@ def check_record_sizes(batch: pa.RecordBatch, max_message_bytes: int) -> None:
             "a record is larger than the topic takes; split it or raise max.message.bytes. "
             f"row={row} bytes={largest} max.message.bytes={max_message_bytes}"
         )
+
+
+def check_keys(batch: pa.RecordBatch) -> None:
+    """Refuse records without a key, as Kafka does where a topic is compacted.
+
+    Raises:
+        InvalidRecord: the message names the first such row.
+    """
+    if "key" not in batch.schema.names:
+        row = 0
+    elif batch.column("key").null_count:
+        row = pc.index(batch.column("key").is_null(), True).as_py()
+    else:
+        return
+    raise InvalidRecord(
+        "a compacted topic takes no record without a key: give each one, or change cleanup.policy. "
+        f"row={row}"
+    )
 
 
 def _header_bytes(headers: pa.Array) -> pa.Array:

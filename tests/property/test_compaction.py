@@ -235,7 +235,7 @@ class Compaction(RuleBasedStateMachine):
             self.end += 1
 
     def _producers(self) -> dict[int, tuple[int, int | None]]:
-        """Return what a leader that starts now knows: sequences, and the oldest open transaction."""
+        """Return what a new leader knows: sequences, and the oldest open transaction."""
         states = run(load_producers(run(refresh(COLD), self.store), 0), self.store)
         known: dict[int, tuple[int, int | None]] = {
             pid: (one.epoch, one.last_sequence) for pid, one in states

@@ -1,0 +1,20 @@
+"""Keep the newest record of each key in compacted topics, and merge small objects in all topics.
+
+spark-submit jobs/compact.py --root s3://bucket/log --dry-run
+spark-submit jobs/compact.py --help
+"""
+
+import sys
+
+from sparklog.spark.compact import compact
+from sparklog.spark.compact_arguments import parse_compact
+from sparklog.spark.job import run_job
+
+
+def main() -> int:
+    """Run the job and return its exit code."""
+    return run_job("sparklog compact", parse_compact, compact)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""jobs/compact.py: partitions compacted in tasks; damage in one stops no other."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import SparkSession
+
+from sparklog.cluster.open import Log
+from sparklog.spark.compact import compact
+from sparklog.spark.compact_arguments import parse_compact
+from sparklog.spark.progress import Progress
+from sparklog.spark.upkeep_report import UpkeepReport
+from tests.unit.log.records import numbered
+
+MakeLog = Callable[..., Log]
+
+
+def _run(spark: SparkSession, log_root: str, *words: str) -> UpkeepReport:
+    def session(conf: Mapping[str, str]) -> SparkSession:
+        return spark
+
+    job = parse_compact(["--root", log_root, *words])
+    return compact(job, session, Progress(io.StringIO()))
+
+
+def test_partitions_are_compacted_in_tasks_and_spark_reads_what_is_left(
+    spark: SparkSession, log_root: str, make_log: MakeLog
+) -> None:
+    log = make_log(plain=1)
+    log.create_topic("keyed", 3, {"cleanup.policy": "compact"})
+    for n in range(10):
+        log.partition("plain", 0).append([numbered(2 * n, 2)])
+        for number in range(3):
+            log.partition("keyed", number).append([numbered(5 * n, 5)])
+    damaged = log.partition("keyed", 1)
+    key = damaged.layout.key(damaged.layout.chain_name(20))
+    data = bytearray(log.store.get(key))
+    data[data.index(b"key-")] ^= 0xFF
+    log.store.put(key, bytes(data))
+
+    done = _run(spark, log_root)
+    assert [(a.topic, a.partition) for a in done.failures] == [("keyed", 1)]
+    assert "DataCorrupt" in done.failures[0].error
+    assert key in done.failures[0].error
+    assert done.totals["compacted"]["rows_after"] == 14
+    assert done.totals["merged"]["objects_before"] == 10
+    read = spark.read.format("sparklog").options(path=log_root, topic="keyed").load()
+    found = sorted((r.partition, r.offset) for r in read.where("partition != 1").collect())
+    assert found == [(p, n) for p in (0, 2) for n in range(43, 50)]
+    assert len(damaged.view().entries) == 10

@@ -1,0 +1,132 @@
+"""Compaction's work on a partition, and how it is told; tests/spark runs it in tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sparklog.cluster.open import Log
+from sparklog.core.clock import ManualClock
+from sparklog.core.errors import InvalidRecord
+from sparklog.log.partition_log import PartitionLog
+from sparklog.spark.compact import _report, compacted_by
+from sparklog.spark.compact_arguments import CompactJob, parse_compact
+from sparklog.spark.partition_tasks import PartitionAnswer, work_on
+from sparklog.store.memory import MemoryStore
+from tests.unit.log.records import batch, numbered
+
+JOB = CompactJob("memory://compact")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(clock: ManualClock) -> Log:
+    opened = Log(MemoryStore("compact", clock), clock=clock)
+    opened.create_topic("t", 1, {"cleanup.policy": "compact"})
+    return opened
+
+
+def compacted(log: Log, clock: ManualClock, job: CompactJob = JOB) -> Mapping[str, Any]:
+    (work,) = work_on(log.topics().values())
+    return compacted_by(job, clock)(log, work)
+
+
+def rows(partition: PartitionLog) -> list[tuple[int, bytes, bytes]]:
+    end = partition.view().end_offset
+    return [
+        row
+        for one in partition.read(0, end, ("offset", "key", "value"))
+        for row in zip(*(one.column(n).to_pylist() for n in range(3)), strict=True)
+    ]
+
+
+def test_the_newest_of_each_key_stays_where_it_is(log: Log, clock: ManualClock) -> None:
+    partition = log.partition("t", 0)
+    for n in range(10):
+        partition.append([numbered(5 * n, 5)])
+    planned = compacted(log, clock, replace(JOB, dry_run=True))["compacted"]
+    assert (planned["rows_before"], planned["rows_after"], planned["dirty_ratio"]) == (50, 7, 1.0)
+    assert len(rows(partition)) == 50
+    done = compacted(log, clock)["compacted"]
+    assert (done["rows_before"], done["rows_after"]) == (50, 7)
+    assert (done["objects_before"], done["objects_after"]) == (10, 1)
+    assert done["bytes_after"] < done["bytes_before"]
+    assert rows(partition) == [(n, b"key-%d" % (n % 7), b"value-%d" % n) for n in range(43, 50)]
+    again = compacted(log, clock, replace(JOB, force=True))
+    assert again == {"compacted": None, "merged": None}
+
+
+def test_a_little_dirt_is_left_unless_it_is_forced_or_old(log: Log, clock: ManualClock) -> None:
+    partition = log.partition("t", 0)
+    partition.append([batch([b"v" * 1000], keys=[b"a"])])
+    compacted(log, clock)
+    partition.append([batch([b"w"], keys=[b"a"], timestamps_ms=[clock.now_ms()])])
+    log.alter_configs("t", {"min.cleanable.dirty.ratio": "0.9"})
+    assert compacted(log, clock)["compacted"] is None
+    log.alter_configs("t", {"max.compaction.lag.ms": "60000"})
+    assert compacted(log, clock)["compacted"] is None
+    clock.sleep_s(61)
+    assert compacted(log, clock)["compacted"]["rows_after"] == 1
+    partition.append([batch([b"x"], keys=[b"a"], timestamps_ms=[clock.now_ms()])])
+    assert compacted(log, clock, replace(JOB, force=True))["compacted"]["rows_after"] == 1
+
+
+def test_small_objects_of_any_topic_are_merged(clock: ManualClock) -> None:
+    log = Log(MemoryStore("merge", clock), clock=clock)
+    log.create_topic("t")
+    partition = log.partition("t", 0)
+    for n in range(20):
+        partition.append([numbered(3 * n, 3)])
+    assert compacted(log, clock, replace(JOB, merges=False))["merged"] is None
+    planned = compacted(log, clock, replace(JOB, dry_run=True))
+    assert planned["compacted"] is None
+    assert planned["merged"]["objects_before"] == 20
+    done = compacted(log, clock)["merged"]
+    assert (done["objects_before"], done["objects_after"], done["overtaken"]) == (20, 1, False)
+    assert [row[0] for row in rows(partition)] == list(range(60))
+    assert len(partition.view().entries) == 1
+    partition.append([numbered(60, 3)])
+    assert [row[0] for row in rows(partition)] == list(range(63))
+    assert compacted(log, clock)["merged"] is None
+
+
+def test_records_without_a_key_are_refused_where_the_topic_is_compacted(log: Log) -> None:
+    partition = log.partition("t", 0)
+    with pytest.raises(InvalidRecord, match="row=0"):
+        partition.append([batch([b"x"])])
+    with pytest.raises(InvalidRecord, match="row=1"):
+        partition.stage([batch([b"x", b"y"], keys=[b"k", None])])
+    log.alter_configs("t", {"cleanup.policy": "delete"})
+    assert log.partition("t", 0).append([batch([b"x"])]).base_offset == 0
+
+
+def test_a_call_is_understood() -> None:
+    job = parse_compact(["--root", "memory://x", "--topic", "a", "--force", "--no-merge"])
+    assert (job.topics, job.dry_run, job.force, job.merges) == (("a",), False, True, False)
+
+
+def test_the_report_adds_up_and_tells_who_was_faster() -> None:
+    outcome = {
+        "rows_before": 10, "rows_after": 4, "bytes_before": 2048, "bytes_after": 1024,
+        "objects_before": 3, "objects_after": 1, "dirty_ratio": 1.0, "overtaken": False,
+    }  # fmt: skip
+    answers = [
+        PartitionAnswer("t", 0, {"compacted": outcome, "merged": None}),
+        PartitionAnswer("t", 1, {"compacted": {**outcome, "overtaken": True}, "merged": outcome}),
+        PartitionAnswer("t", 2, {}, "DataCorrupt: bad"),
+    ]
+    report = _report(JOB, answers, 2.0)
+    assert report.ended_by == 1
+    assert "kept 8 of 20 records of 2 partitions" in report.to_text()
+    assert "t-1: not compacted, another job was faster" in report.to_text()
+    told = json.loads(report.to_json())
+    assert told["compacted"]["rows_before"] == 20
+    assert (told["compacted"]["overtaken"], told["merged"]["objects_after"]) == (1, 1)
