@@ -90,6 +90,8 @@ class Verification:
     epoch: int
     lowest_sequence: int
     began_ms: int
+    is_over: bool = False
+    """A marker came: ask again, as it may have been that of the transaction before."""
 
 
 UNVERIFIED: Final = Verification(NO_EPOCH, NO_SEQUENCE, NO_TIMESTAMP_MS)
@@ -142,7 +144,9 @@ class ProducerStates:
 
     def end_verification(self, producer_id: int) -> None:
         """Take in that a marker is about to be appended: answers under way are worth nothing."""
-        self._verifying.pop(producer_id, None)
+        verifying = self._verifying.pop(producer_id, None)
+        if verifying is not None:
+            verifying.is_over = True
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
         """Tell whether this very producer has records in an open transaction here."""
@@ -323,7 +327,7 @@ class ProducerStates:
         known = self._producers.get(producer_id)
         if known is None:
             known = self._producers[producer_id] = Producer(producer_epoch, None)
-        self._verifying.pop(producer_id, None)
+        self.end_verification(producer_id)
         known.enter(producer_epoch)
         known.coordinator_epoch = marker.coordinator_epoch
         known.written_ms = now_ms

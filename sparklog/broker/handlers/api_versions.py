@@ -13,7 +13,6 @@ from sparklog.protocol.api import APIS, FEATURES, Api, advertised
 from sparklog.protocol.building import Answer
 from sparklog.protocol.messages import RequestHeader
 
-
 FEATURES_SINCE: Final = 3
 
 

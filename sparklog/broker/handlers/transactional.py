@@ -30,6 +30,11 @@ CAN_ABORT_SINCE: Final = 11
 """The first version whose clients know TRANSACTION_ABORTABLE."""
 
 
+ASKED_MAX: Final = 3
+"""Times that a question is asked: again when a marker came meanwhile, as a rule that of the
+transaction before."""
+
+
 class NoTransactionalId(InvalidRequest):
     """A transactional batch comes without a transactional id."""
 
@@ -52,6 +57,11 @@ class Checked:
     verified: dict[PartitionId, tuple[int, Verification]] | None
     """None: nothing is verified."""
     refused: dict[PartitionId, SparklogError] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether a marker came while the coordinator was asked."""
+        return any(one.is_over for _, one in (self.verified or {}).values())
 
 
 def find(
@@ -88,13 +98,15 @@ async def verify(node: HandlerNode, asked: Asked) -> Checked:
     if not enlisting.verifies and asked.version < ADDS_SINCE:
         return Checked(None)
     (producer,) = producers
-    if not enlisting.is_asking(producer.producer_id):
-        checked = await _begin(node, asked, producer)
-        if not checked.verified:
-            return checked
+    checked = await _begin(node, asked, producer)
+    if not checked.verified and not enlisting.is_asking(producer.producer_id):
+        return checked
     async with enlisting.turn(producer.producer_id):
-        checked = await _begin(node, asked, producer)
-        await _ask(node, asked, producer, checked)
+        for _ in range(ASKED_MAX):
+            checked = await _begin(node, asked, producer)
+            await _ask(node, asked, producer, checked)
+            if not checked.is_over:
+                break
     return checked
 
 

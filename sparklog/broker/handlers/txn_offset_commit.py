@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker.handlers.answering import NO_THROTTLE
 from sparklog.broker.handlers.committing import Committing
 from sparklog.broker.handlers.node import HandlerNode
+from sparklog.broker.handlers.transactional import ASKED_MAX
 from sparklog.broker.request import RequestContext
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.group_messages import NO_GENERATION, NO_MEMBER, MemberIdentity
@@ -82,9 +83,12 @@ class _Enlisted:
         if not (adds or enlisting.verifies):
             return await groups.commit(asked)
         partition = groups.partition_of(asked.group_id)
-        verification = groups.runtime.begin_verification(partition, self._producer)
-        if verification is not None:
-            where = GROUPS_TOPIC, partition
+        where = GROUPS_TOPIC, partition
+        verification = None
+        for _ in range(ASKED_MAX):
+            verification = groups.runtime.begin_verification(partition, self._producer)
+            if verification is None:
+                break
             codes = await enlisting.enlist(
                 self._transactional_id, self._producer, (where,), adds=adds
             )
@@ -96,4 +100,6 @@ class _Enlisted:
             )
             if refusal is not None:
                 raise refusal
+            if not verification.is_over:
+                break
         return await groups.commit(asked, verification)

@@ -240,6 +240,27 @@ def test_batches_of_one_producer_keep_their_order_while_the_first_asks() -> None
     cluster.run(story())
 
 
+def test_the_next_transaction_may_begin_before_the_last_one_has_its_markers() -> None:
+    cluster = LiveCluster()
+
+    async def story() -> None:
+        await cluster.begin(3, partitions=3)
+        tx = await TxClient(cluster).init()
+        for number in range(10):
+            for partition in range(3):
+                data = tx.batch([f"{number}"], sequence=0)
+                code, _ = await tx.produce(data, partition)
+                while code is ErrorCode.concurrent_transactions:
+                    code, _ = await tx.produce(data, partition)
+                assert code is ErrorCode.none
+            await tx.end(commit=True)
+        await tx.settled()
+        for partition in range(3):
+            assert await cluster.read(partition) == [f"{n}" for n in range(10)]
+
+    cluster.run(story())
+
+
 def test_a_batch_that_was_sent_twice_is_there_once() -> None:
     cluster = LiveCluster()
 
