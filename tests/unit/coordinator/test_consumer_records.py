@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from sparklog.coordinator.consumer_messages import ClassicMember
 from sparklog.coordinator.consumer_records import (
     ConsumerRecord,
     GroupEpoch,
@@ -27,6 +28,8 @@ PARTS = frozenset({(TOPIC, 0), (TOPIC, 3)})
 SPELLED_PARTS = "02 00112233445566778899aabbccddeeff 03 00000000 00000003 00"
 MEMBER = "000167 00016d"
 
+CLASSIC = "01 0000afc8 02 0672616e6765 0300ff 00 00"
+
 GOLDEN: list[tuple[ConsumerRecord, str, str]] = [
     (GroupEpoch("g", 5), "0003 000167", "0000 00000005 00"),
     (GroupEpoch("g", 5, -2), "0003 000167", "0000 00000005 01 00 08 fffffffffffffffe"),
@@ -34,6 +37,20 @@ GOLDEN: list[tuple[ConsumerRecord, str, str]] = [
         MemberRecord("g", "m", None, "r", "c", "/h", ("a", "b"), "a.*", 1000, "range"),
         f"0005 {MEMBER}",
         "0000 00 0272 0263 032f68 03 0261 0262 04612e2a 000003e8 0672616e6765 00",
+    ),
+    (
+        MemberRecord(
+            "g",
+            "m",
+            "i",
+            None,
+            "c",
+            "/h",
+            ("a",),
+            classic=ClassicMember(45_000, (("range", bytes.fromhex("00ff")),)),
+        ),
+        f"0005 {MEMBER}",
+        f"0000 0269 00 0263 032f68 02 0261 00 ffffffff 00 01 00 11 {CLASSIC}",
     ),
     (TargetEpoch("g", 7), "0006 000167", "0000 00000007 00"),
     (MemberTarget("g", "m", PARTS), f"0007 {MEMBER}", f"0000 {SPELLED_PARTS} 00"),
