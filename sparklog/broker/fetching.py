@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 CONSUMER = -1
 READ_COMMITTED = 1
+VIEW_AGE_MAX_S = 10.0
+"""Jobs move the log start and rewrite without the leader: whoever reads history or asks for the
+earliest offset looks at the partition's own log again after this."""
 HISTORY_READS_AT_ONCE = 8
 LONGEST_WAIT_S = 300.0
 """A client may ask to wait for longer; it is answered then, with nothing."""
@@ -169,7 +172,7 @@ class Fetching:
         reading.results.update(zip(wanted, found, strict=True))
 
     async def _read_one(self, led: LedPartition, spec: FetchSpec, max_bytes: int) -> FetchResult:
-        """Read one partition's history; an old view is looked at anew once."""
+        """Read one partition's history; an old view is looked at anew."""
         at = spec.partitions[led.where]
         run = self._environment.store.run
         ahead = self._ahead.get((led.where, at.offset))
@@ -177,6 +180,8 @@ class Fetching:
             await asyncio.wait([ahead])
         try:
             async with self._history_lanes:
+                if asyncio.get_running_loop().time() - led.looked_s > VIEW_AGE_MAX_S:
+                    led.saw_view(await run(refresh(led.view)))
                 reading = led.history.read(led.view, at.offset, max_bytes, _limit(led, spec))
                 history = await run(reading)
                 led.saw_view(history.view)

@@ -11,7 +11,7 @@ import asyncio
 from typing import NamedTuple
 
 from sparklog.broker.environment import Environment
-from sparklog.broker.fetching import READ_COMMITTED, Leaders, check_epoch
+from sparklog.broker.fetching import READ_COMMITTED, VIEW_AGE_MAX_S, Leaders, check_epoch
 from sparklog.broker.flusher import Flusher
 from sparklog.broker.led_partition import LedPartition
 from sparklog.core.entropy import new_nonce
@@ -27,8 +27,6 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
-VIEW_AGE_MAX_S = 10.0
-"""Retention moves the log start without the leader; it is looked at again after this."""
 HIGH_WATERMARK = -1
 """In DeleteRecords: everything that is committed."""
 

@@ -1,0 +1,166 @@
+"""Brokers go on while jobs compact, merge, move the log start and delete beneath them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sparklog.broker.fetching import Fetched
+from sparklog.broker.offset_lookup import EARLIEST
+from sparklog.broker.producing import Produced
+from sparklog.core.errors import OffsetOutOfRange
+from sparklog.core.settings import parse_topic_configs
+from sparklog.core.types import PartitionId
+from sparklog.log.compaction import CompactionPolicy
+from sparklog.log.compactor import Compactor, Outcome
+from sparklog.log.effects import run
+from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest_change import change
+from sparklog.log.retention import RetentionPolicy, raise_to_retained
+from sparklog.log.rewriting import Encoding
+from sparklog.log.view import PartitionView
+from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
+from sparklog.protocol.record_batch import BatchSettings, encode
+from sparklog.testing.virtual_world import VirtualClock
+from tests.unit.broker.replica_cluster import TOPIC, TOPIC_ID, ReplicaCluster
+from tests.unit.broker.world import World
+
+LAYOUT = PartitionLayout(TOPIC, TOPIC_ID, 0)
+
+
+def keyed(pairs: list[tuple[bytes, bytes | None]], sequence: int = -1) -> bytes:
+    """Return a batch of keys and values; with a sequence number, of idempotent producer 7."""
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array([1_000] * len(pairs), pa.int64()).view(TIMESTAMP_TYPE),
+            pa.array([key for key, _ in pairs], pa.binary()),
+            pa.array([value for _, value in pairs], pa.binary()),
+        ],
+        names=["timestamp", "key", "value"],
+    )
+    settings = BatchSettings()
+    if sequence >= 0:
+        settings = BatchSettings(producer_id=7, producer_epoch=0, base_sequence=sequence)
+    return bytes(encode(rows, settings, base_offset=0))
+
+
+class Jobs:
+    """The jobs, run on the world's store at one moment each."""
+
+    def __init__(self, world: World, configs: Mapping[str, str]) -> None:
+        self.store = world.objects.objects
+        self.clock = VirtualClock(world.loop)
+        self.configs = parse_topic_configs(dict(configs))
+
+    def compact(self) -> tuple[Outcome | None, Outcome | None]:
+        with ThreadPoolExecutor(2) as pool:
+            work = Compactor(
+                self.store, LAYOUT, CompactionPolicy.of(self.configs), Encoding("lz4"), pool,
+                clock=self.clock,
+            )  # fmt: skip
+            return work.compact(force=True), work.merge()
+
+    def retain(self) -> int:
+        """Move the log start and collect; return how many objects were deleted."""
+        policy = RetentionPolicy.of(self.configs)
+        listed = run(list_folder(LAYOUT), self.store)
+        plan = raise_to_retained(policy, self.clock.now_ms())
+        view = run(change(PartitionView(LAYOUT), plan, "d" * 32), self.store)
+        rules = GarbageRules(self.clock.now_ms(), policy.file_delete_delay_ms)
+        doomed = run(find_garbage(view, listed, rules), self.store).doomed
+        for info in doomed:
+            self.store.delete(info.key)
+        return len(doomed)
+
+
+async def led(world: World, configs: Mapping[str, str]) -> tuple[ReplicaCluster, PartitionId]:
+    cluster = ReplicaCluster(world)
+    await cluster.start(1)
+    await cluster.start(2)
+    (where,) = cluster.create([1, 2], 1, configs)
+    return cluster, where
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_compacted_topic_is_served_while_it_is_compacted(killed: bool) -> None:
+    world = World()
+    configs = {"cleanup.policy": "compact", "flush.ms": "1000", "delete.retention.ms": "1000000"}
+
+    async def story() -> None:
+        cluster, where = await led(world, configs)
+        jobs = Jobs(world, configs)
+        newest: dict[bytes, tuple[int, bytes | None]] = {}
+        deleted = sequence = base = 0
+        pairs: list[tuple[bytes, bytes | None]] = []
+        for turn in range(24):
+            pairs = [
+                (b"k%d" % ((turn + n) % 5), b"v%d-%d" % (turn, n) if n else None) for n in range(3)
+            ]
+            base = await cluster.produced(where, keyed(pairs, sequence))
+            newest |= {key: (base + n, value) for n, (key, value) in enumerate(pairs)}
+            await asyncio.sleep(2)
+            if turn % 6 == 5:
+                compacted, _ = jobs.compact()
+                assert compacted is not None
+                assert not compacted.overtaken
+                deleted += jobs.retain()
+                await asyncio.sleep(11)
+                found = await cluster.consumed(where)
+                assert found == dict(newest.values())
+                await asyncio.sleep(61)
+            sequence += 3
+        assert deleted > 0
+        if killed:
+            cluster.kill(1)
+            await cluster.fence(1)
+            cluster.elect(where)
+        # A batch sent twice is recognised, by a new leader too.
+        again = await cluster.produce(where, keyed(pairs, sequence - 3))
+        assert isinstance(again, Produced)
+        assert again.base_offset == base
+        base = await cluster.produced(where, keyed([(b"k0", b"last")], sequence))
+        newest[b"k0"] = (base, b"last")
+        await asyncio.sleep(2)
+        jobs.compact()
+        await asyncio.sleep(61)
+        jobs.retain()
+        found = await cluster.consumed(where)
+        assert found == dict(newest.values())
+        stored = [e for e in cluster.stored(where).entries if e.rows]
+        assert sum(e.rows for e in stored) == 5
+
+    world.run(story())
+
+
+def test_leaders_notice_that_retention_moved_the_log_start() -> None:
+    world = World()
+    configs = {"retention.bytes": "0", "flush.ms": "1000", "file.delete.delay.ms": "1000"}
+
+    async def story() -> None:
+        cluster, where = await led(world, configs)
+        jobs = Jobs(world, configs)
+        await cluster.produced(where, keyed([(b"a", b"1"), (b"b", b"2")]))
+        await asyncio.sleep(2)
+        kept = await cluster.produced(where, keyed([(b"c", b"3")]))
+        assert jobs.retain() == 0
+        await asyncio.sleep(11)
+        jobs.retain()
+        await asyncio.sleep(11)
+        assert jobs.retain() > 0
+        leader: Any = cluster.brokers[1].replicas
+        earliest = await leader.list_offset(where, EARLIEST, 0, -1)
+        assert earliest.offset == cluster.stored(where).log_start_offset == kept + 1
+        assert isinstance(await cluster.fetch(where, 0), OffsetOutOfRange)
+        base = await cluster.produced(where, keyed([(b"d", b"4")]))
+        assert await cluster.consumed_from(where, earliest.offset) == {base: b"4"}
+        fetched = await cluster.fetch(where, earliest.offset)
+        assert isinstance(fetched, Fetched)
+        assert fetched.log_start_offset == earliest.offset
+
+    world.run(story())
