@@ -45,8 +45,9 @@ def test_the_command_line_example_consumes_what_it_produced(tmp_path: Path) -> N
 
 
 def test_the_commands_for_brokers_work_against_three_of_them(tmp_path: Path) -> None:
-    (example,) = [block for block in blocks("sh") if "sparklog brokers" in block]
-    ours = [line for line in example.splitlines() if line.startswith("sparklog ")]
+    (first,) = [block for block in blocks("sh") if "sparklog brokers" in block]
+    (second,) = [block for block in blocks("sh") if "sparklog groups" in block]
+    ours = [line for line in (first + second).splitlines() if line.startswith("sparklog ")]
     with Brokers((tmp_path / "log").as_uri(), 3) as brokers:
         said = ""
         for line in ours:
@@ -57,7 +58,8 @@ def test_the_commands_for_brokers_work_against_three_of_them(tmp_path: Path) -> 
                 capture_output=True,
                 text=True,
             ).stdout
-    assert len(ours) == 3
+    assert len(ours) == 6
+    assert "billing         orders          2 " in said, "where a group would go on"
     assert said.count("Topic: orders") >= 3, "described, partition by partition"
 
 
