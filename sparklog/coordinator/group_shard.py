@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.coordinator import joining, membership, rebalancing
 from sparklog.coordinator.classic_group import ClassicGroup, GroupState
 from sparklog.coordinator.committed_offsets import CommittedOffsets
+from sparklog.coordinator.consumer_group import ConsumerGroup
 from sparklog.coordinator.consumer_groups import ConsumerGroups
 from sparklog.coordinator.consumer_membership import check
 from sparklog.coordinator.consumer_messages import (
@@ -153,7 +154,7 @@ class GroupShard:
     def expire(self, now_ms: int) -> Effects:
         """Do what is due; after expired offsets of many groups the next deadline is now again."""
         turn, records = self._turn(now_ms), self._consumers.expire(now_ms)
-        records += self._downgrade(turn)
+        records += self._downgrade(turn, self._consumers.all())
         while (key := self._timers.pop_due(now_ms)) is not None:
             group_id, kind, member_id = key
             group = self._groups.get(group_id)
@@ -253,7 +254,7 @@ class GroupShard:
         if classic is not None:
             before = [*self._bury(classic), *before]
         turn.answer(token, answer)
-        return self._effects(turn, [*before, *records, *self._downgrade(turn)])
+        return self._effects(turn, [*before, *records, *self._downgrade_one(asked.group_id, turn)])
 
     # Offsets.
 
@@ -389,10 +390,14 @@ class GroupShard:
         self._timers.cancel(rebalancing.sync_key(classic))
         return records
 
-    def _downgrade(self, turn: Turn) -> list[CoordinatorRecord]:
+    def _downgrade_one(self, group_id: str, turn: Turn) -> list[CoordinatorRecord]:
+        group = self._consumers.get(group_id)
+        return [] if group is None else self._downgrade(turn, (group,))
+
+    def _downgrade(self, turn: Turn, groups: Iterable[ConsumerGroup]) -> list[CoordinatorRecord]:
         """Make classic groups of those that the last member of the newer protocol has left."""
         records: list[CoordinatorRecord] = []
-        left = [group.group_id for group in self._consumers.all() if group.is_all_classic]
+        left = [group.group_id for group in groups if group.is_all_classic]
         if left:
             self._consumers.take_topics(self._topics())
         for group_id in left:
@@ -415,7 +420,7 @@ class GroupShard:
         except SparklogError as error:
             answer = Joined(ErrorCode(error.kafka_code), asked.member_id)
         turn.answer(token, answer)
-        return self._effects(turn, [*records, *self._downgrade(turn)])
+        return self._effects(turn, [*records, *self._downgrade_one(asked.group_id, turn)])
 
     def _stays_consumer(self, asked: JoinRequest) -> bool:
         """Return whether a group is of the newer type, and stays it with a classic member."""
