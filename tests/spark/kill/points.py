@@ -14,7 +14,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,7 +24,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sparklog.cluster.open import Log
-from sparklog.cluster.publication import append_once
+from sparklog.cluster.publication import AppendLed, StagedPartition, append_once
+from sparklog.core.errors import SparklogError
+from sparklog.core.types import TopicPartition
+from sparklog.log.append import Appended
+from sparklog.log.segment import Commit
 from sparklog.spark.open_logs import shared_log
 from sparklog.spark.source import SparklogDataSource
 from sparklog.spark.writer import SparklogStreamWriter, Staged, stream_writer
@@ -42,7 +46,8 @@ class Point:
     """Where something happens, and to whom.
 
     `where` matches `before put <key>`, `after put <key>`, `staged` (a task is done),
-    `before commit <batch>` and `after commit <batch>`.
+    `before commit <batch>` and `after commit <batch>`, and in between, where brokers lead the
+    topic, `before send` and `after send`. A broker's puts are preceded by its name: `broker 1: …`.
     """
 
     where: str
@@ -98,14 +103,15 @@ def _parent(pid: int) -> int:
 class PointsStore(ObjectStore):
     """Passes a point before and after every put."""
 
-    def __init__(self, inner: ObjectStore) -> None:
+    def __init__(self, inner: ObjectStore, owner: str = "") -> None:
         self.inner = inner
         self.url = inner.url
+        self.owner = owner
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
-        pass_point(f"before put {key}")
+        pass_point(f"{self.owner}before put {key}")
         outcome = self.inner.put_if_absent(key, data)
-        pass_point(f"after put {key}")
+        pass_point(f"{self.owner}after put {key}")
         return outcome
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
@@ -151,6 +157,19 @@ class PointsWriter(SparklogStreamWriter):
         else:
             super().commit(messages, batchId)
         pass_point(f"after commit {batchId}")
+
+    def leaders(self, log: Log) -> AppendLed:
+        appends = super().leaders(log)
+
+        def append(
+            parts: Sequence[StagedPartition], commit: Commit | None
+        ) -> Mapping[TopicPartition, Appended | SparklogError]:
+            pass_point("before send")
+            found = appends(parts, commit)
+            pass_point("after send")
+            return found
+
+        return append
 
 
 class PointsSource(SparklogDataSource):
