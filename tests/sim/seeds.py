@@ -23,7 +23,7 @@ WEATHER = (Unavailable, OutcomeUnknown, Fenced)
 """Errors that brokers may log in a storm."""
 
 IN_MEMORY: dict[str, Any] = {
-    "spare": ("kill-all", "isolate", "deafen", "twin"),
+    "spare": ("kill-all",),
     "rest_s": 3.0,
     "storm_s": 12.0,
 }
