@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -246,17 +247,43 @@ def test_the_next_transaction_may_begin_before_the_last_one_has_its_markers() ->
     async def story() -> None:
         await cluster.begin(3, partitions=3)
         tx = await TxClient(cluster).init()
-        for number in range(10):
-            for partition in range(3):
-                data = tx.batch([f"{number}"], sequence=0)
-                code, _ = await tx.produce(data, partition)
-                while code is ErrorCode.concurrent_transactions:
-                    code, _ = await tx.produce(data, partition)
-                assert code is ErrorCode.none
-            await tx.end(commit=True)
+        coordinator = await cluster.coordinator(tx.name)
+        leaders = {p: await cluster.leader("t", p) for p in range(3)}
+        partition, leader = next((p, b) for p, b in leaders.items() if b != coordinator)
+        await tx.send("first", partition=partition)
+        cluster.net.cut(f"b{coordinator}", f"b{leader}")
+        await tx.end(commit=True)
+        asking = asyncio.ensure_future(tx.send("second", partition=partition))
+        await asyncio.sleep(0.3)
+        assert not asking.done()
+        cluster.net.heal()  # the marker comes, and after it the answer to a question before it
+        await asking
+        await tx.end(commit=True)
         await tx.settled()
-        for partition in range(3):
-            assert await cluster.read(partition) == [f"{n}" for n in range(10)]
+        assert await cluster.read(partition) == ["first", "second"]
+
+    cluster.run(story())
+
+
+def test_a_marker_that_comes_while_the_coordinator_is_asked_has_it_asked_again() -> None:
+    cluster = LiveCluster()
+
+    async def story() -> None:
+        await cluster.begin()
+        tx = await TxClient(cluster).init()
+        enlisting = cluster.nodes[1].node.transactions.enlisting
+        enlist, asked = enlisting.enlist, []
+
+        async def overtaken(*arguments: Any, **named: Any) -> Any:
+            codes = await enlist(*arguments, **named)
+            if not asked:
+                cluster.led(1).producers.end_verification(tx.identity.producer_id)
+            asked.append(codes)
+            return codes
+
+        enlisting.enlist = overtaken  # type: ignore[method-assign]
+        assert (await tx.produce(tx.batch(["x"], 0)))[0] is ErrorCode.none
+        assert len(asked) == 2
 
     cluster.run(story())
 
