@@ -19,6 +19,7 @@ from sparklog.coordinator.group_messages import (
     Synced,
     SyncRequest,
 )
+from sparklog.coordinator.group_records import GROUP_KEY, key_kind, read_group_value
 from sparklog.coordinator.group_settings import GroupSettings
 from sparklog.coordinator.group_shard import GroupShard
 from sparklog.coordinator.group_views import GroupDescription, ListedGroup
@@ -98,6 +99,15 @@ class Driver:
                 self.shard.replay_marker(*entry[0], commit=entry[1])
         self._take(self.shard.loaded(self.now_ms))
         return lost
+
+    def generation(self) -> int:
+        """Return the newest generation in the log."""
+        found = 0
+        for entry in self.log:
+            if isinstance(entry, Stored) and key_kind(entry.record.key) == GROUP_KEY:
+                value = entry.record.value
+                found = 0 if value is None else read_group_value(value).generation
+        return found
 
     # Members.
 
