@@ -272,7 +272,8 @@ def test_a_marker_that_comes_while_the_coordinator_is_asked_has_it_asked_again()
         await cluster.begin()
         tx = await TxClient(cluster).init()
         enlisting = cluster.nodes[1].node.transactions.enlisting
-        enlist, asked = enlisting.enlist, []
+        enlist = enlisting.enlist
+        asked: list[Any] = []
 
         async def overtaken(*arguments: Any, **named: Any) -> Any:
             codes = await enlist(*arguments, **named)
