@@ -19,6 +19,8 @@ from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.types import TopicPartition as Where
 from sparklog.testing.history import Outcome, Poll, Send
 
+QUIET = 2
+"""Of librdkafka's log: it tells of every connection that is refused."""
 PAUSE_S = 0.01
 DELIVERY_S = 120
 POLL_S = 0.2
@@ -40,6 +42,7 @@ class Load:
         self._values = itertools.count(1)
         self._stop_sending = threading.Event()
         self._stop_reading = threading.Event()
+        self._gave_up = False
         self._senders: list[threading.Thread] = []
         self._readers: list[threading.Thread] = []
 
@@ -72,6 +75,12 @@ class Load:
             thread.join(60)
         self._read_all()
 
+    def give_up(self) -> None:
+        """Have all clients end by themselves, whatever is not acknowledged yet."""
+        self._stop_sending.set()
+        self._stop_reading.set()
+        self._gave_up = True
+
     def _thread(self, work: Any, name: str) -> threading.Thread:
         def guarded() -> None:
             try:
@@ -88,6 +97,7 @@ class Load:
             {
                 "bootstrap.servers": self._bootstrap,
                 "client.id": name,
+                "log_level": QUIET,
                 "enable.idempotence": True,
                 "linger.ms": 5,
                 "message.timeout.ms": DELIVERY_S * 1000,
@@ -101,7 +111,8 @@ class Load:
                 self._send_one(producer, name, partition, numbers[partition])
                 numbers[partition] += 1
             producer.poll(PAUSE_S)
-        producer.flush(DELIVERY_S)
+        while len(producer) and not self._gave_up:
+            producer.poll(PAUSE_S)
 
     def _send_one(self, producer: Producer, name: str, partition: int, number: int) -> None:
         value, invoked_s = next(self._values), SYSTEM_CLOCK.monotonic_s()
@@ -123,6 +134,7 @@ class Load:
             {
                 "bootstrap.servers": self._bootstrap,
                 "client.id": name,
+                "log_level": QUIET,
                 "group.id": name,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",

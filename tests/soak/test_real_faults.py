@@ -66,7 +66,10 @@ def on_files(tmp_path: Path, settings: dict[str, str], **configs: str) -> Iterat
         load = Load(cluster.bootstrap, "events", 3)
         load.create_topic(**configs)
         load.start(producers=2, consumers=1)
-        yield World(cluster, load)
+        try:
+            yield World(cluster, load)
+        finally:
+            load.give_up()
 
 
 @contextmanager
@@ -80,7 +83,10 @@ def on_s3(tmp_path: Path, settings: dict[str, str], **configs: str) -> Iterator[
                 load = Load(cluster.bootstrap, "events", 3)
                 load.create_topic(**configs)
                 load.start(producers=2, consumers=1)
-                yield World(cluster, load, proxy)
+                try:
+                    yield World(cluster, load, proxy)
+                finally:
+                    load.give_up()
         finally:
             proxy.close()
 
