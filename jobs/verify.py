@@ -1,0 +1,20 @@
+"""Look every partition of a log over, and say what is damaged and what is lost.
+
+spark-submit jobs/verify.py --root s3://bucket/log --quick
+spark-submit jobs/verify.py --help
+"""
+
+import sys
+
+from sparklog.spark.job import run_job
+from sparklog.spark.verify import verify
+from sparklog.spark.verify_arguments import parse_verify
+
+
+def main() -> int:
+    """Run the job and return its exit code."""
+    return run_job("sparklog verify", parse_verify, verify)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

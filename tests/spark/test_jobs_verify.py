@@ -1,0 +1,45 @@
+"""jobs/verify.py: all partitions in tasks, damage told with what is lost, exit code 1."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import SparkSession
+
+from sparklog.cluster.open import Log
+from sparklog.spark.progress import Progress
+from sparklog.spark.verify import verify
+from sparklog.spark.verify_arguments import parse_verify
+from tests.unit.log.records import numbered
+
+MakeLog = Callable[..., Log]
+
+
+def test_a_damaged_partition_is_told_and_the_others_are_whole(
+    spark: SparkSession, log_root: str, make_log: MakeLog
+) -> None:
+    def session(conf: Mapping[str, str]) -> SparkSession:
+        return spark
+
+    log = make_log(t=3)
+    for number in range(3):
+        log.partition("t", number).append([numbered(0, 4)])
+    job = parse_verify(["--root", log_root])
+    whole = verify(job, session, Progress(io.StringIO()))
+    assert (whole.ended_by, whole.totals["damages"]) == (None, 0)
+    assert len(whole.answers) == 4, "the registry, too"
+    layout = log.partition("t", 1).layout
+    key = layout.key(layout.chain_name(0))
+    data = bytearray(log.store.get(key))
+    data[data.index(b"value-0")] ^= 0xFF
+    log.store.put(key, bytes(data))
+    report = verify(job, session, Progress(io.StringIO()))
+    assert report.ended_by == 1
+    assert "t-1: offsets 0 to 4 lost" in report.to_text()
+    assert key in report.to_text()
+    told = json.loads(report.to_json())
+    assert (told["damages"], told["lost_offsets"], told["failed"]) == (1, 4, 1)
+    quick = verify(parse_verify(["--root", log_root, "--quick"]), session, Progress(io.StringIO()))
+    assert quick.totals["damages"] == 0
