@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
+from sparklog.broker.coordinator_log import CoordinatorLog
 from sparklog.broker.coordinator_runtime import CoordinatorRuntime, Event
 from sparklog.broker.environment import Environment
 from sparklog.broker.marker_sender import MarkerSender, WriteHere
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.task_scope import TaskScope
-from sparklog.coordinator.effects import ProducerIdentity
+from sparklog.coordinator.effects import Effects, ProducerIdentity, Token
 from sparklog.coordinator.placing import TRANSACTIONS_TOPIC, partition_for
 from sparklog.coordinator.transaction import EndTransaction, InitProducer, NeedsProducerId
 from sparklog.coordinator.transaction_shard import (
@@ -44,7 +45,6 @@ ENDING_WAIT_S: Final = 1.0
 COMMIT_TIMEOUT_S: Final = 5.0
 COMPLETE_RETRY_S: Final = 0.1
 
-Reply = TypeVar("Reply")
 TransactionEvent = Event[TransactionShard]
 
 
@@ -191,12 +191,12 @@ class TransactionCoordinator:
             )
         found: list[Transaction] = []
 
-        def event(shard: TransactionShard, token: int, now_ms: int) -> object:
+        def event(shard: TransactionShard, token: Token, now_ms: int) -> Effects:
             return shard.list(token, wanted(states, producer_ids, running_ms, now_ms))
 
         for partition in sorted(self.runtime.active):
             try:
-                reply = await self.runtime.submit(partition, cast("TransactionEvent", event))
+                reply = await self.runtime.submit(partition, event)
             except NotCoordinator:
                 continue  # lost meanwhile: another broker lists them
             found += cast("list[Transaction]", reply)
@@ -245,9 +245,9 @@ class TransactionCoordinator:
 
     # Ending.
 
-    def led(self, partition: int, log: object) -> None:
+    def led(self, partition: int, log: CoordinatorLog) -> None:
         """See `LeaderWatcher`."""
-        self.runtime.led(partition, log)  # type: ignore[arg-type]
+        self.runtime.led(partition, log)
 
     def retired(self, partition: int) -> None:
         """See `LeaderWatcher`."""
@@ -260,12 +260,17 @@ class TransactionCoordinator:
 
     async def _complete(self, partition: int, done: WriteMarkers) -> None:
         """Note that every partition has its marker."""
+
+        def event(shard: TransactionShard, token: Token, now_ms: int) -> Effects:
+            effects = shard.complete(token, done, now_ms)
+            # What the producer asks for next is appended together with this.
+            self._has_ended(done.transactional_id)
+            return effects
+
         try:
             while True:
                 try:
-                    await self.runtime.submit(
-                        partition, lambda shard, token, now_ms: shard.complete(token, done, now_ms)
-                    )
+                    await self.runtime.submit(partition, event)
                 except (NotCoordinator, CoordinatorLoading) as error:
                     # Whoever reads the log next sends the markers again.
                     logger.info("a transaction's end is left to its next coordinator %s", error)
@@ -277,6 +282,9 @@ class TransactionCoordinator:
         except SparklogError as error:
             logger.warning("a transaction's end could not be noted %s", error)
         finally:
-            ending = self._endings.pop(done.transactional_id, None)
-            if ending is not None and not ending.done():
-                ending.set_result(None)
+            self._has_ended(done.transactional_id)
+
+    def _has_ended(self, transactional_id: str) -> None:
+        ending = self._endings.pop(transactional_id, None)
+        if ending is not None and not ending.done():
+            ending.set_result(None)
