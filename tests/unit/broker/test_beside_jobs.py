@@ -24,10 +24,16 @@ from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest_change import change
 from sparklog.log.retention import RetentionPolicy, raise_to_retained
 from sparklog.log.rewriting import Encoding
-from sparklog.log.view import PartitionView
+from sparklog.log.view import PartitionView, refresh
 from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
 from sparklog.protocol.record_batch import BatchSettings, encode
 from sparklog.testing.virtual_world import VirtualClock
+from tests.unit.broker.live_cluster import (
+    TRANSACTIONS_TOPIC,
+    LiveCluster,
+    TxClient,
+    coordinating_partition,
+)
 from tests.unit.broker.replica_cluster import TOPIC, TOPIC_ID, ReplicaCluster
 from tests.unit.broker.world import World
 
@@ -53,15 +59,21 @@ def keyed(pairs: list[tuple[bytes, bytes | None]], sequence: int = -1) -> bytes:
 class Jobs:
     """The jobs, run on the world's store at one moment each."""
 
-    def __init__(self, world: World, configs: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        world: World | LiveCluster,
+        configs: Mapping[str, str],
+        layout: PartitionLayout = LAYOUT,
+    ) -> None:
         self.store = world.objects.objects
         self.clock = VirtualClock(world.loop)
         self.configs = parse_topic_configs(dict(configs))
+        self.layout = layout
 
     def compact(self) -> tuple[Outcome | None, Outcome | None]:
         with ThreadPoolExecutor(2) as pool:
             work = Compactor(
-                self.store, LAYOUT, CompactionPolicy.of(self.configs), Encoding("lz4"), pool,
+                self.store, self.layout, CompactionPolicy.of(self.configs), Encoding("lz4"), pool,
                 clock=self.clock,
             )  # fmt: skip
             return work.compact(force=True), work.merge()
@@ -69,9 +81,9 @@ class Jobs:
     def retain(self) -> int:
         """Move the log start and collect; return how many objects were deleted."""
         policy = RetentionPolicy.of(self.configs)
-        listed = run(list_folder(LAYOUT), self.store)
+        listed = run(list_folder(self.layout), self.store)
         plan = raise_to_retained(policy, self.clock.now_ms())
-        view = run(change(PartitionView(LAYOUT), plan, "d" * 32), self.store)
+        view = run(change(PartitionView(self.layout), plan, "d" * 32), self.store)
         rules = GarbageRules(self.clock.now_ms(), policy.file_delete_delay_ms)
         doomed = run(find_garbage(view, listed, rules), self.store).doomed
         for info in doomed:
@@ -164,3 +176,53 @@ def test_leaders_notice_that_retention_moved_the_log_start() -> None:
         assert fetched.log_start_offset == earliest.offset
 
     world.run(story())
+
+
+def test_coordinators_load_compacted_state_and_readers_see_merged_transactions() -> None:
+    cluster = LiveCluster()
+
+    async def story() -> None:
+        await cluster.begin(2, flush_ms="100", retention_ms="-1")
+        tx = await TxClient(cluster).init()
+        for turn in range(8):
+            await tx.send(f"a{turn}")
+            await tx.end(commit=turn % 3 != 0)
+            await tx.settled()
+            await asyncio.sleep(0.5)
+        lasting = await TxClient(cluster, "lasting", timeout_ms=600_000).init()
+        first = await lasting.send("pending")
+        await tx.send("behind")
+        await tx.end(commit=True)
+        await tx.settled()
+        await asyncio.sleep(15)
+        image = cluster.nodes[1].node.metadata.image
+        kept = [f"a{turn}" for turn in range(8) if turn % 3]
+        (plain,) = image.topics["t"].layouts()
+        merged = Jobs(cluster, image.topics["t"].configs, plain).compact()[1]
+        assert merged is not None
+        assert merged.objects_after < merged.objects_before
+        state = image.topics[TRANSACTIONS_TOPIC]
+        assert "compact" in parse_topic_configs(state.configs).words("cleanup.policy")
+        for layout in state.layouts():
+            Jobs(cluster, state.configs, layout).compact()
+        layout = state.layouts()[coordinating_partition("tx")]
+        stored = run(refresh(PartitionView(layout)), cluster.objects.objects)
+        left = sum(e.rows for e in stored.manifest.entries)
+        assert 0 < left <= 2, "one record for each transactional id"
+        await asyncio.sleep(61)
+        for one, configs in ((plain, image.topics["t"].configs), (layout, state.configs)):
+            assert Jobs(cluster, configs, one).retain() > 0
+        assert await cluster.read() == kept
+        assert (await cluster.fetched(first)).last_stable_offset == first
+        cluster.kill(await cluster.leader(TRANSACTIONS_TOPIC, coordinating_partition("tx")))
+        epoch = tx.identity.producer_epoch
+        again = await tx.init(goes_on=True)
+        assert again.identity.producer_epoch > epoch
+        await again.send("after")
+        await again.end(commit=True)
+        await lasting.end(commit=False)
+        await again.settled()
+        await lasting.settled()
+        assert await cluster.read() == [*kept, "behind", "after"]
+
+    cluster.run(story())
