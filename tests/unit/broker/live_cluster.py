@@ -119,6 +119,15 @@ class LiveCluster(ToyCluster):
     def kill(self, broker_id: int) -> None:
         self.nodes.pop(broker_id).process.kill()
 
+    async def leave(self, broker_id: int) -> None:
+        """Have a broker hand over everything and end."""
+        started = self.nodes[broker_id]
+        leaving = started.process.spawn(started.node.stop())
+        await asyncio.sleep(0.01)
+        del self.nodes[broker_id]
+        await leaving
+        started.process.kill()
+
     def led(self, broker_id: int, partition: int = 0, topic: str = "t") -> Any:
         """Return a led partition."""
         node = self.nodes[broker_id].node

@@ -130,7 +130,8 @@ def test_what_was_decided_is_done_by_the_next_coordinator(version: int, commit: 
 
 @BOTH
 @pytest.mark.parametrize("victim", ["coordinator", "leader"])
-def test_a_transaction_outlives_a_broker(version: int, victim: str) -> None:
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_transaction_outlives_a_broker(version: int, victim: str, is_killed: bool) -> None:
     cluster = LiveCluster()
 
     async def story() -> None:
@@ -139,9 +140,13 @@ def test_a_transaction_outlives_a_broker(version: int, victim: str) -> None:
         await tx.send("before", partition=0)
         await tx.send("before", partition=1)
         if victim == "coordinator":
-            cluster.kill(await cluster.coordinator(tx.name))
+            broker_id = await cluster.coordinator(tx.name)
         else:
-            cluster.kill(await cluster.leader("t", 0))
+            broker_id = await cluster.leader("t", 0)
+        if is_killed:
+            cluster.kill(broker_id)
+        else:
+            await cluster.leave(broker_id)
         await tx.send("after", partition=0)
         await tx.send("after", partition=1)
         assert await cluster.read(0) == []
