@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,9 +18,13 @@ from sparklog.core.errors import (
     OffsetOutOfRange,
     UnknownTopicOrPartition,
 )
+from sparklog.core.settings import parse_topic_configs
+from sparklog.log.compaction import CompactionPolicy
+from sparklog.log.compactor import Compactor
 from sparklog.log.effects import run
 from sparklog.log.manifest import Manifest
 from sparklog.log.manifest_change import change
+from sparklog.log.rewriting import Encoding
 from sparklog.log.schema import HEADERS
 from sparklog.log.view import PartitionView
 from sparklog.spark.read_schema import ARROW_TYPES
@@ -227,6 +232,40 @@ def test_a_plan_older_than_a_rewrite_of_its_objects_still_reads(log: Log) -> Non
     _replace_entry(log, first.object, moved)
     log.store.delete(layout.key(first.object))
     assert read_all(reader, partitions) == [(i, b"%d" % i) for i in range(10)]
+
+
+@pytest.mark.parametrize("columns", [("value",), ("offset", "value")])
+def test_a_compaction_while_gaps_are_read_neither_loses_nor_repeats(
+    log: Log, columns: tuple[str, ...]
+) -> None:
+    log.create_topic("c", 1, {"cleanup.policy": "compact"})
+    partition = log.partition("c", 0)
+    policy = CompactionPolicy.of(parse_topic_configs({"cleanup.policy": "compact"}))
+    # Objects of their own for each stretch, so that one may be read before the next is gone.
+    small = replace(policy, segment_bytes=1)
+
+    def compact() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            work = Compactor(log.store, partition.layout, small, Encoding("none"), pool)
+            assert work.compact(force=True) is not None
+
+    for n in range(8):
+        keys = [b"k%d" % n, b"again", b"gone"]
+        values = [b"%d-%s" % (n, key) for key in keys]
+        partition.append([pa.record_batch({"key": keys, "value": values})])
+    compact()
+    reader = batch_reader(log, columns, subscribe="c")
+    partitions = reader.partitions()
+    first, *rest = log.partition("c", 0).view().entries
+    partition.append([pa.record_batch({"key": [b"again"], "value": [b"last"]})])
+    compact()
+    for entry in rest:
+        moved = log.partition("c", 0).view().covering(entry.base_offset, entry.end_offset)
+        if all(one.object != entry.object for one in moved):
+            log.store.delete(partition.layout.key(entry.object))
+    assert first in log.partition("c", 0).view().entries
+    values = [row[-1] for row in read_all(reader, partitions)]
+    assert values == [b"%d-k%d" % (n, n) for n in range(8)] + [b"7-gone"]
 
 
 def test_a_plan_older_than_a_deletion_of_its_records_is_a_loss(log: Log) -> None:
