@@ -231,6 +231,9 @@ class ConsumerGroups:
             return Joined(ErrorCode.inconsistent_group_protocol, asked.member_id), []
         member_id = asked.member_id or asked.new_member_id
         heard = as_heartbeat(asked, member_id, self._topics)
+        if heard.owned and asked.member_id and asked.member_id not in group.members:
+            # It was a member and does not know that it is none: others read what it owns.
+            return Joined(ErrorCode.unknown_member_id, asked.member_id), []
         _, records = self.heartbeat(heard, self._topics, now_ms)
         self._timers.cancel((asked.group_id, member_id, ConsumerTimer.REJOIN))
         return joined(group.members[member_id]), records

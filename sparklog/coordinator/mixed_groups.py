@@ -21,6 +21,7 @@ from sparklog.coordinator.consumer_messages import (
     NO_PARTS,
     ClassicMember,
     ConsumerHeartbeat,
+    Part,
     Parts,
 )
 from sparklog.coordinator.consumer_records import (
@@ -49,19 +50,19 @@ from sparklog.protocol.consumer_protocol import (
 def upgraded(classic: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
     """Return the records that make a consumer group of a classic one, with all its members.
 
-    Everybody has what it had, in an epoch that is the generation.
+    Everybody has what it had, in an epoch that is the generation. A cooperative member goes on
+    reading what it owned when it joined, until it is told what it is assigned.
 
     Raises:
         InconsistentGroupProtocol: not all members are consumers.
     """
     group_id, epoch = classic.group_id, classic.generation
     records: list[ConsumerRecord] = [GroupEpoch(group_id, epoch)]
-    taken: set[object] = set()
+    held = _held(classic, topics)
     assignments: list[ConsumerRecord] = []
     for m in classic.members.values():
         subscription = _subscription(m.protocols[0][1])
-        parts = _parts(_decoded(m.assignment), topics) - taken
-        taken |= parts
+        parts = held[m.member_id]
         records.append(
             MemberRecord(
                 group_id,
@@ -82,6 +83,20 @@ def upgraded(classic: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
             MemberAssignment(group_id, m.member_id, epoch, epoch, assigned=parts),
         ]
     return [*records, TargetEpoch(group_id, epoch), *assignments]
+
+
+def _held(classic: ClassicGroup, topics: Topics) -> dict[str, Parts]:
+    """Return what members may be reading; no two of them the same, whatever an assignor did."""
+    held: dict[str, Parts] = dict.fromkeys(classic.members, NO_PARTS)
+    taken: set[Part] = set()
+    for by_assignment in (True, False):
+        for m in classic.members.values():
+            owned = _subscription(m.protocols[0][1]).owned
+            said = _decoded(m.assignment) if by_assignment else owned
+            parts = _parts(said, topics) - taken
+            taken |= parts
+            held[m.member_id] |= parts
+    return held
 
 
 def downgraded(group: ConsumerGroup, topics: Topics, now_ms: int) -> ClassicGroup:

@@ -157,10 +157,10 @@ class World:
             asked = HeartbeatRequest(GROUP, MemberIdentity(client.member_id), client.generation)
             code = self.replies[self.submit(lambda s, t, n: s.heartbeat(asked, t, n))]
             topics_changed = client.led_with not in (None, self.topics.version)
-            if code is ErrorCode.rebalance_in_progress or topics_changed:
-                client.must_join = True
-            elif code is not ErrorCode.none:
+            if code not in (ErrorCode.none, ErrorCode.rebalance_in_progress):
                 client.forget()
+            elif code is ErrorCode.rebalance_in_progress or topics_changed:
+                client.must_join = True
 
     def join(self, client: Classic) -> None:
         if not client.cooperative:
@@ -332,7 +332,7 @@ def step(world: World, name: str, data: st.DataObject) -> None:
             world.heartbeat(client)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data(), st.booleans())
 def test_a_group_of_both_protocols_never_reads_a_partition_twice(
     data: st.DataObject, cooperative: bool
