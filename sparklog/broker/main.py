@@ -27,7 +27,7 @@ from sparklog.broker.metrics_server import MetricsServer
 from sparklog.broker.node import BrokerNode, node_id
 from sparklog.broker.ready import Ready
 from sparklog.broker.replicas import BrokerReplicas
-from sparklog.broker.request import RequestContext
+from sparklog.broker.request import BROKERS_CLIENT, RequestContext
 from sparklog.broker.server import Server
 from sparklog.broker.tcp_network import TcpNetwork
 from sparklog.broker.warm_up import warm_up
@@ -93,7 +93,7 @@ async def _serve(
 ) -> None:
     threaded = ThreadedStore(store)
     compute = ThreadedCompute(min(COMPUTE_THREADS_MAX, os.cpu_count() or 1))
-    network = TcpNetwork(f"broker-{node_id(config)}")
+    network = TcpNetwork(f"{BROKERS_CLIENT}{node_id(config)}")
     environment = Environment(threaded, network, SYSTEM_CLOCK, SYSTEM_ENTROPY, compute)
     counters = getattr(store, "counters", None)
     metrics = BrokerMetrics(counters if isinstance(counters, RequestCounters) else None)

@@ -8,6 +8,8 @@ from typing import Final
 from sparklog.core.errors import SparklogError
 
 ANONYMOUS: Final = "ANONYMOUS"
+BROKERS_CLIENT: Final = "broker-"
+"""Brokers introduce themselves so to each other, with their id behind it."""
 
 
 @dataclass(frozen=True, slots=True)

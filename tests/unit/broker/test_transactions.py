@@ -402,11 +402,12 @@ def test_administrators_see_transactions_and_end_them() -> None:
                 ),
             ),
         )
-        good, bad = (await cluster.ask(leader, described)).topics[0].partitions
-        assert bad.error_code is ErrorCode.unknown_topic_or_partition
-        (producer,) = good.active_producers
-        assert (producer.producer_id, producer.producer_epoch) == tx.identity
-        assert producer.current_txn_start_offset == first
+        for broker_id in (3 - leader, leader):  # a follower asks the leader
+            good, bad = (await cluster.ask(broker_id, described)).topics[0].partitions
+            assert bad.error_code is ErrorCode.unknown_topic_or_partition
+            (producer,) = good.active_producers
+            assert (producer.producer_id, producer.producer_epoch) == tx.identity
+            assert producer.current_txn_start_offset == first
         marker = build_request(
             Api.WRITE_TXN_MARKERS,
             1,
