@@ -120,12 +120,15 @@ def test_offsets_of_an_aborted_transaction_never_were() -> None:
         driver.fail_over()
 
 
-@pytest.mark.parametrize("fails_over", [True, False])
-def test_a_later_commit_stands_whenever_an_earlier_transaction_ends(fails_over: bool) -> None:
+@pytest.mark.parametrize("fails_over", [None, "before", "after"])
+def test_a_later_commit_stands_whenever_an_earlier_transaction_ends(fails_over: str | None) -> None:
     driver = Driver()
+    driver.commit(offset_of("u", 1))
     driver.commit(offset_of("t", 9), producer=PRODUCER)
+    if fails_over == "before":
+        driver.fail_over()
     driver.commit(offset_of("t", 12))
-    if fails_over:
+    if fails_over == "after":
         driver.fail_over()
     driver.end_transaction(PRODUCER, commit=True)
     assert driver.offset("t").offset == 12

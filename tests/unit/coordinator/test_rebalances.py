@@ -7,6 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator.group_messages import Joined, MemberIdentity, Synced
 from sparklog.coordinator.group_settings import GroupSettings
+from sparklog.coordinator.rebalancing import NEW_MEMBER_TIMEOUT_MS
 from tests.unit.coordinator.group_driver import (
     DELAY_MS,
     READS_T,
@@ -104,6 +105,30 @@ def test_a_member_that_leaves_leaves_at_once() -> None:
     assert driver.leave(MemberIdentity("a")).error is ErrorCode.none
     assert driver.describe().state == "Empty"
     assert driver.leave(MemberIdentity("a")).members == (ErrorCode.unknown_member_id,)
+
+
+def test_a_member_that_is_removed_while_it_waits_is_told_to_begin_again() -> None:
+    driver = Driver()
+    generation = driver.stable("a", "b")
+    waits = driver.join("b", protocols=(("range", b"other"),))
+    driver.leave(MemberIdentity("b"))
+    told = driver.reply(waits, Joined)
+    assert (told.error, told.member_id) == (ErrorCode.unknown_member_id, "")
+    driver.join("a")
+    assert driver.heartbeat("a", generation + 1) is ErrorCode.none
+
+
+def test_a_newcomer_that_waits_too_long_is_given_up() -> None:
+    driver = Driver()
+    static(driver, "a")
+    patient = {"rebalance_timeout_ms": 10 * NEW_MEMBER_TIMEOUT_MS}
+    newcomer = driver.member("c", **patient)
+    for _ in range(NEW_MEMBER_TIMEOUT_MS // SESSION_MS + 1):
+        assert newcomer not in driver.replies
+        driver.wait(SESSION_MS - 1)
+        driver.heartbeat("a", 1, "i-a")
+    driver.wait(SESSION_MS)
+    assert driver.reply(newcomer, Joined).error is ErrorCode.unknown_member_id
 
 
 def test_who_brings_no_assignment_in_time_is_let_go() -> None:
