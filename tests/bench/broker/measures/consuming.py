@@ -11,6 +11,7 @@ from threading import Thread
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from tests.bench.broker.measures.commits import commits_of
 from tests.bench.broker.measures.producing import MB, new_topic
 from tests.bench.broker.perf_tools import produce
 from tests.bench.broker.plan import Plan
@@ -25,23 +26,28 @@ AT_ONCE = 10_000
 
 def measure_consuming(sides: Sequence[Side], plan: Plan, results: Results) -> None:
     """Measure the tail while it is produced, then the same records as history."""
+    peer = (RateTimesPeer("kafka", 1.0),)
     for shape in (plan.small, plan.large):
-        peer = (RateTimesPeer("kafka", 1.0),)
-        tail = Measure(f"consume {shape.label} while produced", "MB/s", peer, GROUP)
-        history = Measure(f"consume {shape.label}, history", "MB/s", peer, GROUP)
         for number, side in turns(sides, plan.rounds):
-            topic = new_topic(side, plan.partitions, 3)
-            producer = Thread(
-                target=produce, args=(side.bootstrap, topic, shape.records, shape.size_bytes)
-            )
-            producer.start()
-            seconds = consume(side, topic, plan.partitions, shape.records)
-            producer.join()
-            results.add(tail, side.name, shape.total_bytes / seconds / MB, number)
-            side.await_history(topic)
-            seconds = consume(side, topic, plan.partitions, shape.records)
-            results.add(history, side.name, shape.total_bytes / seconds / MB, number)
-            side.drop(topic)
+            for endings, configs in commits_of(side, 3):
+                topic = new_topic(side, plan.partitions, 3, configs)
+                producer = Thread(
+                    target=produce, args=(side.bootstrap, topic, shape.records, shape.size_bytes)
+                )
+                producer.start()
+                seconds = consume(side, topic, plan.partitions, shape.records)
+                producer.join()
+                rate = shape.total_bytes / seconds / MB
+                for ending in endings:
+                    title = f"consume {shape.label} while produced{ending}"
+                    results.add(Measure(title, "MB/s", peer, GROUP), side.name, rate, number)
+                if configs != {"sparklog.commit": "memory"}:  # history is the same
+                    side.await_history(topic)
+                    seconds = consume(side, topic, plan.partitions, shape.records)
+                    measure = Measure(f"consume {shape.label}, history", "MB/s", peer, GROUP)
+                    rate = shape.total_bytes / seconds / MB
+                    results.add(measure, side.name, rate, number)
+                side.drop(topic)
 
 
 def consume(side: Side, topic: str, partitions: int, records: int) -> float:
