@@ -38,7 +38,10 @@ async def load(log: CoordinatorLog, shard: Shard, environment: Environment) -> i
     while not await log.wait_committed(end_offset, COMMIT_LOOK_S):
         logger.info("coordinator waits for its log to be committed end_offset=%d", end_offset)
     offset, count = log.log_start_offset, 0
+    ahead = offset
     while offset < end_offset:
+        if offset >= ahead:
+            ahead = await log.read_ahead(offset)
         batches = await log.read(offset)
         if not batches and not log.live:
             raise NotServing(f"led by another broker by now. offset={offset}")

@@ -42,6 +42,7 @@ class LeaderWatcher(Protocol):
 Fetch = Callable[[FetchSpec], Awaitable[Mapping[PartitionId, FetchResult]]]
 
 READ_BYTES: Final = 1 << 20
+SEGMENTS_AHEAD: Final = 16
 ROOM_WAIT_S: Final = 5.0
 """Longest that an append waits for room in the broker's memory at a time."""
 
@@ -177,6 +178,21 @@ class CoordinatorLog:
             NotServing: the epoch ended; whether it will be committed is not known.
         """
         return await self._led.wait_until_committed(end_offset, timeout_s)
+
+    async def read_ahead(self, offset: int) -> int:
+        """Have the next segments read side by side; return the offset up to which they were.
+
+        Internal topics have many small ones, and whoever loads them reads them all.
+        """
+        led = self._led
+        entries = [e for e in led.view.entries if e.end_offset > offset][:SEGMENTS_AHEAD]
+        run = self._environment.store.run
+        loads = [run(led.history.load(led.view, max(e.base_offset, offset))) for e in entries]
+        for outcome in await asyncio.gather(*loads, return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, SparklogError):
+                raise outcome
+        # What could not be read is read again, and its error comes out, when it is asked for.
+        return entries[-1].end_offset if entries else self.end_offset
 
     async def read(self, offset: int) -> Sequence[bytes]:
         """Return batches from the one that holds `offset` on, of what is committed.
