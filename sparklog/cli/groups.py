@@ -13,7 +13,8 @@ from sparklog.cli.output import Output, say
 from sparklog.cli.root import add_broker_options, connected
 from sparklog.cli.times import datetime_ms, duration_ms
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, counting_number, whole_number
-from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
+from sparklog.coordinator.topic_patterns import check_pattern
+from sparklog.core.errors import InvalidRegularExpression, SparklogError, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ def configure(parser: CommandParser) -> None:
         actions.add_argument(
             option, dest="action", action="store_const", const=action, help=help_text
         )
+    actions.add_argument(
+        "--validate-regex", metavar="REGEX", help="say whether brokers take a pattern of topics"
+    )
     parser.add_argument("--group", action="append", help="a group; may be given several times")
     parser.add_argument("--all-groups", action="store_true", help="all consumer groups")
     parser.add_argument(
@@ -118,6 +122,8 @@ def _add_reset_options(parser: CommandParser) -> None:
 
 def run(args: Arguments, output: Output) -> int:
     """Run the action that was asked for."""
+    if args.validate_regex is not None:
+        return _validate(args.validate_regex, output)
     _check(args)
     with connected(args, args.timeout / 1000) as admin:
         if args.action == "list":
@@ -132,6 +138,18 @@ def run(args: Arguments, output: Output) -> int:
         if args.action == "delete":
             return _delete(admin, group_ids, output)
         return reset(admin, group_ids, args, output)
+
+
+def _validate(pattern: str, output: Output) -> int:
+    try:
+        check_pattern(pattern)
+        why = None
+    except InvalidRegularExpression as error:
+        why = str(error)
+    words = "valid" if why is None else f"invalid: {why}"
+    output.line(f"The regular expression `{pattern}` is {words}.")
+    output.document({"pattern": pattern, "valid": why is None} | ({"error": why} if why else {}))
+    return 0 if why is None else 1
 
 
 def _check(args: Arguments) -> None:

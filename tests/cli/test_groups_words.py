@@ -20,6 +20,7 @@ from sparklog.cli.usage import UsageError
 from sparklog.client.group_values import CONSUMER, GroupDescription, GroupMember
 from sparklog.client.values import ServingBroker
 from sparklog.core.types import TopicPartition
+from tests.cli.conftest import Cli
 
 HOUR_MS = 3_600_000
 
@@ -77,6 +78,14 @@ def test_a_plan_is_read_as_it_was_exported() -> None:
             parse_plan(wrong, ["g"])
     with pytest.raises(UsageError):
         parse_plan("t,0,5\n", ["g", "h"])
+
+
+def test_a_pattern_is_checked_without_brokers(file_cli: Cli) -> None:
+    fine = file_cli.ok("groups", "--validate-regex", "orders-.*")
+    assert fine.text == "The regular expression `orders-.*` is valid.\n"
+    wrong = file_cli("groups", "--validate-regex", "(?=a)", "--json")
+    assert wrong.code == 1
+    assert wrong.documents[0]["valid"] is False
 
 
 def test_ages_are_told_in_two_units() -> None:

@@ -250,6 +250,8 @@ def test_kafkas_console_consumer_and_offsets_of_an_empty_group(
         brokers, "consumer.group.ConsumerGroupCommand", "--describe", "--group", group
     )
     assert [line.split()[5] for line in lags[2:]] == ["1"] * 6
+    aged = cli.ok("groups", "--describe", "--group", group, "--lag-time", "--json").documents
+    assert all(0 < row["lagMs"] < 600_000 for row in aged)
     classic = Reader(brokers, group, [topic], {"group.protocol": "classic"})
     eventually(lambda: sum(classic.read.values()) == 6)
     classic.stop()
