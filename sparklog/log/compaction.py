@@ -11,7 +11,7 @@ Times are milliseconds, sizes bytes. Source: Kafka's LogCleanerManager, KIP-58, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -166,6 +166,7 @@ def output_runs(
     entries: Sequence[Entry],
     rows: Mapping[Entry, int],
     kept: Mapping[Entry, int],
+    transactional: Collection[Entry],
     policy: CompactionPolicy,
 ) -> list[tuple[Entry, ...]]:
     """Return the neighbours to be rewritten together, once it is known what stays of each.
@@ -174,20 +175,22 @@ def output_runs(
         entries: what was compacted.
         rows: how many each has.
         kept: how many of these stay.
+        transactional: those with batches of transactions. They are rewritten though all rows stay:
+            rewriting leaves out markers, so what these end must not be transactional any more.
         policy: of the topic.
     """
+    changed = {e for e in entries if kept[e] < rows[e] or e in transactional}
     runs: list[list[Entry]] = [[]]
     size = 0.0
     for entry in entries:
         left = entry.size_bytes * kept[entry] / max(1, rows[entry])
-        is_whole = kept[entry] == rows[entry]
         run = runs[-1]
         fits = not run or (
             entry.leader_epoch == run[0].leader_epoch
             and size + left <= policy.segment_bytes
             and entry.end_offset - run[0].base_offset <= OFFSETS_MAX
         )
-        if is_whole and entry.size_bytes >= policy.segment_bytes // 2:
+        if entry not in changed and entry.size_bytes >= policy.segment_bytes // 2:
             runs.append([])
             continue
         if not fits:
@@ -195,4 +198,4 @@ def output_runs(
             size = 0.0
         runs[-1].append(entry)
         size = size + left if len(runs[-1]) > 1 else left
-    return [tuple(run) for run in runs if any(kept[e] < rows[e] for e in run)]
+    return [tuple(run) for run in runs if not changed.isdisjoint(run)]

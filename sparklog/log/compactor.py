@@ -38,6 +38,7 @@ from sparklog.log.rewriting import Encoding, Place, rewritten
 from sparklog.log.segment import Segment
 from sparklog.log.survivors import Survivors, kept_rows, survivors
 from sparklog.log.view import PartitionView, refresh
+from sparklog.protocol.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
 from sparklog.store.base import ObjectStore
 
 
@@ -151,7 +152,8 @@ class Compactor:
             s for e in plan.entries for s in aborted_stretches(segments[e], e.object_base, aborted)
         ]
         found = survivors(region, stretches, plan.tombstones_below, self._keys_folder)
-        runs = output_runs(plan.entries, found.rows, found.kept, self._policy)
+        transactional = {e for e, segment in segments.items() if _has_transactions(segment)}
+        runs = output_runs(plan.entries, found.rows, found.kept, transactional, self._policy)
         before = [e for one in runs for e in one]
         told = Outcome(
             rows_before=sum(found.rows.values()),
@@ -230,6 +232,11 @@ class Compactor:
     def _nonces(self) -> Iterator[str]:
         while True:
             yield self._nonce()
+
+
+def _has_transactions(segment: Segment) -> bool:
+    kinds = CONTROL_BIT | TRANSACTIONAL_BIT
+    return any(batch.attributes & kinds == TRANSACTIONAL_BIT for batch in segment.producers)
 
 
 def _of_one_type(segments: Mapping[Entry, Segment], found: Survivors | None) -> list[list[Entry]]:
