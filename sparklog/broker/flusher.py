@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
+from sparklog.broker.damage import damaged
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.memory_budget import MemoryBudget
@@ -246,8 +247,9 @@ class Flusher:
 
     def _give_up(self, led: LedPartition, error: SparklogError) -> None:
         if isinstance(error, DataCorrupt):
-            logger.error("partition given up; run verify partition=%s %s", led.where, error)
-            led.retire(error)
+            told = damaged(led.layout, error)
+            logger.error("partition given up, nobody leads it now: %s", told)
+            led.retire(told)
         else:
             logger.warning("deposed partition=%s epoch=%d", led.where, led.leader_epoch)
             led.retire(NotServing(f"deposed; refresh metadata. partition={led.where}"))

@@ -24,7 +24,12 @@ from sparklog.broker.held_tail import HeldTail
 from sparklog.broker.purgatory import DelayedProduce, FetchWaits, OffsetWaits
 from sparklog.broker.topic_rules import TopicRules
 from sparklog.cluster.leadership import Event, ExpandIsr, HighWatermark, Leadership, ShrinkIsr
-from sparklog.core.errors import NotEnoughReplicasAfterAppend, NotServing, SparklogError
+from sparklog.core.errors import (
+    NotEnoughReplicasAfterAppend,
+    NotServing,
+    PartitionDamaged,
+    SparklogError,
+)
 from sparklog.core.types import NO_TIMESTAMP_MS, PartitionId, TimestampType
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.history import HistoryReader
@@ -102,6 +107,8 @@ class LedPartition:
         self.history = history
         self.rules = rules
         self.live = True
+        self.damage: PartitionDamaged | None = None
+        """Why it was retired before its epoch ended, if that is why."""
         self.closing = False
         """Refuses new records, as it is about to be handed over."""
         self.order = held.order
@@ -332,6 +339,7 @@ class LedPartition:
         if not self.live:
             return
         self.live = False
+        self.damage = why if isinstance(why, PartitionDamaged) else None
         self.produce_waits.fail(why)
         self.appended_news.tell()
         self.committed_news.tell()

@@ -7,7 +7,7 @@ import asyncio
 from sparklog.broker.held_tail import HeldTail
 from sparklog.broker.topic_rules import TopicRules
 from sparklog.cluster.image import Partition
-from sparklog.core.errors import NotServing
+from sparklog.core.errors import NotServing, PartitionDamaged, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout
 
@@ -32,12 +32,14 @@ class RecoveringPartition:
         self.rules = rules
         self.order = held.order
         self.live = True
+        self.damage: PartitionDamaged | None = None
+        """Why it cannot be recovered as it is; it is tried again all the same."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.started_s = asyncio.get_running_loop().time()
 
-    def not_yet(self) -> NotServing:
+    def not_yet(self) -> SparklogError:
         """Return what a request is told that does not wait."""
-        return NotServing(
+        return self.damage or NotServing(
             "the partition is being recovered by its new leader; try again in a moment. "
             f"partition={self.layout.topic}-{self.layout.partition} "
             f"leader_epoch={self.leader_epoch}"

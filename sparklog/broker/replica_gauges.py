@@ -9,6 +9,7 @@ from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.broker.metrics import BrokerMetrics, Gauge
 from sparklog.broker.producing import Producing
+from sparklog.broker.recovering_partition import RecoveringPartition
 from sparklog.broker.replica import Replica
 from sparklog.broker.wal_pump import WalPump
 from sparklog.core.types import PartitionId
@@ -49,8 +50,9 @@ def _lacks_replicas(replica: Replica) -> bool:
 
 
 def _is_damaged(replica: Replica) -> bool:
-    """Tell whether the leader here gave a partition up, and nobody has taken over."""
-    return isinstance(replica.role, LedPartition) and not replica.role.live
+    """Tell whether this broker should lead a partition and cannot, as its log is damaged."""
+    role = replica.role
+    return isinstance(role, (LedPartition, RecoveringPartition)) and role.damage is not None
 
 
 def _is_under_min_isr(led: LedPartition) -> bool:

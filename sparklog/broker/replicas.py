@@ -254,12 +254,15 @@ class BrokerReplicas:
         """Return what leads a partition here.
 
         Raises:
-            NotServing: another broker leads it. UnknownTopicOrPartition: nobody does.
+            NotServing: another broker leads it. UnknownTopicOrPartition, PartitionDamaged: nobody.
         """
         replica = self._replicas.get(where)
         role = replica.role if replica is not None else None
-        if isinstance(role, (LedPartition, RecoveringPartition)) and role.live:
-            return role
+        if isinstance(role, (LedPartition, RecoveringPartition)):
+            if role.live:
+                return role
+            if role.damage is not None:
+                raise role.damage
         if self._image.partition(where) is None:
             raise UnknownTopicOrPartition(f"no such partition. partition={where}")
         raise NotServing(

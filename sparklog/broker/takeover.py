@@ -21,6 +21,7 @@ import logging
 from dataclasses import dataclass
 from typing import TypeVar
 
+from sparklog.broker.damage import damaged
 from sparklog.broker.environment import Environment
 from sparklog.broker.merged_tails import merged
 from sparklog.broker.recovering_partition import RecoveringPartition
@@ -82,8 +83,9 @@ class Takeover:
                     return None
                 except (Unavailable, OutcomeUnknown) as error:
                     logger.warning("recovery interrupted partition=%s %s", role.where, error)
-                except DataCorrupt:
-                    logger.exception("recovery impossible partition=%s", role.where)
+                except DataCorrupt as error:
+                    role.damage = damaged(role.layout, error)
+                    logger.exception("recovery is impossible: %s", role.damage)
                     wait_s = RETRY_LONGEST_S
                 await asyncio.wait([role.ended], timeout=wait_s)
                 wait_s = min(2 * wait_s, RETRY_LONGEST_S)

@@ -357,6 +357,13 @@ class OutcomeUnknown(SparklogError):
     kafka_code = 7
 
 
+class PartitionDamaged(SparklogError):
+    """A partition's own log cannot be read or gone on with: nobody leads it until it is mended."""
+
+    kafka_code = 56
+    retriable = True
+
+
 class DataCorrupt(SparklogError):
     """Stored or received bytes fail their checksum or break the format: stop and look."""
 
