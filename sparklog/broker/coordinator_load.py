@@ -13,7 +13,7 @@ from typing import Final
 from sparklog.broker.coordinator_log import CoordinatorLog
 from sparklog.broker.environment import Environment
 from sparklog.coordinator.effects import CoordinatorRecord, Shard
-from sparklog.core.errors import DataCorrupt, NotServing
+from sparklog.core.errors import DataCorrupt
 from sparklog.protocol.batch_decoder import DecodedBatch
 from sparklog.protocol.batch_header import BatchHeader, parse_header
 from sparklog.protocol.control import end_transaction, read_control
@@ -22,6 +22,7 @@ from sparklog.protocol.record_batch import decode
 logger = logging.getLogger(__name__)
 
 COMMIT_LOOK_S: Final = 5.0
+LOOK_ANEW_S: Final = 0.01
 DECODED_INLINE_BYTES: Final = 16 << 10
 REPLAYED_AT_ONCE: Final = 1000
 """Records between two looks at the event loop: some 5 ms."""
@@ -42,9 +43,10 @@ async def load(log: CoordinatorLog, shard: Shard, environment: Environment) -> i
     while offset < end_offset:
         if offset >= ahead:
             ahead = await log.read_ahead(offset)
-        batches = await log.read(offset)
-        if not batches and not log.live:
-            raise NotServing(f"led by another broker by now. offset={offset}")
+        batches = await log.read(offset, ahead)
+        if not batches:  # flushed or replaced meanwhile: look anew
+            ahead = offset
+            await asyncio.sleep(LOOK_ANEW_S)
         for data in batches:
             header = parse_header(data)
             count += await _replay(shard, header, data, offset, environment)

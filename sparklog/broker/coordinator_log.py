@@ -7,20 +7,19 @@ Only the coordinator appends here, so what it appended and what it read is all t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
 
 from sparklog.broker.environment import Environment
-from sparklog.broker.fetching import CONSUMER, FetchAt, Fetched, FetchResult, FetchSpec
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.coordinator.effects import CoordinatorRecord, ProducerIdentity
-from sparklog.core.errors import NotServing, SparklogError
-from sparklog.core.types import PartitionId
+from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.producer_state import Verification
+from sparklog.log.view import refresh
 from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
 from sparklog.protocol.batch_encoder import BatchSettings, encode
 from sparklog.protocol.batch_header import NO_EPOCH, NO_SEQUENCE, parse_header
@@ -39,8 +38,6 @@ class LeaderWatcher(Protocol):
         ...
 
 
-Fetch = Callable[[FetchSpec], Awaitable[Mapping[PartitionId, FetchResult]]]
-
 READ_BYTES: Final = 1 << 20
 SEGMENTS_AHEAD: Final = 16
 ROOM_WAIT_S: Final = 5.0
@@ -50,14 +47,11 @@ ROOM_WAIT_S: Final = 5.0
 class CoordinatorLog:
     """See the module."""
 
-    def __init__(
-        self, led: LedPartition, environment: Environment, budget: MemoryBudget, fetch: Fetch
-    ) -> None:
-        """Use `led`, whose appends take room of `budget`; read with `fetch`."""
+    def __init__(self, led: LedPartition, environment: Environment, budget: MemoryBudget) -> None:
+        """Use `led`, whose appends take room of `budget`."""
         self._led = led
         self._environment = environment
         self._budget = budget
-        self._fetch = fetch
 
     @property
     def leader_epoch(self) -> int:
@@ -194,32 +188,28 @@ class CoordinatorLog:
         # What could not be read is read again, and its error comes out, when it is asked for.
         return entries[-1].end_offset if entries else self.end_offset
 
-    async def read(self, offset: int) -> Sequence[bytes]:
+    async def read(self, offset: int, limit_offset: int) -> Sequence[bytes]:
         """Return batches from the one that holds `offset` on, of what is committed.
+
+        None that begins at `limit_offset` or later: what was read ahead ends there.
 
         Raises:
             NotServing: the epoch ended.
+            OffsetOutOfRange: deleted meanwhile; begin again.
             Unavailable: the store does not answer. DataCorrupt: a segment is damaged.
         """
-        if not self._led.live:
-            raise NotServing(f"led by another broker by now. partition={self._led.where}")
-        where = self._led.where
-        at = FetchAt(offset, READ_BYTES, current_leader_epoch=self._led.leader_epoch)
-        spec = FetchSpec(
-            replica_id=CONSUMER,
-            max_wait_ms=0,
-            min_bytes=0,
-            max_bytes=READ_BYTES,
-            isolation=0,
-            partitions={where: at},
-        )
-        found = (await self._fetch(spec)).get(where)
-        if isinstance(found, Fetched):
-            return found.batches
-        if isinstance(found, SparklogError):
-            raise found
-        await asyncio.sleep(0)
-        return ()
+        led, run = self._led, self._environment.store.run
+        if not led.live:
+            raise NotServing(f"led by another broker by now. partition={led.where}")
+        if offset >= led.tail.start_offset:
+            return led.tail.read(offset, READ_BYTES, min(led.high_watermark, limit_offset))
+        try:
+            history = await run(led.history.read(led.view, offset, READ_BYTES, limit_offset))
+        except OffsetOutOfRange:
+            led.saw_view(await run(refresh(led.view)))
+            raise
+        led.saw_view(history.view)
+        return history.batches
 
 
 def records_batch(

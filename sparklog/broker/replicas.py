@@ -388,7 +388,7 @@ class BrokerReplicas:
         self._look_at_next_leader(replica, led)
         watcher = self._watchers.get(replica.layout.topic)
         if watcher is not None:
-            log = CoordinatorLog(led, self._environment, self._budget, self._fetching.fetch)
+            log = CoordinatorLog(led, self._environment, self._budget)
             watcher.led(where.partition, log)
 
     def _tell_metadata(self, replica: Replica) -> None:

@@ -28,6 +28,7 @@ from sparklog.core.errors import (
 )
 from sparklog.core.types import PartitionId
 from sparklog.protocol.control import EndTransactionMarker
+from sparklog.testing.sim_store import StoreWeather
 from tests.unit.broker.replica_cluster import TOPIC, Broker, ReplicaCluster
 from tests.unit.broker.world import World
 
@@ -154,11 +155,17 @@ class Coordinated:
         return found
 
 
-async def coordinated(world: World, brokers: int = 1) -> tuple[Coordinated, PartitionId]:
+async def coordinated(
+    world: World, brokers: int = 1, flush_ms: int = 10_000
+) -> tuple[Coordinated, PartitionId]:
     cluster = Coordinated(world)
     for broker_id in range(1, brokers + 1):
         await cluster.start(broker_id)
-    configs = {"cleanup.policy": "compact", "max.message.bytes": "20000"}
+    configs = {
+        "cleanup.policy": "compact",
+        "max.message.bytes": "20000",
+        "flush.ms": str(flush_ms),
+    }
     (where,) = cluster.cluster.create(list(range(1, brokers + 1)), 1, configs)
     return cluster, where
 
@@ -176,6 +183,27 @@ def test_what_was_answered_is_known_to_the_next_coordinator() -> None:
         await cluster.cluster.fence(1)
         assert await cluster.added(2, b"b", 5) == 5
         assert await cluster.sums(2) == {b"a": 3, b"b": 5}
+
+    world.run(story())
+
+
+def test_a_log_of_many_small_segments_is_read_side_by_side() -> None:
+    world = World()
+    world.objects.weather = world.objects.calm = StoreWeather(latency_s=0.05)
+
+    async def story() -> None:
+        cluster, where = await coordinated(world, 2, flush_ms=0)
+        for number in range(60):
+            await cluster.added(1, b"%d" % number, number)
+        await asyncio.sleep(2)
+        assert len(cluster.cluster.stored(where).entries) >= 50
+        cluster.cluster.kill(1)
+        began_s = world.loop.time()
+        await cluster.cluster.fence(1)
+        await cluster.added(2, b"0", 1)
+        # One after the other, the segments alone would take 60 x 0.1 s.
+        assert world.loop.time() - began_s < 4
+        assert len(await cluster.sums(2)) == 60
 
     world.run(story())
 
