@@ -221,6 +221,20 @@ def test_groups_are_described_listed_and_deleted(brokers: Brokers, admin: Any, t
     assert group not in {g.group_id for g in listed.valid}
 
 
+def test_sparklog_consume_goes_on_where_its_group_stopped(brokers: Brokers, topic: str) -> None:
+    group = f"g-{uuid4().hex[:8]}"
+    words = [sys.executable, "-m", "sparklog.cli", "consume", "--topic", topic, "--group", group]
+    words += ["--bootstrap-server", brokers.bootstrap, "--from-beginning", "--max-messages"]
+    seen: list[int] = []
+    for count in (50, RECORDS - 50):
+        done = subprocess.run(
+            [*words, str(count)], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        seen += map(int, done.stdout.split())
+    assert sorted(seen) == list(range(RECORDS))
+
+
 @pytest.mark.parametrize("client", ["kafka_python", "aiokafka"])
 def test_python_clients_share_and_commit(brokers: Brokers, topic: str, client: str) -> None:
     code = Path(__file__).with_name(f"{client}_group.py")
