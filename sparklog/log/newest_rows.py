@@ -9,7 +9,7 @@ one table and one bit per row, whatever the number of keys.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -24,10 +24,12 @@ from sparklog.log.key_kernels import EMPTY_ROW, UInt64s, hash_keys, keep_newest
 from sparklog.protocol.arrays import Bytes, Int64s
 from sparklog.protocol.arrow_records import binary_view
 
-KEYS_MAX: Final = 6_000_000
-"""Keys in one table: with twice the slots, of 24 bytes, about 400 MB at most while it grows."""
+KEYS_MAX: Final = 1 << 22
+"""Keys in one table: with twice the slots, of 24 bytes, 200 MB, and 300 while it grows."""
 _FIRST_SLOTS: Final = 1 << 16
+_PART_SLOTS: Final = 1 << 18
 _FILES_MAX: Final = 256
+_FILE_BUFFER_BYTES: Final = 1 << 18
 _SPILLED = np.dtype([("low", "<u8"), ("high", "<u8"), ("row", "<i8")])
 
 
@@ -124,7 +126,8 @@ class NewestRows:
             low, high, rows = low[done:], high[done:], rows[done:]
             possible = self._table.keys + self._rows_max - int(rows[0])
             self._spill = _Spill(2 * -(-possible // self._keys_max), self._folder)
-            self._spill.add(*self._table.content())
+            for known in self._table.content():
+                self._spill.add(*known)
             self._table = _Table(0)
         self._spill.add(low, high, rows)
 
@@ -158,16 +161,18 @@ class _Table:
                 self._grow(bits)
         return done
 
-    def content(self) -> tuple[UInt64s, UInt64s, Int64s]:
-        """Return the hashes and newest rows of all keys, in no order."""
-        used = self._rows != EMPTY_ROW
-        return self._low[used], self._high[used], self._rows[used]
+    def content(self) -> Iterator[tuple[UInt64s, UInt64s, Int64s]]:
+        """Yield the hashes and newest rows of all keys, in no order, part by part."""
+        for at in range(0, len(self._rows), _PART_SLOTS):
+            part = slice(at, at + _PART_SLOTS)
+            used = self._rows[part] != EMPTY_ROW
+            yield self._low[part][used], self._high[part][used], self._rows[part][used]
 
     def _grow(self, bits: Bytes) -> None:
-        low, high, rows = self.content()
         bigger = _Table(2 * len(self._rows))
-        # Each key is there once and its row marked, so no bit changes.
-        bigger.take(low, high, rows, bits, keys_max=None)
+        for low, high, rows in self.content():
+            # Each key is there once and its row marked, so no bit changes.
+            bigger.take(low, high, rows, bits, keys_max=None)
         self._low, self._high, self._rows = bigger._low, bigger._high, bigger._rows
 
 
@@ -178,7 +183,8 @@ class _Spill:
         self._folder = tempfile.TemporaryDirectory(prefix="sparklog-keys-", dir=folder)
         count = min(_FILES_MAX, max(2, files))
         self._files = [
-            (Path(self._folder.name) / str(n)).open("w+b", buffering=1 << 20) for n in range(count)
+            (Path(self._folder.name) / str(n)).open("w+b", buffering=_FILE_BUFFER_BYTES)
+            for n in range(count)
         ]
 
     def add(self, low: UInt64s, high: UInt64s, rows: Int64s) -> None:
