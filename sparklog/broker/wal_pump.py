@@ -53,6 +53,8 @@ logger = logging.getLogger(__name__)
 CHEAP_PUT_S = 0.02
 """A store that takes a put in less is a disk or near one: puts follow each other without a pause.
 Elsewhere each has its price, so they start `linger_s` apart, or with a full window."""
+CHEAP_IN_FLIGHT = 2
+"""Puts under way on such a store before batches gather: a disk takes one while it syncs one."""
 PUTS_REMEMBERED = 8
 RETRY_FIRST_S = 0.05
 RETRY_LONGEST_S = 2.0
@@ -231,7 +233,7 @@ class WalPump:
             return latest_s
         if min(self._took_s, default=0.0) > CHEAP_PUT_S:
             return min(latest_s, self._put_at_s + linger_s)
-        return latest_s if self._writer.in_flight else -inf
+        return latest_s if self._writer.in_flight >= CHEAP_IN_FLIGHT else -inf
 
     @property
     def _window_full(self) -> bool:
