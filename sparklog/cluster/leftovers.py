@@ -1,7 +1,7 @@
 """What lies beside the partitions of a log and is needed no more.
 
 Publication records, write-ahead logs of brokers that are gone, strays in the folders of deleted
-topics. Each is judged by what the log itself says; age only keeps what is young out of it.
+topics, old snapshots of the registry. Each is judged by what the log itself says; age only keeps what is young out of it.
 
   L1  the newest publication record of a writer stays: it is what a writer that comes back meets;
       an older one goes when the partitions have forgotten the writers of its time
@@ -27,6 +27,8 @@ from sparklog.log.effects import Protocol, Range, get_many, list_after
 from sparklog.log.garbage import ORPHAN_AGE_MS
 from sparklog.log.layout import (
     COMMITS_PREFIX,
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
     TOPICS_PREFIX,
     WALS_PREFIX,
     PartitionLayout,
@@ -39,6 +41,8 @@ from sparklog.log.wal_seal import clear, seal
 from sparklog.store.base import ObjectInfo, ObjectStore
 
 RECORDS_READ_AT_ONCE = 64
+REGISTRY_SNAPSHOTS_KEPT = 2
+"""Who listed them a moment ago reads the newest; the one before it serves if that is damaged."""
 
 _PARTITION_FOLDER = re.compile(r"topics/([A-Za-z0-9._-]{1,249})~([A-Za-z0-9_-]{22})/(0|[1-9]\d*)/")
 _TOPIC_FOLDER = re.compile(r"topics/[^/]+/")
@@ -146,6 +150,15 @@ def clear_wal(layout: WalLayout, nonce: str) -> Protocol[None]:
     """
     sealed = yield from seal(layout, nonce)
     yield from clear(layout, sealed)
+
+
+def old_registry_snapshots() -> Protocol[list[ObjectInfo]]:
+    """Return the registry's snapshots but for the newest few. One listing."""
+    layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
+    listed = yield from list_after(layout.snapshot_prefix, "")
+    # Names sort as the offsets in them do.
+    found = [info for info in listed if layout.snapshot_end(info.key) is not None]
+    return found[:-REGISTRY_SNAPSHOTS_KEPT]
 
 
 def list_wals() -> Protocol[list[ObjectInfo]]:

@@ -166,7 +166,7 @@ def _beside(
 ) -> tuple[dict[str, int], list[str]]:
     """Look after what lies beside the partitions."""
     problems = [f"a publication record is damaged. object={key}" for key in records.damaged]
-    doomed = list(records.doomed)
+    doomed = [*records.doomed, *run(leftovers.old_registry_snapshots(), log.store)]
     left = leftovers.left_wals(wals, image, SYSTEM_CLOCK.now_ms(), job.orphan_age_ms)
     known = {topic_folder(t.name, t.topic_id) for t in image.topics.values()}
     known.add(topic_folder(METADATA_TOPIC, METADATA_TOPIC_ID))

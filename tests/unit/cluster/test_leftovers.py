@@ -130,3 +130,11 @@ def test_a_folder_without_graves_is_told_and_left_alone(log: Log) -> None:
     found = run(leftovers.strays(topic_folder("strange", strange.topic_id)), log.store)
     assert found.doomed == ()
     assert len(found.unknown) == 1
+
+
+def test_old_snapshots_of_the_registry_go(log: Log) -> None:
+    for number in range(1, 5):
+        log.store.put(f"{REGISTRY}0/snapshot/{number:020d}.json", b"{}")
+    log.store.put(f"{REGISTRY}0/snapshot/notes.txt", b"mine")
+    doomed = run(leftovers.old_registry_snapshots(), log.store)
+    assert [info.key[-6:] for info in doomed] == ["1.json", "2.json"]
