@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Mapping
+from math import inf
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -52,6 +53,17 @@ class SparklogSide(Side):
             f"{topic} flushed",
             SETTLE_TIMEOUT_S,
         )
+
+    def await_quiet(self) -> None:
+        """Wait until the last of what creating partitions asked the store for is over."""
+        last = -inf
+
+        def quiet() -> bool:
+            nonlocal last
+            before, last = last, total(self.samples(), "sparklog_store_requests_total")
+            return last - before <= 1
+
+        wait_until(quiet, "the brokers are quiet")
 
     def samples(self) -> Samples:
         """Return what all brokers count, added up."""

@@ -31,6 +31,7 @@ def measure_bill(ours: SparklogSide, plan: Plan, results: Results) -> None:
     for partitions in plan.bill_partitions:
         topic = new_topic(ours, partitions, 1, {"flush.ms": str(FLUSH_MS)})
         size_bytes = plan.bill_bytes * (1 if partitions <= FEW_PARTITIONS else 2)
+        ours.await_quiet()
         before = ours.samples()
         seconds = produce_librdkafka(
             ours,

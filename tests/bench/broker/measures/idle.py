@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.bench.broker.measures.producing import new_topic
 from tests.bench.broker.plan import Plan
-from tests.bench.broker.side import Side, wait_until
+from tests.bench.broker.side import Side
 from tests.bench.broker.sparklog_side import SparklogSide, total
 from tests.bench.log.results import Measure, Results
 from tests.bench.log.targets import CostAtMost, CostAtMostPeer
@@ -72,16 +72,7 @@ def _requests_per_minute(side: Side, seconds: int) -> float | None:
     if not isinstance(side, SparklogSide):
         time.sleep(seconds)
         return None
-    settled = side.samples()
-
-    def quiet() -> bool:
-        """Return whether the last of what creating the partitions asked for is over."""
-        nonlocal settled
-        before, settled = settled, side.samples()
-        name = "sparklog_store_requests_total"
-        return total(settled, name) - total(before, name) <= 1
-
-    wait_until(quiet, "the brokers are quiet")
+    side.await_quiet()
     before = total(side.samples(), "sparklog_store_requests_total")
     time.sleep(seconds)
     return (total(side.samples(), "sparklog_store_requests_total") - before) * 60 / seconds
