@@ -14,6 +14,7 @@ from tests.peers.sparklog import SparklogCluster
 
 PAGE_TIMEOUT_S = 10
 SETTLE_TIMEOUT_S = 120
+QUIET_S = 1.0
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 """(name, labels) to the value, added up over brokers."""
@@ -60,8 +61,9 @@ class SparklogSide(Side):
 
         def quiet() -> bool:
             nonlocal last
+            time.sleep(QUIET_S)
             before, last = last, total(self.samples(), "sparklog_store_requests_total")
-            return last - before <= 1
+            return last - before <= 2
 
         wait_until(quiet, "the brokers are quiet")
 
