@@ -74,7 +74,7 @@ def run_broker(plan: BrokerPlan) -> tuple[str, str]:
     except InvalidRequest as error:
         outcome, message = REFUSED, str(error)
     except (SparklogError, OSError) as error:
-        outcome, message = FAILED, f"{type(error).__name__}: {error}"
+        outcome, message = FAILED, _words(error)
     if message:
         say(f"broker {plan.broker_id} {outcome}: {message}")
     line.close()
@@ -94,6 +94,12 @@ def _sigterm() -> Iterator[Event]:
         yield terminated
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror}: {error.filename}"
+    return f"{type(error).__name__}: {error}"
 
 
 def _fields(found: Ready) -> dict[str, Any]:

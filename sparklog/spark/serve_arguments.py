@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.arguments import (
     JobParser,
@@ -34,7 +35,7 @@ examples:
   sparklog serve --root s3://bucket/log --brokers 3
   spark-submit --master spark://host:7077 --conf spark.executor.cores=3 \\
       jobs/serve.py --root s3://bucket/log --brokers 3 --port 9092
-  spark-submit jobs/serve.py --brokers 3 --config min.insync.replicas=2 \\
+  spark-submit jobs/serve.py --brokers 3 --config default.replication.factor=3 \\
       --rack-variable ZONE --ready-file /run/sparklog.json
 
 One broker is one task of a job of its own. Broker i (counted from 0) listens at --port + i.
@@ -128,6 +129,8 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
     for name, option in OWN_CONFIGS.items():
         if name in configs:
             raise InvalidRequest(f"--config {name} is not for all brokers: use {option}")
+    # Brokers would refuse it as well, but only once Spark has started them.
+    parse_broker_configs(configs)
     last = given.brokers - 1
     for name, port in (("--port", given.port), ("--metrics-port", given.metrics_port)):
         if port > 0 and port + last > PORT_MAX:

@@ -20,8 +20,8 @@ def run(
     ready: Callable[[Ready], None],
 ) -> None:
     """Answer each connection with this process' id and what it sent, until stopped."""
-    if "wrong" in configs:
-        raise InvalidConfig("there is no such setting. name=wrong")
+    if configs.get("broker.rack") == "wrong":
+        raise InvalidConfig("there is no such rack. broker.rack=wrong")
     host, port = _address(configs["listeners"])
     with socket.create_server((host, port)) as server:
         server.settimeout(POLL_S)

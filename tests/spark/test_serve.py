@@ -119,9 +119,9 @@ def test_a_submitted_launcher_drains_when_spark_is_ended(tmp_path: Path) -> None
 
 def test_settings_that_a_broker_refuses_end_the_launcher(tmp_path: Path) -> None:
     words = [sys.executable, str(PROGRAM), "--brokers", "1", "--master", "local[2]"]
-    with launched([*words, "--config", "wrong=1"], tmp_path) as launcher:
+    with launched([*words, "--rack", "wrong"], tmp_path) as launcher:
         failed = launcher.until("failed")
         launcher.rest()
-    assert failed["message"] == "there is no such setting. name=wrong"
+    assert failed["message"] == "there is no such rack. broker.rack=wrong"
     assert launcher.process.returncode == 1
     assert "refuses its settings" in (tmp_path / "launcher.log").read_text()

@@ -54,9 +54,7 @@ def test_brokers_on_other_machines_listen_everywhere() -> None:
 
 def test_every_option_arrives() -> None:
     words = "--brokers 2 --first-broker-id 10 --port 7000 --listen-host ::1 --metrics-port 9404"
-    more = (
-        "--advertised-host kafka.example --rack a --rack-variable ZONE --config log.retention.ms=5"
-    )
+    more = "--advertised-host kafka.example --rack a --rack-variable ZONE --config wal.linger.ms=5"
     _, second = plans(*words.split(), *more.split())
     assert settings(second, ZONE="b") == {
         "node.id": "11",
@@ -64,7 +62,7 @@ def test_every_option_arrives() -> None:
         "advertised.listeners": "PLAINTEXT://kafka.example:7001",
         "metrics.port": "9405",
         "broker.rack": "b",
-        "log.retention.ms": "5",
+        "wal.linger.ms": "5",
     }
     assert settings(second)["broker.rack"] == "a"
 
@@ -91,6 +89,8 @@ def test_how_to_run_is_taken_over() -> None:
         ("--config node.id=4", "use --first-broker-id"),
         ("--config listeners=x", "use --listen-host and --port"),
         ("--config x", "takes key=value"),
+        ("--config flush.mss=2", "unknown setting"),
+        ("--config broker.session.timeout.ms=1", "broker.session.timeout.ms"),
         ("--first-broker-id 2147483647", "choose a lower first one"),
         ("--root memory://x", "lives in one process"),
     ],
