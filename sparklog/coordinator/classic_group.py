@@ -17,20 +17,21 @@ Source: Kafka's classic group protocol; KIP-345 (static members), KIP-394 (membe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator.effects import Token
+from sparklog.coordinator.effects import RECORD_OVERHEAD_BYTES, Token
 from sparklog.coordinator.group_messages import JoinedMember, MemberIdentity, Protocols
 from sparklog.coordinator.group_records import NEVER_MS, GroupValue, MemberValue
 from sparklog.core.errors import InvalidRequest
 from sparklog.protocol.consumer_protocol import PROTOCOL_TYPE, decode_subscription
 
 CLASSIC: Final = "classic"
+UTF8_BYTES_MAX: Final = 4
 
 
 class GroupState(StrEnum):
@@ -158,6 +159,17 @@ class ClassicGroup:
                 )
                 for m in self.members.values()
             ),
+        )
+
+    def stored_bytes(self, assignments: Mapping[str, bytes]) -> int:
+        """Return at most how large the group's record is with these assignments."""
+        return sum(
+            len(m.metadata(self.protocol))
+            + len(assignments.get(m.member_id, b""))
+            + UTF8_BYTES_MAX * len(m.member_id + m.client_id + m.client_host)
+            + UTF8_BYTES_MAX * len(m.instance_id or "")
+            + RECORD_OVERHEAD_BYTES
+            for m in self.members.values()
         )
 
     def become(self, state: GroupState, now_ms: int) -> None:

@@ -9,12 +9,13 @@ members, after the commit if none of them reads the topic. Source: KIP-211, KIP-
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator.committed_offsets import CommittedOffsets
-from sparklog.coordinator.effects import CoordinatorRecord
+from sparklog.coordinator.effects import CoordinatorRecord, size_bytes
 from sparklog.coordinator.group_records import (
     NEVER_MS,
     OffsetKey,
@@ -30,6 +31,7 @@ from sparklog.coordinator.offset_messages import (
     FoundOffset,
     FoundOffsets,
 )
+from sparklog.core.errors import RecordTooLarge
 
 
 class OffsetOwner(Protocol):
@@ -79,12 +81,16 @@ class GroupOffsets:
     def commit(
         self, asked: CommitRequest, now_ms: int, position: int
     ) -> tuple[tuple[ErrorCode, ...], list[CoordinatorRecord]]:
-        """Take in a commit; return a code for each offset, and the records of those taken."""
+        """Take in a commit; return a code for each offset, and the records of those taken.
+
+        Raises:
+            RecordTooLarge: too many offsets for one batch; none is taken.
+        """
         retention_ms = asked.retention_ms
         expire_ms = NEVER_MS if retention_ms == NO_RETENTION else now_ms + retention_ms
         producer_id = None if asked.producer is None else asked.producer.producer_id
         codes: list[ErrorCode] = []
-        records: list[CoordinatorRecord] = []
+        taken: list[tuple[OffsetKey, OffsetValue]] = []
         for given in asked.offsets:
             if len(given.metadata.encode()) > self._settings.offset_metadata_max_bytes:
                 codes.append(ErrorCode.offset_metadata_too_large)
@@ -93,9 +99,19 @@ class GroupOffsets:
             value = OffsetValue(
                 given.offset, given.leader_epoch, given.metadata, now_ms, expire_ms, given.topic_id
             )
-            self.take(key, value, position + len(records), producer_id)
-            records.append(CoordinatorRecord(write_offset_key(key), write_offset_value(value)))
+            taken.append((key, value))
             codes.append(ErrorCode.none)
+        records = [
+            CoordinatorRecord(write_offset_key(key), write_offset_value(value))
+            for key, value in taken
+        ]
+        if size_bytes(records) > self._settings.batch_bytes_max:
+            raise RecordTooLarge(
+                "too many offsets for one commit; commit fewer at a time. "
+                f"group={asked.group_id} offsets={len(records)} bytes={size_bytes(records)}"
+            )
+        for at, (key, value) in enumerate(taken, position):
+            self.take(key, value, at, producer_id)
         return tuple(codes), records
 
     def fetch(self, asked: FetchRequest) -> FoundOffsets:
@@ -127,9 +143,10 @@ class GroupOffsets:
                 records.append(self._tombstone(key))
         return codes, records
 
-    def delete_all(self, group_id: str) -> list[CoordinatorRecord]:
-        """Forget all offsets of a group."""
-        return [self._tombstone(key) for key, _ in self._offsets.of(group_id)]
+    def delete_all(self, group_id: str, count_max: int) -> list[CoordinatorRecord]:
+        """Forget the offsets of a group, up to a number of them."""
+        found = islice(self._offsets.of(group_id), count_max)
+        return [self._tombstone(key) for key, _ in found]
 
     def forget_topics(self, topics: frozenset[str], count_max: int) -> list[CoordinatorRecord]:
         """Forget offsets of topics, of all groups, up to a number of them."""

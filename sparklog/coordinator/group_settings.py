@@ -24,6 +24,8 @@ class GroupSettings:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 10_080 * _MINUTE_MS
     offsets_retention_check_interval_ms: int = 600_000
+    batch_bytes_max: int = 1_000_000
+    """What one event may store: below the default max.message.bytes of the internal topic."""
 
     @classmethod
     def of(cls, config: Config) -> GroupSettings:

@@ -337,14 +337,17 @@ class GroupShard:
         return _answer(token, tuple(found))
 
     def delete(self, group_id: str, token: Token, now_ms: int) -> Effects:
-        """Forget a group without members, with its offsets."""
+        """Forget a group without members, with its offsets; None asks to be called again."""
         group, consumers = self._groups.get(group_id), self._consumers.get(group_id)
         found = group or consumers
         if found is None:
             return _answer(token, ErrorCode.group_id_not_found)
         if found.state != GroupState.EMPTY:
             return _answer(token, ErrorCode.non_empty_group)
-        records = self._offsets.delete_all(group_id)
+        records = self._offsets.delete_all(group_id, RECORDS_AT_ONCE)
+        if len(records) == RECORDS_AT_ONCE:
+            self._position += len(records)
+            return Effects(tuple(records), ((token, None),))
         records += self._bury(group) if group is not None else self._bury_consumer(group_id)
         self._position += len(records)
         return Effects(tuple(records), ((token, ErrorCode.none),))

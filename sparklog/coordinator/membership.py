@@ -54,7 +54,10 @@ def heartbeat(group: ClassicGroup, asked: HeartbeatRequest, turn: Turn) -> Error
 
 
 def sync(group: ClassicGroup, asked: SyncRequest, token: Token, turn: Turn) -> None:
-    """Answer with the assignment, or wait for it; a leader brings it."""
+    """Answer with the assignment, or wait for it; a leader brings it.
+
+    A group too large to be stored gets no assignment, as in Kafka: its leader hears of an error.
+    """
     error = _check(group, asked.member, asked.generation)
     if error is ErrorCode.none and not _speaks(group, asked):
         error = ErrorCode.inconsistent_group_protocol
@@ -98,10 +101,14 @@ def _sync_completing(
     group: ClassicGroup, member: Member, asked: SyncRequest, token: Token, turn: Turn
 ) -> None:
     answer_sync(member, Synced(ErrorCode.rebalance_in_progress), turn)  # it asked before
+    assignments = dict(asked.assignments) if member.member_id == group.leader else {}
+    if group.stored_bytes(assignments) > turn.settings.batch_bytes_max:
+        turn.answer(token, Synced(ErrorCode.unknown_server_error))
+        return
     member.sync_token = token
     synced(group, member.member_id, turn)
     if member.member_id == group.leader:
-        share(group, dict(asked.assignments), ErrorCode.none, turn)
+        share(group, assignments, ErrorCode.none, turn)
         group.become(GroupState.STABLE, turn.now_ms)
         turn.store(group)
 

@@ -25,6 +25,8 @@ from sparklog.protocol.entity_shape import FIXED, FieldShape, Shape, shape_of
 ELEMENTS_MAX: Final = 250_000
 """Array elements of one message: over a hundred thousand partitions, and decoded in about a second.
 Kafka sets no such bound; a 100 MiB frame of empty strings would need gigabytes here."""
+TEXT_BYTES_MAX: Final = 0x7FFF
+"""Longest text of a message, also where its length could say more: Kafka refuses it too."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_UUID: Final = bytes(16)
@@ -243,6 +245,8 @@ def _text(*, flexible: bool, nullable: bool) -> Decode:
 
     def decode(cursor: Cursor) -> str | None:
         data = read(cursor)
+        if data is not None and len(data) > TEXT_BYTES_MAX:
+            raise Malformed(f"a string is too long. size={len(data)} at={cursor.at}")
         try:
             return None if data is None else str(data, "utf-8")
         except UnicodeDecodeError:

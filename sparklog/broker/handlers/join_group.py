@@ -17,6 +17,8 @@ from sparklog.protocol.building import Answer
 MEMBER_ID_REQUIRED_SINCE: Final = 4
 NULLABLE_PROTOCOL_SINCE: Final = 7
 SKIPS_ASSIGNMENT_SINCE: Final = 9
+PREFIX_MAX: Final = 1_000
+"""Characters of a client's or an instance's id in a member id: the whole must fit a string."""
 
 
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
@@ -59,7 +61,7 @@ def _asked(node: HandlerNode, request: Any, context: RequestContext) -> JoinRequ
     return JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,
-        new_member_id=f"{prefix}-{_unique(node.environment.entropy)}",
+        new_member_id=f"{prefix[:PREFIX_MAX]}-{_unique(node.environment.entropy)}",
         instance_id=instance_id,
         client_id=context.client_id or "",
         client_host=host_of(context),

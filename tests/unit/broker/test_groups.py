@@ -348,6 +348,18 @@ def test_a_hostile_group_name_is_only_a_name(name: str) -> None:
     tell(story)
 
 
+def test_a_long_client_id_still_makes_a_member() -> None:
+    async def story(client: GroupClient) -> None:
+        long = "x" * 32_767
+        told = await client.join(group_instance_id=long)
+        assert told.error_code is ErrorCode.none
+        assert len(told.member_id) < 2_000
+        left = await client.leave(told.member_id)
+        assert left is ErrorCode.none
+
+    tell(story)
+
+
 def test_members_that_are_none_are_refused() -> None:
     async def story(client: GroupClient) -> None:
         member_id, generation = await client.member()

@@ -212,7 +212,11 @@ class Driver:
         return self.reply(self.submit(lambda s, t, n: s.list_groups(t, n)), tuple)
 
     def delete(self) -> ErrorCode:
-        return self.reply(self.submit(lambda s, t, n: s.delete(GROUP, t, n)), ErrorCode)
+        code = None
+        while code is None:
+            code = self.replies[self.submit(lambda s, t, n: s.delete(GROUP, t, n))]
+        assert isinstance(code, ErrorCode)
+        return code
 
     # Within.
 

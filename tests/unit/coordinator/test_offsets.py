@@ -9,6 +9,7 @@ from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.group_messages import Joined, MemberIdentity
 from sparklog.coordinator.group_settings import GroupSettings
 from sparklog.coordinator.offset_messages import FetchRequest, FoundOffset, FoundOffsets
+from sparklog.core.errors import RecordTooLarge
 from tests.unit.coordinator.group_driver import DELAY_MS, GROUP, Driver, offset_of
 
 OK = (ErrorCode.none,)
@@ -175,6 +176,24 @@ def test_a_group_is_deleted_with_its_offsets() -> None:
         assert driver.offset("t").offset == -1
         assert driver.listed() == ()
         driver.fail_over()
+
+
+def test_a_group_with_very_many_offsets_is_deleted() -> None:
+    driver = Driver()
+    for first in range(0, 2_500, 500):
+        driver.commit(*(offset_of("t", 1, first + n) for n in range(500)))
+    assert driver.delete() is ErrorCode.none
+    for _ in range(2):
+        assert driver.listed() == ()
+        driver.fail_over()
+
+
+def test_a_commit_too_large_for_one_batch_changes_nothing() -> None:
+    driver = Driver()
+    driver.commit(offset_of("t", 1))
+    with pytest.raises(RecordTooLarge):
+        driver.commit(*(offset_of("t", 2, n, "x" * 4_000) for n in range(300)))
+    assert driver.offset("t").offset == 1
 
 
 def test_offsets_of_a_consumer_without_a_group_expire_after_their_commit() -> None:

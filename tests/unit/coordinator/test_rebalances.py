@@ -263,6 +263,18 @@ def test_a_join_sent_again_leaves_the_first_one_not_unanswered() -> None:
     assert driver.reply(second, Joined).error is ErrorCode.none
 
 
+def test_a_group_too_large_to_be_stored_gets_no_assignment() -> None:
+    driver = Driver()
+    token = driver.member("a")
+    driver.wait(DELAY_MS)
+    assert driver.reply(token, Joined).generation == 1
+    large = driver.sync("a", 1, {"a": bytes(1_000_000)})
+    assert driver.reply(large, Synced).error is ErrorCode.unknown_server_error
+    assert driver.log == []
+    fitting = driver.sync("a", 1, {"a": bytes(900_000)})
+    assert driver.reply(fitting, Synced).error is ErrorCode.none
+
+
 # Static members.
 
 

@@ -100,3 +100,20 @@ def test_a_topic_id_survives_the_wire() -> None:
     assert topic_id_of(uuid_of(topic_id)) == topic_id
     with pytest.raises(ValueError, match="not a topic id"):
         uuid_of("short")
+
+
+def test_a_text_longer_than_old_lengths_can_say_is_refused_in_new_messages_too() -> None:
+    def frame(length: int) -> bytes:
+        request = build_request(
+            Api.HEARTBEAT,
+            4,
+            group_id="g" * length,
+            generation_id=1,
+            member_id="",
+            group_instance_id=None,
+        )
+        return bytes(messages.encode_request(request, 1, "test"))[4:]
+
+    assert len(messages.decode_request(frame(32_767))[1].group_id) == 32_767
+    with pytest.raises(InvalidRequest):
+        messages.decode_request(frame(32_768))
