@@ -1,13 +1,15 @@
-"""Partitions that brokers lead: Spark reads their history, and writes through brokers only."""
+"""Partitions that brokers lead: Spark reads all there is, and writes through the leaders."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
-import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from sparklog.client.producer import Producer
 from sparklog.cluster.open import Log
+from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.log.effects import run
 from sparklog.log.flush import flush_at
 from sparklog.log.led import hand_back, take_lead
@@ -15,6 +17,7 @@ from sparklog.log.view import PartitionView
 from sparklog.log.wire_segment import draft_batches
 from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.record_batch import BatchSettings, encode
+from tests.interop.brokers import Brokers
 from tests.spark.conftest import MakeLog
 
 
@@ -46,25 +49,57 @@ def lead(log: Log) -> PartitionView:
     return run(flush_at(view, draft, 1), log.store)
 
 
-def test_marks_and_markers_are_no_rows_and_direct_writes_are_sent_to_brokers(
+def test_marks_and_markers_are_no_rows(
     spark: SparkSession, make_log: MakeLog, log_root: str
 ) -> None:
     log = make_log(led=1)
     view = lead(log)
     frame = spark.read.format("sparklog").option("path", log_root).option("subscribe", "led")
+    frame = frame.option("includeUnflushed", "false")
     assert frame.load().count() == 3
     rows = frame.load().select("offset", "value").collect()
     assert [(row.offset, bytes(row.value)) for row in rows] == [(1, b"a"), (2, b"b"), (4, b"c")]
     late = frame.option("startingOffsets", '{"led": {"0": 3}}').load()
     assert [row.offset for row in late.select("offset").collect()] == [4]
-    new = spark.createDataFrame([(b"mine",)], "value binary")
-    with pytest.raises(PySparkException, match="led by a broker"):
-        new.write.format("sparklog").option("path", log_root).option("topic", "led").mode(
-            "append"
-        ).save()
-    assert log.partition("led", 0).view().end_offset == 5
     run(hand_back(view, 2, "c" * 32), log.store)
-    new.write.format("sparklog").option("path", log_root).option("topic", "led").mode(
-        "append"
-    ).save()
+    new = spark.createDataFrame([(b"mine",)], "value binary")
+    writing = new.write.format("sparklog").option("path", log_root).option("topic", "led")
+    writing.mode("append").save()
     assert frame.load().count() == 4
+
+
+def test_a_query_copies_from_one_led_topic_to_another_and_all_is_there_without_brokers(
+    spark: SparkSession, make_log: MakeLog, log_root: str, tmp_path: Path
+) -> None:
+    log = make_log(source=2, copy=2)
+    source = {"path": log_root, "subscribe": "source", "startingOffsets": "earliest"}
+
+    def write(first: int) -> None:
+        rows = spark.range(first, first + 1000).selectExpr("CAST(id AS STRING) AS value")
+        keyed = rows.selectExpr("value AS key", "value")
+        sink = keyed.write.format("sparklog").option("path", log_root).option("topic", "source")
+        sink.mode("append").save()
+
+    def numbers(topic: str) -> list[int]:
+        read = spark.read.format("sparklog").option("path", log_root).option("subscribe", topic)
+        values = read.load().selectExpr("CAST(CAST(value AS STRING) AS INT) AS n")
+        return sorted(row.n for row in values.collect())
+
+    with Brokers(log_root) as brokers:
+        while not all(
+            log.partition(t, n).view().is_led for t in ("source", "copy") for n in (0, 1)
+        ):
+            SYSTEM_CLOCK.sleep_s(0.1)
+        for first in (0, 1000):
+            write(first)
+            with Producer(brokers.bootstrap) as producer:  # not flushed yet when it is read
+                producer.send("source", b"%d" % (10_000 + first), key=b"k")
+            rows = spark.readStream.format("sparklog").options(**source).load()
+            sink = rows.select("key", "value").writeStream.format("sparklog")
+            places = {"path": log_root, "topic": "copy", "checkpointLocation": str(tmp_path / "c")}
+            query = sink.options(**places).trigger(availableNow=True).start()
+            assert query.awaitTermination(60)
+        expected = [*range(2000), 10_000, 11_000]
+        assert numbers("source") == expected
+        assert numbers("copy") == expected
+    assert numbers("copy") == expected
