@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.coordinator.group_messages import Joined, MemberIdentity, Synced
 from sparklog.coordinator.group_settings import GroupSettings
 from sparklog.coordinator.rebalancing import NEW_MEMBER_TIMEOUT_MS
+from sparklog.core.broker_settings import parse_broker_configs
 from tests.unit.coordinator.group_driver import (
     DELAY_MS,
     READS_T,
@@ -367,6 +368,23 @@ def test_a_new_coordinator_goes_on_with_members_as_they_were() -> None:
     assert driver.heartbeat("b", generation) is ErrorCode.none
     driver.wait(SESSION_MS)
     assert driver.describe().state == "Empty"
+
+
+def test_a_group_that_is_too_large_by_now_shrinks_to_whoever_comes_first() -> None:
+    driver = Driver()
+    generation = driver.stable("a", "b", "c")
+    driver.settings = GroupSettings(group_max_size=2)
+    driver.fail_over()
+    assert driver.heartbeat("a", generation) is ErrorCode.rebalance_in_progress
+    tokens = [driver.join(name) for name in ("c", "b", "a")]
+    assert driver.reply(tokens[2], Joined).error is ErrorCode.group_max_size_reached
+    driver.wait(SESSION_MS)
+    assert [m.member_id for m in driver.describe().members] == ["b", "c"]
+    assert driver.reply(tokens[0], Joined).generation == generation + 1
+
+
+def test_settings_have_the_same_defaults_here_and_in_the_brokers_table() -> None:
+    assert GroupSettings.of(parse_broker_configs({})) == GroupSettings()
 
 
 def test_a_rebalance_that_a_new_coordinator_does_not_know_is_done_again() -> None:
