@@ -1,7 +1,8 @@
 """What lies beside the partitions of a log and is needed no more.
 
 Publication records, write-ahead logs of brokers that are gone, strays in the folders of deleted
-topics, old snapshots of the registry. Each is judged by what the log itself says; age only keeps what is young out of it.
+topics, old snapshots of the registry. Each is judged by what the log itself says; age only keeps
+what is young out of it.
 
   L1  the newest publication record of a writer stays: it is what a writer that comes back meets;
       an older one goes when the partitions have forgotten the writers of its time
