@@ -225,14 +225,15 @@ def visible(data: Any, aborted: list[tuple[int, int]]) -> list[str]:
     """Return the values of a batch that a consumer shows, as Kafka's clients decide it."""
     batch = decode(data)
     header = batch.header
-    mine = [first for pid, first in aborted if pid == header.producer_id]
+    begun = [f for pid, f in aborted if pid == header.producer_id and f <= header.base_offset]
     if header.is_control:
         for record in read_control(batch):
             marker = end_transaction(record)
-            if marker is not None and not marker.is_commit and mine:
-                aborted.remove((header.producer_id, min(mine)))
+            # A marker that was sent again finds none.
+            if marker is not None and not marker.is_commit and begun:
+                aborted.remove((header.producer_id, min(begun)))
         return []
-    if header.is_transactional and any(first <= header.base_offset for first in mine):
+    if header.is_transactional and begun:
         return []
     return [value.decode() for value in batch.records.column("value").to_pylist()]
 
