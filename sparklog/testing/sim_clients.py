@@ -379,7 +379,9 @@ class SimProducer:
 
 
 class SimConsumer:
-    """Reads partitions of a topic from their start."""
+    """Reads partitions of a topic from their start, uncommitted transactions too."""
+
+    isolation = 0
 
     def __init__(self, side: ClientSide, topic: str, partitions: int, *, final: bool) -> None:
         """Read for ever, or, if `final`, up to an end that covers all that was acknowledged."""
@@ -417,14 +419,14 @@ class SimConsumer:
                 if code == OFFSET_OUT_OF_RANGE:
                     return
                 continue
-            moved = self._take(partition, found.records)
-            if self._final and not moved and self._at_end(partition, found.high_watermark):
+            moved = self._take(partition, found)
+            if self._final and not moved and self._at_end(partition, found):
                 return
 
-    def _at_end(self, partition: TopicPartition, high_watermark: int) -> bool:
+    def _at_end(self, partition: TopicPartition, found: Any) -> bool:
         position = self.positions[partition]
         acknowledged_end = self.side.recorder.acknowledged_end(partition)
-        return position >= max(high_watermark, acknowledged_end)
+        return position >= max(int(found.high_watermark), acknowledged_end)
 
     def _request(self, partition: TopicPartition) -> Any:
         part = build_request_part(
@@ -443,14 +445,15 @@ class SimConsumer:
             FETCH_VERSION,
             max_wait=timedelta(seconds=FETCH_WAIT_S),
             min_bytes=1,
+            isolation_level=self.isolation,
             topics=(topic,),
             forgotten_topics_data=(),
         )
 
-    def _take(self, partition: TopicPartition, data: Any) -> bool:
+    def _take(self, partition: TopicPartition, found: Any) -> bool:
         position = self.positions[partition]
         records = []
-        for offset, value in values_of(data):
+        for offset, value in values_of(found.records):
             if value is not None and offset >= position:
                 records.append((offset, value))
             self.positions[partition] = max(self.positions[partition], offset + 1)

@@ -21,6 +21,12 @@ from sparklog.testing.sim_clients import TIMEOUTS_S, ClientSide, Recorder, SimCo
 from sparklog.testing.sim_faults import FAULTS, Nemesis
 from sparklog.testing.sim_network import SimNet, SimNetwork
 from sparklog.testing.sim_store import SimObjects, SimStore, StoreWeather
+from sparklog.testing.sim_transactions import (
+    CommittedConsumer,
+    SimTransactions,
+    TransactionLog,
+)
+from sparklog.testing.transaction_history import check_transactions
 from sparklog.testing.virtual_loop import (
     WORLD,
     Process,
@@ -80,6 +86,8 @@ class Plan:
     """Of one direction, when the store is calm."""
     producers: int = 2
     consumers: int = 1
+    transactional: int = 0
+    """Transactional producers; two share an id."""
     pause_s: float = 0.1
     """Between two batches of one producer to one partition, on average."""
     calm_s: float = 1.0
@@ -168,6 +176,8 @@ class SimCluster:
         self._make_node = make_node
         self._clients = Process(self.loop, "clients")
         self._producers: list[SimProducer] = []
+        self.transactions = TransactionLog()
+        self._transactional: list[SimTransactions] = []
         self._nemesis = Nemesis(self, self.entropy("faults"))
 
     def entropy(self, purpose: str) -> SeededEntropy:
@@ -259,6 +269,9 @@ class SimCluster:
             self.complaints.append(f"{type(error).__name__}: {error}")
         else:
             anomalies = check(self.recorder.history)
+            if self.plan.transactional:
+                log = self.transactions
+                anomalies += check_transactions(log.transactions, log.reads)
         digest, steps, virtual_s = self.trace.digest(), self.loop.steps, self.loop.time()
         for process in self.loop.processes:
             process.kill()
@@ -307,11 +320,17 @@ class SimCluster:
         self.trace.note("healed")
         for producer in self._producers:
             producer.stopping = True
+        for transactional in self._transactional:
+            transactional.stopping = True
         await self._in_time("acknowledging everything", self._all_acknowledged())
         for producer in self._producers:
             producer.abandon()
         final = SimConsumer(self.side("final"), TOPIC, plan.partitions, final=True)
         await self._in_time("the final read", final.run())
+        if plan.transactional:
+            await self._in_time("the last transactions", self._all_ended())
+            committed = self._committed_consumer("final-committed", final=True)
+            await self._in_time("the final read of what is committed", committed.run())
         for client in clients:
             client.cancel()
 
@@ -321,13 +340,28 @@ class SimCluster:
             SimProducer(self.side(f"p{n}"), TOPIC, plan.partitions, plan.pause_s)
             for n in range(plan.producers)
         ]
-        consumers = [
+        consumers: list[SimConsumer] = [
             SimConsumer(self.side(f"c{n}"), TOPIC, plan.partitions, final=False)
             for n in range(plan.consumers)
         ]
+        self._transactional = [
+            SimTransactions(self.side(f"t{n}"), self.transactions, TOPIC, plan.partitions, n)
+            for n in range(plan.transactional)
+        ]
+        if plan.transactional:
+            consumers.append(self._committed_consumer("committed", final=False))
         running = [producer.run() for producer in self._producers]
+        running += [transactional.run() for transactional in self._transactional]
         running += [consumer.run() for consumer in consumers]
         return [asyncio.ensure_future(self._watched(client)) for client in running]
+
+    def _committed_consumer(self, name: str, *, final: bool) -> CommittedConsumer:
+        log, partitions = self.transactions, self.plan.partitions
+        return CommittedConsumer(self.side(name), log, TOPIC, partitions, final=final)
+
+    async def _all_ended(self) -> None:
+        while not all(one.settled for one in self._transactional):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
     async def _watched(self, client: Awaitable[None]) -> None:
         try:

@@ -28,6 +28,8 @@ CONFIGS: Final = {
     "leader.imbalance.check.interval.seconds": "1",
     "tail.bytes": str(16 * 1024 * 1024),
     "history.cache.bytes": str(1024 * 1024),
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
 }
 """Shorter times than the defaults, in the same order, so that much happens in a few seconds."""
 

@@ -13,11 +13,12 @@ from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.life import Life
 from sparklog.broker.replicas import BrokerReplicas
 from sparklog.cluster.leadership import Event, Leadership
-from sparklog.core.errors import Fenced
+from sparklog.core.errors import Fenced, InvalidProducerEpoch, InvalidTxnState
 from sparklog.log import recover, wal_seal
 from sparklog.log.effects import Protocol, list_after
 from sparklog.log.layout import WalLayout
 from sparklog.log.producer_state import ProducerStates
+from sparklog.log.transactions import Transactions
 from sparklog.log.view import PartitionView
 from sparklog.log.wal import Placed, Settled, place
 from sparklog.log.wal_object import WalBatch
@@ -124,4 +125,34 @@ MUTANTS: dict[str, Mutate] = {
     "commit-without-followers": commit_without_followers,
     "forget-producers": forget_producers,
     "skip-the-wals": skip_the_wals,
+}
+
+
+def ignore_the_last_stable_offset(patch: pytest.MonkeyPatch) -> None:
+    """Show consumers of committed records what may yet be aborted."""
+    patch.setattr(LedPartition, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+def let_fenced_producers_write(patch: pytest.MonkeyPatch) -> None:
+    """Take a producer's batches although a newer one has its id."""
+    check = ProducerStates.check
+
+    def lenient(self: ProducerStates, header: Any, *verification: Any) -> Any:
+        try:
+            return check(self, header, *verification)
+        except (InvalidProducerEpoch, InvalidTxnState):
+            return None
+
+    patch.setattr(ProducerStates, "check", lenient)
+
+
+def commit_what_was_aborted(patch: pytest.MonkeyPatch) -> None:
+    """Forget which transactions were aborted."""
+    patch.setattr(Transactions, "aborted_between", lambda self, base, end: ())
+
+
+TRANSACTION_MUTANTS: dict[str, Mutate] = {
+    "ignore-the-last-stable-offset": ignore_the_last_stable_offset,
+    "let-fenced-producers-write": let_fenced_producers_write,
+    "commit-what-was-aborted": commit_what_was_aborted,
 }

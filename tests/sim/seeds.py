@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
@@ -90,14 +91,28 @@ class _Ear(logging.Handler):
             self._cluster.complaints.append(f"logged: {record.getMessage()} {error!r}")
 
 
-def stories(seeds: Iterable[int]) -> Iterator[str]:
+def with_transactions(seed: int) -> Plan:
+    """Return the plan of a seed whose clients write transactions too."""
+    return replace(plan_of(seed), producers=1, transactional=4)
+
+
+def stories(seeds: Iterable[int], *, transactional: bool = False) -> Iterator[str]:
     """Run seeds on all processors; yield the story of each that failed."""
+    work = _transactional_story if transactional else _story
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        yield from filter(None, pool.map(_story, seeds, chunksize=10))
+        yield from filter(None, pool.map(work, seeds, chunksize=10))
 
 
 def _story(seed: int) -> str | None:
-    report = run_seed(seed)
+    return _told(run_seed(seed), "")
+
+
+def _transactional_story(seed: int) -> str | None:
+    return _told(run_seed(seed, plan=with_transactions(seed)), " --transactional")
+
+
+def _told(report: Report, options: str) -> str | None:
     if not report.failed:
         return None
-    return f"SIM_SEED={seed}  again: python -m tests.sim.replay --seed {seed}\n{report.story()}"
+    again = f"python -m tests.sim.replay --seed {report.seed}{options}"
+    return f"SIM_SEED={report.seed}  again: {again}\n{report.story()}"
