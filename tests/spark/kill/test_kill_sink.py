@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.cluster.open import Log, open_log
+from tests.spark.kill.brokers import KilledBrokers
 from tests.spark.kill.driver import Job
 from tests.spark.kill.points import (
     CARELESS_FILE,
@@ -75,6 +76,15 @@ class Query:
             path.write_text("\n".join(lines))
             os.utime(path, (1_700_000_000 + batch, 1_700_000_000 + batch))
         self.job = replace(self.job, folder=str(files))
+
+    def wait_for_leaders(self) -> None:
+        """Wait until brokers lead every partition of the topic that is written to."""
+        deadline = time.monotonic() + RUN_SECONDS_MAX
+        while not all(
+            self.log.partition("out", partition).view().is_led for partition in range(PARTITIONS)
+        ):
+            assert time.monotonic() < deadline, "no broker leads"
+            let_others_run(0.1)
 
     @property
     def output(self) -> Path:
@@ -190,6 +200,24 @@ def test_a_query_whose_driver_is_killed_between_the_steps_writes_each_record_onc
     steps = [RECORD_PUT.format("after"), APPEND.format("after"), r"after commit .*"]
     write_plan(query.plan, [Point(where, "driver") for where in steps])
     assert query.run_until_done(len(steps) + 1) == len(steps) + 1
+    query.check()
+
+
+def test_a_query_through_brokers_of_which_each_is_killed_too_writes_each_record_once(
+    query: Query,
+) -> None:
+    """Workers, drivers' and brokers die where a batch is in nobody's, both's or one's hands."""
+    query.reads_a_topic()
+    taken = r"broker \d: after put wal/.*/0*[1-9]\d*\.arrow"
+    flushed = r"broker \d: after put topics/out~.*/log/0*[1-9]\d*\.arrow"
+    steps = ["before send", taken, "after send", flushed, r"after commit .*", taken]
+    write_plan(query.plan, [Point(where, "itself") for where in steps])
+    query.job = replace(query.job, restarts_max=len(steps))
+    with KilledBrokers(query.folder, query.job.root, query.plan) as brokers:
+        query.wait_for_leaders()
+        assert query.run() == 0
+        assert reached(query.plan) == len(steps), brokers.said()
+        assert brokers.restarts >= 3
     query.check()
 
 
