@@ -306,9 +306,12 @@ def _outcome(known: Transaction, asked: EndTransaction) -> _Outcome:
         if producer.producer_epoch != known.producer_epoch:
             return _O.FENCED
         return _ENDS_V1[known.state][column]
+    # Only an end of the producer's own leaves its epoch as the last one; a fence does not.
+    is_again = known.last_epoch == producer.producer_epoch
     # The id was used up by the end that is asked for again: its successor goes on with epoch 0.
     is_successor = (
-        producer.producer_id == known.previous_producer_id != known.producer_id
+        is_again
+        and producer.producer_id == known.previous_producer_id != known.producer_id
         and producer.producer_epoch == EPOCH_MAX - 1
         and known.producer_epoch == 0
         and known.state not in {*ENDING, _S.ONGOING}
@@ -316,7 +319,8 @@ def _outcome(known: Transaction, asked: EndTransaction) -> _Outcome:
     if producer.producer_id != known.producer_id and not is_successor:
         raise _unknown(known.transactional_id, producer)
     is_raised = (
-        known.client_version >= EPOCH_BUMP_SINCE
+        is_again
+        and known.client_version >= EPOCH_BUMP_SINCE
         and known.producer_epoch == producer.producer_epoch + 1
     )
     if is_successor or is_raised:
