@@ -14,8 +14,9 @@ from types import TracebackType
 from sparklog.core.clock import SYSTEM_CLOCK
 from tests.soak.wire_proxy import WireProxy
 
-START_S = 60.0
-STOP_S = 60.0
+START_S = 120.0
+STOP_S = 150.0
+"""A broker that leaves may flush for a minute."""
 
 
 class BrokerProcess:
@@ -85,12 +86,16 @@ class BrokerProcesses:
         return ",".join(broker.address for broker in self.brokers)
 
     def __enter__(self) -> BrokerProcesses:
-        for broker in self.brokers:
-            broker.start()
-        deadline = SYSTEM_CLOCK.monotonic_s() + START_S
-        while not all("listening on" in broker.log for broker in self.brokers):
-            assert SYSTEM_CLOCK.monotonic_s() < deadline, "the brokers did not start in time"
-            SYSTEM_CLOCK.sleep_s(0.1)
+        try:
+            for broker in self.brokers:
+                broker.start()
+            deadline = SYSTEM_CLOCK.monotonic_s() + START_S
+            while not all("listening on" in broker.log for broker in self.brokers):
+                assert SYSTEM_CLOCK.monotonic_s() < deadline, "the brokers did not start in time"
+                SYSTEM_CLOCK.sleep_s(0.1)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -99,6 +104,10 @@ class BrokerProcesses:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process."""
         for broker in self.brokers:
             broker.signal(signal.SIGCONT)
             broker.kill()

@@ -11,7 +11,7 @@ import threading
 from collections import defaultdict
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -154,8 +154,8 @@ class Load:
     def _read_all(self) -> None:
         consumer = self._consumer("final")
         wheres = [TopicPartition(self.topic, n) for n in range(self.partitions)]
-        ends = [consumer.get_watermark_offsets(where, 30)[1] for where in wheres]
         deadline = SYSTEM_CLOCK.monotonic_s() + READ_S
+        ends = [_end_of(consumer, where, deadline) for where in wheres]
         while any(p.offset < end for p, end in zip(consumer.position(wheres), ends, strict=True)):
             self._take("final", consumer, final=True)
             if SYSTEM_CLOCK.monotonic_s() > deadline:
@@ -184,3 +184,15 @@ class Load:
                 self.complaints.append(f"{name}: fatal: {error}")
 
         return told
+
+
+def _end_of(consumer: Consumer, where: TopicPartition, deadline_s: float) -> int:
+    """Return the end of a partition, as soon as its leader serves."""
+    while True:
+        try:
+            end: int = consumer.get_watermark_offsets(where, 30)[1]
+            return end
+        except KafkaException as error:
+            if not error.args[0].retriable() or SYSTEM_CLOCK.monotonic_s() > deadline_s:
+                raise
+            SYSTEM_CLOCK.sleep_s(POLL_S)
