@@ -46,7 +46,7 @@ def test_partitions_are_compacted_in_tasks_and_spark_reads_what_is_left(
     assert key in done.failures[0].error
     assert done.totals["compacted"]["rows_after"] == 14
     assert done.totals["merged"]["objects_before"] == 10
-    read = spark.read.format("sparklog").options(path=log_root, topic="keyed").load()
+    read = spark.read.format("sparklog").options(path=log_root, subscribe="keyed").load()
     found = sorted((r.partition, r.offset) for r in read.where("partition != 1").collect())
     assert found == [(p, n) for p in (0, 2) for n in range(43, 50)]
     assert len(damaged.view().entries) == 10
