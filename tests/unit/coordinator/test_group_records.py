@@ -101,3 +101,55 @@ def test_old_and_new_versions_are_read() -> None:
     assert read_offset_value(v4 + topic_id.bytes) == OffsetValue(5, 2, "m", 100, topic_id=topic_id)
     empty_v0 = bytes.fromhex("000000016300000004ffffffff00000000")
     assert read_group_value(empty_v0) == GroupValue("c", 4, None, None, -1, ())
+
+
+# Records of a Kafka 4.3.1: a static consumer of the group `g-ünï` joined and committed.
+KAFKAS_GROUP_KEY = "00020007672dc3bc6ec3af"
+KAFKAS_NEW_GROUP = "0003000000000000ffffffff000001a1ff47441600000000"
+KAFKAS_GROUP = (
+    "00030008636f6e73756d657200000001000572616e67650029696e73742d34336162313131632d366439322d"
+    "346633362d616439372d643065656537343233396431000001a1ff474427000000010029696e73742d343361"
+    "62313131632d366439322d346633362d616439372d6430656565373432333964310004696e737400026d6500"
+    "0a2f3132372e302e302e31000493e00000afc8000000170003000000010001740000000000000000ffffffff"
+    "00000000001900000000000100017400000002000000000000000100000000"
+)
+KAFKAS_OFFSET_KEY = "00010007672dc3bc6ec3af00017400000001"
+KAFKAS_OFFSET = (
+    "000400000000000000050000000001000001a1ff4744cf0100108aa7e23d8f0946ada31f9a2e6ebef297"
+)
+KAFKAS_NOTE = (
+    "00040000000000000003ffffffff066e6f746500000001a1ff4744dd0100108aa7e23d8f0946ada31f9a2e6ebef297"
+)
+
+
+def test_keys_of_a_real_kafka_are_read_and_written() -> None:
+    key = OffsetKey("g-ünï", "t", 1)
+    assert read_offset_key(bytes.fromhex(KAFKAS_OFFSET_KEY)) == key
+    assert write_offset_key(key).hex() == KAFKAS_OFFSET_KEY
+    assert read_group_key(bytes.fromhex(KAFKAS_GROUP_KEY)) == GroupKey("g-ünï")
+    assert write_group_key(GroupKey("g-ünï")).hex() == KAFKAS_GROUP_KEY
+
+
+def test_groups_of_a_real_kafka_are_read_and_written() -> None:
+    value = read_group_value(bytes.fromhex(KAFKAS_GROUP))
+    assert (value.protocol_type, value.generation, value.protocol) == ("consumer", 1, "range")
+    (member,) = value.members
+    assert value.leader == member.member_id
+    assert (member.instance_id, member.client_id) == ("inst", "me")
+    assert member.client_host == "/127.0.0.1"
+    assert (member.rebalance_timeout_ms, member.session_timeout_ms) == (300_000, 45_000)
+    assert write_group_value(value).hex() == KAFKAS_GROUP
+    new = read_group_value(bytes.fromhex(KAFKAS_NEW_GROUP))
+    assert new == GroupValue("", 0, None, None, new.state_since_ms, ())
+    assert write_group_value(new).hex() == KAFKAS_NEW_GROUP
+
+
+def test_offsets_of_a_real_kafka_are_read_and_written() -> None:
+    value = read_offset_value(bytes.fromhex(KAFKAS_OFFSET))
+    assert (value.offset, value.leader_epoch, value.metadata) == (5, 0, "")
+    assert value.topic_id is not None
+    assert write_offset_value(value).hex() == KAFKAS_OFFSET
+    noted = read_offset_value(bytes.fromhex(KAFKAS_NOTE))
+    # The zero at the end is the client's: librdkafka counts its C string's end.
+    assert (noted.offset, noted.leader_epoch, noted.metadata) == (3, -1, "note\0")
+    assert write_offset_value(noted).hex() == KAFKAS_NOTE
