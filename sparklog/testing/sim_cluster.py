@@ -16,9 +16,11 @@ from typing import Any, Final, Protocol
 from sparklog.broker.environment import Address, Environment
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Fenced, SparklogError
+from sparklog.testing.group_history import GroupLog, check_group
 from sparklog.testing.history import Anomaly, Poll, Send, check
 from sparklog.testing.sim_clients import TIMEOUTS_S, ClientSide, Recorder, SimConsumer, SimProducer
 from sparklog.testing.sim_faults import FAULTS, Nemesis
+from sparklog.testing.sim_groups import SimMember
 from sparklog.testing.sim_network import SimNet, SimNetwork
 from sparklog.testing.sim_store import SimObjects, SimStore, StoreWeather
 from sparklog.testing.sim_transactions import (
@@ -88,6 +90,8 @@ class Plan:
     consumers: int = 1
     transactional: int = 0
     """Transactional producers; two share an id."""
+    members: int = 0
+    """Of a consumer group."""
     pause_s: float = 0.1
     """Between two batches of one producer to one partition, on average."""
     calm_s: float = 1.0
@@ -178,6 +182,8 @@ class SimCluster:
         self._producers: list[SimProducer] = []
         self.transactions = TransactionLog()
         self._transactional: list[SimTransactions] = []
+        self.group = GroupLog()
+        self._members: list[SimMember] = []
         self._nemesis = Nemesis(self, self.entropy("faults"))
 
     def entropy(self, purpose: str) -> SeededEntropy:
@@ -269,9 +275,9 @@ class SimCluster:
             self.complaints.append(f"{type(error).__name__}: {error}")
         else:
             anomalies = check(self.recorder.history)
-            if self.plan.transactional:
-                log = self.transactions
-                anomalies += check_transactions(log.transactions, log.reads)
+            log = self.transactions
+            anomalies += check_transactions(log.transactions, log.reads)
+            anomalies += check_group(self.group)
         digest, steps, virtual_s = self.trace.digest(), self.loop.steps, self.loop.time()
         for process in self.loop.processes:
             process.kill()
@@ -322,13 +328,15 @@ class SimCluster:
             producer.stopping = True
         for transactional in self._transactional:
             transactional.stopping = True
+        for member in self._members:
+            member.stopping = True
         await self._in_time("acknowledging everything", self._all_acknowledged())
         for producer in self._producers:
             producer.abandon()
+        await self._in_time("the last transactions and looks", self._all_settled())
         final = SimConsumer(self.side("final"), TOPIC, plan.partitions, final=True)
         await self._in_time("the final read", final.run())
         if plan.transactional:
-            await self._in_time("the last transactions", self._all_ended())
             committed = self._committed_consumer("final-committed", final=True)
             await self._in_time("the final read of what is committed", committed.run())
         for client in clients:
@@ -352,6 +360,11 @@ class SimCluster:
             consumers.append(self._committed_consumer("committed", final=False))
         running = [producer.run() for producer in self._producers]
         running += [transactional.run() for transactional in self._transactional]
+        self._members = [
+            SimMember(self.side(f"m{n}"), self.group, TOPIC, plan.partitions)
+            for n in range(plan.members)
+        ]
+        running += [member.run() for member in self._members]
         running += [consumer.run() for consumer in consumers]
         return [asyncio.ensure_future(self._watched(client)) for client in running]
 
@@ -359,8 +372,11 @@ class SimCluster:
         log, partitions = self.transactions, self.plan.partitions
         return CommittedConsumer(self.side(name), log, TOPIC, partitions, final=final)
 
-    async def _all_ended(self) -> None:
-        while not all(one.settled for one in self._transactional):  # noqa: ASYNC110
+    async def _all_settled(self) -> None:
+        while not (  # noqa: ASYNC110
+            all(one.settled for one in self._transactional)
+            and all(one.settled for one in self._members)
+        ):
             await asyncio.sleep(0.1)
 
     async def _watched(self, client: Awaitable[None]) -> None:

@@ -28,6 +28,8 @@ CONFIGS: Final = {
     "leader.imbalance.check.interval.seconds": "1",
     "tail.bytes": str(16 * 1024 * 1024),
     "history.cache.bytes": str(1024 * 1024),
+    "group.min.session.timeout.ms": "500",
+    "group.initial.rebalance.delay.ms": "100",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
 }

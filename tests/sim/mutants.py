@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from sparklog.broker import controller_loop, life, registration, takeover, wal_pump
+from sparklog.broker.coordinator_log import CoordinatorLog
+from sparklog.broker.coordinator_runtime import CoordinatorRuntime
 from sparklog.broker.flusher import Flusher
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.life import Life
+from sparklog.broker.marking import Marking, PlacedMarker
 from sparklog.broker.replicas import BrokerReplicas
 from sparklog.cluster.leadership import Event, Leadership
-from sparklog.core.errors import Fenced, InvalidProducerEpoch, InvalidTxnState
+from sparklog.coordinator.classic_group import ClassicGroup
+from sparklog.coordinator.effects import Effects
+from sparklog.core.errors import Fenced, InvalidProducerEpoch, InvalidTxnState, SparklogError
 from sparklog.log import recover, wal_seal
 from sparklog.log.effects import Protocol, list_after
 from sparklog.log.layout import WalLayout
@@ -151,8 +158,57 @@ def commit_what_was_aborted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Transactions, "aborted_between", lambda self, base, end: ())
 
 
+def write_markers_twice(patch: pytest.MonkeyPatch) -> None:
+    """End every transaction once more, a little later."""
+    append = Marking._append
+
+    async def twice(self: Marking, led: LedPartition, placed: PlacedMarker, until_s: float) -> int:
+        async def again() -> None:
+            await asyncio.sleep(0.15)
+            try:
+                await append(self, led, placed, until_s)
+            except SparklogError:
+                pass  # the partition has another leader
+
+        end_offset = await append(self, led, placed, until_s)
+        again_task = asyncio.ensure_future(again())
+        again_task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return end_offset
+
+    patch.setattr(Marking, "_append", twice)
+
+
 TRANSACTION_MUTANTS: dict[str, Mutate] = {
     "ignore-the-last-stable-offset": ignore_the_last_stable_offset,
     "let-fenced-producers-write": let_fenced_producers_write,
     "commit-what-was-aborted": commit_what_was_aborted,
+    "write-markers-twice": write_markers_twice,
+}
+
+
+def answer_commits_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
+    """Tell members that their offsets are committed as soon as that is decided."""
+    take = CoordinatorRuntime._take
+
+    def hasty(self: Any, led: Any, effects: Effects) -> None:
+        led.reply(effects.replies)
+        take(self, led, effects)
+
+    patch.setattr(CoordinatorRuntime, "_take", hasty)
+
+
+def let_members_of_older_generations_commit(patch: pytest.MonkeyPatch) -> None:
+    """Take a commit whoever it is from."""
+    patch.setattr(ClassicGroup, "check_commit", lambda *_, **__: ErrorCode.none)
+
+
+def load_coordinators_empty(patch: pytest.MonkeyPatch) -> None:
+    """Begin to coordinate without reading what was committed."""
+    patch.setattr(CoordinatorLog, "log_start_offset", property(lambda self: self.end_offset))
+
+
+GROUP_MUTANTS: dict[str, Mutate] = {
+    "answer-commits-before-they-are-durable": answer_commits_before_they_are_durable,
+    "let-members-of-older-generations-commit": let_members_of_older_generations_commit,
+    "load-coordinators-empty": load_coordinators_empty,
 }

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
@@ -96,23 +97,23 @@ def with_transactions(seed: int) -> Plan:
     return replace(plan_of(seed), producers=1, transactional=4)
 
 
-def stories(seeds: Iterable[int], *, transactional: bool = False) -> Iterator[str]:
+def with_members(seed: int) -> Plan:
+    """Return the plan of a seed whose clients are members of a group too."""
+    return replace(plan_of(seed), producers=1, members=3)
+
+
+PLANS = {"plain": plan_of, "transactions": with_transactions, "members": with_members}
+
+
+def stories(seeds: Iterable[int], plan: str = "plain") -> Iterator[str]:
     """Run seeds on all processors; yield the story of each that failed."""
-    work = _transactional_story if transactional else _story
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        yield from filter(None, pool.map(work, seeds, chunksize=10))
+        yield from filter(None, pool.map(partial(_story, plan), seeds, chunksize=10))
 
 
-def _story(seed: int) -> str | None:
-    return _told(run_seed(seed), "")
-
-
-def _transactional_story(seed: int) -> str | None:
-    return _told(run_seed(seed, plan=with_transactions(seed)), " --transactional")
-
-
-def _told(report: Report, options: str) -> str | None:
+def _story(plan: str, seed: int) -> str | None:
+    report = run_seed(seed, plan=PLANS[plan](seed))
     if not report.failed:
         return None
-    again = f"python -m tests.sim.replay --seed {report.seed}{options}"
-    return f"SIM_SEED={report.seed}  again: {again}\n{report.story()}"
+    again = f"python -m tests.sim.replay --seed {seed} --plan {plan}"
+    return f"SIM_SEED={seed}  again: {again}\n{report.story()}"

@@ -16,21 +16,21 @@ from sparklog.testing.transaction_history import (
 from tests.sim.mutants import TRANSACTION_MUTANTS
 from tests.sim.seeds import run_seed, stories, with_transactions
 
-QUICK = range(10)
+QUICK = range(6)
 MANY = range(2_000)
 TO_CATCH = range(10, 20)
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_no_seed_of_the_first_few_tears_a_transaction() -> None:
-    failed = list(stories(QUICK, transactional=True))
+    failed = list(stories(QUICK, "transactions"))
     assert not failed, "\n\n".join(failed)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_no_seed_of_many_tears_a_transaction() -> None:
-    failed = list(islice(stories(MANY, transactional=True), 5))
+    failed = list(islice(stories(MANY, "transactions"), 5))
     assert not failed, "\n\n".join(failed)
 
 

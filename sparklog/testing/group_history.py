@@ -1,0 +1,73 @@
+"""What members of a consumer group saw, and whether that may be. Pure.
+
+Members commit rising offsets only, and begin anew after a commit that was not answered; so what is
+committed never goes back. Times are seconds on one clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sparklog.core.types import TopicPartition
+from sparklog.testing.history import Anomaly
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A partition was assigned to a member."""
+
+    generation: int
+    member: str
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """An offset that was committed, as its member was told."""
+
+    partition: TopicPartition
+    offset: int
+    completed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What somebody was told to be committed; -1 for nothing."""
+
+    partition: TopicPartition
+    offset: int
+    invoked_s: float
+
+
+@dataclass(slots=True)
+class GroupLog:
+    """Everything that all members of one group saw."""
+
+    owned: list[Owned] = field(default_factory=list)
+    commits: list[Committed] = field(default_factory=list)
+    looks: list[Looked] = field(default_factory=list)
+    tried: set[tuple[TopicPartition, int]] = field(default_factory=set)
+    """What anybody asked to commit."""
+
+
+def check_group(log: GroupLog) -> Iterator[Anomaly]:
+    """Return everything that a group must not have done."""
+    owners: dict[tuple[int, TopicPartition], str] = {}
+    for one in log.owned:
+        owner = owners.setdefault((one.generation, one.partition), one.member)
+        if owner != one.member:
+            told = f"generation={one.generation} members={owner},{one.member}"
+            yield Anomaly("two-owners", one.partition, told)
+    for look in log.looks:
+        before = (
+            commit.offset
+            for commit in log.commits
+            if commit.partition == look.partition and commit.completed_s < look.invoked_s
+        )
+        newest = max(before, default=-1)
+        if look.offset < newest:
+            told = f"committed={newest} told={look.offset} at_s={look.invoked_s:.3f}"
+            yield Anomaly("lost-commit", look.partition, told)
+        if look.offset >= 0 and (look.partition, look.offset) not in log.tried:
+            yield Anomaly("invented-commit", look.partition, f"told={look.offset}")

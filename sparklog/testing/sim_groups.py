@@ -1,0 +1,270 @@
+"""Members of a consumer group in a simulated cluster: they join, commit, sleep, crash and rejoin.
+
+The first protocol of groups, as a client speaks it: the group's leader assigns. A member that
+sleeps for longer than its session goes on afterwards as if nothing had happened. Durations are
+virtual seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import Any, Final
+
+from sparklog.broker.environment import Address
+from sparklog.core.types import TopicPartition
+from sparklog.protocol.api import Api
+from sparklog.protocol.building import build_request, build_request_part
+from sparklog.testing.group_history import Committed, GroupLog, Looked, Owned
+from sparklog.testing.sim_clients import BACKOFF_S, RETRIABLE, ClientSide
+from sparklog.testing.sim_transactions import find_coordinator
+
+GROUP: Final = "members"
+GROUP_KEY: Final = 0
+SESSION_S: Final = 1.0
+STEP_S: Final = 0.2
+"""Between two commits of a member, on average half of it; a heartbeat comes before each but the
+first after a sleep."""
+SLEEP_SHARE: Final = 0.03
+CRASH_SHARE: Final = 0.03
+"""Of steps after which a member sleeps over its session, or begins anew without a word."""
+
+JOIN_VERSION: Final = 5
+SYNC_VERSION: Final = 3
+HEARTBEAT_VERSION: Final = 3
+COMMIT_VERSION: Final = 7
+FETCH_VERSION: Final = 6
+
+NOT_COORDINATOR: Final = 16
+ILLEGAL_GENERATION: Final = 22
+UNKNOWN_MEMBER: Final = 25
+REBALANCE_IN_PROGRESS: Final = 27
+MEMBER_ID_REQUIRED: Final = 79
+EXPECTED: Final = RETRIABLE | {NOT_COORDINATOR, REBALANCE_IN_PROGRESS}
+
+
+class _Rejoin(Exception):
+    """The member is out of its generation."""
+
+
+class SimMember:
+    """One member, through all of its generations."""
+
+    def __init__(self, side: ClientSide, log: GroupLog, topic: str, partitions: int) -> None:
+        """Share the partitions of a topic with the others of the group."""
+        self.side = side
+        self.stopping = False
+        self.settled = False
+        self._log = log
+        self._partitions = [TopicPartition(topic, n) for n in range(partitions)]
+        self._coordinator: Address | None = None
+        self._member_id = ""
+        self._generation = -1
+        self._positions: dict[TopicPartition, int] = {}
+
+    async def run(self) -> None:
+        """Take part until told to stop, and look once more at the end."""
+        while not self.stopping:
+            try:
+                await self._join()
+                while not self.stopping:
+                    await self._step()
+            except _Rejoin:
+                await self._pause(BACKOFF_S)
+        await self._look(self._partitions)
+        self.settled = True
+
+    async def _step(self) -> None:
+        entropy = self.side.entropy
+        await self._pause(STEP_S)
+        chance = entropy.random()
+        if chance < SLEEP_SHARE:
+            await asyncio.sleep(3 * SESSION_S)
+        elif chance < SLEEP_SHARE + CRASH_SHARE:
+            self._begin_anew()
+            raise _Rejoin
+        else:
+            await self._heartbeat()
+        if self._positions:
+            owned = sorted(self._positions)
+            await self._commit(owned[int(entropy.random() * len(owned))])
+
+    async def _pause(self, longest_s: float) -> None:
+        await asyncio.sleep(longest_s * self.side.entropy.random())
+
+    def _begin_anew(self) -> None:
+        """Be another member: what the one before sent cannot count in the generation to come."""
+        self._member_id, self._generation, self._positions = "", -1, {}
+
+    async def _join(self) -> None:
+        self._positions = {}
+        protocol = build_request_part(
+            Api.JOIN_GROUP, JOIN_VERSION, "JoinGroupRequestProtocol", name="any", metadata=b"all"
+        )
+        request = build_request(
+            Api.JOIN_GROUP,
+            JOIN_VERSION,
+            group_id=GROUP,
+            session_timeout=timedelta(seconds=SESSION_S),
+            rebalance_timeout=timedelta(seconds=SESSION_S),
+            member_id=self._member_id,
+            group_instance_id=None,
+            protocol_type="consumer",
+            protocols=(protocol,),
+        )
+        answer = await self._ask(request)
+        code = int(answer.error_code)
+        if code == MEMBER_ID_REQUIRED:
+            self._member_id = answer.member_id
+            raise _Rejoin
+        self._check(request, code)
+        self._member_id, self._generation = answer.member_id, int(answer.generation_id)
+        is_leader = answer.leader == answer.member_id
+        await self._sync(sorted(m.member_id for m in answer.members) if is_leader else [])
+
+    async def _sync(self, members: list[str]) -> None:
+        """Hear which partitions are this member's; the leader, who knows `members`, says it."""
+        shares = {
+            member: [p.partition for p in self._partitions[at :: len(members)]]
+            for at, member in enumerate(members)
+        }
+        assignments = tuple(
+            build_request_part(
+                Api.SYNC_GROUP,
+                SYNC_VERSION,
+                "SyncGroupRequestAssignment",
+                member_id=member,
+                assignment=json.dumps(share).encode(),
+            )
+            for member, share in shares.items()
+        )
+        request = self._in_generation(Api.SYNC_GROUP, SYNC_VERSION, assignments=assignments)
+        answer = await self._ask(request)
+        self._check(request, int(answer.error_code))
+        mine = json.loads(bytes(answer.assignment) or b"[]")
+        owned = [where for where in self._partitions if where.partition in mine]
+        for where in owned:
+            self._log.owned.append(Owned(self._generation, self._member_id, where))
+        self._positions = await self._look(owned) if owned else {}
+
+    async def _heartbeat(self) -> None:
+        request = self._in_generation(Api.HEARTBEAT, HEARTBEAT_VERSION)
+        answer = await self._ask(request)
+        self._check(request, int(answer.error_code))
+
+    async def _commit(self, where: TopicPartition) -> None:
+        offset = self._positions[where] + 1 + int(3 * self.side.entropy.random())
+        part = build_request_part(
+            Api.OFFSET_COMMIT,
+            COMMIT_VERSION,
+            "OffsetCommitRequestPartition",
+            partition_index=where.partition,
+            committed_offset=offset,
+            committed_leader_epoch=-1,
+            committed_metadata="",
+        )
+        topic = build_request_part(
+            Api.OFFSET_COMMIT,
+            COMMIT_VERSION,
+            "OffsetCommitRequestTopic",
+            name=where.topic,
+            partitions=(part,),
+        )
+        request = build_request(
+            Api.OFFSET_COMMIT,
+            COMMIT_VERSION,
+            group_id=GROUP,
+            generation_id_or_member_epoch=self._generation,
+            member_id=self._member_id,
+            group_instance_id=None,
+            topics=(topic,),
+        )
+        self._log.tried.add((where, offset))
+        answer = await self._ask(request)
+        code = int(answer.topics[0].partitions[0].error_code)
+        if code == 0:
+            now_s = self.side.recorder.loop.time()
+            self._log.commits.append(Committed(where, offset, now_s))
+            self._positions[where] = offset
+            return
+        if code != REBALANCE_IN_PROGRESS:
+            self._begin_anew_after(code)
+        self._check(request, code)
+
+    def _begin_anew_after(self, code: int) -> None:
+        """A commit that was refused for the coordinator's sake may have happened all the same."""
+        self._coordinator = None
+        if code in RETRIABLE or code == NOT_COORDINATOR:
+            self._begin_anew()
+
+    async def _look(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return what is committed, and note it."""
+        topic = build_request_part(
+            Api.OFFSET_FETCH,
+            FETCH_VERSION,
+            "OffsetFetchRequestTopic",
+            name=self._partitions[0].topic,
+            partition_indexes=tuple(where.partition for where in partitions),
+        )
+        request = build_request(Api.OFFSET_FETCH, FETCH_VERSION, group_id=GROUP, topics=(topic,))
+        while True:
+            invoked_s = self.side.recorder.loop.time()
+            if self._coordinator is None:
+                self._coordinator = await find_coordinator(self.side, GROUP, GROUP_KEY)
+            answer = await self.side.ask(self._coordinator, request, "group")
+            if answer is not None and int(answer.error_code) == 0:
+                break
+            if answer is not None and int(answer.error_code) not in EXPECTED:
+                self.side.complain("offset fetch", int(answer.error_code))
+            self._coordinator = None
+            await self._pause(BACKOFF_S)
+        found = {
+            TopicPartition(self._partitions[0].topic, p.partition_index): int(p.committed_offset)
+            for p in answer.topics[0].partitions
+        }
+        for where, offset in found.items():
+            self._log.looks.append(Looked(where, offset, invoked_s))
+        return {where: max(0, offset) for where, offset in found.items()}
+
+    def _in_generation(self, api: Api, version: int, **more: Any) -> Any:
+        return build_request(
+            api,
+            version,
+            group_id=GROUP,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=None,
+            **more,
+        )
+
+    async def _ask(self, request: Any) -> Any:
+        """Return the coordinator's answer.
+
+        Raises:
+            _Rejoin: there is none.
+        """
+        if self._coordinator is None:
+            self._coordinator = await find_coordinator(self.side, GROUP, GROUP_KEY)
+        answer = await self.side.ask(self._coordinator, request, "group")
+        if answer is None:
+            self._coordinator = None
+            self._begin_anew()
+            raise _Rejoin
+        return answer
+
+    def _check(self, request: Any, code: int) -> None:
+        """Go on if all is well.
+
+        Raises:
+            _Rejoin: it is not.
+        """
+        if code == 0:
+            return
+        if code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER):
+            self._begin_anew()
+        elif code not in EXPECTED:
+            self.side.complain(type(request).__name__, code)
+        if code != REBALANCE_IN_PROGRESS:
+            self._coordinator = None
+        raise _Rejoin
