@@ -112,15 +112,16 @@ class BrokerJob:
             self._stopping.wait(wait_s)
 
     def _submit(self) -> tuple[str, str]:
-        context = self._spark.sparkContext
-        context.setJobGroup(
-            self.group, f"sparklog broker {self._plan.broker_id}", interruptOnCancel=True
-        )
-        context.setLocalProperty("spark.scheduler.pool", self.group)
+        name = f"sparklog broker {self._plan.broker_id}"
         try:
+            context = self._spark.sparkContext
+            context.setJobGroup(self.group, name, interruptOnCancel=True)
+            context.setLocalProperty("spark.scheduler.pool", self.group)
             row = self._rows().collect()[0]
         except (Py4JError, PySparkException, OSError) as error:
             return FAILED, failure_line(error)
+        except AttributeError:  # PySpark's way to say so
+            return FAILED, "the session has ended"
         return row["outcome"], row["message"]
 
     def _rows(self) -> DataFrame:

@@ -51,6 +51,14 @@ def cluster_in_one_machine(master: str) -> tuple[int, int, int] | None:
     return executors, cores, memory
 
 
+def slots_each(master: str, conf: Mapping[str, str]) -> int | None:
+    """Return the slots of each executor; None where the configuration does not say."""
+    machine = cluster_in_one_machine(master)
+    if machine is not None:
+        return machine[1]
+    return int(conf.get("spark.executor.cores", "0")) or None
+
+
 def claim_of(master: str, conf: Mapping[str, str]) -> Claim:
     """Return how brokers claim executors; `conf` is the session's, as it is."""
     if master.startswith("local") and cluster_in_one_machine(master) is None:

@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Protocol, TypeVar
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -142,7 +142,7 @@ def job_session(name: str, conf: Mapping[str, str]) -> SparkSession:
     """
     settings = {**SESSION_CONF, **conf}
     if submitted():
-        given = SparkConf()
+        given = submitted_conf()
         settings = {key: value for key, value in settings.items() if not given.contains(key)}
     use_this_python()
     builder = SparkSession.builder.appName(name)
@@ -179,6 +179,13 @@ def _tell_report(report: JobReport, *, as_json: bool) -> None:
         print(report.to_json(), file=sys.stderr if report.printed else sys.stdout, flush=True)
     else:
         print(report.to_text(), file=sys.stderr, flush=True)
+
+
+def submitted_conf() -> SparkConf:
+    """Return what spark-submit was told, on its command line and in its files."""
+    # Before Python knows the JVM that spark-submit started, a SparkConf is silently empty.
+    SparkContext._ensure_initialized()  # noqa: SLF001 - Python has no other way
+    return SparkConf()
 
 
 def submitted() -> bool:

@@ -17,7 +17,6 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -26,9 +25,15 @@ from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.spark.broker_jobs import BrokerJob, profile_of
 from sparklog.spark.broker_plan import BrokerEntry, ControlPoint
-from sparklog.spark.broker_slots import Slots, advice, claim_of, cluster_in_one_machine
+from sparklog.spark.broker_slots import (
+    Slots,
+    advice,
+    claim_of,
+    cluster_in_one_machine,
+    slots_each,
+)
 from sparklog.spark.control_line import ControlServer
-from sparklog.spark.job import OpenSession, submitted
+from sparklog.spark.job import OpenSession, submitted, submitted_conf
 from sparklog.spark.jvm_end import JvmEnd
 from sparklog.spark.progress import Progress
 from sparklog.spark.serve_conf import SERVE_CONF, one_machine_conf, pools_conf
@@ -67,7 +72,7 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
 def master_of(job: ServeJob) -> str:
     """Return where Spark runs: spark-submit's choice, else the job's."""
     if submitted():
-        return SparkConf().get("spark.master", None) or job.default_master
+        return submitted_conf().get("spark.master", None) or job.default_master
     return job.master or job.default_master
 
 
@@ -88,6 +93,7 @@ class _Launcher:
         self._events: SimpleQueue[tuple[int, Mapping[str, Any]]] = SimpleQueue()
         self._conf = dict(spark.sparkContext.getConf().getAll())
         self._claim = claim_of(master, self._conf)
+        self._slots_each = slots_each(master, self._conf)
         token = new_nonce(SYSTEM_ENTROPY)
         self._control = ControlServer(self._tell, token)
         point = self._open_control(token)
@@ -188,7 +194,9 @@ class _Launcher:
         context: Any = self._spark.sparkContext
         known = context._jsc.sc().getExecutorMemoryStatus().size() - 1  # noqa: SLF001 - as above
         executors = max(1, known)  # the driver counts as one, and is the only one in local mode
-        return Slots(executors, max(1, context.defaultParallelism // executors))
+        # Spark's parallelism is 2 at least, however few slots there are.
+        each = self._slots_each or max(1, context.defaultParallelism // executors)
+        return Slots(executors, each)
 
 
 def _alive(spark: SparkSession) -> bool:

@@ -109,9 +109,11 @@ def test_killed_brokers_come_back_and_a_signal_drains_them_all(tmp_path: Path) -
 
 def test_a_submitted_launcher_drains_when_spark_is_ended(tmp_path: Path) -> None:
     """YARN, Kubernetes and operators end the JVM, in which Spark would stop executors at once."""
-    words = [str(SUBMIT), "--master", "local-cluster[1,2,1024]", str(PROGRAM), "--brokers", "1"]
+    words = [str(SUBMIT), "--master", "local-cluster[1,1,1024]", str(PROGRAM), "--brokers", "1"]
     with launched(words, tmp_path) as launcher:
         launcher.until("serving")
+        # The master that spark-submit was told, not the launcher's own choice with two slots.
+        assert "brokers take every slot" in launcher.until("note")["text"]
         launcher.process.send_signal(signal.SIGTERM)  # spark-submit has become the JVM
         ended = launcher.rest()
     assert {"event": "stopped", "broker": 1, "drained": True} in ended, ended

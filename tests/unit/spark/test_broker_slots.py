@@ -11,6 +11,7 @@ from sparklog.spark.broker_slots import (
     advice,
     claim_of,
     cluster_in_one_machine,
+    slots_each,
 )
 
 
@@ -35,6 +36,12 @@ def test_a_broker_claims_an_executor_where_the_master_allows_it(
     master: str, conf: dict[str, str], claim: Claim
 ) -> None:
     assert claim_of(master, conf) == claim
+
+
+def test_slots_are_what_the_configuration_says_if_it_says_so() -> None:
+    assert slots_each("local-cluster[1,1,1024]", {"spark.executor.cores": "3"}) == 1
+    assert slots_each("spark://host:7077", {"spark.executor.cores": "3"}) == 3
+    assert slots_each("spark://host:7077", {}) is None
 
 
 @pytest.mark.parametrize("cores", range(3, 20))
