@@ -11,11 +11,25 @@ from __future__ import annotations
 from threading import Event
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 BEFORE_SPARK = 50
 """Spark's hook has 40 there (FileSystem.SHUTDOWN_HOOK_PRIORITY + 30); the higher goes first."""
+
+
+def spare_executors() -> None:
+    """Keep a terminal's Ctrl-C from executors on this machine, whose brokers are to drain.
+
+    A terminal sends SIGINT to all processes of the foreground. What Spark's JVM starts from now on
+    ignores it, as the JVM itself does; the driver's Python hears it, and drains. PySpark does the
+    same when it starts the JVM. Call it before there is a session.
+    """
+    SparkContext._ensure_initialized()  # noqa: SLF001 - as below
+    jvm: Any = SparkContext._jvm  # noqa: SLF001 - as below
+    interrupt = jvm.sun.misc.Signal("INT")
+    jvm.sun.misc.Signal.handle(interrupt, jvm.sun.misc.SignalHandler.SIG_IGN)
 
 
 class JvmEnd:

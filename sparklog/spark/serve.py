@@ -34,9 +34,9 @@ from sparklog.spark.broker_slots import (
 )
 from sparklog.spark.control_line import ControlServer
 from sparklog.spark.job import OpenSession, submitted, submitted_conf
-from sparklog.spark.jvm_end import JvmEnd
+from sparklog.spark.jvm_end import JvmEnd, spare_executors
 from sparklog.spark.progress import Progress
-from sparklog.spark.serve_conf import SERVE_CONF, one_machine_conf, pools_conf
+from sparklog.spark.serve_conf import SERVE_CONF, connect_conf, one_machine_conf, pools_conf
 from sparklog.spark.serve_job import LOOPBACK, ServeJob, ServeReport
 from sparklog.spark.serve_state import Notice, Serving
 from sparklog.spark.streaming import StopRequest
@@ -57,6 +57,10 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
             conf = {"spark.master": master, **SERVE_CONF, **pools_conf(folder, job.broker_ids)}
             if cluster_in_one_machine(master) is not None:
                 conf |= one_machine_conf(folder)
+                if submitted():
+                    spare_executors()
+            if job.connect_port is not None:
+                conf |= connect_conf(job.connect_port, job.listening_host(master))
             spark = open_session(conf)
             server = _Launcher(job, entry, spark, master, progress)
             jvm_end = stack.enter_context(JvmEnd(spark, job.drain_timeout_s + 5))

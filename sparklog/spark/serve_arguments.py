@@ -93,6 +93,11 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         help="of the first broker's page for Prometheus; counts on as --port does, -1: no page "
         "(default: free ports)",
     )  # fmt: skip
+    network.add_argument(
+        "--connect-port", type=_port, metavar="PORT",
+        help="let Spark Connect's clients in there: their queries run beside the brokers, in the "
+        "same application (default: nobody)",
+    )  # fmt: skip
     brokers = parser.add_argument_group("brokers")
     brokers.add_argument("--rack", metavar="NAME", help="broker.rack of every broker")
     brokers.add_argument(
@@ -153,6 +158,7 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
         ready_file=given.ready_file,
         drain_timeout_s=given.drain_timeout,
         control_port=given.control_port,
+        connect_port=given.connect_port,
         json=given.json,
     )
 

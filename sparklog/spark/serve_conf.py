@@ -42,6 +42,15 @@ def pools_conf(folder: Path, broker_ids: Iterable[int]) -> dict[str, str]:
     return {"spark.scheduler.allocation.file": path.as_uri()}
 
 
+def connect_conf(port: int, host: str) -> dict[str, str]:
+    """Return settings that let Spark Connect's clients in, whose queries run beside the brokers."""
+    return {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": host,
+        "spark.connect.grpc.binding.port": str(port),
+    }
+
+
 def one_machine_conf(folder: Path) -> dict[str, str]:
     """Return settings for executors on this machine that have room for one broker each."""
     script = folder / "discover-broker.sh"

@@ -35,6 +35,8 @@ class ServeJob:
     ready_file: Path | None = None
     drain_timeout_s: int = 30
     control_port: int = 0
+    connect_port: int | None = None
+    """Where Spark Connect takes queries; None: nowhere."""
     json: bool = False
 
     @property
@@ -47,16 +49,19 @@ class ServeJob:
         """Return the brokers' ids."""
         return range(self.first_broker_id, self.first_broker_id + self.brokers)
 
+    def listening_host(self, master: str) -> str:
+        """Return the interface to listen on."""
+        return self.listen_host or (LOOPBACK if master.startswith("local") else WILDCARD)
+
     def plans(self, entry: BrokerEntry, control: ControlPoint, master: str) -> list[BrokerPlan]:
         """Return a plan for every broker."""
-        listen_host = LOOPBACK if master.startswith("local") else WILDCARD
         return [
             BrokerPlan(
                 broker_id=broker_id,
                 root=self.root,
                 entry=entry,
                 control=control,
-                listen_host=self.listen_host or listen_host,
+                listen_host=self.listening_host(master),
                 port=self.port + index if self.port else 0,
                 advertised_host=self.advertised_host,
                 rack=self.rack,

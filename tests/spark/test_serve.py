@@ -10,12 +10,13 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyspark
+import pytest
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.process_watch import parent_of
@@ -100,21 +101,31 @@ def test_killed_brokers_come_back_and_a_signal_drains_them_all(tmp_path: Path) -
         assert written["bootstrap_servers"] == ",".join(f"127.0.0.1:{port}" for port in ports)
         assert back["port"] in ports
 
-        launcher.process.send_signal(signal.SIGINT)
+        os.killpg(launcher.process.pid, signal.SIGINT)  # as a terminal does: to executors, too
         ended = launcher.rest()
     assert [one["drained"] for one in ended if one["event"] == "stopped"] == [True] * 3
     assert ended[-1]["drained"] == 3
     assert launcher.process.returncode == 130
 
 
-def test_a_submitted_launcher_drains_when_spark_is_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda jvm: os.kill(jvm, signal.SIGTERM),
+        pytest.param(lambda jvm: os.killpg(jvm, signal.SIGINT), marks=pytest.mark.soak),
+    ],
+    ids=["SIGTERM", "Ctrl-C in a terminal"],
+)
+def test_a_submitted_launcher_drains_when_spark_is_ended(
+    tmp_path: Path, end: Callable[[int], None]
+) -> None:
     """YARN, Kubernetes and operators end the JVM, in which Spark would stop executors at once."""
     words = [str(SUBMIT), "--master", "local-cluster[1,1,1024]", str(PROGRAM), "--brokers", "1"]
     with launched(words, tmp_path) as launcher:
         launcher.until("serving")
         # The master that spark-submit was told, not the launcher's own choice with two slots.
         assert "brokers take every slot" in launcher.until("note")["text"]
-        launcher.process.send_signal(signal.SIGTERM)  # spark-submit has become the JVM
+        end(launcher.process.pid)  # spark-submit has become the JVM
         ended = launcher.rest()
     assert {"event": "stopped", "broker": 1, "drained": True} in ended, ended
 

@@ -19,6 +19,8 @@ from sparklog.client.producer import Producer
 from sparklog.client.values import EARLIEST
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.types import TopicPartition
+from sparklog.spark.demo.broker_checks import out_of_order
+from sparklog.spark.demo.plain_client import PlainClient, read_everything
 from sparklog.spark.process_watch import parent_of
 from sparklog.spark.produce import produce
 from sparklog.spark.produce_arguments import parse_produce
@@ -101,6 +103,32 @@ def test_nothing_acknowledged_is_lost_with_an_executor(brokers: SparklogCluster)
     brokers.until("ready", broker=victim)
 
 
+def test_a_broker_that_is_restarted_in_good_order_fails_no_request(
+    brokers: SparklogCluster,
+) -> None:
+    with Admin(brokers.bootstrap) as admin:
+        admin.create_topic("steady", 3, replication_factor=3)
+    rows = [{"tailnum": f"N{number}"} for number in range(100)]
+    client = PlainClient(brokers.bootstrap, "steady", rows)
+    client.start()
+    try:
+        _await_acknowledgements(client, 100)
+        leader = _leader(brokers, "steady")
+        os.kill(brokers.brokers[leader]["pid"], signal.SIGTERM)
+        brokers.until("drained", broker=leader)
+        # It could end only as nobody's leader, and producers have somebody to go to.
+        assert _leader(brokers, "steady") != leader
+        _await_acknowledgements(client, len(client.acknowledged) + 100)
+        brokers.until("ready", broker=leader)
+    finally:
+        client.stop()
+    assert client.failed == []
+    assert len(client.acknowledged) == client.sent
+    found = read_everything(brokers.bootstrap, "steady", 3)
+    assert sorted(one.number or 0 for one in found) == list(range(client.sent))
+    assert out_of_order(found) == 0
+
+
 def test_a_topic_that_was_handed_back_is_read_and_written_without_brokers(
     brokers: SparklogCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -115,6 +143,13 @@ def test_a_topic_that_was_handed_back_is_read_and_written_without_brokers(
     words = ("--root", brokers.root, "--topic", "numbers", "--input", str(more), "--value", "n")
     assert run_job(spark, *words)["rows"] == 2
     assert back.load().count() == 302
+
+
+def _await_acknowledgements(client: PlainClient, count: int) -> None:
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
+    while len(client.acknowledged) < count:
+        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "nothing is acknowledged any more"
+        SYSTEM_CLOCK.sleep_s(0.02)
 
 
 def _leader(brokers: SparklogCluster, topic: str) -> int:

@@ -11,6 +11,7 @@ from sparklog.broker.ready import Ready
 from sparklog.spark.broker_jobs import BACK_OFF_MAX_S, STEADY_S, BackOff
 from sparklog.spark.broker_plan import BrokerPlan, ControlPoint
 from sparklog.spark.serve_arguments import parse_serve
+from sparklog.spark.serve_conf import connect_conf
 
 ROOT = ("--root", "/log")
 CONTROL = ControlPoint("h", 1, "t")
@@ -76,7 +77,16 @@ def test_how_to_run_is_taken_over() -> None:
     job = parse_serve(
         [*ROOT, "--ready-file", "/r.json", "--drain-timeout", "5", "--control-port", "7"]
     )
+    assert job.connect_port is None
     assert (job.ready_file, job.drain_timeout_s, job.control_port) == (Path("/r.json"), 5, 7)
+
+
+def test_queries_come_in_where_brokers_listen() -> None:
+    job = parse_serve([*ROOT, "--connect-port", "15002"])
+    assert job.connect_port == 15002
+    hosts = [job.listening_host(master) for master in ("local-cluster[3,2,1024]", "yarn")]
+    found = [connect_conf(15002, host)["spark.connect.grpc.binding.address"] for host in hosts]
+    assert found == ["127.0.0.1", "0.0.0.0"]
 
 
 @pytest.mark.parametrize(

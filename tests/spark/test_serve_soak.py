@@ -1,0 +1,148 @@
+"""Brokers on whole clusters: workers and executors killed, queries beside them, drivers lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from sparklog.client.admin import Admin
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.spark.demo.broker_checks import out_of_order
+from sparklog.spark.demo.plain_client import PlainClient, read_everything
+from sparklog.spark.process_watch import parent_of
+from tests.peers.sparklog import DEADLINE_S, PROJECT, SERVE, SparklogCluster
+from tests.spark.test_deployments import daemon, free_port
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
+
+SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+ROWS = [{"tailnum": f"N{number}", "text": "x" * 100} for number in range(1000)]
+WORKERS = 4
+QUERY = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+log = spark.read.format("sparklog").option("path", sys.argv[2]).option("subscribe", "t")
+print(log.load().count())
+"""
+
+
+def test_brokers_outlive_executors_and_workers_of_a_standalone_cluster(tmp_path: Path) -> None:
+    connect_port = free_port()
+    with standalone(tmp_path) as master:
+        words = (SUBMIT, "--master", master, "--properties-file")
+        preset = str(PROJECT / "conf" / "serve-standalone.conf")
+        options = ("--brokers", "3", "--connect-port", str(connect_port))
+        program = (*words, preset, str(SERVE))
+        with SparklogCluster(tmp_path / "serve", *options, program=program) as cluster:
+            assert len({executor_of(cluster, broker) for broker in (1, 2, 3)}) == 3
+            client = busy_client(cluster)
+            assert query(cluster, connect_port) >= 100
+            os.kill(executor_of(cluster, 2), signal.SIGKILL)
+            cluster.until("ready", broker=2)
+            lost = parent_of(executor_of(cluster, 1))
+            assert lost is not None
+            os.kill(lost, signal.SIGKILL)
+            cluster.until("ready", broker=1)
+            assert parent_of(executor_of(cluster, 1)) != lost, "it is back on another worker"
+            assert query(cluster, connect_port) >= 100
+            client.stop()
+            check(cluster, client)
+            cluster.process.send_signal(signal.SIGTERM)
+            assert cluster.rest()[-1]["drained"] == 3
+
+
+@pytest.mark.parametrize("victim", ["launcher", "JVM"])
+def test_a_lost_driver_loses_no_acknowledged_record_and_leaves_no_process(
+    tmp_path: Path, victim: str
+) -> None:
+    with SparklogCluster(tmp_path / "one", "--brokers", "3") as first:
+        client = busy_client(first)
+        processes = family(first.process.pid)
+        os.kill(processes[0 if victim == "launcher" else 1], signal.SIGKILL)
+        first.process.wait(DEADLINE_S)
+        until(lambda: not any(parent_of(pid) for pid in processes), "processes are left")
+        client.abandon()
+        with SparklogCluster(tmp_path / "two", "--brokers", "3", root=first.root) as second:
+            check(second, client)
+
+
+def busy_client(cluster: SparklogCluster) -> PlainClient:
+    """Create a topic, and return a client that has begun to send to it."""
+    with Admin(cluster.bootstrap) as admin:
+        admin.create_topic("t", 3, replication_factor=3)
+    client = PlainClient(cluster.bootstrap, "t", ROWS)
+    client.start()
+    until(lambda: len(client.acknowledged) >= 100, "nothing is acknowledged")
+    return client
+
+
+def check(cluster: SparklogCluster, client: PlainClient) -> None:
+    """Every acknowledged record must be there once, and in order."""
+    found = read_everything(cluster.bootstrap, "t", 3)
+    numbers = [one.number for one in found]
+    assert {one.number for one in client.acknowledged} <= set(numbers)
+    assert len(set(numbers)) == len(numbers)
+    assert out_of_order(found) == 0
+
+
+def query(cluster: SparklogCluster, connect_port: int) -> int:
+    """Count the topic in the brokers' own application; returns how many records there are."""
+    answer = subprocess.run(
+        [sys.executable, "-c", QUERY, f"sc://127.0.0.1:{connect_port}", cluster.root],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    return int(answer.stdout)
+
+
+@contextmanager
+def standalone(folder: Path) -> Iterator[str]:
+    """Run a master and workers with room for one broker each; yields the master's URL."""
+    port = free_port()
+    deploy = "org.apache.spark.deploy"
+    with ExitStack() as stack:
+        words = ("--host", "127.0.0.1", "--webui-port", "0")
+        master = (f"{deploy}.master.Master", *words, "--port", str(port))
+        stack.enter_context(daemon(folder / "master.log", *master))
+        url = f"spark://127.0.0.1:{port}"
+        for number in range(WORKERS):
+            room = ("-c", "3", "-m", "2g", "-d", str(folder / f"worker-{number}"))
+            worker = (f"{deploy}.worker.Worker", *words, *room, url)
+            stack.enter_context(daemon(folder / f"worker-{number}.log", *worker))
+        yield url
+
+
+def executor_of(cluster: SparklogCluster, broker: int) -> int:
+    """Return the JVM behind a broker: worker, daemon, JVM."""
+    jvm = parent_of(parent_of(cluster.brokers[broker]["pid"]) or 0)
+    assert jvm is not None
+    return jvm
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that it started, parents before children."""
+    parents = {int(path.name): parent_of(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
+    found = [pid]
+    for one in found:
+        found += sorted(child for child, parent in parents.items() if parent == one)
+    return found
+
+
+def until(holds: Callable[[], bool], otherwise: str) -> None:
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
+    while not holds():
+        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, otherwise
+        SYSTEM_CLOCK.sleep_s(0.05)
