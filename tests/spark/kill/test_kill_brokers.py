@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sparklog.cluster.open import open_log
+from sparklog.cluster.open import Log, open_log
 from sparklog.cluster.publication import publish
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.led_sink import LeaderAppends
@@ -18,6 +18,14 @@ from tests.spark.kill.points import Point, reached, write_plan
 PARTITIONS = 2
 BATCHES = 6
 ROWS = 100
+
+
+def settled(log: Log, brokers: int) -> bool:
+    """Tell whether all brokers serve, and nothing is being recovered."""
+    image = log.refresh()
+    alive = [broker for broker in image.brokers.values() if broker.eligible]
+    led = all(p.leader >= 0 and not p.recovering for _, p in image.partitions())
+    return len(alive) == brokers and led
 
 
 def test_a_batch_is_there_once_though_its_leader_was_killed_with_it(tmp_path: Path) -> None:
@@ -37,6 +45,8 @@ def test_a_batch_is_there_once_though_its_leader_was_killed_with_it(tmp_path: Pa
                 parts = stage_rows(log, SinkOptions("", "t"), ["key", "value"], iter([rows]))
                 publish(log, "query", batch, parts, append_led=LeaderAppends(log, None))
             assert reached(plan) == 2, brokers.said()
+            while not settled(log, brokers.count):
+                SYSTEM_CLOCK.sleep_s(0.1)  # who is asked to end while it begins hands nothing over
         assert brokers.restarts >= 2
         found: list[int] = []
         for number in range(PARTITIONS):
