@@ -28,3 +28,11 @@ class MetadataAccess(Protocol):
             Unavailable, OutcomeUnknown: the store does not answer; decide again.
         """
         ...
+
+    async def catch_up(self) -> MetadataImage:
+        """Take in what others appended, and return the newest image.
+
+        Raises:
+            Unavailable, OutcomeUnknown: the store does not answer.
+        """
+        ...

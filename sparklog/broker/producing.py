@@ -10,6 +10,9 @@
       nobody waits for that; its own order is not promised to anybody
   B6  a partition does not begin to know a producer by a batch that was sent after one that this
       broker refused
+  B7  a producer is told that its sequence, its epoch or its transaction is wrong, which clients
+      take for fatal, only by who still led after that was found: a leader that slept may be deposed
+      and know too little
 Per batch: one check, one copy, no task and no timer; per request one future and one timer.
 """
 
@@ -22,11 +25,20 @@ from dataclasses import dataclass
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.memory_budget import MemoryBudget
+from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.purgatory import DelayedProduce
 from sparklog.broker.recovering_partition import RecoveringPartition
 from sparklog.broker.refusals import Refusals
-from sparklog.core.errors import InvalidRecord, NotServing, SparklogError, Unavailable
+from sparklog.core.errors import (
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTxnState,
+    NotServing,
+    OutOfOrderSequence,
+    SparklogError,
+    Unavailable,
+)
 from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import BatchRules, CheckedBatch, check_batch
 from sparklog.log.producer_state import UNVERIFIED, Verification
@@ -34,10 +46,15 @@ from sparklog.log.reference_batch import ReferenceBatch, check_references, decod
 from sparklog.protocol.batch_header import ATTRIBUTES_AT, HEADER_BYTES, REFERENCE_BIT
 
 ACKS_ALL = -1
+ACKS_NONE = 0
 CHECKED_INLINE_BYTES = 1 << 20
 """Up to this size a request is checked on the event loop: some 0.2 ms of checksums."""
 REFERENCES_CHECKED_AT_ONCE = 16
 """Partitions of one request whose objects are looked at side by side."""
+JUDGED = (OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState)
+"""What a leader says by what it knows of a producer."""
+LOOK_S = 1.0
+"""Time for a look at the metadata, also when the request's own is up."""
 RECOVERY_WAIT_MAX_S = 5.0
 """Longest that a request waits for a new leader to serve: clients that hear of it go round less."""
 
@@ -66,12 +83,13 @@ class Producing:
         self,
         environment: Environment,
         find: Find,
-        *,
+        metadata: MetadataAccess,
         budget: MemoryBudget,
         metrics: BrokerMetrics,
     ) -> None:
         """Append to the partitions that `find` returns."""
         self._environment = environment
+        self._metadata = metadata
         self._find = find
         self._budget = budget
         self._metrics = metrics
@@ -106,6 +124,7 @@ class Producing:
                 turn.end()
             self._note_refused(job)
         await self._wait(job)
+        await self._judge_again(job)
         return {where: job.results[where] for where in batches}
 
     def _roles(self, job: _Job) -> dict[PartitionId, LedPartition | RecoveringPartition]:
@@ -155,6 +174,28 @@ class Producing:
             if isinstance(result, SparklogError):
                 self._refusals.note(where, job.batches[where], now_s)
 
+    async def _judge_again(self, job: _Job) -> None:
+        """Look whether what refused a producer still leads (B7)."""
+        refused = [w for w, r in job.results.items() if isinstance(r, JUDGED) and w in job.leaders]
+        if not refused or job.acks == ACKS_NONE:
+            return
+        doubt: SparklogError | None = None
+        try:
+            now_s = asyncio.get_running_loop().time()
+            async with asyncio.timeout_at(max(job.deadline, now_s + LOOK_S)):
+                await self._metadata.catch_up()
+        except TimeoutError:
+            doubt = _timed_out(refused[0])
+        except SparklogError as error:
+            doubt = error
+        for where in refused:
+            if not job.leaders[where].live:
+                job.results[where] = NotServing(
+                    f"led by another broker by now; refresh metadata. partition={where}"
+                )
+            elif doubt is not None:
+                job.results[where] = doubt
+
     async def _append(
         self, job: _Job, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
     ) -> None:
@@ -163,7 +204,7 @@ class Producing:
             if isinstance(role, RecoveringPartition):
                 left_s = job.deadline - asyncio.get_running_loop().time()
                 await role.wait_ended(max(0.0, min(left_s, RECOVERY_WAIT_MAX_S)))
-        leaders = self._leaders(job, roles)
+        leaders = job.leaders = self._leaders(job, roles)
         checked = await self._checked(job, leaders)
         size_bytes = sum(len(job.batches[where]) for where in checked)
         if checked and not self._budget.try_take(size_bytes):
@@ -273,6 +314,8 @@ class _Job:
         self.results: dict[PartitionId, ProduceResult] = {}
         self.references: dict[PartitionId, tuple[CheckedBatch, ReferenceBatch]] = {}
         """Reference batches that point at what is there; then there are no others."""
+        self.leaders: dict[PartitionId, LedPartition] = {}
+        """Who was asked to append."""
         self.request = DelayedProduce()
 
     def verification(self, led: LedPartition) -> Verification | None:

@@ -113,7 +113,7 @@ class BrokerReplicas:
             budget=self._budget,
             metrics=metrics,
         )
-        self._producing = Producing(environment, self._find, budget=self._budget, metrics=metrics)
+        self._producing = Producing(environment, self._find, metadata, self._budget, metrics)
         self.marking = Marking(environment, self._find, self._budget)
         """Ends transactions in the partitions led here."""
         self._fetching = Fetching(environment, self._leader, self._tasks, metrics)

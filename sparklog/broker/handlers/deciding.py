@@ -6,8 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sparklog.broker.handlers.node import Metadata
-from sparklog.broker.metadata_access import Decision
+from sparklog.broker.metadata_access import Decision, MetadataAccess
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import Record
 from sparklog.core.errors import SparklogError
@@ -25,7 +24,7 @@ class Decided(Generic[Key]):
 
 
 async def decide_each(
-    metadata: Metadata, decisions: Mapping[Key, Decision], *, validate_only: bool = False
+    metadata: MetadataAccess, decisions: Mapping[Key, Decision], *, validate_only: bool = False
 ) -> Decided[Key]:
     """Append what every decision makes of the newest image, all at once.
 

@@ -15,22 +15,9 @@ from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.producing import Produced, Verified
 from sparklog.broker.sight import Sight
 from sparklog.broker.transactions import Transactions
-from sparklog.cluster.image import MetadataImage
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
-
-
-class Metadata(MetadataAccess, Protocol):
-    """The metadata log; see `broker.metadata_log`."""
-
-    async def catch_up(self) -> MetadataImage:
-        """Take in what others appended, and return the newest image.
-
-        Raises:
-            Unavailable: the store does not answer.
-        """
-        ...
 
 
 class Replicas(Protocol):
@@ -100,7 +87,7 @@ class HandlerNode(Protocol):
         ...
 
     @property
-    def metadata(self) -> Metadata:
+    def metadata(self) -> MetadataAccess:
         """Return the metadata log."""
         ...
 

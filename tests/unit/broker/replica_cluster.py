@@ -67,6 +67,10 @@ class SharedMetadata:
             self.append(records)
         return self.image
 
+    async def catch_up(self) -> MetadataImage:
+        await asyncio.sleep(0.001)
+        return self.image
+
     def append(self, records: list[Record]) -> None:
         end_offset = self.image.end_offset + len(records)
         self.image = self.image.applied(records, end_offset)

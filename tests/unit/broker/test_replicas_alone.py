@@ -16,6 +16,7 @@ from sparklog.broker.offset_lookup import (
     MAX_TIMESTAMP,
 )
 from sparklog.broker.producing import Produced
+from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import RemoveTopicRecord
 from sparklog.core.errors import (
     Fenced,
@@ -313,6 +314,45 @@ def test_a_batch_is_not_taken_before_the_refused_one_that_was_sent_before_it() -
         for data in sent:
             assert isinstance(await cluster.produce(where, data), Produced)
         assert list((await cluster.consumed(where)).values()) == [b"0", b"1", b"2"]
+
+    world.run(story())
+
+
+def test_who_slept_and_is_deposed_judges_no_producer() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world)
+        await cluster.produced(where, batch(b"0", producer_id=5, sequence=0))
+        missing = batch(b"2", producer_id=5, sequence=2)
+        assert isinstance(await cluster.produce(where, missing), OutOfOrderSequence)
+
+        async def hear_of_the_end() -> MetadataImage:
+            await cluster.fence(1)
+            await asyncio.sleep(0.01)
+            return cluster.metadata.image
+
+        produce = cluster.brokers[1].replicas.produce
+        cluster.metadata.catch_up = hear_of_the_end  # type: ignore[method-assign]
+        assert isinstance((await produce({where: missing}, -1, 1000))[where], NotServing)
+
+    world.run(story())
+
+
+def test_who_cannot_look_whether_it_leads_judges_no_producer() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world)
+        await cluster.produced(where, batch(b"0", producer_id=5, sequence=0))
+
+        async def no_answer() -> MetadataImage:
+            raise Unavailable("the store does not answer")
+
+        cluster.metadata.catch_up = no_answer  # type: ignore[method-assign]
+        result = await cluster.produce(where, batch(b"2", producer_id=5, sequence=2))
+        assert isinstance(result, Unavailable)
+        assert result.retriable
 
     world.run(story())
 
