@@ -7,8 +7,11 @@ with Brokers("memory://name", count=3) as brokers:
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from types import TracebackType
+
+from confluent_kafka.admin import AdminClient
 
 from sparklog.broker.main import run
 from sparklog.broker.ready import Ready
@@ -49,6 +52,7 @@ class Brokers:
         if self._failed:
             raise self._failed[0]
         assert len(self._ready) == len(self._threads), "the brokers did not start in time"
+        self._wait_until_all_know_all()
         return self
 
     def __exit__(
@@ -65,6 +69,17 @@ class Brokers:
             assert not any(thread.is_alive() for thread in self._threads), "a broker did not stop"
             if self._failed:
                 raise self._failed[0]
+
+    def _wait_until_all_know_all(self) -> None:
+        """Wait until each has heard of the others: it does so a moment after they serve."""
+        deadline_s = time.monotonic() + START_S
+        for address in self.bootstrap.split(","):
+            while True:
+                asked = AdminClient({"bootstrap.servers": address})
+                if len(asked.list_topics(timeout=START_S).brokers) == len(self._threads):
+                    break
+                assert time.monotonic() < deadline_s, f"{address} does not know all brokers"
+                time.sleep(0.05)
 
     def _settled(self) -> bool:
         return bool(self._failed) or len(self._ready) == len(self._threads)
