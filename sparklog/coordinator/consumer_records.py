@@ -168,10 +168,7 @@ def read_record(record: CoordinatorRecord) -> ConsumerRecord | OldRecord:
         raise key.unsupported("the key of a consumer group's record")
     fields = None
     if record.value is not None:
-        fields = FieldReader(record.value)
-        if fields.version != 0:
-            raise fields.unsupported("a consumer group's record")
-        fields.flexible = True
+        fields = FieldReader.of(record.value, "a consumer group's record", (0,), flexible_since=0)
     found = reader(key, fields)
     key.end()
     return found

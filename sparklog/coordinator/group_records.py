@@ -30,7 +30,7 @@ _OFFSET_WITH_TOPIC_ID: Final = 4
 _TOPIC_ID_TAG: Final = 0
 _GROUP_VALUE: Final = 3
 _FLEXIBLE: Final = 4
-_NEWEST: Final = 4
+_VALUES: Final = range(5)
 _UUID_BYTES: Final = 16
 
 
@@ -112,9 +112,7 @@ def read_offset_key(data: bytes) -> OffsetKey:
     Raises:
         DataCorrupt: it is no such key.
     """
-    fields = FieldReader(data)
-    if fields.version not in OFFSET_KEYS:
-        raise fields.unsupported("the key of an offset")
+    fields = FieldReader.of(data, "the key of an offset", OFFSET_KEYS)
     key = OffsetKey(fields.string(), fields.string(), fields.int32())
     fields.end()
     return key
@@ -144,11 +142,8 @@ def read_offset_value(data: bytes) -> OffsetValue:
     Raises:
         DataCorrupt: it is no such value.
     """
-    fields = FieldReader(data)
+    fields = FieldReader.of(data, "a committed offset", _VALUES, _FLEXIBLE)
     version = fields.version
-    if not 0 <= version <= _NEWEST:
-        raise fields.unsupported("a committed offset")
-    fields.flexible = version >= _FLEXIBLE
     offset = fields.int64()
     epoch = fields.int32() if version >= 3 else NO_EPOCH
     metadata, commit_ms = fields.string(), fields.int64()
@@ -172,9 +167,7 @@ def read_group_key(data: bytes) -> GroupKey:
     Raises:
         DataCorrupt: it is no such key.
     """
-    fields = FieldReader(data)
-    if fields.version != GROUP_KEY:
-        raise fields.unsupported("the key of a group")
+    fields = FieldReader.of(data, "the key of a group", (GROUP_KEY,))
     key = GroupKey(fields.string())
     fields.end()
     return key
@@ -207,11 +200,8 @@ def read_group_value(data: bytes) -> GroupValue:
     Raises:
         DataCorrupt: it is no such value.
     """
-    fields = FieldReader(data)
+    fields = FieldReader.of(data, "a group", _VALUES, _FLEXIBLE)
     version = fields.version
-    if not 0 <= version <= _NEWEST:
-        raise fields.unsupported("a group")
-    fields.flexible = version >= _FLEXIBLE
     value = GroupValue(
         protocol_type=fields.string(),
         generation=fields.int32(),

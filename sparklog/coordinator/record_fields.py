@@ -8,7 +8,7 @@ Source: Kafka protocol guide, protocol primitive types; KIP-482.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -105,6 +105,21 @@ class FieldReader:
         self.flexible = False
         """Set it once the version tells."""
         self.version = self.int16()
+
+    @classmethod
+    def of(
+        cls, data: bytes, what: str, versions: Container[int], flexible_since: int | None = None
+    ) -> FieldReader:
+        """Begin with a record of a known version; `flexible_since` tells which are flexible.
+
+        Raises:
+            DataCorrupt: the version is none of these.
+        """
+        fields = cls(data)
+        if fields.version not in versions:
+            raise fields.unsupported(what)
+        fields.flexible = flexible_since is not None and fields.version >= flexible_since
+        return fields
 
     def int8(self) -> int:
         """Take 8 bits."""

@@ -88,9 +88,7 @@ def decode_key(key: bytes) -> str:
     Raises:
         DataCorrupt: it is no key of this topic.
     """
-    fields = FieldReader(key)
-    if fields.version != KEY_VERSION:
-        raise fields.unsupported("the key of a transactional id")
+    fields = FieldReader.of(key, "the key of a transactional id", (KEY_VERSION,))
     transactional_id = fields.string()
     fields.end()
     return transactional_id
@@ -102,10 +100,8 @@ def decode(transactional_id: str, value: bytes) -> Transaction:
     Raises:
         DataCorrupt: it cannot be read.
     """
-    fields = FieldReader(value)
-    if not 0 <= fields.version <= VALUE_VERSION:
-        raise fields.unsupported("the state of a transactional id")
-    fields.flexible = fields.version >= VALUE_VERSION
+    versions = range(VALUE_VERSION + 1)
+    fields = FieldReader.of(value, "the state of a transactional id", versions, VALUE_VERSION)
     producer_id, producer_epoch = fields.int64(), fields.int16()
     timeout_ms, number = fields.int32(), fields.int8()
     if number not in _STORED:

@@ -7,17 +7,13 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.answering import (
-    INTERNAL_TOPICS,
     NO_THROTTLE,
     TOPIC_OPERATIONS,
-    offline,
 )
+from sparklog.broker.handlers.described import described
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
-from sparklog.cluster.image import MetadataImage, Topic
-from sparklog.cluster.records import NO_LEADER
 from sparklog.protocol.building import Answer
-from sparklog.protocol.topic_ids import uuid_of
 
 PARTITIONS_MAX = 2000
 """Of one answer, as `max.request.partition.size.limit` in Kafka."""
@@ -49,7 +45,18 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
                 topics.append(_unknown(answer, name))
             continue
         states = topic.partition_states[start : start + left]
-        topics.append(_described(answer, image, topic, start, start + len(states)))
+        topics.append(
+            described(
+                answer,
+                "DescribeTopicPartitionsResponse",
+                image,
+                topic,
+                TOPIC_OPERATIONS,
+                partitions=range(start, start + len(states)),
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+            )
+        )
         left -= len(states)
         if start + len(states) < topic.partitions:
             end = start + len(states)
@@ -65,33 +72,4 @@ def _unknown(answer: Answer, name: str) -> Any:
         name=name,
         topic_id=None,
         partitions=(),
-    )
-
-
-def _described(answer: Answer, image: MetadataImage, topic: Topic, start: int, end: int) -> Any:
-    partitions = tuple(
-        answer.entity(
-            "DescribeTopicPartitionsResponsePartition",
-            error_code=ErrorCode.leader_not_available
-            if state.leader == NO_LEADER
-            else ErrorCode.none,
-            partition_index=number,
-            leader_id=state.leader,
-            leader_epoch=state.leader_epoch,
-            replica_nodes=state.replicas,
-            isr_nodes=state.isr,
-            eligible_leader_replicas=(),
-            last_known_elr=(),
-            offline_replicas=offline(image, state.replicas),
-        )
-        for number, state in enumerate(topic.partition_states[start:end], start)
-    )
-    return answer.entity(
-        "DescribeTopicPartitionsResponseTopic",
-        error_code=ErrorCode.none,
-        name=topic.name,
-        topic_id=uuid_of(topic.topic_id),
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS,
     )

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparklog.broker.handlers.answering import NO_THROTTLE, code_of
-from sparklog.broker.handlers.by_topic import ask_each
+from sparklog.broker.handlers.answering import NO_THROTTLE
+from sparklog.broker.handlers.by_topic import Shape, answer_each
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
-from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.protocol.building import Answer
 
 _UNKNOWN: Final = -1
 _READ_UNCOMMITTED: Final = 0
+SHAPE: Final[Shape[tuple[int, int, int]]] = Shape(
+    topic="ListOffsetsTopicResponse",
+    partition="ListOffsetsPartitionResponse",
+    fields=lambda found: dict(zip(("timestamp", "offset", "leader_epoch"), found, strict=True)),
+    unknown=(_UNKNOWN, _UNKNOWN, _UNKNOWN),
+)
 
 
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
@@ -25,35 +30,5 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
         epoch = getattr(part, "current_leader_epoch", _UNKNOWN)
         return await node.replicas.list_offset(where, part.timestamp, isolation, epoch)
 
-    found = await ask_each(
-        node.metadata.image, request.topics, lambda part: int(part.partition_index), ask
-    )
-    return answer.response(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            answer.entity(
-                "ListOffsetsTopicResponse",
-                name=topic.name,
-                partitions=tuple(
-                    _part(answer, part.partition_index, outcome)
-                    for part, outcome in zip(topic.partitions, outcomes, strict=True)
-                ),
-            )
-            for topic, outcomes in zip(request.topics, found, strict=True)
-        ),
-    )
-
-
-def _part(answer: Answer, number: int, outcome: tuple[int, int, int] | SparklogError) -> Any:
-    failed = outcome if isinstance(outcome, SparklogError) else None
-    timestamp, offset, epoch = (
-        (_UNKNOWN, _UNKNOWN, _UNKNOWN) if isinstance(outcome, SparklogError) else outcome
-    )
-    return answer.entity(
-        "ListOffsetsPartitionResponse",
-        partition_index=number,
-        error_code=code_of(failed),
-        timestamp=timestamp,
-        offset=offset,
-        leader_epoch=epoch,
-    )
+    topics = await answer_each(answer, SHAPE, node.metadata.image, request.topics, ask)
+    return answer.response(throttle_time=NO_THROTTLE, topics=topics)

@@ -16,18 +16,17 @@ from sparklog.broker.handlers.answering import (
     code_of,
     controller_id,
     listed,
-    offline,
 )
 from sparklog.broker.handlers.deciding import decide_each
+from sparklog.broker.handlers.described import described
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
 from sparklog.cluster.image import MetadataImage, Topic
-from sparklog.cluster.records import NO_LEADER
 from sparklog.core.entropy import new_topic_id
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.protocol.building import Answer
-from sparklog.protocol.topic_ids import topic_id_of, uuid_of
+from sparklog.protocol.topic_ids import topic_id_of
 
 NAMELESS_SINCE = 12
 """The first version that can answer about a topic without its name."""
@@ -120,27 +119,5 @@ def _asked(
 
 
 def _found(answer: Answer, image: MetadataImage, topic: Topic, operations: int) -> Any:
-    partitions = tuple(
-        answer.entity(
-            "MetadataResponsePartition",
-            error_code=ErrorCode.leader_not_available
-            if state.leader == NO_LEADER
-            else ErrorCode.none,
-            partition_index=number,
-            leader_id=state.leader,
-            leader_epoch=state.leader_epoch,
-            replica_nodes=state.replicas,
-            isr_nodes=state.isr,
-            offline_replicas=offline(image, state.replicas),
-        )
-        for number, state in enumerate(topic.partition_states)
-    )
-    return answer.entity(
-        "MetadataResponseTopic",
-        error_code=ErrorCode.none,
-        name=topic.name,
-        topic_id=uuid_of(topic.topic_id),
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=partitions,
-        topic_authorized_operations=operations,
-    )
+    partitions = range(topic.partitions)
+    return described(answer, "MetadataResponse", image, topic, operations, partitions=partitions)

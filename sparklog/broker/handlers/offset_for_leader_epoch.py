@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sparklog.broker.handlers.answering import NO_THROTTLE, code_of
-from sparklog.broker.handlers.by_topic import ask_each
+from sparklog.broker.handlers.answering import NO_THROTTLE
+from sparklog.broker.handlers.by_topic import Shape, answer_each
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
-from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.protocol.building import Answer
 
 _UNKNOWN: Final = -1
+SHAPE: Final[Shape[tuple[int, int]]] = Shape(
+    topic="OffsetForLeaderTopicResult",
+    partition="EpochEndOffset",
+    fields=lambda found: dict(zip(("leader_epoch", "end_offset"), found, strict=True)),
+    unknown=(_UNKNOWN, _UNKNOWN),
+    name="topic",
+    number="partition",
+)
 
 
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
@@ -23,32 +30,5 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
         current = getattr(part, "current_leader_epoch", _UNKNOWN)
         return await node.replicas.end_of_epoch(where, current, part.leader_epoch)
 
-    found = await ask_each(
-        node.metadata.image, request.topics, lambda part: int(part.partition), ask
-    )
-    return answer.response(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            answer.entity(
-                "OffsetForLeaderTopicResult",
-                topic=topic.topic,
-                partitions=tuple(
-                    _part(answer, part.partition, outcome)
-                    for part, outcome in zip(topic.partitions, outcomes, strict=True)
-                ),
-            )
-            for topic, outcomes in zip(request.topics, found, strict=True)
-        ),
-    )
-
-
-def _part(answer: Answer, number: int, outcome: tuple[int, int] | SparklogError) -> Any:
-    failed = outcome if isinstance(outcome, SparklogError) else None
-    epoch, end = (_UNKNOWN, _UNKNOWN) if isinstance(outcome, SparklogError) else outcome
-    return answer.entity(
-        "EpochEndOffset",
-        error_code=code_of(failed),
-        partition=number,
-        leader_epoch=epoch,
-        end_offset=end,
-    )
+    topics = await answer_each(answer, SHAPE, node.metadata.image, request.topics, ask)
+    return answer.response(throttle_time=NO_THROTTLE, topics=topics)
