@@ -1,0 +1,33 @@
+"""Waiting ends with what is seen, or says what never was."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.waiting import eventually
+
+
+def test_the_first_true_thing_is_returned() -> None:
+    looks: Iterator[int] = itertools.count()
+    assert eventually(lambda: next(looks) // 3, "a third look", every_s=0.001) == 1
+
+
+def test_what_never_comes_is_named_with_what_was_seen_last() -> None:
+    looks: Iterator[list[int] | None] = iter([[], [], None])
+    with pytest.raises(TimeoutError, match=r"a leader within_s=0.01 last_seen=None"):
+        eventually(lambda: next(looks, None), "a leader", within_s=0.01, every_s=0.001)
+
+
+def test_there_is_a_look_however_short_the_time() -> None:
+    assert eventually(lambda: "seen", "anything", within_s=0) == "seen"
+
+
+def test_an_exception_ends_the_wait() -> None:
+    def look() -> bool:
+        raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError, match="gone"):
+        eventually(look, "a connection")
