@@ -25,6 +25,8 @@ import pyspark
 
 PROJECT = Path(__file__).resolve().parents[2]
 SERVE = PROJECT / "jobs" / "serve.py"
+LAUNCHER = (sys.executable, str(SERVE))
+"""What people start."""
 DEADLINE_S = 120.0
 Event = dict[str, Any]
 
@@ -36,7 +38,7 @@ class SparklogCluster:
         self,
         folder: Path,
         *options: str,
-        program: Sequence[str] = (sys.executable, str(SERVE)),
+        program: Sequence[str] = LAUNCHER,
         root: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MIB = 1 << 20
-GIB = 1 << 30
+from tests.bench.common.plan import GIB, MIB, Plan, RecordShape
 
 
 @dataclass(frozen=True)
-class RecordShape:
-    """Records of one size."""
-
-    label: str
-    records: int
-    size_bytes: int
-
-    @property
-    def total_bytes(self) -> int:
-        """Return the bytes of all values."""
-        return self.records * self.size_bytes
-
-
-@dataclass(frozen=True)
-class Plan:
+class BrokerPlan(Plan):
     """What one run does."""
 
-    name: str
     small: RecordShape
     large: RecordShape
     partitions: int
-    rounds: int
     latency_seconds: int
     """How long each paced producer runs."""
     end_to_end_records: int
@@ -46,7 +29,7 @@ class Plan:
     idle_seconds: int
 
 
-FULL = Plan(
+FULL = BrokerPlan(
     name="full",
     small=RecordShape("100 B", 2_000_000, 100),
     large=RecordShape("1 KiB", 500_000, 1024),
@@ -62,7 +45,7 @@ FULL = Plan(
     idle_partitions=1000,
     idle_seconds=60,
 )
-QUICK = Plan(
+QUICK = BrokerPlan(
     name="quick",
     small=RecordShape("100 B", 1_000_000, 100),
     large=RecordShape("1 KiB", 200_000, 1024),

@@ -4,35 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SEED = 20130101
+from tests.bench.common.plan import Plan, RecordShape
+
 KEY_BYTES = 16
 
 
 @dataclass(frozen=True)
-class RecordShape:
-    """Records of one size."""
-
-    label: str
-    rows: int
-    value_bytes: int
-
-
-@dataclass(frozen=True)
-class Plan:
+class LogPlan(Plan):
     """What one run does."""
 
-    name: str
     small: RecordShape
     large: RecordShape
     partitions: int
-    rounds: int
     latency_samples: int
     latency_warm_up: int
     lookup_rows: int
     lookup_segments: int
 
 
-FULL = Plan(
+FULL = LogPlan(
     name="full",
     small=RecordShape("100 B", 5_000_000, 100),
     large=RecordShape("1 KiB", 1_000_000, 1024),
@@ -43,7 +33,7 @@ FULL = Plan(
     lookup_rows=10_000_000,
     lookup_segments=1000,
 )
-QUICK = Plan(
+QUICK = LogPlan(
     name="quick",
     small=RecordShape("100 B", 400_000, 100),
     large=RecordShape("1 KiB", 80_000, 1024),

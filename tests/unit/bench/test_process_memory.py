@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from tests.bench.log.process_memory import descendants, watched_workers
+from tests.bench.common.process_memory import descendants, watched_workers
 
 DEADLINE_S = 30
 GROW = "import sys; held = bytearray(b'x') * (64 << 20); print(flush=True); sys.stdin.read()"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.bench.log.report import amount, document, header, markdown, table_rows, text_table
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.targets import CostAtMost, RateTimesPeer, TimeWithinPeer
+from tests.bench.common.report import amount, document, header, markdown, table_rows, text_table
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.targets import CostAtMost, RateTimesPeer, TimeWithinPeer
 
 FACTS: dict[str, Any] = {
     "title": "Log benchmark",

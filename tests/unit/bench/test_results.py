@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.log.results import Measure, Results, spread
-from tests.bench.log.rounds import timed, turns
-from tests.bench.log.targets import CostAtMost
+from tests.bench.common.results import Measure, Results, spread
+from tests.bench.common.rounds import timed, turns
+from tests.bench.common.targets import CostAtMost
 
 MEASURE = Measure("write", "rows/s", (CostAtMost(10, "rows/s"),))
 

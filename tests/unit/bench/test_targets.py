@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.log.targets import (
+from tests.bench.common.targets import (
     CostAtMost,
     CostAtMostPeer,
     RateAtLeast,

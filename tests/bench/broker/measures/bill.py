@@ -9,10 +9,11 @@ partitions cost, and memory that holds so much is what a longer `flush.ms` costs
 from __future__ import annotations
 
 from tests.bench.broker.measures.producing import MB, new_topic, produce_librdkafka
-from tests.bench.broker.plan import GIB, Plan
-from tests.bench.broker.sparklog_side import SparklogSide, total
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.targets import CostAtMost
+from tests.bench.broker.plan import BrokerPlan
+from tests.bench.common.plan import GIB
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.sparklog_side import SparklogSide, total
+from tests.bench.common.targets import CostAtMost
 
 GROUP = "puts per GiB"
 RECORD_BYTES = 8 * 1024
@@ -26,7 +27,7 @@ MANY_LIMIT = 1000.0
 DOLLARS_PER_PUT = 0.005 / 1000
 
 
-def measure_bill(ours: SparklogSide, plan: Plan, results: Results) -> None:
+def measure_bill(ours: SparklogSide, plan: BrokerPlan, results: Results) -> None:
     """Produce the same bytes over more and more partitions, and count."""
     for partitions in plan.bill_partitions:
         topic = new_topic(ours, partitions, 1, {"flush.ms": str(FLUSH_MS)})

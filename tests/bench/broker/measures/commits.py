@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tests.bench.broker.side import Side
+from tests.bench.common.side import Side
 
 COMMITS = ("memory", "storage")
 

@@ -14,17 +14,17 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from tests.bench.broker.measures.commits import commits_of
 from tests.bench.broker.measures.producing import MB, new_topic
 from tests.bench.broker.perf_tools import produce
-from tests.bench.broker.plan import Plan
-from tests.bench.broker.side import ANSWER_TIMEOUT_S, Side
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.rounds import turns
-from tests.bench.log.targets import RateTimesPeer
+from tests.bench.broker.plan import BrokerPlan
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.rounds import turns
+from tests.bench.common.side import ANSWER_TIMEOUT_S, Side
+from tests.bench.common.targets import RateTimesPeer
 
 GROUP = "consuming, MB/s"
 AT_ONCE = 10_000
 
 
-def measure_consuming(sides: Sequence[Side], plan: Plan, results: Results) -> None:
+def measure_consuming(sides: Sequence[Side], plan: BrokerPlan, results: Results) -> None:
     """Measure the tail while it is produced, then the same records as history."""
     peer = (RateTimesPeer("kafka", 1.0),)
     for shape in (plan.small, plan.large):
@@ -32,7 +32,7 @@ def measure_consuming(sides: Sequence[Side], plan: Plan, results: Results) -> No
             for endings, configs in commits_of(side, 3):
                 topic = new_topic(side, plan.partitions, 3, configs)
                 producer = Thread(
-                    target=produce, args=(side.bootstrap, topic, shape.records, shape.size_bytes)
+                    target=produce, args=(side.bootstrap, topic, shape.records, shape.value_bytes)
                 )
                 producer.start()
                 seconds = consume(side, topic, plan.partitions, shape.records)

@@ -15,11 +15,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from tests.bench.broker.measures.producing import MB, new_topic
 from tests.bench.broker.perf_tools import produce
-from tests.bench.broker.plan import Plan
-from tests.bench.broker.side import ANSWER_TIMEOUT_S, Side
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.rounds import turns
-from tests.bench.log.targets import CostAtMost, CostAtMostPeer
+from tests.bench.broker.plan import BrokerPlan
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.rounds import turns
+from tests.bench.common.side import ANSWER_TIMEOUT_S, Side
+from tests.bench.common.targets import CostAtMost, CostAtMostPeer
 
 GROUP = "failover, s"
 LIMIT_S = 2.0
@@ -77,7 +77,7 @@ class Writer:
         self._producer.flush(ANSWER_TIMEOUT_S)
 
 
-def measure_failover(sides: Sequence[Side], plan: Plan, results: Results) -> None:
+def measure_failover(sides: Sequence[Side], plan: BrokerPlan, results: Results) -> None:
     """Kill leaders, one after the other, every side in turn."""
     targets = (CostAtMost(LIMIT_S, "s"), CostAtMostPeer("kafka"))
     measure = Measure("kill -9 of a leader to the next acknowledgement", "s", targets, GROUP)
@@ -91,7 +91,7 @@ def measure_failover(sides: Sequence[Side], plan: Plan, results: Results) -> Non
     measure = Measure(title, "s", targets, GROUP)
     for side in sides:
         topic = new_topic(side, 1, 3)
-        produce(side.bootstrap, topic, plan.large.records, plan.large.size_bytes)
+        produce(side.bootstrap, topic, plan.large.records, plan.large.value_bytes)
         side.await_history(topic)
         _kill(side, topic, measure, 1, results)
         side.drop(topic)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench.broker.measures.producing import new_topic
-from tests.bench.broker.plan import Plan
-from tests.bench.broker.side import Side
-from tests.bench.broker.sparklog_side import SparklogSide, total
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.targets import CostAtMost, CostAtMostPeer
+from tests.bench.broker.plan import BrokerPlan
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.side import Side
+from tests.bench.common.sparklog_side import SparklogSide, total
+from tests.bench.common.targets import CostAtMost, CostAtMostPeer
 
 GROUP = "idle partitions"
 KIB = 1024
@@ -21,7 +21,7 @@ REQUESTS_PER_MINUTE = 120.0
 RETURN_LIMIT_S = 30.0
 
 
-def measure_idle(side: Side, plan: Plan, results: Results) -> None:
+def measure_idle(side: Side, plan: BrokerPlan, results: Results) -> None:
     """Create partitions with three replicas, leave them alone, look, and kill a broker."""
     count = plan.idle_partitions
     memory = Measure(
@@ -47,7 +47,7 @@ def measure_idle(side: Side, plan: Plan, results: Results) -> None:
     _measure_return(side, topic, plan, results)
 
 
-def _measure_return(side: Side, topic: str, plan: Plan, results: Results) -> None:
+def _measure_return(side: Side, topic: str, plan: BrokerPlan, results: Results) -> None:
     """Kill one broker, and let it come back: until it is in sync everywhere again."""
     targets = (CostAtMost(RETURN_LIMIT_S, "s"), CostAtMostPeer("kafka"))
     title = f"kill -9 of a broker until all of {plan.idle_partitions} partitions are in sync"

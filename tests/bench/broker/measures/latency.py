@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from tests.bench.broker.measures.commits import commits_of, ending
 from tests.bench.broker.measures.producing import new_topic, produce_once
 from tests.bench.broker.perf_tools import EndToEnd, Produced, end_to_end, produce
-from tests.bench.broker.plan import Plan
-from tests.bench.broker.side import Side
-from tests.bench.log.results import Measure, Results, progress
-from tests.bench.log.rounds import turns
-from tests.bench.log.targets import CostAtMostPeer
+from tests.bench.broker.plan import BrokerPlan
+from tests.bench.common.results import Measure, Results, progress
+from tests.bench.common.rounds import turns
+from tests.bench.common.side import Side
+from tests.bench.common.targets import CostAtMostPeer
 
 GROUP = "latency, ms"
 STORAGE_FACTOR = 2.0
@@ -19,7 +19,7 @@ STORAGE_FACTOR = 2.0
 END_TO_END_BYTES = 100
 
 
-def measure_latency(sides: Sequence[Side], plan: Plan, results: Results) -> None:
+def measure_latency(sides: Sequence[Side], plan: BrokerPlan, results: Results) -> None:
     """Measure what a producer waits at half of the peer's peak, and send-to-receipt times."""
     peak = _peak(sides, plan, results)
     paced = plan.large
@@ -30,8 +30,8 @@ def measure_latency(sides: Sequence[Side], plan: Plan, results: Results) -> None
             topic = new_topic(side, plan.partitions, 3, configs)
             records = int(rate * plan.latency_seconds)
             warm_up = int(rate * min(5, plan.latency_seconds))
-            produce(side.bootstrap, topic, warm_up, paced.size_bytes, records_per_s=rate)
-            found = produce(side.bootstrap, topic, records, paced.size_bytes, records_per_s=rate)
+            produce(side.bootstrap, topic, warm_up, paced.value_bytes, records_per_s=rate)
+            found = produce(side.bootstrap, topic, records, paced.value_bytes, records_per_s=rate)
             what = f"at half of Kafka's peak, {paced.label}"
             _add(results, side, number, f"acks=all, {what}", endings, found)
             side.drop(topic)
@@ -60,10 +60,10 @@ def _add(
         results.add(p99, side.name, found.p99_ms, number)
 
 
-def _peak(sides: Sequence[Side], plan: Plan, results: Results) -> float:
+def _peak(sides: Sequence[Side], plan: BrokerPlan, results: Results) -> float:
     """Return the peer's highest rate of large records, measured now or by an earlier measure."""
     known = results.values(f"produce {plan.large.label}, RF 3{ending('memory')}", "kafka")
     if known:
-        return max(known) * 1_000_000 / plan.large.size_bytes
+        return max(known) * 1_000_000 / plan.large.value_bytes
     peer = next((side for side in sides if side.name == "kafka"), sides[0])
     return produce_once(peer, plan, plan.large, 3, results).records_per_s

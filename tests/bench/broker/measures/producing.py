@@ -13,11 +13,12 @@ from confluent_kafka import Producer
 
 from tests.bench.broker.measures.commits import commits_of
 from tests.bench.broker.perf_tools import Produced, produce
-from tests.bench.broker.plan import Plan, RecordShape
-from tests.bench.broker.side import ANSWER_TIMEOUT_S, Side
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.rounds import turns
-from tests.bench.log.targets import RateTimesPeer
+from tests.bench.broker.plan import BrokerPlan
+from tests.bench.common.plan import RecordShape
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.rounds import turns
+from tests.bench.common.side import ANSWER_TIMEOUT_S, Side
+from tests.bench.common.targets import RateTimesPeer
 
 GROUP = "producing, MB/s"
 MB = 1_000_000
@@ -30,7 +31,7 @@ LIBRDKAFKA_SHARE = 0.5
 _names = count(1)
 
 
-def measure_producing(sides: Sequence[Side], plan: Plan, results: Results) -> None:
+def measure_producing(sides: Sequence[Side], plan: BrokerPlan, results: Results) -> None:
     """Measure both sizes with three replicas and one, every side in turn."""
     for side in sides:
         produce_once(side, plan, plan.small, 3, results)  # until it is warm
@@ -39,7 +40,7 @@ def measure_producing(sides: Sequence[Side], plan: Plan, results: Results) -> No
             for number, side in turns(sides, plan.rounds):
                 for endings, configs in commits_of(side, replicas):
                     produced = produce_once(side, plan, shape, replicas, results, configs)
-                    rate = produced.records_per_s * shape.size_bytes / MB
+                    rate = produced.records_per_s * shape.value_bytes / MB
                     for ending in endings:
                         title = f"produce {shape.label}, RF {replicas}{ending}"
                         measure = Measure(title, "MB/s", (RateTimesPeer("kafka", 1.0),), GROUP)
@@ -49,15 +50,15 @@ def measure_producing(sides: Sequence[Side], plan: Plan, results: Results) -> No
     for number, side in turns(sides, plan.rounds):
         topic = new_topic(side, plan.partitions, 3)
         records = int(plan.large.records * LIBRDKAFKA_SHARE)
-        seconds = produce_librdkafka(side, topic, records, plan.large.size_bytes)
+        seconds = produce_librdkafka(side, topic, records, plan.large.value_bytes)
         _check_count(side, topic, plan.partitions, records, results)
-        results.add(measure, side.name, records * plan.large.size_bytes / seconds / MB, number)
+        results.add(measure, side.name, records * plan.large.value_bytes / seconds / MB, number)
         side.drop(topic)
 
 
 def produce_once(
     side: Side,
-    plan: Plan,
+    plan: BrokerPlan,
     shape: RecordShape,
     replicas: int,
     results: Results,
@@ -65,7 +66,7 @@ def produce_once(
 ) -> Produced:
     """Produce one topic full by Kafka's tool, check that all arrived, and drop it."""
     topic = new_topic(side, plan.partitions, replicas, configs)
-    produced = produce(side.bootstrap, topic, shape.records, shape.size_bytes)
+    produced = produce(side.bootstrap, topic, shape.records, shape.value_bytes)
     _check_count(side, topic, plan.partitions, shape.records, results)
     side.drop(topic)
     return produced

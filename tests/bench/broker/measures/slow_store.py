@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from tests.bench.broker.measures.producing import MB, new_topic, produce_librdkafka
 from tests.bench.broker.perf_tools import produce
-from tests.bench.broker.plan import Plan
-from tests.bench.broker.side import Side
+from tests.bench.broker.plan import BrokerPlan
 from tests.bench.broker.slow_broker import PUT_DELAY_S
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.targets import CostAtMost, RateAtLeast
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.side import Side
+from tests.bench.common.targets import CostAtMost, RateAtLeast
 
 GROUP = "slow store"
 RECORD_BYTES = 1024
@@ -27,7 +27,7 @@ JAVA_SHARE = 10
 DELAY = f"puts take {PUT_DELAY_S * 1000:.0f} ms"
 
 
-def measure_slow_store(side: Side, plan: Plan, results: Results) -> None:
+def measure_slow_store(side: Side, plan: BrokerPlan, results: Results) -> None:
     """Measure the highest rate, then latency at a fixed one, with both kinds of commit."""
     for replicas in (1, 3):
         topic = new_topic(side, 1, replicas)

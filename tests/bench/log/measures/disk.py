@@ -10,10 +10,10 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.source_rows import digest
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.source_rows import digest
+from tests.bench.common.targets import CostAtMostPeer
 from tests.bench.log.system import System
-from tests.bench.log.targets import CostAtMostPeer
 
 PARTITIONS = 3
 CODECS = ("zstd", "lz4")

@@ -21,10 +21,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tests.bench.log.plan import KEY_BYTES, Plan, RecordShape
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.rounds import timed, turns
-from tests.bench.log.source_rows import SourceRows
+from tests.bench.common.plan import RecordShape
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.rounds import timed, turns
+from tests.bench.common.source_rows import SourceRows
+from tests.bench.log.plan import KEY_BYTES, LogPlan
 
 BATCH_ROWS = 32_768
 COLUMNS = (
@@ -111,7 +112,7 @@ def ready_batch(value_bytes: int) -> pa.RecordBatch:
 
 
 def measure_write_floors(
-    spark: SparkSession, sources: dict[RecordShape, SourceRows], plan: Plan, results: Results
+    spark: SparkSession, sources: dict[RecordShape, SourceRows], plan: LogPlan, results: Results
 ) -> None:
     """Drop the rows of each shape once per round and kind of sink."""
     spark.dataSource.register(DroppingSink)
@@ -121,15 +122,15 @@ def measure_write_floors(
             (f"floor: {title}, {shape.label}", partial(_drop, rows, sink))
             for title, sink in (("noop sink", "noop"), ("empty Python sink", "dropping"))
         ]
-        _measure(floors, shape.rows, plan.rounds, "df.write", results)
+        _measure(floors, shape.records, plan.rounds, "df.write", results)
 
 
 def measure_read_floors(
-    spark: SparkSession, shape: RecordShape, plan: Plan, results: Results
+    spark: SparkSession, shape: RecordShape, plan: LogPlan, results: Results
 ) -> None:
     """Take rows from the passing source as the queries of `reading` do."""
     spark.dataSource.register(PassingSource)
-    options = {"rows": shape.rows, "partitions": plan.partitions, "value": shape.value_bytes}
+    options = {"rows": shape.records, "partitions": plan.partitions, "value": shape.value_bytes}
 
     def load(columns: str) -> DataFrame:
         return spark.read.format("passing").schema(columns).options(**options).load()
@@ -140,7 +141,7 @@ def measure_read_floors(
         ("floor: Python source, sum(length(value))", lambda: _sum(load(COLUMNS))),
         ("floor: Python source, all columns", lambda: _drop(load(COLUMNS), "noop")),
     ]
-    _measure(floors, shape.rows, plan.rounds, "batch read", results)
+    _measure(floors, shape.records, plan.rounds, "batch read", results)
 
 
 def _measure(

@@ -15,11 +15,12 @@ from tempfile import mkdtemp
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.bench.log.plan import SEED, Plan
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.rounds import turns
+from tests.bench.common.plan import SEED
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.rounds import turns
+from tests.bench.common.targets import CostAtMost, Target
+from tests.bench.log.plan import LogPlan
 from tests.bench.log.system import Live, System
-from tests.bench.log.targets import CostAtMost, Target
 
 RECORDS = 10
 VALUE_BYTES = 100
@@ -32,7 +33,7 @@ ROUNDS = 3
 def measure_latency(
     spark: SparkSession,
     systems: list[tuple[System, Live]],
-    plan: Plan,
+    plan: LogPlan,
     folder: Path,
     results: Results,
 ) -> None:

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from sparklog import Log, PartitionLog, open_log
 from sparklog.store.retrying import RetryingStore
-from tests.bench.log.plan import SEED, Plan
-from tests.bench.log.results import Measure, Results, progress
-from tests.bench.log.targets import CostAtMost
+from tests.bench.common.plan import SEED
+from tests.bench.common.results import Measure, Results, progress
+from tests.bench.common.targets import CostAtMost
+from tests.bench.log.plan import LogPlan
 
 TOPIC = "lookups"
 FIRST_MS = 1_700_000_000_000
@@ -49,7 +50,7 @@ class Built:
 Lookup = Callable[[PartitionLog, int], None]
 
 
-def measure_lookups(plan: Plan, folder: Path, results: Results) -> None:
+def measure_lookups(plan: LogPlan, folder: Path, results: Results) -> None:
     """Count what lookups cost in a partition and in one ten times its size."""
     segments = plan.lookup_segments
     rows_each = plan.lookup_rows // segments

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.bench.log.plan import Plan, RecordShape
-from tests.bench.log.process_memory import watched_workers
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.source_rows import SourceRows
+from tests.bench.common.plan import RecordShape
+from tests.bench.common.process_memory import watched_workers
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.source_rows import SourceRows
+from tests.bench.common.targets import CostAtMost
+from tests.bench.log.plan import LogPlan
 from tests.bench.log.system import System
-from tests.bench.log.targets import CostAtMost
 
 TARGETS = (CostAtMost(512, "MiB"),)
 TOPIC = "memory"
@@ -26,11 +27,11 @@ NewSession = Callable[[], AbstractContextManager[SparkSession]]
 
 
 def measure_memory(
-    new_session: NewSession, system: System, plan: Plan, folder: Path, results: Results
+    new_session: NewSession, system: System, plan: LogPlan, folder: Path, results: Results
 ) -> None:
     """Write and read a partition of each size, watching the workers."""
     for shape in (plan.small, plan.large):
-        for rows in (shape.rows // 10, shape.rows):
+        for rows in (shape.records // 10, shape.records):
             one = RecordShape(shape.label, rows, shape.value_bytes)
             _measure_shape(new_session, system, one, folder, results)
 
@@ -38,7 +39,7 @@ def measure_memory(
 def _measure_shape(
     new_session: NewSession, system: System, shape: RecordShape, folder: Path, results: Results
 ) -> None:
-    label = f"{shape.rows:,} x {shape.label}"
+    label = f"{shape.records:,} x {shape.label}"
     with new_session() as spark:
         rows = SourceRows(shape, folder / "memory", 1).read(spark).coalesce(1)
         system.create(TOPIC, 1)
@@ -49,7 +50,7 @@ def _measure_shape(
         with watched_workers() as peaks:
             found = system.read(spark, TOPIC).selectExpr("sum(length(value))").first()
         _add(results, f"task reading {label}", system, peaks.highest)
-        expected = shape.rows * shape.value_bytes
+        expected = shape.records * shape.value_bytes
         results.check_equal(f"one task reads it all, {label}", found and found[0], expected)
     system.drop(TOPIC)
 

@@ -11,12 +11,12 @@ from tempfile import mkdtemp
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.functions import count, lit
 
-from tests.bench.log.plan import Plan
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.rounds import timed, turns
-from tests.bench.log.source_rows import SourceRows
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.rounds import timed, turns
+from tests.bench.common.source_rows import SourceRows
+from tests.bench.common.targets import RateTimesPeer, TimeWithinPeer
+from tests.bench.log.plan import LogPlan
 from tests.bench.log.system import OffsetSpan, System
-from tests.bench.log.targets import RateTimesPeer, TimeWithinPeer
 
 TOPIC = "read"
 TARGETS = (RateTimesPeer("kafka", 5), TimeWithinPeer("parquet", 1.5))
@@ -37,7 +37,7 @@ def measure_reading(
     spark: SparkSession,
     systems: Sequence[System],
     source: SourceRows,
-    plan: Plan,
+    plan: LogPlan,
     folder: Path,
     results: Results,
 ) -> None:
@@ -58,9 +58,9 @@ def measure_reading(
         system.drop(TOPIC)
 
 
-def readings(source: SourceRows, plan: Plan, folder: Path) -> list[Reading]:
+def readings(source: SourceRows, plan: LogPlan, folder: Path) -> list[Reading]:
     """Return every query, with Spark doing the same in every system."""
-    rows, value_bytes = source.shape.rows, source.shape.value_bytes
+    rows, value_bytes = source.shape.records, source.shape.value_bytes
     # Keys spread the rows evenly but not exactly, so the span stays away from the ends.
     each = rows // plan.partitions
     span = OffsetSpan(each * 2 // 10, each * 7 // 10, plan.partitions)

@@ -7,12 +7,13 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from tests.bench.log.plan import Plan, RecordShape
-from tests.bench.log.results import Measure, Results
-from tests.bench.log.rounds import timed, turns
-from tests.bench.log.source_rows import SourceRows, digest
+from tests.bench.common.plan import RecordShape
+from tests.bench.common.results import Measure, Results
+from tests.bench.common.rounds import timed, turns
+from tests.bench.common.source_rows import SourceRows, digest
+from tests.bench.common.targets import RateTimesPeer
+from tests.bench.log.plan import LogPlan
 from tests.bench.log.system import System
-from tests.bench.log.targets import RateTimesPeer
 
 TARGETS = (RateTimesPeer("kafka", 6),)
 
@@ -21,7 +22,7 @@ def measure_writing(
     spark: SparkSession,
     systems: Sequence[System],
     sources: dict[RecordShape, SourceRows],
-    plan: Plan,
+    plan: LogPlan,
     results: Results,
 ) -> None:
     """Write each shape once per round and system; the last copies are read back and compared."""
@@ -34,7 +35,7 @@ def measure_writing(
             system.create(topic, plan.partitions)
             seconds, _ = timed(partial(system.write, rows, topic))
             if number > 1:
-                results.add(measure, system.name, shape.rows / seconds, number - 1)
+                results.add(measure, system.name, shape.records / seconds, number - 1)
             if number > plan.rounds:
                 results.check_equal(
                     f"{system.name} holds what was written, {shape.label}",

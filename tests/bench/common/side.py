@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.waiting import eventually
+
 ANSWER_TIMEOUT_S = 60
-POLL_S = 0.05
 
 
 class Side(ABC):
@@ -84,7 +84,7 @@ class Side(ABC):
             parts = found.partitions.values()
             return all(p.leader >= 0 and len(p.isrs) == replicas for p in parts)
 
-        wait_until(in_sync, f"{topic} in sync on {self.name}")
+        eventually(in_sync, f"{topic} in sync on {self.name}", ANSWER_TIMEOUT_S)
 
     def records(self, topic: str, partitions: int) -> int:
         """Return how many records a topic holds that was produced to without transactions."""
@@ -99,16 +99,3 @@ class Side(ABC):
     def close(self) -> None:
         """End the clients."""
         self._admin = None  # its thread ends with it
-
-
-def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
-    """Poll until something holds.
-
-    Raises:
-        TimeoutError: it did not, in time.
-    """
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"still not so after {timeout_s} s: {what}")
-        time.sleep(POLL_S)

@@ -13,10 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import EngFormatter
 
-from tests.bench.log.report import SYSTEMS, amount, systems_of
-from tests.bench.log.results import Measure, Results
+from tests.bench.common.report import amount, systems_of
+from tests.bench.common.results import Measure, Results
 
 COLOURS = {"sparklog": "#1b6ca8", "kafka": "#444444", "parquet": "#c9a227", "spark": "#bbbbbb"}
+ANY_COLOUR = "#8c6bb1"
+"""Of a system that is none of those."""
 WIDTH_IN = 10.0
 BAR_IN = 0.2
 FRAME_IN = 1.0
@@ -43,7 +45,7 @@ def draw(results: Results, path: Path, title: str) -> None:
         _draw_group(panel, results, measures)
         panel.set_title(group, loc="left")
     systems = systems_of(results)
-    handles = [Rectangle((0, 0), 1, 1, color=COLOURS[system]) for system in systems]
+    handles = [Rectangle((0, 0), 1, 1, color=COLOURS.get(system, ANY_COLOUR)) for system in systems]
     figure.legend(handles, systems, loc="outside lower center", ncol=len(systems), frameon=False)
     figure.suptitle(title)
     figure.savefig(path, dpi=110)
@@ -59,12 +61,13 @@ def _draw_group(panel: Axes, results: Results, measures: list[Measure]) -> None:
     line, middles = 0, []
     for measure in measures:
         medians = results.medians(measure.name)
-        present = [system for system in SYSTEMS if system in medians]
+        present = [system for system in systems_of(results) if system in medians]
         middles.append(line + (len(present) - 1) / 2)
         for system in present:
             values, middle = results.values(measure.name, system), medians[system]
+            colour = COLOURS.get(system, ANY_COLOUR)
             around = [[middle - min(values)], [max(values) - middle]]
-            panel.barh(line, middle, 0.85, color=COLOURS[system], xerr=around, ecolor="#999999")
+            panel.barh(line, middle, 0.85, color=colour, xerr=around, ecolor="#999999")
             panel.annotate(
                 amount(middle),
                 (max(values), line),

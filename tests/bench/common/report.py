@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tests.bench.log.results import Results, spread
+from tests.bench.common.results import Results, spread
 
 SYSTEMS = ("sparklog", "kafka", "parquet", "spark")
+"""The order of the columns; any other system comes after them."""
 WORDS = {"measure", "unit", "target", "reached"}
 """Columns that are no numbers."""
 JSON_FORMAT = 1
@@ -27,8 +28,9 @@ def amount(value: float) -> str:
 
 def systems_of(results: Results) -> list[str]:
     """Return the systems that were measured, in the order of their columns."""
-    measured = {sample.system for sample in results.samples}
-    return [system for system in SYSTEMS if system in measured]
+    measured = dict.fromkeys(sample.system for sample in results.samples)
+    known = [system for system in SYSTEMS if system in measured]
+    return known + [system for system in measured if system not in SYSTEMS]
 
 
 def header(results: Results) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.bench.log.plot import draw
-from tests.bench.log.report import document, markdown, text_table
-from tests.bench.log.results import Results
+from tests.bench.common.plot import draw
+from tests.bench.common.report import document, markdown, text_table
+from tests.bench.common.results import Results
 
 
 def publish(results: Results, facts: Mapping[str, Any], folder: Path, name: str) -> None:

@@ -14,7 +14,7 @@ from tests.peers.jars import SPARK_KAFKA_CONNECTOR
 
 
 @contextmanager
-def spark_session(folder: Path) -> Iterator[SparkSession]:
+def spark_session(folder: Path, name: str = "benchmark") -> Iterator[SparkSession]:
     """Yield a session; what is not set here has Spark's default."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     jars = ",".join(str(jar) for jar in SPARK_KAFKA_CONNECTOR.jars())
@@ -32,7 +32,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         # As conf/spark-defaults.conf has it. It touches Python data sources only.
         "spark.python.unix.domain.socket.enabled": "true",
     }
-    builder = SparkSession.builder.master("local[*]").appName("bench-log")
+    builder = SparkSession.builder.master("local[*]").appName(name)
     session = builder.config(map=dict(settings)).getOrCreate()
     try:
         yield session

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from tests.bench.broker.side import Side
-from tests.bench.log.process_memory import descendants
+from tests.bench.common.process_memory import descendants
+from tests.bench.common.side import Side
 from tests.peers.kafka import KafkaCluster
 
 SETTINGS = {

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from tests.bench.log.targets import Target, Verdict
+from tests.bench.common.targets import Target, Verdict
 
 
 @dataclass(frozen=True)

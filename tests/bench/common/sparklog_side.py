@@ -9,8 +9,9 @@ from math import inf
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.bench.broker.side import Side, wait_until
+from tests.bench.common.side import ANSWER_TIMEOUT_S, Side
 from tests.peers.sparklog import SparklogCluster
+from tests.waiting import eventually
 
 PAGE_TIMEOUT_S = 10
 SETTLE_TIMEOUT_S = 120
@@ -49,7 +50,7 @@ class SparklogSide(Side):
 
     def await_history(self, topic: str) -> None:
         """Wait until no broker holds anything in memory that storage does not have."""
-        wait_until(
+        eventually(
             lambda: total(self.samples(), "sparklog_tail_bytes") == 0,
             f"{topic} flushed",
             SETTLE_TIMEOUT_S,
@@ -61,11 +62,11 @@ class SparklogSide(Side):
 
         def quiet() -> bool:
             nonlocal last
-            time.sleep(QUIET_S)
             before, last = last, total(self.samples(), "sparklog_store_requests_total")
             return last - before <= 2
 
-        wait_until(quiet, "the brokers are quiet")
+        # How many requests there are in a while is what is looked at.
+        eventually(quiet, "the brokers are quiet", ANSWER_TIMEOUT_S, every_s=QUIET_S)
 
     def samples(self) -> Samples:
         """Return what all brokers count, added up."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.bench.log.plan import SEED, RecordShape
+from tests.bench.common.plan import SEED, RecordShape
 
 HASH_BYTES = 64
 
@@ -31,7 +31,7 @@ class SourceRows:
     def __init__(self, shape: RecordShape, folder: Path, files: int) -> None:
         """Keep them below `folder`, in as many files as tasks shall write them."""
         self.shape = shape
-        self._path = str(folder / f"source-{shape.rows}-{shape.value_bytes}")
+        self._path = str(folder / f"source-{shape.records}-{shape.value_bytes}")
         self._files = files
         self._made = False
         self._digest: Digest | None = None
@@ -53,7 +53,7 @@ class SourceRows:
         hashes = -(-self.shape.value_bytes // HASH_BYTES)
         parts = [f"unhex(sha2(concat('{SEED}:', id, ':{n}'), 512))" for n in range(hashes)]
         value = f"substring(concat({', '.join(parts)}), 1, {self.shape.value_bytes})"
-        rows = spark.range(0, self.shape.rows, 1, self._files)
+        rows = spark.range(0, self.shape.records, 1, self._files)
         rows = rows.selectExpr("unhex(md5(CAST(id AS STRING))) AS key", f"{value} AS value")
         writer = rows.write.option("compression", "none")
         writer.option("parquet.enable.dictionary", "false").parquet(self._path)

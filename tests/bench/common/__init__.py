@@ -1,0 +1,1 @@
+"""What benchmarks share: the command, the plan, figures and targets, tables, and both clusters."""
