@@ -129,6 +129,8 @@ class SourceOptions:
     """Brokers to find the leaders by; by default those that the root's registry names."""
     committed_only: bool = False
     """Leave out what aborted transactions wrote, and stop before what an open one has written."""
+    group_id: str | None = None
+    """The group as whose offsets a stream tells where it is."""
 
     def leaders(self, clock: Clock = SYSTEM_CLOCK) -> Leaders | None:
         """Return what asks the leaders, unless none are to be asked."""
@@ -209,6 +211,12 @@ def _committed_only(given: Mapping[str, str]) -> bool:
     return READ_COMMITTED in levels.values()
 
 
+def _group_id(text: str | None) -> str | None:
+    if text is not None and not text.strip():
+        raise InvalidConfig("the option kafka.group.id is empty; name a group, or leave it out")
+    return None if text is None else text.strip()
+
+
 def include_headers(options: Mapping[str, str]) -> bool:
     """Say whether a read without a schema of its own has a column of headers.
 
@@ -244,6 +252,7 @@ def _parse(given: Mapping[str, str], default_start: int) -> SourceOptions:
         include_unflushed=_flag(given, "includeUnflushed", default=True),
         bootstrap=parse_bootstrap(given.get("kafka.bootstrap.servers")),
         committed_only=_committed_only(given),
+        group_id=_group_id(given.get("kafka.group.id")),
     )
 
 

@@ -8,6 +8,8 @@ that is repeated after a crash reads what it read before.
       writes the place into the checkpoint, which a restart would otherwise look up anew
   R2  an end below its start means that the topic was created anew (a log's end never moves back):
       if that is not to fail, the new topic is read from its beginning
+  R3  what is before the start of a batch that is planned has been processed: Spark asks for a batch
+      after the one before has ended, and after a restart repeats that first
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.types import OffsetRange, TopicPartition
 from sparklog.spark.admission import Delay, at_most
 from sparklog.spark.data_loss import report_data_loss
+from sparklog.spark.group_progress import GroupProgress
 from sparklog.spark.offset_limits import format_offsets, parse_offsets, spell
 from sparklog.spark.offsets import clip, resolve_start
 from sparklog.spark.open_logs import shared_log
@@ -83,6 +86,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: Snapshot | None = None
         """With Trigger.AvailableNow: what there was when the query began."""
         self._available_now = False
+        self._progress: GroupProgress | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a query without a checkpoint begins; the same however often it is asked.
@@ -110,6 +114,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begin = parse_offsets(start, "start of the batch")
         snapshot = self._available()
+        self._tell_group(snapshot, begin)
         latest = self._check_ends(begin, snapshot)
         self._latest = snapshot.ends
         if begin == self._initial and not self._noted_initial:
@@ -177,12 +182,17 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._scan.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the query's checkpoint holds its offsets."""
+        """Do nothing: the query's checkpoint holds its offsets.
+
+        Nor is the group told here: for the last batch Spark calls this only when another follows.
+        """
 
     def stop(self) -> None:
         """Stop following."""
         if self._tracker is not None:
             self._tracker.close()
+        if self._progress is not None:
+            self._progress.close()
 
     def _follow(self) -> Tracker:
         if self._tracker is None:
@@ -196,6 +206,16 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 committed_only=self._options.committed_only,
             )
         return self._tracker
+
+    def _tell_group(self, snapshot: Snapshot, processed: Offsets) -> None:
+        """Commit the query's place for its group, if it has one (R3)."""
+        if self._options.group_id is None:
+            return
+        if self._progress is None:
+            self._progress = GroupProgress(
+                self._options.group_id, self._options.bootstrap, self._clock
+            )
+        self._progress.tell(snapshot.image, processed)
 
     def _available(self) -> Snapshot:
         if not self._available_now:

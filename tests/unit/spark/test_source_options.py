@@ -247,7 +247,7 @@ def test_consumer_settings_that_the_kafka_source_refuses_are_refused(name: str) 
 
 def test_what_is_about_connections_to_brokers_is_taken_and_does_nothing() -> None:
     moved = {
-        "kafka.group.id": "g",
+        "kafka.client.id": "c",
         "kafka.security.protocol": "SASL_SSL",
         "kafka.isolation.level": "read_uncommitted",
         "groupIdPrefix": "p",
@@ -267,6 +267,13 @@ def test_records_are_read_whatever_becomes_of_their_transaction_unless_asked_oth
         stream(**{kafkas: "serializable"})
     with pytest.raises(InvalidConfig, match="one isolation level"):
         stream(**{kafkas: "read_committed", "isolationLevel": "read_uncommitted"})
+
+
+def test_a_group_is_named_as_for_the_kafka_source() -> None:
+    assert stream().group_id is None
+    assert stream(**{"kafka.group.id": " g "}).group_id == "g"
+    with pytest.raises(InvalidConfig, match=r"kafka\.group\.id is empty"):
+        stream(**{"kafka.group.id": " "})
 
 
 def test_brokers_are_named_as_for_the_kafka_source() -> None:
