@@ -61,6 +61,7 @@ class _Compact:
         policy = CompactionPolicy.of(parse_topic_configs(work.configs))
         stored = log_config(work.configs)
         encoding = Encoding(stored.codec, stored.zstd_level)
+        started_s = self._clock.monotonic_s()
         with ThreadPoolExecutor(READ_THREADS, "sparklog-compact") as pool:
             compactor = Compactor(
                 log.store, work.layout, policy, encoding, pool,
@@ -69,7 +70,8 @@ class _Compact:
             dry_run = self._job.dry_run
             compacted = compactor.compact(force=self._job.force, dry_run=dry_run)
             merged = compactor.merge(dry_run=dry_run) if self._job.merges else None
-        return {"compacted": _told(compacted), "merged": _told(merged)}
+        seconds = round(self._clock.monotonic_s() - started_s, 3)
+        return {"compacted": _told(compacted), "merged": _told(merged), "seconds": seconds}
 
 
 def compacted_by(job: CompactJob, clock: Clock = SYSTEM_CLOCK) -> _Compact:

@@ -1,0 +1,33 @@
+"""The jobs of sparklog beside Kafka's log cleaner, on this machine: `make bench-jobs`.
+
+Every raw figure is kept. Ends non-zero when something crashed or a check of the results failed; a
+missed target is a result, not an error.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.bench.common.command import Benchmark, Run
+from tests.bench.jobs.measures.compaction import measure_compaction
+from tests.bench.jobs.plan import FULL, QUICK, JobsPlan
+
+
+def measure(run: Run[JobsPlan]) -> None:
+    """Take every measure that was asked for."""
+    run.take("compaction", measure_compaction, run)
+
+
+JOBS = Benchmark(
+    name="jobs",
+    about=__doc__,
+    full=FULL,
+    quick=QUICK,
+    kinds=("compaction",),
+    systems=("sparklog", "kafka"),
+    disk="about 20 GB",
+    measure=measure,
+)
+
+if __name__ == "__main__":
+    sys.exit(JOBS.main())

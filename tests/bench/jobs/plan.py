@@ -1,0 +1,41 @@
+"""How much a run of the jobs' benchmark measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.bench.common.plan import Plan
+
+
+@dataclass(frozen=True)
+class KeyedShape:
+    """Records of which many have the same key."""
+
+    records: int
+    keys: int
+    """Every key is drawn as likely as any other."""
+    value_bytes: int
+    key_bytes: int = 16
+
+
+@dataclass(frozen=True)
+class JobsPlan(Plan):
+    """What one run does."""
+
+    compacted: KeyedShape
+    distinct: KeyedShape
+    """More keys than fit memory."""
+
+
+FULL = JobsPlan(
+    name="full",
+    rounds=3,
+    compacted=KeyedShape(20_000_000, 1_000_000, 100),
+    distinct=KeyedShape(60_000_000, 50_000_000, 20),
+)
+QUICK = JobsPlan(
+    name="quick",
+    rounds=1,
+    compacted=KeyedShape(2_000_000, 100_000, 100),
+    distinct=KeyedShape(6_000_000, 5_000_000, 20),
+)
