@@ -124,17 +124,6 @@ def skip_the_wals(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(takeover, "recover_batches", lambda tails, view: ())
 
 
-MUTANTS: dict[str, Mutate] = {
-    "skip-the-seal": skip_the_seal,
-    "acknowledge-before-the-wal": acknowledge_before_the_wal,
-    "flush-above-the-high-watermark": flush_above_the_high_watermark,
-    "go-on-when-deposed": go_on_when_deposed,
-    "commit-without-followers": commit_without_followers,
-    "forget-producers": forget_producers,
-    "skip-the-wals": skip_the_wals,
-}
-
-
 def ignore_the_last_stable_offset(patch: pytest.MonkeyPatch) -> None:
     """Show consumers of committed records what may yet be aborted."""
     patch.setattr(LedPartition, "last_stable_offset", property(lambda self: self.high_watermark))
@@ -178,14 +167,6 @@ def write_markers_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Marking, "_append", twice)
 
 
-TRANSACTION_MUTANTS: dict[str, Mutate] = {
-    "ignore-the-last-stable-offset": ignore_the_last_stable_offset,
-    "let-fenced-producers-write": let_fenced_producers_write,
-    "commit-what-was-aborted": commit_what_was_aborted,
-    "write-markers-twice": write_markers_twice,
-}
-
-
 def answer_commits_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
     """Tell members that their offsets are committed as soon as that is decided."""
     take = CoordinatorRuntime._take
@@ -207,8 +188,26 @@ def load_coordinators_empty(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CoordinatorLog, "log_start_offset", property(lambda self: self.end_offset))
 
 
-GROUP_MUTANTS: dict[str, Mutate] = {
-    "answer-commits-before-they-are-durable": answer_commits_before_they_are_durable,
-    "let-members-of-older-generations-commit": let_members_of_older_generations_commit,
-    "load-coordinators-empty": load_coordinators_empty,
+MUTANTS: dict[str, dict[str, Mutate]] = {
+    "plain": {
+        "skip-the-seal": skip_the_seal,
+        "acknowledge-before-the-wal": acknowledge_before_the_wal,
+        "flush-above-the-high-watermark": flush_above_the_high_watermark,
+        "go-on-when-deposed": go_on_when_deposed,
+        "commit-without-followers": commit_without_followers,
+        "forget-producers": forget_producers,
+        "skip-the-wals": skip_the_wals,
+    },
+    "transactions": {
+        "ignore-the-last-stable-offset": ignore_the_last_stable_offset,
+        "let-fenced-producers-write": let_fenced_producers_write,
+        "commit-what-was-aborted": commit_what_was_aborted,
+        "write-markers-twice": write_markers_twice,
+    },
+    "members": {
+        "answer-commits-before-they-are-durable": answer_commits_before_they_are_durable,
+        "let-members-of-older-generations-commit": let_members_of_older_generations_commit,
+        "load-coordinators-empty": load_coordinators_empty,
+    },
 }
+"""By the campaign whose seeds catch them."""

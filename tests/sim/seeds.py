@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
@@ -102,18 +102,33 @@ def with_members(seed: int) -> Plan:
     return replace(plan_of(seed), producers=1, members=3)
 
 
-PLANS = {"plain": plan_of, "transactions": with_transactions, "members": with_members}
+@dataclass(frozen=True)
+class Campaign:
+    """What the clients of a cluster do, and the seeds that tests run of it."""
+
+    plan: Callable[[int], Plan]
+    quick: range
+    many: range
+    to_catch: range
+    """Each broken build is caught within these."""
 
 
-def stories(seeds: Iterable[int], plan: str = "plain") -> Iterator[str]:
+CAMPAIGNS = {
+    "plain": Campaign(plan_of, range(200), range(10_000), range(1000, 1030)),
+    "transactions": Campaign(with_transactions, range(6), range(2_000), range(10, 20)),
+    "members": Campaign(with_members, range(6), range(2_000), range(16, 46)),
+}
+
+
+def stories(seeds: Iterable[int], campaign: str = "plain") -> Iterator[str]:
     """Run seeds on all processors; yield the story of each that failed."""
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        yield from filter(None, pool.map(partial(_story, plan), seeds, chunksize=10))
+        yield from filter(None, pool.map(partial(_story, campaign), seeds, chunksize=10))
 
 
-def _story(plan: str, seed: int) -> str | None:
-    report = run_seed(seed, plan=PLANS[plan](seed))
+def _story(campaign: str, seed: int) -> str | None:
+    report = run_seed(seed, plan=CAMPAIGNS[campaign].plan(seed))
     if not report.failed:
         return None
-    again = f"python -m tests.sim.replay --seed {seed} --plan {plan}"
+    again = f"python -m tests.sim.replay --seed {seed} --plan {campaign}"
     return f"SIM_SEED={seed}  again: {again}\n{report.story()}"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.mutants import MUTANTS
-from tests.sim.seeds import run_seed
-
-SEEDS = range(1000, 1030)
-"""Each mutant is caught within these."""
+from tests.sim.seeds import CAMPAIGNS, run_seed
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_broken_build_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    MUTANTS[name](monkeypatch)
-    assert any(run_seed(seed).failed for seed in SEEDS), f"{name} went unnoticed"
+@pytest.mark.parametrize(
+    ("campaign", "name"), [(campaign, name) for campaign in MUTANTS for name in MUTANTS[campaign]]
+)
+def test_a_broken_build_is_caught(
+    campaign: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MUTANTS[campaign][name](monkeypatch)
+    plans = ((seed, CAMPAIGNS[campaign].plan(seed)) for seed in CAMPAIGNS[campaign].to_catch)
+    assert any(run_seed(seed, plan=plan).failed for seed, plan in plans), f"{name} unnoticed"

@@ -5,35 +5,31 @@ A seed that fails prints how to run it again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import islice
 
 import pytest
 
-from tests.sim.seeds import plan_of, run_seed, stories
+from tests.sim.seeds import CAMPAIGNS, plan_of, run_seed, stories
 
-QUICK = range(200)
-MANY = range(10_000)
 STORIES_TOLD = 5
 
 
-def _run(seeds: Iterable[int]) -> None:
-    failed = list(islice(stories(seeds), STORIES_TOLD))
+@pytest.mark.parametrize("campaign", CAMPAIGNS)
+def test_no_seed_of_the_first_few_breaks_a_promise(campaign: str) -> None:
+    failed = list(islice(stories(CAMPAIGNS[campaign].quick, campaign), STORIES_TOLD))
     assert not failed, "\n\n".join(failed)
-
-
-def test_no_seed_of_the_first_few_breaks_a_promise() -> None:
-    _run(QUICK)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
-def test_no_seed_of_many_breaks_a_promise() -> None:
-    _run(MANY)
+@pytest.mark.parametrize("campaign", CAMPAIGNS)
+def test_no_seed_of_many_breaks_a_promise(campaign: str) -> None:
+    failed = list(islice(stories(CAMPAIGNS[campaign].many, campaign), STORIES_TOLD))
+    assert not failed, "\n\n".join(failed)
 
 
 def test_seeds_differ_in_all_that_they_draw() -> None:
-    plans = [plan_of(seed) for seed in QUICK]
+    plans = [plan_of(seed) for seed in CAMPAIGNS["plain"].quick]
     assert {plan.brokers for plan in plans} == {1, 3}
     assert {plan.replication_factor for plan in plans} == {1, 2, 3}
     assert {dict(plan.configs)["sparklog.commit"] for plan in plans} == {"memory", "storage"}

@@ -1,10 +1,6 @@
-"""Transactions in simulated clusters: whole or not at all, whatever happens to the brokers."""
+"""What is noticed of transactions: torn, lost, read before their time, or in spite of an abort."""
 
 from __future__ import annotations
-
-from itertools import islice
-
-import pytest
 
 from sparklog.core.types import TopicPartition
 from sparklog.testing.transaction_history import (
@@ -13,32 +9,8 @@ from sparklog.testing.transaction_history import (
     Transaction,
     check_transactions,
 )
-from tests.sim.mutants import TRANSACTION_MUTANTS
-from tests.sim.seeds import run_seed, stories, with_transactions
 
-QUICK = range(6)
-MANY = range(2_000)
-TO_CATCH = range(10, 20)
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-def test_no_seed_of_the_first_few_tears_a_transaction() -> None:
-    failed = list(stories(QUICK, "transactions"))
-    assert not failed, "\n\n".join(failed)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(4 * 3600)
-def test_no_seed_of_many_tears_a_transaction() -> None:
-    failed = list(islice(stories(MANY, "transactions"), 5))
-    assert not failed, "\n\n".join(failed)
-
-
-@pytest.mark.parametrize("name", TRANSACTION_MUTANTS)
-def test_a_broken_build_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    TRANSACTION_MUTANTS[name](monkeypatch)
-    plans = ((seed, with_transactions(seed)) for seed in TO_CATCH)
-    assert any(run_seed(seed, plan=plan).failed for seed, plan in plans), f"{name} unnoticed"
 
 
 def _kinds(transaction: Transaction, *reads: CommittedRead) -> list[str]:
