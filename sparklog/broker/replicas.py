@@ -281,8 +281,8 @@ class BrokerReplicas:
     def _apply_topic(self, topic: Topic, before: Topic | None) -> None:
         if topic is before:
             return
-        changed = before is None or topic.configs is not before.configs
-        rules = TopicRules.of(topic.configs, self._lag_ms) if changed else None
+        changed = before is None or topic.settings != before.settings
+        rules = TopicRules.of(topic.settings, self._lag_ms) if changed else None
         for number, state in enumerate(topic.partition_states):
             same = (
                 before is not None
@@ -293,7 +293,7 @@ class BrokerReplicas:
                 continue
             where = PartitionId(topic.topic_id, number)
             if rules is None and where not in self._replicas:
-                rules = TopicRules.of(topic.configs, self._lag_ms)
+                rules = TopicRules.of(topic.settings, self._lag_ms)
             self._apply_partition(where, topic, state, rules)
 
     def _apply_partition(

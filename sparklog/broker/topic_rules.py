@@ -24,7 +24,7 @@ class TopicRules:
 
     @classmethod
     def of(cls, configs: Mapping[str, str], replica_lag_time_max_ms: int) -> TopicRules:
-        """Return the rules that a topic's explicitly set `configs` make.
+        """Return the rules that the `configs` in force for a topic make.
 
         Raises:
             InvalidConfig: an unknown setting or a bad value, stored by a newer version.

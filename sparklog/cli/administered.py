@@ -22,8 +22,9 @@ from sparklog.client.values import (
 )
 from sparklog.cluster.image import Topic
 from sparklog.cluster.open import Log
+from sparklog.cluster.records import EVERY_BROKER
 from sparklog.core.errors import InvalidRequest, SparklogError
-from sparklog.core.settings import TOPIC_SETTINGS, parse_topic_configs
+from sparklog.core.told_settings import ToldSetting, defaults_told, topic_told
 from sparklog.core.types import NO_TIMESTAMP_MS, TopicPartition
 from sparklog.log.lookup import TimedOffset
 
@@ -133,10 +134,21 @@ class RootLog:
         self.log.add_partitions(name, total)
 
     def configs(self, kind: Resource, names: Sequence[str]) -> Mapping[str, list[ConfigValue]]:
-        """Return all settings of topics. Raises UnknownTopicOrPartition, InvalidRequest."""
-        _topics_only(kind)
+        """Return all settings of topics, or those that all topics share by default.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic. InvalidRequest: asked of one broker.
+        """
+        if kind is Resource.BROKER:
+            _every_broker(names)
+            told = defaults_told(self.log.topic_defaults(), set_only=True)
+            return {EVERY_BROKER: [_config_value(one) for one in told]}
         topics = self.log.topics()
-        return {name: _config_values(topics.get(name) or self.log.topic(name)) for name in names}
+        found = [topics.get(name) or self.log.topic(name) for name in names]
+        return {
+            topic.name: [_config_value(one) for one in topic_told(topic.configs, topic.defaults)]
+            for topic in found
+        }
 
     def alter_configs(
         self,
@@ -146,9 +158,16 @@ class RootLog:
         *,
         kind: Resource = Resource.TOPIC,
     ) -> None:
-        """Change settings of a topic. Raises as `Log.alter_configs`, InvalidRequest."""
-        _topics_only(kind)
-        self.log.alter_configs(name, values, remove)
+        """Change settings of a topic, or the defaults of all.
+
+        Raises:
+            As `Log.alter_configs`. InvalidRequest: asked of one broker.
+        """
+        if kind is Resource.BROKER:
+            _every_broker([name])
+            self.log.alter_topic_defaults(values, remove)
+        else:
+            self.log.alter_configs(name, values, remove)
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int]
@@ -199,22 +218,13 @@ def _or_error(look: Callable[[], Result]) -> Result | SparklogError:
         return error
 
 
-def _config_values(topic: Topic) -> list[ConfigValue]:
-    spelled = parse_topic_configs(topic.configs).spelled()
-    return [_config_value(name, spelled[name], topic) for name in {**topic.configs, **spelled}]
+def _config_value(told: ToldSetting) -> ConfigValue:
+    synonyms = tuple((origin.source.name, origin.name, origin.value) for origin in told.origins)
+    return ConfigValue(told.setting.name, told.value, told.source.name, False, synonyms)
 
 
-def _config_value(name: str, value: str, topic: Topic) -> ConfigValue:
-    setting = TOPIC_SETTINGS[name]
-    synonyms = [("DEFAULT_CONFIG", name, setting.spell(setting.default))]
-    if name in topic.configs:
-        synonyms.insert(0, ("DYNAMIC_TOPIC_CONFIG", name, topic.configs[name]))
-        value = topic.configs[name]
-    return ConfigValue(name, value, synonyms[0][0], False, tuple(synonyms))
-
-
-def _topics_only(kind: Resource) -> None:
-    if kind is not Resource.TOPIC:
+def _every_broker(names: Sequence[str]) -> None:
+    if list(names) != [EVERY_BROKER]:
         raise InvalidRequest("settings of brokers are asked of the brokers; use --bootstrap-server")
 
 

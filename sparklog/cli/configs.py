@@ -10,6 +10,7 @@ from sparklog.cli.output import Output
 from sparklog.cli.root import add_log_options, administered, bootstrap_of
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, key_values
 from sparklog.client.values import ConfigValue, Resource
+from sparklog.cluster.records import EVERY_BROKER
 
 _ENTITIES = {"topics": Resource.TOPIC, "brokers": Resource.BROKER}
 
@@ -28,6 +29,11 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("--topic", help="short for --entity-type topics --entity-name")
     parser.add_argument(
         "--broker", metavar="ID", help="short for --entity-type brokers --entity-name"
+    )
+    parser.add_argument(
+        "--entity-default",
+        action="store_true",
+        help="with --entity-type brokers: what topics have that set nothing themselves",
     )
     parser.add_argument("--all", action="store_true", help="with defaults, too")
     parser.add_argument(
@@ -51,15 +57,15 @@ def run(args: Arguments, output: Output) -> int:
         raise UsageError("--add-config and --delete-config go with --alter")
     if args.action == "alter" and args.all:
         raise UsageError("--all goes with --describe")
-    if args.action == "alter" and not (name and changes):
+    if args.action == "alter" and (name is None or not changes):
         raise UsageError(f"--alter needs a {kind.value}, and --add-config or --delete-config")
-    if kind is Resource.BROKER and bootstrap_of(args) is None:
+    if kind is Resource.BROKER and name != EVERY_BROKER and bootstrap_of(args) is None:
         raise UsageError("settings of brokers are asked of the brokers; give --bootstrap-server")
     with administered(args) as log:
         if name is not None and args.action == "alter":
             removed = [word.strip() for given in args.delete_config for word in given.split(",")]
             log.alter_configs(name, _added(args.add_config), removed, kind=kind)
-            output.line(f"Completed updating config for {kind.value} {name}.")
+            output.line(f"Completed updating {_called('config', kind, name)}.")
             if output.as_json:
                 output.document({kind.value: name, "configs": _explicit(log, kind, name)})
             return 0
@@ -76,10 +82,24 @@ def _names(log: Administered, kind: Resource) -> list[str]:
 
 
 def _explicit(log: Administered, kind: Resource, name: str) -> dict[str, str | None]:
-    return {s.name: s.value for s in log.configs(kind, [name])[name] if s.set_here}
+    return {s.name: s.value for s in log.configs(kind, [name])[name] if _is_set(s, name)}
+
+
+def _is_set(setting: ConfigValue, name: str) -> bool:
+    return setting.set_here or name == EVERY_BROKER
+
+
+def _called(configs: str, kind: Resource, name: str) -> str:
+    if name == EVERY_BROKER:
+        return f"default {configs} for {kind.value}s in the cluster"
+    return f"{configs} for {kind.value} {name}"
 
 
 def _entity(args: Arguments) -> tuple[Resource, str | None]:
+    if args.entity_default:
+        if args.entity_type != "brokers" or any((args.topic, args.broker, args.entity_name)):
+            raise UsageError("--entity-default goes with --entity-type brokers, and no name")
+        return Resource.BROKER, EVERY_BROKER
     short = [
         (kind, value)
         for kind, value in ((Resource.TOPIC, args.topic), (Resource.BROKER, args.broker))
@@ -115,9 +135,9 @@ def _describe(
     output: Output,
 ) -> None:
     entries = []
-    output.line(f"{'All' if args.all else 'Dynamic'} configs for {kind.value} {name} are:")
+    output.line(f"{'All' if args.all else 'Dynamic'} {_called('configs', kind, name)} are:")
     for setting in settings:
-        if not args.all and not setting.set_here:
+        if not args.all and not _is_set(setting, name):
             continue
         value = "null" if setting.value is None else setting.value
         spelled = ", ".join(f"{source}:{n}={text}" for source, n, text in setting.synonyms)

@@ -125,7 +125,7 @@ def run(args: Arguments, output: Output) -> int:
     batching = _batching(args, settings, typing=typing)
     with opened_log(args) as log:
         topic = log.topic(args.topic)
-        largest = parse_topic_configs(topic.configs).whole("max.message.bytes")
+        largest = parse_topic_configs(topic.settings).whole("max.message.bytes")
         source = LineInput(sys.stdin.buffer, largest * HEADERS_ALLOWANCE)
         session = _Session(TopicAppender(log, topic, codec), reader, batching, output)
         try:

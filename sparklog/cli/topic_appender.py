@@ -33,9 +33,9 @@ class TopicAppender:
         self._topic = topic
         self._entropy = entropy
         self._partitions = [log.partition(topic.name, p) for p in range(topic.partitions)]
-        if codec is not None and topic.configs.get("compression.type", "producer") == "producer":
+        if codec is not None and topic.settings.get("compression.type", "producer") == "producer":
             chosen = "uncompressed" if codec == "none" else codec
-            config = log_config({**topic.configs, "compression.type": chosen})
+            config = log_config({**topic.settings, "compression.type": chosen})
             for partition in self._partitions:
                 partition.config = config
 

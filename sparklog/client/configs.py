@@ -10,23 +10,15 @@ from sparklog.client.asking import Brokers, Draft, sole
 from sparklog.client.errors import of_code
 from sparklog.client.metadata import read_metadata
 from sparklog.client.values import ConfigValue, Resource
+from sparklog.cluster.records import EVERY_BROKER
 from sparklog.core.errors import InvalidRequest
+from sparklog.core.told_settings import ConfigSource
 from sparklog.protocol.api import Api
 
 DESCRIBE_VERSIONS: Final = (1, 4)
 ALTER_VERSIONS: Final = (0, 1)
 
 _NUMBERS: Final = {Resource.TOPIC: 2, Resource.BROKER: 4}
-_SOURCES: Final = {
-    1: "DYNAMIC_TOPIC_CONFIG",
-    2: "DYNAMIC_BROKER_CONFIG",
-    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    4: "STATIC_BROKER_CONFIG",
-    5: "DEFAULT_CONFIG",
-    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
-    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    8: "DYNAMIC_GROUP_CONFIG",
-}
 _SET: Final = 0
 _DELETE: Final = 1
 
@@ -53,7 +45,7 @@ def read_configs(
 
         return draft
 
-    if kind is Resource.TOPIC:
+    if kind is Resource.TOPIC or EVERY_BROKER in names:
         answers = [brokers.ask(Api.DESCRIBE_CONFIGS, *DESCRIBE_VERSIONS, draft_of(names))]
     else:
         answers = [
@@ -100,7 +92,7 @@ def change_configs(
         return of.request(resources=(resource,), validate_only=False)
 
     api = Api.INCREMENTAL_ALTER_CONFIGS
-    if kind is Resource.TOPIC:
+    if kind is Resource.TOPIC or name == EVERY_BROKER:
         answer = brokers.change(api, *ALTER_VERSIONS, draft)
     else:
         where = _listening(brokers, [name])[name]
@@ -140,4 +132,7 @@ def _config_value(config: Any) -> ConfigValue:
 
 
 def _source(number: int) -> str:
-    return _SOURCES.get(int(number), "UNKNOWN_CONFIG")
+    try:
+        return ConfigSource(number).name
+    except ValueError:
+        return "UNKNOWN_CONFIG"

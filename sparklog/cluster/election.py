@@ -153,7 +153,7 @@ def _without(
 def commits_in_memory(image: MetadataImage, where: PartitionId) -> bool:
     """Say whether brokers' memory alone may hold records of a partition that are committed."""
     topic = image.topic_of(where.topic_id)
-    return topic is not None and topic.configs.get("sparklog.commit") == "memory"
+    return topic is not None and topic.settings.get("sparklog.commit") == "memory"
 
 
 def only_holds(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from sparklog.cluster.records import (
     BROKER_RESOURCE,
+    EVERY_BROKER,
     NO_LEADER,
     TOPIC_RESOURCE,
     BrokerRegistrationChangeRecord,
@@ -28,6 +29,7 @@ from sparklog.cluster.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from sparklog.core.topic_defaults import inherited
 from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout, WalLayout
 
@@ -76,6 +78,13 @@ class Topic:
     """What was set explicitly, under Kafka's names."""
     replication_factor: int | None = None
     """Replicas each partition shall have; None leaves it to `default.replication.factor`."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """What was set for all topics, under the names of a topic's settings."""
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Return what is in force and not built in: its own settings before those of all topics."""
+        return {**self.defaults, **self.configs} if self.defaults else self.configs
 
     @property
     def partitions(self) -> int:
@@ -186,6 +195,7 @@ class _Change:
         self._brokers = before.brokers
         self._controller = before.controller
         self._broker_configs = before.broker_configs
+        self._topic_defaults = inherited(before.broker_configs.get(EVERY_BROKER, {}))
         self._next_producer_id = before.next_producer_id
         self._cluster_id = before.cluster_id
 
@@ -248,7 +258,9 @@ class _Change:
         if isinstance(record, TopicRecord):
             topics = self._own_topics()
             if known is None:
-                topics[record.name] = Topic(record.name, record.topic_id)
+                topics[record.name] = Topic(
+                    record.name, record.topic_id, defaults=self._topic_defaults
+                )
                 self._own_names()[record.topic_id] = record.name
             name = known if known is not None else record.name
             topics[name] = replace(topics[name], replication_factor=record.replication_factor)
@@ -282,6 +294,14 @@ class _Change:
             configs = _with_config(self._broker_configs.get(name, {}), record)
             kept = {k: v for k, v in self._broker_configs.items() if k != name}
             self._broker_configs = {**kept, name: configs} if configs else kept
+            if name == EVERY_BROKER:
+                self._default(inherited(configs))
+
+    def _default(self, defaults: Mapping[str, str]) -> None:
+        self._topic_defaults = dict(defaults)
+        topics = self._own_topics()
+        for name, topic in topics.items():
+            topics[name] = replace(topic, defaults=self._topic_defaults)
 
     def _registration(
         self, record: BrokerRegistrationChangeRecord | UnregisterBrokerRecord

@@ -12,18 +12,17 @@ from threading import RLock
 from sparklog.cluster import records as codec
 from sparklog.cluster import registry, snapshot
 from sparklog.cluster.image import MetadataImage, Topic
-from sparklog.cluster.records import Record
+from sparklog.cluster.records import EVERY_BROKER, Record
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce, new_topic_id
-from sparklog.core.errors import Unavailable, UnknownTopicOrPartition
-from sparklog.log.bury import bury
+from sparklog.core.errors import DataCorrupt, Unavailable, UnknownTopicOrPartition
+from sparklog.log.bury import bury, remains
 from sparklog.log.effects import run
 from sparklog.log.layout import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
     PartitionLayout,
-    topic_folder,
     topic_of_key,
 )
 from sparklog.log.partition_log import PartitionLog
@@ -139,23 +138,29 @@ class Log:
 
         The topic is gone once the registry says so; objects that cannot be deleted now are orphans,
         which name nothing and are collected later. Of each partition one small object stays, so
-        that a writer that has not heard of the deletion is told.
+        that a writer that has not heard of the deletion is told. What named snapshots have of the
+        topic stays until they are dropped.
 
         Raises:
             UnknownTopicOrPartition: no such topic.
+            DataCorrupt: it is deleted, but nobody can tell what a snapshot has of it; run verify.
         """
         topic = self.topic(name)
         self._decide(lambda now: registry.delete_topic(now, name))
         with self._lock:
             for key in [k for k in self._partitions if k[0] == topic.topic_id]:
                 del self._partitions[key]
-        graves = set(self._pool.map(self._bury, topic.layouts()))
-        for info in list(self.store.list(topic_folder(name, topic.topic_id))):
-            if info.key not in graves:
-                self.store.delete(info.key)
+        kept = list(self._pool.map(self._clear, topic.layouts()))
+        if any(kept):
+            raise DataCorrupt(f"the topic is deleted, but objects of it stay: {max(kept)}")
 
-    def _bury(self, layout: PartitionLayout) -> str:
-        return run(bury(PartitionView(layout), new_nonce(self._entropy)), self.store)
+    def _clear(self, layout: PartitionLayout) -> str:
+        """Bury a partition and delete its objects; return why some stay that need not, or ''."""
+        grave = run(bury(PartitionView(layout), new_nonce(self._entropy)), self.store)
+        doomed, problem = run(remains(layout, grave), self.store)
+        for info in doomed:
+            self.store.delete(info.key)
+        return problem
 
     def add_partitions(self, name: str, total: int) -> Topic:
         """Grow a topic to `total` partitions.
@@ -176,6 +181,21 @@ class Log:
         wanted, removed = dict(values or {}), tuple(remove)
         image = self._decide(lambda now: registry.alter_configs(now, name, wanted, removed))
         return image.topics[name]
+
+    def topic_defaults(self) -> Mapping[str, str]:
+        """Return what was set for all topics, under brokers' names: `log.retention.ms`."""
+        return dict(self.refresh().broker_configs.get(EVERY_BROKER, {}))
+
+    def alter_topic_defaults(
+        self, values: Mapping[str, str] | None = None, remove: Iterable[str] = ()
+    ) -> None:
+        """Change the defaults of all topics; a topic's own settings go before them.
+
+        Raises:
+            InvalidConfig: see `registry`.
+        """
+        wanted, removed = dict(values or {}), tuple(remove)
+        self._decide(lambda now: registry.alter_topic_defaults(now, wanted, removed))
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """Return one partition's log; the same object for the same topic id and settings.
@@ -200,16 +220,16 @@ class Log:
     def _partition(self, topic: Topic, partition: int) -> PartitionLog:
         key = (topic.topic_id, partition)
         configs, found = self._partitions.get(key, (None, None))
-        if found is None or configs != topic.configs:
+        if found is None or configs != topic.settings:
             found = PartitionLog(
                 self.store,
                 PartitionLayout(topic.name, topic.topic_id, partition),
-                log_config(topic.configs),
+                log_config(topic.settings),
                 clock=self._clock,
                 entropy=self._entropy,
                 pool=self._pool,
             )
-            self._partitions[key] = (topic.configs, found)
+            self._partitions[key] = (topic.settings, found)
         return found
 
     def _decide(self, decision: Decision) -> MetadataImage:

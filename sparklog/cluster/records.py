@@ -19,6 +19,8 @@ NO_LEADER = -1
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 """Kafka's numbers for whose setting it is."""
+EVERY_BROKER = ""
+"""Instead of a broker's id, in settings."""
 
 
 @dataclass(frozen=True, slots=True)

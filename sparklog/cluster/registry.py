@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from sparklog.cluster import placement
 from sparklog.cluster.image import MetadataImage, Partition, Topic
 from sparklog.cluster.records import (
+    BROKER_RESOURCE,
+    EVERY_BROKER,
     ConfigRecord,
     PartitionRecord,
     Record,
@@ -15,6 +17,7 @@ from sparklog.cluster.records import (
 )
 from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.core.errors import (
+    InvalidConfig,
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -23,6 +26,7 @@ from sparklog.core.errors import (
 )
 from sparklog.core.names import check_topic_name
 from sparklog.core.settings import check_topic_config_names, parse_topic_configs
+from sparklog.core.topic_defaults import check_default_names, inherited, parse_topic_defaults
 
 PARTITIONS_MAX = 100_000
 """Per topic: far above what one folder listing or one metadata append should carry."""
@@ -74,7 +78,7 @@ def create_topic(
             f"a topic has from 1 to {PARTITIONS_MAX} partitions. "
             f"topic={name} partitions={partitions}"
         )
-    parse_topic_configs(configs)
+    parse_topic_configs({**topic_defaults(image), **configs})
     if assignment is None:
         wanted = default_replication_factor if replication_factor is None else replication_factor
         placed = _placed(image, partitions, wanted, exact=replication_factor is not None)
@@ -152,11 +156,44 @@ def alter_configs(
     removed = list(remove)
     check_topic_config_names(removed)
     merged = {**{k: v for k, v in topic.configs.items() if k not in removed}, **set_}
-    parse_topic_configs(merged)
+    parse_topic_configs({**topic.defaults, **merged})
     return [
         *(ConfigRecord(name, k, v) for k, v in set_.items() if topic.configs.get(k) != v),
         *(ConfigRecord(name, k, None) for k in removed if k in topic.configs and k not in set_),
     ]
+
+
+def alter_topic_defaults(
+    image: MetadataImage, set_: Mapping[str, str], remove: Iterable[str]
+) -> list[Record]:
+    """Return the records that change the defaults of all topics; empty when nothing changes.
+
+    Names are those of brokers' settings: `log.retention.ms`, not `retention.ms`.
+
+    Raises:
+        InvalidConfig: unknown setting or bad value, alone or together with a topic's own.
+    """
+    removed = list(remove)
+    check_default_names(removed)
+    before = image.broker_configs.get(EVERY_BROKER, {})
+    merged = {**{k: v for k, v in before.items() if k not in removed}, **set_}
+    parse_topic_defaults(merged)
+    parse_topic_configs(inherited(merged))
+    for topic in image.topics.values():
+        try:
+            parse_topic_configs({**inherited(merged), **topic.configs})
+        except InvalidConfig as error:
+            raise InvalidConfig(
+                f"the default contradicts what a topic has set. topic={topic.name} {error}"
+            ) from None
+    made = [(k, v) for k, v in set_.items() if before.get(k) != v]
+    gone = [(k, None) for k in removed if k in before and k not in set_]
+    return [ConfigRecord(EVERY_BROKER, k, v, BROKER_RESOURCE) for k, v in (*made, *gone)]
+
+
+def topic_defaults(image: MetadataImage) -> Mapping[str, str]:
+    """Return what was set for all topics, under the names of topics' settings."""
+    return inherited(image.broker_configs.get(EVERY_BROKER, {}))
 
 
 def known_topic(image: MetadataImage, name: str) -> Topic:

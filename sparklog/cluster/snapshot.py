@@ -8,6 +8,8 @@ from typing import Any
 from crc32c import crc32c
 
 from sparklog.cluster.image import Broker, Controller, MetadataImage, Partition, Topic
+from sparklog.cluster.records import EVERY_BROKER
+from sparklog.core.topic_defaults import inherited
 
 SNAPSHOT_FORMAT = 1
 SNAPSHOT_EVERY = 256
@@ -65,6 +67,8 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
     Raises:
         ValueError, KeyError, TypeError: it is not one.
     """
+    broker_configs = document.get("brokerConfigs", {})
+    defaults = inherited(broker_configs.get(EVERY_BROKER, {}))
     topics = {
         entry["name"]: Topic(
             entry["name"],
@@ -72,6 +76,7 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
             tuple(_partition(state) for state in entry["partitions"]),
             entry["configs"],
             entry.get("replicationFactor"),
+            defaults,
         )
         for entry in document["topics"]
     }
@@ -83,7 +88,7 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
         {t.topic_id: t.name for t in topics.values()},
         {b.broker_id: b for b in brokers},
         Controller(*controller) if controller is not None else None,
-        document.get("brokerConfigs", {}),
+        broker_configs,
         int(document.get("nextProducerId", 0)),
         str(document.get("clusterId", "")),
     )

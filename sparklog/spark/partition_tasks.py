@@ -78,7 +78,7 @@ def chosen_topics(image: MetadataImage, names: Sequence[str]) -> list[Topic]:
 def work_on(topics: Iterable[Topic]) -> list[PartitionWork]:
     """Return the work of every partition of these topics."""
     return [
-        PartitionWork(topic.name, topic.topic_id, number, topic.configs)
+        PartitionWork(topic.name, topic.topic_id, number, topic.settings)
         for topic in topics
         for number in range(topic.partitions)
     ]

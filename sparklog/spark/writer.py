@@ -205,7 +205,7 @@ class _Destinations:
     def roll_bytes(self, topic: str) -> int:
         found = self._roll_bytes.get(topic)
         if found is None:
-            configs = parse_topic_configs(self._topic(topic).configs)
+            configs = parse_topic_configs(self._topic(topic).settings)
             found = self._roll_bytes[topic] = min(ROLL_BYTES, configs.whole("segment.bytes"))
         return found
 
@@ -217,7 +217,7 @@ class _Destinations:
         """
         compacted = self._compacted.get(topic)
         if compacted is None:
-            policy = parse_topic_configs(self._topic(topic).configs).words("cleanup.policy")
+            policy = parse_topic_configs(self._topic(topic).settings).words("cleanup.policy")
             compacted = self._compacted[topic] = "compact" in policy
         if not compacted:
             return
@@ -244,9 +244,9 @@ class _Destinations:
 
     def _config(self, topic: Topic, config: LogConfig) -> LogConfig:
         options = self._options
-        if topic.configs.get("compression.type", "producer") != "producer":
+        if topic.settings.get("compression.type", "producer") != "producer":
             return config
-        asked = dict(topic.configs)
+        asked = dict(topic.settings)
         if options.compression is not None:
             codec = options.compression
             asked["compression.type"] = "uncompressed" if codec == "none" else codec

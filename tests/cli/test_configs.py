@@ -75,3 +75,32 @@ def test_bad_names_values_and_topics_are_refused(cli: Cli) -> None:
 )
 def test_a_call_that_makes_no_sense_is_a_usage_error(file_cli: Cli, argv: list[str]) -> None:
     file_cli.misused("configs", *argv)
+
+
+def test_defaults_of_all_topics_are_set_and_shown_in_topics(cli: Cli) -> None:
+    cli.ok("topics", "--create", "--topic", "t")
+    default = ("--entity-type", "brokers", "--entity-default")
+    altered = cli.ok("configs", "--alter", *default, "--add-config", "log.retention.ms=1000")
+    assert altered.text == "Completed updating default config for brokers in the cluster.\n"
+    assert cli.ok("configs", "--describe", *default).lines == [
+        "Dynamic default configs for brokers in the cluster are:",
+        (
+            "  log.retention.ms=1000 sensitive=false synonyms="
+            "{DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=1000, "
+            "DEFAULT_CONFIG:log.retention.ms=604800000}"
+        ),
+    ]
+    (described,) = cli.ok("configs", "--describe", "--topic", "t", "--all", "--json").documents
+    found = {entry["name"]: entry for entry in described["configs"]}
+    assert found["retention.ms"] == {
+        "name": "retention.ms",
+        "value": "1000",
+        "source": "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    }
+    assert len(cli.ok("configs", "--describe", "--topic", "t").lines) == 1
+    alter = ("configs", "--alter", *default)
+    assert "log.retention.ms" in cli.fails(*alter, "--add-config", "log.retention.hours=1")
+    cli.ok(*alter, "--delete-config", "log.retention.ms")
+    assert len(cli.ok("configs", "--describe", *default).lines) == 1
+    wrong = cli.misused("configs", "--describe", *default, "--entity-name", "1")
+    assert "--entity-default" in wrong

@@ -125,6 +125,17 @@ def test_settings_of_topics_are_shown_with_where_they_come_from(cli: Cli, name: 
     assert values["cleanup.policy"] == "delete"
 
 
+def test_defaults_of_all_topics_are_set_over_the_wire(cli: Cli, name: str) -> None:
+    cli.ok("topics", "--create", "--topic", name)
+    default = ("--entity-type", "brokers", "--entity-default")
+    cli.ok("configs", "--alter", *default, "--add-config", "log.roll.jitter.ms=7")
+    assert "  log.roll.jitter.ms=7 " in cli.ok("configs", "--describe", *default).text
+    shown = cli.ok("configs", "--describe", "--topic", name, "--all").text
+    assert "{DYNAMIC_DEFAULT_BROKER_CONFIG:log.roll.jitter.ms=7, " in shown
+    cli.ok("configs", "--alter", *default, "--delete-config", "log.roll.jitter.ms")
+    assert "log.roll.jitter.ms" not in cli.ok("configs", "--describe", *default).text
+
+
 def test_settings_of_a_broker_are_its_own(cli: Cli) -> None:
     shown = cli.ok("configs", "--describe", "--broker", "2", "--all").text
     assert "  node.id=2 " in shown

@@ -1,12 +1,14 @@
-"""AlterConfigs (33) and IncrementalAlterConfigs (44): settings of topics. Source: KIP-339.
+"""AlterConfigs (33) and IncrementalAlterConfigs (44): settings of topics. Source: KIP-226, KIP-339.
 
-A broker's settings are those it was started with. None is ever set at run time, so unsetting one
-succeeds: Kafka's reassignment tool lifts throttles from all brokers when it is done.
+Brokers without an id stand for the defaults of all topics. A broker's own settings are those it was
+started with. None is ever set at run time, so unsetting one succeeds: Kafka's reassignment tool
+lifts throttles from all brokers when it is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -18,11 +20,12 @@ from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.metadata_access import Decision
 from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
-from sparklog.cluster.image import MetadataImage, Topic
-from sparklog.cluster.records import Record
-from sparklog.core.config import Kind, check_names
+from sparklog.cluster.image import MetadataImage
+from sparklog.cluster.records import EVERY_BROKER, Record
+from sparklog.core.config import Config, Kind, Setting, check_names
 from sparklog.core.errors import InvalidConfig, InvalidRequest
 from sparklog.core.settings import TOPIC_SETTINGS, parse_topic_configs
+from sparklog.core.topic_defaults import DEFAULT_SETTINGS, parse_topic_defaults
 from sparklog.protocol.building import Answer
 
 ResourceKey = tuple[int, str]
@@ -80,63 +83,94 @@ def _response(
 
 def _decision(resource: Any, alter: Any) -> Decision:
     if resource.resource_type == Resource.TOPIC:
-        return partial(alter, resource)
+        return partial(alter, resource, _of_topic)
     if resource.resource_type == Resource.BROKER:
+        if resource.resource_name == EVERY_BROKER:
+            return partial(alter, resource, _of_all_topics)
         if all(getattr(c, "config_operation", None) == Operation.DELETE for c in resource.configs):
             return _nothing
         return refusing(
             InvalidRequest(
-                "a broker's settings are those it was started with; start it with others. "
+                "a broker's settings are those it was started with; start it with others, or set "
+                "the default of all topics: --entity-type brokers --entity-default. "
                 f"broker={resource.resource_name!r}"
             )
         )
     return refusing(
         InvalidRequest(
-            f"only topics have settings to change. resource_type={resource.resource_type}"
+            "only topics, one by one or all, have settings to change. "
+            f"resource_type={resource.resource_type}"
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What is changed: the settings of one topic, or the defaults of all."""
+
+    table: Mapping[str, Setting]
+    own: Mapping[str, str]
+    """What is set."""
+    in_force: Config
+    decide: Callable[[Mapping[str, str], Iterable[str]], list[Record]]
+
+
+FindSettings = Callable[[MetadataImage, str], _Settings]
+
+
+def _of_topic(image: MetadataImage, name: str) -> _Settings:
+    topic = registry.known_topic(image, name)
+    in_force = parse_topic_configs(topic.settings)
+    decide = partial(registry.alter_configs, image, name)
+    return _Settings(TOPIC_SETTINGS, topic.configs, in_force, decide)
+
+
+def _of_all_topics(image: MetadataImage, name: str) -> _Settings:
+    own = image.broker_configs.get(name, {})
+    decide = partial(registry.alter_topic_defaults, image)
+    return _Settings(DEFAULT_SETTINGS, own, parse_topic_defaults(own), decide)
 
 
 def _nothing(image: MetadataImage) -> list[Record]:
     return []
 
 
-def _replaced(resource: Any, image: MetadataImage) -> list[Record]:
-    topic = registry.known_topic(image, resource.resource_name)
+def _replaced(resource: Any, find: FindSettings, image: MetadataImage) -> list[Record]:
+    settings = find(image, resource.resource_name)
     wanted = {c.name: _value(c) for c in resource.configs}
     if len(wanted) != len(resource.configs):
-        raise named_twice("setting of topic", topic.name)
-    gone = [name for name in topic.configs if name not in wanted]
-    return registry.alter_configs(image, topic.name, wanted, gone)
+        raise named_twice("setting", resource.resource_name)
+    gone = [name for name in settings.own if name not in wanted]
+    return settings.decide(wanted, gone)
 
 
-def _changed(resource: Any, image: MetadataImage) -> list[Record]:
-    topic = registry.known_topic(image, resource.resource_name)
+def _changed(resource: Any, find: FindSettings, image: MetadataImage) -> list[Record]:
+    settings = find(image, resource.resource_name)
     names = [c.name for c in resource.configs]
     if len(set(names)) != len(names):
-        raise named_twice("setting of topic", topic.name)
-    check_names(names, TOPIC_SETTINGS)
+        raise named_twice("setting", resource.resource_name)
+    check_names(names, settings.table)
     set_: dict[str, str] = {}
     gone: list[str] = []
     for config in resource.configs:
         if config.config_operation == Operation.DELETE:
             gone.append(config.name)
         else:
-            set_[config.name] = _operated(topic, config)
-    return registry.alter_configs(image, topic.name, set_, gone)
+            set_[config.name] = _operated(settings, config)
+    return settings.decide(set_, gone)
 
 
-def _operated(topic: Topic, config: Any) -> str:
+def _operated(settings: _Settings, config: Any) -> str:
     """Return the value a setting has after an operation that is no deletion."""
     value = _value(config)
     if config.config_operation == Operation.SET:
         return value
-    setting = TOPIC_SETTINGS[config.name]
+    setting = settings.table[config.name]
     if config.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
         raise InvalidRequest(f"no such operation. operation={config.config_operation}")
     if setting.kind is not Kind.LIST:
         raise InvalidConfig(f"only lists are appended to or subtracted from. name={config.name}")
-    words = parse_topic_configs(topic.configs).words(config.name)
+    words = settings.in_force.words(config.name)
     given = [word.strip() for word in value.split(",") if word.strip()]
     if config.config_operation == Operation.APPEND:
         return ",".join((*words, *(word for word in given if word not in words)))

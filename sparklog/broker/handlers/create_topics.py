@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, message_of, named_twice
-from sparklog.broker.handlers.config_entries import topic_source
 from sparklog.broker.handlers.deciding import decide_each, refusing
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.metadata_access import Decision
@@ -23,7 +22,7 @@ from sparklog.core.errors import (
     InvalidRequest,
     SparklogError,
 )
-from sparklog.core.settings import parse_topic_configs
+from sparklog.core.told_settings import topic_told
 from sparklog.protocol.building import Answer
 from sparklog.protocol.topic_ids import uuid_of
 
@@ -98,7 +97,6 @@ def _result(answer: Answer, name: str, error: SparklogError | None, topic: Topic
             error_message=message_of(error),
             configs=(),
         )
-    parsed = parse_topic_configs(topic.configs)
     return answer.entity(
         "CreatableTopicResult",
         name=name,
@@ -110,13 +108,13 @@ def _result(answer: Answer, name: str, error: SparklogError | None, topic: Topic
         configs=tuple(
             answer.entity(
                 "CreatableTopicConfigs",
-                name=key,
-                value=value,
+                name=told.setting.name,
+                value=told.value,
                 read_only=False,
-                config_source=topic_source(topic.configs, key),
+                config_source=told.source,
                 is_sensitive=False,
             )
-            for key, value in parsed.spelled().items()
+            for told in topic_told(topic.configs, topic.defaults)
         )
         if _has_configs(answer)
         else (),

@@ -1,7 +1,8 @@
 """DeleteTopics (20): by name, or by id.
 
-A topic is gone at once, also for direct writers. Its objects, which name nothing any more, follow
-after `file.delete.delay.ms`; those of a broker that stops before are found by the verify job.
+A topic is gone at once, also for direct writers. Its objects, which nothing names any more, follow
+after `file.delete.delay.ms`, but for those that named snapshots have; those of a broker that stops
+before are collected by retention.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from sparklog.cluster.records import Record
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.settings import parse_topic_configs
-from sparklog.log.bury import bury
-from sparklog.log.layout import topic_folder
+from sparklog.log.bury import bury, remains
 from sparklog.log.view import PartitionView
 from sparklog.protocol.building import Answer
 from sparklog.protocol.topic_ids import topic_id_of, uuid_of
@@ -116,16 +116,18 @@ def _result(
 
 async def _delete_objects(node: HandlerNode, topic: Topic) -> None:
     """Remove a deleted topic's objects, when nobody reads or flushes them any more."""
-    delay_ms = parse_topic_configs(topic.configs).whole("file.delete.delay.ms")
+    delay_ms = parse_topic_configs(topic.settings).whole("file.delete.delay.ms")
     store, entropy = node.environment.store, node.environment.entropy
     try:
-        burials = [
-            store.run(bury(PartitionView(layout), new_nonce(entropy))) for layout in topic.layouts()
-        ]
-        graves = set(await asyncio.gather(*burials))
+        layouts = topic.layouts()
+        burials = [store.run(bury(PartitionView(one), new_nonce(entropy))) for one in layouts]
+        graves = await asyncio.gather(*burials)
         await asyncio.sleep(delay_ms / 1000)
-        for info in await store.list(topic_folder(topic.name, topic.topic_id)):
-            if info.key not in graves:
+        for layout, grave in zip(layouts, graves, strict=True):
+            doomed, problem = await store.run(remains(layout, grave))
+            for info in doomed:
                 await store.delete(info.key)
+            if problem:
+                logger.error("objects of a deleted topic stay: %s topic=%s", problem, topic.name)
     except SparklogError as error:
         logger.warning("objects of a deleted topic stay: %s topic=%s", error, topic.name)

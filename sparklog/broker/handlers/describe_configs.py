@@ -1,17 +1,17 @@
-"""DescribeConfigs (32): every setting of topics and of this broker, with where it comes from."""
+"""DescribeConfigs (32): settings of topics, of all topics and of this broker, with their origin."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, message_of
-from sparklog.broker.handlers.config_entries import Resource, Source, entries
+from sparklog.broker.handlers.config_entries import Resource, entries
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
-from sparklog.core.config import Config
+from sparklog.cluster.records import EVERY_BROKER
 from sparklog.core.errors import InvalidRequest, SparklogError
-from sparklog.core.settings import parse_topic_configs
+from sparklog.core.told_settings import ToldSetting, broker_told, defaults_told, topic_told
 from sparklog.protocol.building import Answer
 
 
@@ -26,13 +26,11 @@ def _result(node: HandlerNode, answer: Answer, request: Any, resource: Any) -> A
     error: SparklogError | None = None
     configs: tuple[Any, ...] = ()
     try:
-        config, source = _config(node, resource.resource_type, resource.resource_name)
         configs = entries(
             answer,
-            config,
-            source,
+            _told(node, resource.resource_type, resource.resource_name),
             resource.configuration_keys,
-            read_only=source is Source.STARTED_WITH,
+            read_only=node.config.table,
             synonyms=request.include_synonyms,
             documentation=getattr(request, "include_documentation", False),
         )
@@ -48,15 +46,18 @@ def _result(node: HandlerNode, answer: Answer, request: Any, resource: Any) -> A
     )
 
 
-def _config(node: HandlerNode, resource_type: int, name: str) -> tuple[Config, Source]:
+def _told(node: HandlerNode, resource_type: int, name: str) -> list[ToldSetting]:
     if resource_type == Resource.TOPIC:
         topic = registry.known_topic(node.metadata.image, name)
-        return parse_topic_configs(topic.configs), Source.TOPIC
+        return topic_told(topic.configs, topic.defaults)
     if resource_type == Resource.BROKER:
-        if name not in ("", str(node.broker_id)):
+        defaults = node.metadata.image.broker_configs.get(EVERY_BROKER, {})
+        if name == EVERY_BROKER:
+            return defaults_told(defaults, set_only=True)
+        if name != str(node.broker_id):
             raise InvalidRequest(
                 "a broker knows its own settings only; ask that one. "
                 f"broker={node.broker_id} asked={name}"
             )
-        return node.config, Source.STARTED_WITH
+        return [*broker_told(node.config), *defaults_told(defaults, set_only=False)]
     raise InvalidRequest(f"only topics and brokers have settings. resource_type={resource_type}")

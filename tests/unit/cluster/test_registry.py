@@ -164,3 +164,50 @@ def test_the_longest_legal_name_fits_a_file_system(tmp_path: Path) -> None:
             log.partition(name, 0).append([batch([name.encode()])])
         for name in longest:
             assert log.partition(name, 0).view().end_offset == 1
+
+
+def test_topics_take_the_defaults_of_all_where_they_set_nothing(store: MemoryStore) -> None:
+    log = Log(store)
+    log.create_topic("before", 1, {"retention.ms": "5"})
+    log.alter_topic_defaults({"log.retention.ms": "7", "compression.type": "zstd"})
+    log.create_topic("after", 1)
+    for reader in (log, Log(store)):
+        assert reader.topic_defaults() == {"log.retention.ms": "7", "compression.type": "zstd"}
+        assert reader.topic("before").settings == {"retention.ms": "5", "compression.type": "zstd"}
+        assert reader.topic("after").settings == {"retention.ms": "7", "compression.type": "zstd"}
+        assert reader.topic("after").configs == {}
+        assert reader.partition("after", 0).config.codec == "zstd"
+    log.alter_topic_defaults(remove=["compression.type", "log.retention.ms"])
+    assert Log(store).topic("after").settings == {}
+    assert Log(store).partition("after", 0).config.codec == "lz4"
+
+
+def test_a_snapshot_keeps_the_defaults_of_all_topics(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "SNAPSHOT_EVERY", 2)
+    log = Log(store)
+    log.alter_topic_defaults({"min.insync.replicas": "2"})
+    for name in "abc":
+        log.create_topic(name, 1)
+    layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
+    assert list(store.list(layout.snapshot_prefix))
+    assert Log(store).topics() == log.topics()
+    assert Log(store).topic("a").settings == {"min.insync.replicas": "2"}
+
+
+def test_a_default_that_a_topic_contradicts_is_refused_and_names_the_topic(
+    store: MemoryStore,
+) -> None:
+    log = Log(store)
+    log.create_topic("t", 1, {"max.compaction.lag.ms": "10"})
+    with pytest.raises(InvalidConfig, match="topic=t "):
+        log.alter_topic_defaults({"log.cleaner.min.compaction.lag.ms": "11"})
+    log.alter_topic_defaults({"log.cleaner.min.compaction.lag.ms": "10"})
+    with pytest.raises(InvalidConfig, match=r"min\.compaction\.lag\.ms"):
+        log.alter_configs("t", {"max.compaction.lag.ms": "9"})
+    with pytest.raises(InvalidConfig, match=r"min\.compaction\.lag\.ms"):
+        log.create_topic("u", 1, {"max.compaction.lag.ms": "9"})
+    with pytest.raises(InvalidConfig, match=r"log\.retention\.ms"):
+        log.alter_topic_defaults({"retention.ms": "1"})
+    assert log.topic_defaults() == {"log.cleaner.min.compaction.lag.ms": "10"}

@@ -136,13 +136,13 @@ def alter_configs(
     return build_request(api, version, resources=(resource,), validate_only=validate_only)
 
 
-def replace_configs(name: str, configs: dict[str, str]) -> Any:
+def replace_configs(name: str, configs: dict[str, str], kind: int = 2) -> Any:
     api, version = Api.ALTER_CONFIGS, 2
     resource = build_request_part(
         api,
         version,
         "AlterConfigsResource",
-        resource_type=2,
+        resource_type=kind,
         resource_name=name,
         configs=tuple(
             build_request_part(api, version, "AlterableConfig", name=k, value=v)

@@ -139,3 +139,31 @@ def test_settings_are_replaced_as_a_whole() -> None:
         assert node.metadata.image.topics["t"].configs == {"flush.ms": "9"}
 
     tell(story)
+
+
+def test_defaults_of_all_topics_are_set_under_brokers_names_without_an_id() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t"))
+        request = alter_configs(
+            BROKER, "", ("log.retention.ms", SET, "7"), ("log.cleanup.policy", APPEND, "compact")
+        )
+        assert await altered(node, request) is NONE
+        everybodys = await described(node, BROKER, "")
+        assert {n: (c.value, c.config_source, c.read_only) for n, c in everybodys.items()} == {
+            "log.retention.ms": ("7", 3, False),
+            "log.cleanup.policy": ("delete,compact", 3, False),
+        }
+        brokers = await described(node, BROKER, "1")
+        assert (brokers["log.retention.ms"].value, brokers["log.roll.ms"].config_source) == ("7", 5)
+        topics = (await described(node, TOPIC, "t"))["retention.ms"]
+        assert [(s.name, s.value, s.source) for s in topics.synonyms] == [
+            ("log.retention.ms", "7", 3),
+            ("retention.ms", "604800000", 5),
+        ]
+        assert (topics.value, topics.config_source) == ("7", 3)
+        assert await altered(node, replace_configs("", {"log.roll.ms": "9"}, BROKER)) is NONE
+        assert set(await described(node, BROKER, "")) == {"log.roll.ms"}
+        wrong = alter_configs(BROKER, "", ("retention.ms", SET, "7"))
+        assert await altered(node, wrong) is ErrorCode.invalid_config
+
+    tell(story)

@@ -1,0 +1,106 @@
+"""Defaults for the topics of a whole cluster, under the names that Kafka's brokers know.
+
+A topic's setting is its own, else the cluster's default, else the built-in default. The cluster's
+are kept in the metadata log and not in a broker's own settings, so that jobs and direct writers,
+which know no broker, go by them too. Source: "Broker Configs" of Kafka's documentation, the
+settings that are dynamic for the whole cluster, and its `TopicConfigSynonyms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from sparklog.core.config import Config, Setting, check_names, parse_configs, table_of
+from sparklog.core.errors import InvalidConfig
+from sparklog.core.settings import TOPIC_SETTINGS
+
+_OTHER_NAMES: Final = {
+    "cleanup.policy": "log.cleanup.policy",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.ms": "log.roll.ms",
+}
+_TOPICS_ONLY: Final = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+    }
+)
+
+DEFAULT_NAMES: Final[Mapping[str, str]] = {
+    name: _OTHER_NAMES.get(name, name) for name in TOPIC_SETTINGS if name not in _TOPICS_ONLY
+}
+"""A topic's setting to the name of its default; the same where Kafka has no other."""
+
+TOPIC_NAMES: Final[Mapping[str, str]] = {default: name for name, default in DEFAULT_NAMES.items()}
+"""The other way round."""
+
+DEFAULT_SETTINGS: Final[Mapping[str, Setting]] = table_of(
+    *(replace(TOPIC_SETTINGS[name], name=default) for name, default in DEFAULT_NAMES.items())
+)
+
+_UNITS: Final = {
+    "log.retention.hours": "log.retention.ms",
+    "log.retention.minutes": "log.retention.ms",
+    "log.roll.hours": "log.roll.ms",
+    "log.roll.jitter.hours": "log.roll.jitter.ms",
+}
+"""What Kafka takes from a file only, and what it takes at run time."""
+
+
+def parse_topic_defaults(given: Mapping[str, str]) -> Config:
+    """Return the cluster's defaults for topics.
+
+    Raises:
+        InvalidConfig: an unknown name, or a value outside its setting's limits.
+    """
+    check_default_names(given)
+    return parse_configs(given, DEFAULT_SETTINGS)
+
+
+def check_default_names(names: Iterable[str]) -> None:
+    """Refuse a name that is no default for topics.
+
+    Raises:
+        InvalidConfig: the message says under which name it is known.
+    """
+    asked = list(names)
+    for name in asked:
+        if name in _UNITS:
+            raise InvalidConfig(f"set {_UNITS[name]}, in milliseconds. setting={name!r}")
+        if name not in DEFAULT_SETTINGS and name in DEFAULT_NAMES:
+            raise InvalidConfig(
+                f"the default of {name} is called {DEFAULT_NAMES[name]}. setting={name!r}"
+            )
+    check_names(asked, DEFAULT_SETTINGS)
+
+
+def inherited(defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return defaults under the names of topics' settings; an unknown one is left out.
+
+    A newer version may have stored names that this one does not know.
+    """
+    return {TOPIC_NAMES[name]: text for name, text in defaults.items() if name in TOPIC_NAMES}
