@@ -35,7 +35,7 @@ class SystemClock:
 
     def sleep_s(self, seconds: float) -> None:
         """Wait for `seconds`."""
-        time.sleep(seconds)
+        time.sleep(seconds)  # the only sleep there is: what waits is given a clock
 
 
 class ManualClock:

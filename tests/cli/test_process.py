@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.cluster.open import Log, open_log
+from tests.waiting import eventually
 
 DEADLINE_S = 60
 COMMAND = [sys.executable, "-m", "sparklog.cli"]
@@ -103,10 +103,12 @@ def test_a_producer_appends_while_its_input_stays_open(root: str, log: Log) -> N
         assert process.stdin is not None
         process.stdin.write(b"first\n")
         process.stdin.flush()
-        deadline_s = time.monotonic() + DEADLINE_S
-        while log.partition("t", 0).view().end_offset == 0:
-            assert time.monotonic() < deadline_s
+
+        def appended() -> bool:
             assert process.poll() is None
+            return log.partition("t", 0).view().end_offset > 0
+
+        eventually(appended, "the first record", DEADLINE_S)
         process.stdin.write(b"second\n")
         process.stdin.close()
         assert process.wait(DEADLINE_S) == 0
@@ -168,15 +170,16 @@ def _interrupt(process: subprocess.Popen[bytes]) -> None:
 
 def _wait_until_read(process: subprocess.Popen[bytes]) -> None:
     """Wait until the pipe is empty and the process sleeps, waiting for more of it."""
-    assert process.stdin is not None
-    deadline_s = time.monotonic() + DEADLINE_S
+    pipe = process.stdin
+    assert pipe is not None
     stat = Path(f"/proc/{process.pid}/stat")
-    while True:
-        (left,) = struct.unpack("i", fcntl.ioctl(process.stdin, termios.FIONREAD, b"\0" * 4))
-        if left == 0 and stat.read_text().rpartition(")")[2].split()[0] == "S":
-            return
-        assert time.monotonic() < deadline_s
+
+    def waits() -> bool:
         assert process.poll() is None
+        (left,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
+        return left == 0 and stat.read_text().rpartition(")")[2].split()[0] == "S"
+
+    eventually(waits, "the process waits for more input", DEADLINE_S, every_s=0.01)
 
 
 def test_a_reader_that_goes_away_ends_the_consumer_quietly(root: str, log: Log) -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 from uuid import uuid4
 
 import pytest
 
 from tests.cli.conftest import Cli
 from tests.interop.brokers import Brokers
+from tests.waiting import eventually
 
-EVENTUALLY_S = 30.0
 CREATE_PLACED = ("topics", "--create", "--topic", "x", "--replica-assignment", "1")
-Seen = TypeVar("Seen")
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +34,6 @@ def cli(
 @pytest.fixture
 def name() -> str:
     return f"t-{uuid4().hex[:8]}"
-
-
-def eventually(look: Callable[[], Seen]) -> Seen:
-    deadline_s = time.monotonic() + EVENTUALLY_S
-    while not (seen := look()):
-        assert time.monotonic() < deadline_s, "it did not happen in time"
-    return seen
 
 
 def test_brokers_are_listed_with_their_addresses(brokers: Brokers, cli: Cli) -> None:
@@ -175,7 +165,7 @@ def test_a_move_is_generated_executed_and_verified(cli: Cli, name: str, tmp_path
     assert "replica set is 1 rather than" in not_yet.text
     started = cli.ok(*move, "--execute").lines
     assert started[-1] == (f"Successfully started partition reassignments for {name}-0,{name}-1")
-    eventually(lambda: cli(*move, "--verify").code == 0)
+    eventually(lambda: cli(*move, "--verify").code == 0, "the move is complete")
     assert cli.ok(*move, "--verify").lines == [
         "Status of partition reassignment:",
         f"Reassignment of partition {name}-0 is completed.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
@@ -21,6 +20,7 @@ from sparklog.store.settings import StoreSettings
 from tests.conformance.conftest import BUCKET
 from tests.fault_proxy import Action, FaultProxy, fault_proxy
 from tests.moto_server import MotoServer
+from tests.waiting import eventually
 
 CREATED, EXISTS, UNKNOWN = PutOutcome.CREATED, PutOutcome.EXISTS, PutOutcome.UNKNOWN
 MINE = b"nonce of this writer"
@@ -226,7 +226,11 @@ def test_a_server_that_comes_back_is_found_again(store: RetryingStore, proxy: Fa
     with ThreadPoolExecutor(2) as pool:
         put = pool.submit(retrying.put_if_absent, "log/0", MINE)
         get = pool.submit(retrying.get, "connected")
-        wait_for(lambda: requests(store).get("put", 0) > 2 and requests(store).get("get", 0) > 2)
+        eventually(
+            lambda: requests(store).get("put", 0) > 2 and requests(store).get("get", 0) > 2,
+            "both try again",
+            every_s=0.01,
+        )
         assert not put.done()
         assert not get.done()
         proxy.listen()
@@ -365,7 +369,7 @@ def test_a_get_that_hangs_is_answered_by_a_second_one(
     assert not proxy.released.is_set()
     assert proxy.sent("GET", "log/0") == 42
     proxy.released.set()
-    wait_for(lambda: requests(store)["get"] == 42)
+    eventually(lambda: requests(store)["get"] == 42, "all is read", every_s=0.01)
 
 
 def open_like(store: RetryingStore, settings: StoreSettings) -> RetryingStore:
@@ -373,11 +377,3 @@ def open_like(store: RetryingStore, settings: StoreSettings) -> RetryingStore:
     return RetryingStore(
         store._store, store.counters, settings, clock=SYSTEM_CLOCK, entropy=SYSTEM_ENTROPY
     )
-
-
-def wait_for(true: Callable[[], bool], within_s: float = 20.0) -> None:
-    tick = threading.Event()
-    deadline_s = SYSTEM_CLOCK.monotonic_s() + within_s
-    while not true():
-        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "it did not happen in time"
-        tick.wait(0.01)

@@ -7,14 +7,15 @@ with Brokers("memory://name", count=3) as brokers:
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 
 from confluent_kafka.admin import AdminClient
 
 from sparklog.broker.main import run
 from sparklog.broker.ready import Ready
+from tests.waiting import eventually
 
 START_S = 30.0
 STOP_S = 60.0
@@ -72,14 +73,13 @@ class Brokers:
 
     def _wait_until_all_know_all(self) -> None:
         """Wait until each has heard of the others: it does so a moment after they serve."""
-        deadline_s = time.monotonic() + START_S
         for address in self.bootstrap.split(","):
-            while True:
-                asked = AdminClient({"bootstrap.servers": address})
-                if len(asked.list_topics(timeout=START_S).brokers) == len(self._threads):
-                    break
-                assert time.monotonic() < deadline_s, f"{address} does not know all brokers"
-                time.sleep(0.05)
+            known = partial(self._knows_all, address)
+            eventually(known, f"{address} knows all brokers", START_S)
+
+    def _knows_all(self, address: str) -> bool:
+        asked = AdminClient({"bootstrap.servers": address})
+        return len(asked.list_topics(timeout=START_S).brokers) == len(self._threads)
 
     def _settled(self) -> bool:
         return bool(self._failed) or len(self._ready) == len(self._threads)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from tests.cli.conftest import Cli
 from tests.peers.kafka import KafkaCluster
+from tests.waiting import eventually
 
 TOOLS = "org.apache.kafka.tools"
-EVENTUALLY_S = 60
-Seen = TypeVar("Seen")
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +39,6 @@ def tool(kafka: KafkaCluster, main_class: str, *arguments: str) -> list[str]:
 def without_elr(lines: list[str]) -> list[str]:
     """Drop what only Kafka knows of: replicas that could be elected although not in sync."""
     return [re.sub(r"\tElr: .*", "", line).rstrip() for line in lines]
-
-
-def eventually(look: Callable[[], Seen]) -> Seen:
-    """Look again and again until something is seen."""
-    deadline_s = time.monotonic() + EVENTUALLY_S
-    while not (seen := look()):
-        assert time.monotonic() < deadline_s, "it did not happen in time"
-    return seen
 
 
 def test_topics_are_described_as_kafka_topics_does(kafka: KafkaCluster, cli: Cli) -> None:
@@ -117,7 +106,8 @@ def test_settings_of_topics_and_brokers(kafka: KafkaCluster, cli: Cli) -> None:
     assert cli.ok(*broker).text == "Completed updating config for broker 1.\n"
     # A broker of Kafka's takes a change in some time after the controller has promised it.
     eventually(
-        lambda: "log.cleaner.threads=2" in cli.ok("configs", "--describe", "--broker", "1").text
+        lambda: "log.cleaner.threads=2" in cli.ok("configs", "--describe", "--broker", "1").text,
+        "the broker has the change",
     )
     error = cli.fails("configs", "--alter", "--topic", "set", "--add-config", "segmnt.ms=1")
     assert "segmnt.ms" in error
@@ -141,7 +131,7 @@ def test_a_move_is_generated_executed_and_verified(
     assert "Successfully started partition reassignments for moved-0,moved-1,moved-2" in (
         cli.ok(*move, "--execute").text
     )
-    eventually(lambda: cli(*move, "--verify").code == 0)
+    eventually(lambda: cli(*move, "--verify").code == 0, "the move is complete")
     verified = cli.ok(*move, "--verify").lines
     assert verified[1] == "Reassignment of partition moved-0 is completed."
     theirs = tool(
@@ -165,7 +155,7 @@ def test_the_preferred_leader_leads_again_when_its_broker_is_back(
     node.stop()
     only = ("--topic", "elected")
     under = ("topics", "--describe", *only, "--under-replicated-partitions")
-    (line,) = eventually(lambda: cli.ok(*under).lines)
+    (line,) = eventually(lambda: cli.ok(*under).lines, "an under-replicated partition")
     assert line.startswith("\tTopic: elected\tPartition: 0\tLeader: 1")
     assert cli.ok("topics", "--describe", *only, "--under-min-isr-partitions").lines
     assert cli.ok("topics", "--describe", *only, "--unavailable-partitions").text == ""
@@ -175,7 +165,7 @@ def test_the_preferred_leader_leads_again_when_its_broker_is_back(
     assert refused.code == 1
     assert "error=PREFERRED_LEADER_NOT_AVAILABLE" in refused.text
     kafka.restart_node(3)
-    eventually(lambda: not cli.ok(*under).lines)
+    eventually(lambda: not cli.ok(*under).lines, "all in sync again")
     elected = cli.ok(*elect).text
     assert elected in (
         "Successfully completed leader election (PREFERRED) for partitions elected-0\n",

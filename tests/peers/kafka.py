@@ -17,12 +17,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from tests.peers.jars import DEFAULT_CACHE, KAFKA_BROKER, KAFKA_VERSION
+from tests.waiting import eventually
 
 __all__ = ["KAFKA_VERSION", "KafkaCluster", "KafkaDidNotStart", "KafkaNode"]
 
@@ -133,16 +133,17 @@ class KafkaNode:
         Raises:
             KafkaDidNotStart: it ended, or did not serve in time.
         """
-        assert self._guard is not None, "launch it first"
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if STARTED in self.log_file.read_text(errors="replace"):
-                return
-            if self._guard.poll() is not None:
-                break
-            time.sleep(0.1)
-        log = self.log_file.read_text(errors="replace")[-3000:]
-        raise KafkaDidNotStart(f"no broker. node={self.node_id} end_of_log={log}")
+        guard = self._guard
+        assert guard is not None, "launch it first"
+
+        def settled() -> bool:
+            return STARTED in self._log or guard.poll() is not None
+
+        with contextlib.suppress(TimeoutError):
+            eventually(settled, f"node {self.node_id} serves", START_TIMEOUT_S, every_s=0.1)
+        if STARTED not in self._log:
+            end_of_log = self._log[-3000:]
+            raise KafkaDidNotStart(f"no broker. node={self.node_id} end_of_log={end_of_log}")
 
     def stop(self, *, kill: bool = False) -> None:
         """End the node, politely or as a crash does; its data stay. Stopping twice is fine."""
@@ -155,6 +156,10 @@ class KafkaNode:
         guard.wait(START_TIMEOUT_S)
         with contextlib.suppress(BrokenPipeError):
             guard.stdin.close()
+
+    @property
+    def _log(self) -> str:
+        return self.log_file.read_text(errors="replace")
 
     @property
     def _properties(self) -> Path:

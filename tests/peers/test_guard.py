@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import eventually
 
 DEADLINE_S = 30
 # Writes its process id where the test finds it, then waits for ever.
@@ -26,15 +26,8 @@ def start(scratch: Path) -> tuple[subprocess.Popen[bytes], int]:
         ],
         stdin=subprocess.PIPE,
     )
-    wait_for(lambda: note.exists() and note.read_text() != "")
+    eventually(lambda: note.exists() and note.read_text() != "", "the server's process id")
     return guard, int(note.read_text())
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def runs(pid: int) -> bool:
@@ -60,4 +53,4 @@ def test_a_guard_that_is_killed_takes_the_server_with_it(tmp_path: Path) -> None
     guard, pid = start(tmp_path / "scratch")
     guard.kill()
     guard.communicate(timeout=DEADLINE_S)
-    wait_for(lambda: not runs(pid))
+    eventually(lambda: not runs(pid), "the server has ended")

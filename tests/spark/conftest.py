@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -55,16 +54,3 @@ def make_log(log_root: str) -> Iterator[MakeLog]:
     yield make
     for log in opened:
         log.close()
-
-
-@pytest.fixture
-def wait() -> Callable[[Callable[[], object]], None]:
-    """Poll until something holds: `wait(lambda: rows == expected)`; fails after a minute."""
-
-    def until(holds: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 60
-        while not holds():
-            assert time.monotonic() < deadline, "still not so after a minute"
-            time.sleep(0.05)
-
-    return until

@@ -18,9 +18,9 @@ from typing import Any
 import pyspark
 import pytest
 
-from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.process_watch import parent_of
 from tests.peers.sparklog import DEADLINE_S, SparklogCluster
+from tests.waiting import eventually
 
 PROGRAM = Path(__file__).with_name("serve_echo.py")
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -44,11 +44,8 @@ def echo(broker: Mapping[str, Any], text: bytes) -> bytes:
         return client.recv(100)
 
 
-def wait_until_gone(pid: int) -> None:
-    deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
-    while parent_of(pid) is not None:
-        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "it serves on"
-        SYSTEM_CLOCK.sleep_s(0.02)
+def await_end(pid: int) -> None:
+    eventually(lambda: parent_of(pid) is None, f"the end of process {pid}", DEADLINE_S)
 
 
 def executor_of(broker: Mapping[str, Any]) -> int:
@@ -86,13 +83,13 @@ def test_killed_brokers_come_back_and_a_signal_drains_them_all(tmp_path: Path) -
 
         os.kill(daemon, signal.SIGKILL)  # as the kernel does when memory runs out
         launcher.until("lost", broker=2)
-        wait_until_gone(brokers[2]["pid"])
+        await_end(brokers[2]["pid"])
         launcher.until("ready", broker=2)
         launcher.until("serving")
 
         os.kill(executor, signal.SIGKILL)
         launcher.until("lost", broker=3)
-        wait_until_gone(brokers[3]["pid"])
+        await_end(brokers[3]["pid"])
         back = launcher.until("ready", broker=3)
         assert echo(back, b"there?") == f"{back['pid']} there?".encode()
         launcher.until("serving")

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -14,12 +14,12 @@ import pyspark
 import pytest
 
 from sparklog.client.admin import Admin
-from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.demo.broker_checks import out_of_order
 from sparklog.spark.demo.plain_client import PlainClient, read_everything
 from sparklog.spark.process_watch import parent_of
 from tests.peers.sparklog import DEADLINE_S, PROJECT, SERVE, SparklogCluster
 from tests.spark.test_deployments import daemon, free_port
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
@@ -70,7 +70,9 @@ def test_a_lost_driver_loses_no_acknowledged_record_and_leaves_no_process(
         processes = family(first.process.pid)
         os.kill(processes[0 if victim == "launcher" else 1], signal.SIGKILL)
         first.process.wait(DEADLINE_S)
-        until(lambda: not any(parent_of(pid) for pid in processes), "processes are left")
+        eventually(
+            lambda: not any(map(parent_of, processes)), "the end of all processes", DEADLINE_S
+        )
         client.abandon()
         with SparklogCluster(tmp_path / "two", "--brokers", "3", root=first.root) as second:
             check(second, client)
@@ -82,7 +84,7 @@ def busy_client(cluster: SparklogCluster) -> PlainClient:
         admin.create_topic("t", 3, replication_factor=3)
     client = PlainClient(cluster.bootstrap, "t", ROWS)
     client.start()
-    until(lambda: len(client.acknowledged) >= 100, "nothing is acknowledged")
+    eventually(lambda: len(client.acknowledged) >= 100, "100 acknowledged records", DEADLINE_S)
     return client
 
 
@@ -139,10 +141,3 @@ def family(pid: int) -> list[int]:
     for one in found:
         found += sorted(child for child, parent in parents.items() if parent == one)
     return found
-
-
-def until(holds: Callable[[], bool], otherwise: str) -> None:
-    deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
-    while not holds():
-        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, otherwise
-        SYSTEM_CLOCK.sleep_s(0.05)

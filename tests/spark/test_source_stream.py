@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sparklog.cluster.open import Log
 from tests.spark.conftest import MakeLog
+from tests.waiting import eventually
 
 PATIENCE_S = 60
 
@@ -100,34 +100,34 @@ def test_available_now_reads_in_bounded_batches_and_goes_on_from_its_checkpoint(
 
 
 def test_a_running_stream_follows_appends_new_topics_and_deletions(
-    spark: SparkSession, log: Log, log_root: str, sink: Sink, wait: Callable[..., None]
+    spark: SparkSession, log: Log, log_root: str, sink: Sink
 ) -> None:
     df = stream(spark, log_root, subscribePattern="^t", failOnDataLoss="false")
     query = sink.start(df)
     try:
-        wait(lambda: len(sink.rows) == 9)
+        eventually(lambda: len(sink.rows) == 9, "what is there")
         append(log, "t", 0, "a6")
-        wait(lambda: sink.rows[9:] == ["a6"])
+        eventually(lambda: sink.rows[9:] == ["a6"], "an append")
         log.create_topic("t-new")
         append(log, "t-new", 0, "n0")
-        wait(lambda: sink.rows[10:] == ["n0"])
+        eventually(lambda: sink.rows[10:] == ["n0"], "a new topic")
         log.delete_topic("t")
         append(log, "t-new", 0, "n1")
-        wait(lambda: sink.rows[11:] == ["n1"])
+        eventually(lambda: sink.rows[11:] == ["n1"], "an append after a deletion")
         assert query.exception() is None
     finally:
         query.stop()
 
 
 def test_a_stream_begins_at_the_end_by_default(
-    spark: SparkSession, log: Log, log_root: str, sink: Sink, wait: Callable[..., None]
+    spark: SparkSession, log: Log, log_root: str, sink: Sink
 ) -> None:
     df = spark.readStream.format("sparklog").option("subscribe", "t").load(log_root)
     query = sink.start(df)
     try:
-        wait(lambda: sink.batches)
+        eventually(lambda: sink.batches, "an empty first batch")
         append(log, "t", 0, "new")
-        wait(lambda: sink.rows == ["new"])
+        eventually(lambda: sink.rows == ["new"], "the new row")
     finally:
         query.stop()
 

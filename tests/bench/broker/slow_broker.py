@@ -37,11 +37,11 @@ class SlowStore(ObjectStore):
         return self._inner.get(key, start, end)
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
-        time.sleep(self._put_delay_s)
+        time.sleep(self._put_delay_s)  # a put takes as long as on S3
         return self._inner.put_if_absent(key, data)
 
     def put(self, key: str, data: bytes) -> None:
-        time.sleep(self._put_delay_s)
+        time.sleep(self._put_delay_s)  # likewise
         self._inner.put(key, data)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:

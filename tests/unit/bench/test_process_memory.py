@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 
 from tests.bench.common.process_memory import descendants, watched_workers
+from tests.waiting import eventually
 
-DEADLINE_S = 30
-GROW = "import sys; held = bytearray(b'x') * (64 << 20); print(flush=True); sys.stdin.read()"
+HELD_BYTES = 64 << 20
+GROW = f"import sys; held = bytearray(b'x') * ({HELD_BYTES}); print(flush=True); sys.stdin.read()"
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
@@ -33,16 +33,9 @@ def test_the_peak_of_a_worker_is_seen_and_other_processes_are_not() -> None:
         assert other.stdout is not None
         worker.stdout.readline()
         other.stdout.readline()
-        wait_until_seen(peaks.workers, worker.pid)
+        eventually(lambda: peaks.workers.get(worker.pid, 0) > HELD_BYTES, "the worker's peak")
         other.communicate()
         worker.communicate()
     # A Spark session of other tests may have workers of its own beside ours.
     assert other.pid not in peaks.workers
-    assert peaks.highest >= peaks.workers[worker.pid] > 64 << 20
-
-
-def wait_until_seen(workers: dict[int, int], pid: int) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while workers.get(pid, 0) <= 64 << 20:
-        assert time.monotonic() < deadline, "the worker was not seen"
-        os.sched_yield()
+    assert peaks.highest >= peaks.workers[worker.pid] > HELD_BYTES

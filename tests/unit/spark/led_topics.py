@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from uuid import uuid4
 
 from sparklog.client.admin import Admin
@@ -11,8 +9,8 @@ from sparklog.client.producer import Producer
 from sparklog.cluster.open import Log
 from sparklog.spark import open_logs
 from tests.interop.brokers import Brokers
+from tests.waiting import eventually
 
-DEADLINE_S = 30.0
 SELDOM = "600000"
 """A `flush.ms` longer than any test."""
 MUCH = str(1 << 30)
@@ -42,7 +40,7 @@ class LedTopic:
         self._flush_from("1")
         before = self.stored_end(partition)
         self.send(first, count, partition)
-        until(lambda: self.stored_end(partition) >= before + count)
+        eventually(lambda: self.stored_end(partition) >= before + count, "the segments")
         self._flush_from(MUCH)
         return self.stored_end(partition)
 
@@ -57,11 +55,3 @@ class LedTopic:
     def _flush_from(self, size: str) -> None:
         with Admin(self.brokers.bootstrap) as admin:
             admin.alter_configs(self.name, {"flush.bytes": size})
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline_s, "still not so"
-        time.sleep(0.02)

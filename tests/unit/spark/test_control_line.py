@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.broker_plan import ControlPoint
 from sparklog.spark.control_line import ControlLine, ControlServer
+from tests.waiting import eventually
 
 TIMEOUT_S = 10
 TOKEN = "right"  # not a secret, a test's
@@ -32,13 +32,6 @@ def server() -> Iterator[tuple[ControlServer, ControlPoint, Said]]:
         one.close()
 
 
-def wait_for_stop(line: ControlLine) -> None:
-    deadline_s = SYSTEM_CLOCK.monotonic_s() + TIMEOUT_S
-    while not line.stop_asked():
-        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "the order to stop never came"
-        SYSTEM_CLOCK.sleep_s(0.01)
-
-
 def test_a_broker_reports_is_stopped_and_hangs_up() -> None:
     with server() as (driver, point, said):
         line = ControlLine(point, 7)
@@ -47,7 +40,7 @@ def test_a_broker_reports_is_stopped_and_hangs_up() -> None:
         assert said.get(timeout=TIMEOUT_S) == (7, {"event": "started", "pid": 1, "line": 1})
         assert not line.stop_asked()
         driver.stop_brokers()
-        wait_for_stop(line)
+        eventually(line.stop_asked, "the order to stop", TIMEOUT_S, every_s=0.01)
         line.close()
         assert said.get(timeout=TIMEOUT_S) == (7, {"event": "hung up", "line": 1})
 
@@ -56,7 +49,7 @@ def test_a_broker_that_starts_while_all_are_stopped_is_stopped_too() -> None:
     with server() as (driver, point, _):
         driver.stop_brokers()
         line = ControlLine(point, 1)
-        wait_for_stop(line)
+        eventually(line.stop_asked, "the order to stop", TIMEOUT_S, every_s=0.01)
         line.close()
 
 
@@ -115,5 +108,5 @@ def test_orders_nobody_knows_are_ignored() -> None:
         with end:
             assert json.loads(end.makefile("rb").readline()) == {"token": TOKEN, "broker": 1}
             end.sendall(b'{"order": "dance"}\n{"order": "stop"}\n')
-            wait_for_stop(line)
+            eventually(line.stop_asked, "the order to stop", TIMEOUT_S, every_s=0.01)
     line.close()

@@ -70,9 +70,9 @@ def resident_bytes(pids: Sequence[int]) -> int:
 
 def _requests_per_minute(side: Side, seconds: int) -> float | None:
     if not isinstance(side, SparklogSide):
-        time.sleep(seconds)
+        time.sleep(seconds)  # both clusters idle for as long before their memory is read
         return None
     side.await_quiet()
     before = total(side.samples(), "sparklog_store_requests_total")
-    time.sleep(seconds)
+    time.sleep(seconds)  # what brokers do while nothing is asked of them is measured
     return (total(side.samples(), "sparklog_store_requests_total") - before) * 60 / seconds

@@ -21,6 +21,7 @@ from tests.bench.common.rounds import turns
 from tests.bench.common.targets import CostAtMost, Target
 from tests.bench.log.plan import LogPlan
 from tests.bench.log.system import Live, System
+from tests.waiting import eventually
 
 RECORDS = 10
 VALUE_BYTES = 100
@@ -54,6 +55,7 @@ def measure_latency(
                 waited_ms = _copy_once(live, query, (source, sink), sample)
                 if sample > plan.latency_warm_up:
                     results.add(measure, system.name, waited_ms, number)
+                # Appends out of step with the query, as people are.
                 time.sleep(pauses.uniform(*PAUSE_S))
         finally:
             query.stop()
@@ -68,10 +70,11 @@ def _copy_once(live: Live, query: StreamingQuery, topics: tuple[str, str], sampl
     source, sink = topics
     live.append(source, [bytes(VALUE_BYTES)] * RECORDS)
     visible = time.perf_counter()
-    while live.end_offset(sink) < sample * RECORDS:
+
+    def arrived() -> bool:
         if not query.isActive:
             raise RuntimeError(f"the stream ended. error={query.exception()}")
-        if time.perf_counter() - visible > ARRIVAL_TIMEOUT_S:
-            raise RuntimeError(f"no record came through the stream. status={query.status}")
-        time.sleep(POLL_S)
+        return live.end_offset(sink) >= sample * RECORDS
+
+    eventually(arrived, f"{sink}: records of {source}", ARRIVAL_TIMEOUT_S, every_s=POLL_S)
     return (time.perf_counter() - visible) * 1000
