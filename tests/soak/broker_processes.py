@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from sparklog.core.clock import SYSTEM_CLOCK
 from tests.soak.wire_proxy import WireProxy
+from tests.waiting import eventually
 
 START_S = 120.0
 STOP_S = 150.0
@@ -89,10 +89,11 @@ class BrokerProcesses:
         try:
             for broker in self.brokers:
                 broker.start()
-            deadline = SYSTEM_CLOCK.monotonic_s() + START_S
-            while not all("listening on" in broker.log for broker in self.brokers):
-                assert SYSTEM_CLOCK.monotonic_s() < deadline, "the brokers did not start in time"
-                SYSTEM_CLOCK.sleep_s(0.1)
+            eventually(
+                lambda: all("listening on" in broker.log for broker in self.brokers),
+                "all brokers listen",
+                START_S,
+            )
         except BaseException:
             self.close()
             raise

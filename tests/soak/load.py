@@ -195,4 +195,4 @@ def _end_of(consumer: Consumer, where: TopicPartition, deadline_s: float) -> int
         except KafkaException as error:
             if not error.args[0].retriable() or SYSTEM_CLOCK.monotonic_s() > deadline_s:
                 raise
-            SYSTEM_CLOCK.sleep_s(POLL_S)
+            SYSTEM_CLOCK.sleep_s(POLL_S)  # nothing tells when there is a leader again

@@ -19,6 +19,7 @@ from tests.fault_proxy import Action, FaultProxy
 from tests.moto_server import moto_server
 from tests.soak.broker_processes import BrokerProcesses
 from tests.soak.load import Load
+from tests.waiting import eventually
 
 QUICK = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "500"}
 BUCKET = "faults"
@@ -33,16 +34,16 @@ class World:
     store: FaultProxy | None = None
 
     def after(self, seconds: float) -> None:
-        """Let things go on for a while."""
+        """Let things go on for a while: faults last as long as a story says."""
         SYSTEM_CLOCK.sleep_s(seconds)
 
     def flows(self, records: int = 50, within_s: float = 60.0) -> None:
         """Wait until so many more records were acknowledged."""
         wanted = self.load.acknowledged + records
-        deadline = SYSTEM_CLOCK.monotonic_s() + within_s
-        while self.load.acknowledged < wanted:
-            assert SYSTEM_CLOCK.monotonic_s() < deadline, self._why("nothing is acknowledged")
-            SYSTEM_CLOCK.sleep_s(0.1)
+        try:
+            eventually(lambda: self.load.acknowledged >= wanted, "acknowledgements", within_s)
+        except TimeoutError as error:
+            raise AssertionError(self._why("nothing is acknowledged")) from error
 
     def judge(self) -> None:
         """Let it all end well, and look at what was seen."""

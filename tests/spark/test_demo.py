@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.core.clock import SYSTEM_CLOCK
+from tests.waiting import eventually
 
 DEADLINE_S = 60
 
@@ -60,10 +60,7 @@ def test_the_demo_takes_its_processes_with_it(
     assert demo.returncode == code, said
     assert "Traceback" not in said
     assert not (folder / "work").exists()
-    deadline = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
-    while left := _processes_of(folder):
-        assert SYSTEM_CLOCK.monotonic_s() < deadline, left
-        SYSTEM_CLOCK.sleep_s(0.05)
+    eventually(lambda: not _processes_of(folder), "the end of all its processes", DEADLINE_S)
 
 
 @pytest.mark.soak

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyspark
 
 from sparklog.cluster.open import Log, open_log
-from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.demo.delta_files import read_delta
+from tests.waiting import eventually
 
 JOBS = Path(__file__).parents[2] / "jobs"
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -115,10 +115,7 @@ def test_an_interrupted_stream_says_what_it_did_and_ends_with_130(
         assert process.stdout is not None
         printed = [process.stdout.readline() for _ in range(2)]
         committed = tmp_path / "checkpoint" / "commits" / "0"
-        deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
-        while not committed.exists():
-            assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "the batch was never committed"
-            SYSTEM_CLOCK.sleep_s(0.05)
+        eventually(committed.exists, "the batch is committed", DEADLINE_S)
         process.send_signal(signal.SIGINT)
         rest, said = process.communicate(timeout=DEADLINE_S)
     assert printed == ['{"value":"x"}\n', '{"value":"y"}\n']

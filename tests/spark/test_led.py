@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from sparklog.client.producer import Producer
 from sparklog.cluster.open import Log
-from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.log.effects import run
 from sparklog.log.flush import flush_at
 from sparklog.log.led import hand_back, take_lead
@@ -19,6 +18,7 @@ from sparklog.protocol.control import EndTransactionMarker, encode_end_transacti
 from sparklog.protocol.record_batch import BatchSettings, encode
 from tests.interop.brokers import Brokers
 from tests.spark.conftest import MakeLog
+from tests.waiting import eventually
 
 
 def lead(log: Log) -> PartitionView:
@@ -87,10 +87,8 @@ def test_a_query_copies_from_one_led_topic_to_another_and_all_is_there_without_b
         return sorted(row.n for row in values.collect())
 
     with Brokers(log_root) as brokers:
-        while not all(
-            log.partition(t, n).view().is_led for t in ("source", "copy") for n in (0, 1)
-        ):
-            SYSTEM_CLOCK.sleep_s(0.1)
+        led = [log.partition(t, n) for t in ("source", "copy") for n in (0, 1)]
+        eventually(lambda: all(one.view().is_led for one in led), "brokers lead all")
         for first in (0, 1000):
             write(first)
             with Producer(brokers.bootstrap) as producer:  # not flushed yet when it is read

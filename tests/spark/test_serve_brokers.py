@@ -26,6 +26,7 @@ from sparklog.spark.produce import produce
 from sparklog.spark.produce_arguments import parse_produce
 from sparklog.spark.progress import Progress
 from tests.peers.sparklog import DEADLINE_S, SparklogCluster
+from tests.waiting import eventually
 
 CSV = "id,name,born\n1,ann,2001-02-03T04:05:06Z\n2,bob,NA\n3,NA,2003-01-01T00:00:00Z\n"
 BORN_MS = 981_173_106_000
@@ -146,10 +147,7 @@ def test_a_topic_that_was_handed_back_is_read_and_written_without_brokers(
 
 
 def _await_acknowledgements(client: PlainClient, count: int) -> None:
-    deadline_s = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
-    while len(client.acknowledged) < count:
-        assert SYSTEM_CLOCK.monotonic_s() < deadline_s, "nothing is acknowledged any more"
-        SYSTEM_CLOCK.sleep_s(0.02)
+    eventually(lambda: len(client.acknowledged) >= count, f"{count} acknowledgements", DEADLINE_S)
 
 
 def _leader(brokers: SparklogCluster, topic: str) -> int:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.demo.children import ChildFailed, Children
+from tests.waiting import eventually
 
 DEADLINE_S = 20
 
@@ -30,10 +30,7 @@ def _gone(pid: int) -> bool:
 
 
 def _await_gone(pid: int) -> None:
-    deadline = SYSTEM_CLOCK.monotonic_s() + DEADLINE_S
-    while not _gone(pid):
-        assert SYSTEM_CLOCK.monotonic_s() < deadline, f"process {pid} lives on"
-        SYSTEM_CLOCK.sleep_s(0.02)
+    eventually(lambda: _gone(pid), f"the end of process {pid}", DEADLINE_S)
 
 
 def test_reports_are_json_lines_and_the_rest_is_logged(tmp_path: Path) -> None:

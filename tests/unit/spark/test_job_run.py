@@ -86,7 +86,7 @@ def test_sigterm_ends_a_job_with_143_and_leaves_the_old_handler() -> None:
 
     def body() -> Report:
         os.kill(os.getpid(), signal.SIGTERM)
-        SYSTEM_CLOCK.sleep_s(30)
+        SYSTEM_CLOCK.sleep_s(30)  # the signal ends it
         return REPORT
 
     assert _run(body) == 143
