@@ -53,6 +53,7 @@ COMMANDS = {
     "configs": Command("configs", "Show and change the settings of topics."),
     "produce": Command("produce", "Append each line of standard input to a topic."),
     "consume": Command("consume", "Print the records of topics, and follow them."),
+    "find": Command("find", "Print the records of one key."),
     "get-offsets": Command("get_offsets", "Print offsets of partitions, also by time."),
     "delete-records": Command("delete_records", "Delete the oldest records of partitions."),
     "brokers": Command("brokers", "List the brokers that serve the log."),

@@ -34,4 +34,5 @@ def log_config(configs: Mapping[str, str]) -> LogConfig:
         max_message_bytes=parsed.whole("max.message.bytes"),
         timestamp_type=TimestampType.LOG_APPEND_TIME if log_append else TimestampType.CREATE_TIME,
         requires_keys="compact" in parsed.words("cleanup.policy"),
+        indexes_keys=parsed.text("sparklog.key.index") == "bloom",
     )

@@ -2,7 +2,8 @@
 
 Names, kinds and limits are those of Kafka 4.3's topic configs, so that the settings of an existing
 topic can be carried over as they are; `acts` says which of them do something here. Kafka has no
-`flush.bytes` and no `sparklog.commit`; everything else is found in its documentation.
+`flush.bytes`, no `sparklog.commit` and no `sparklog.key.index`; everything else is found in its
+documentation.
 """
 
 from __future__ import annotations
@@ -65,6 +66,16 @@ _APPEND = (
         Acts.APPEND,
         "Who sets a record's timestamp: its producer, or the append.",
         choices=("CreateTime", "LogAppendTime"),
+    ),
+    Setting(
+        "sparklog.key.index",
+        Kind.STRING,
+        "none",
+        Acts.APPEND,
+        "`bloom` gives each segment the bounds of its keys and a filter of 12 bits a record, so "
+        "that `sparklog find` skips segments which do not have a key. Who never looks for single "
+        "keys need not pay for it.",
+        choices=("none", "bloom"),
     ),
 )
 

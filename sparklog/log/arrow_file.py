@@ -64,6 +64,13 @@ class StreamPart:
     schema: pa.Schema
     head: Span
     batches: tuple[StoredBatch, ...]
+    extra: bytes = b""
+    """What lies between the end mark and the footer, where no Arrow reader looks."""
+
+    @property
+    def extra_start(self) -> int:
+        """Return the file position of `extra`."""
+        return int(self.data.size) + len(_END_OF_STREAM)
 
 
 def write_stream(
@@ -114,7 +121,8 @@ def _write_messages(
 def finish_file(part: StreamPart, metadata: Mapping[str, str]) -> bytes:
     """Return the whole file: the stream, its end mark, and a footer that carries `metadata`."""
     footer = _footer(part.schema, part.batches, metadata)
-    return b"".join((part.data, _END_OF_STREAM, footer, struct.pack("<i", len(footer)), MAGIC))
+    length = struct.pack("<i", len(footer))
+    return b"".join((part.data, _END_OF_STREAM, part.extra, footer, length, MAGIC))
 
 
 def footer_start(tail: bytes, size_bytes: int, name: str) -> int:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from sparklog.core.types import NO_TIMESTAMP_MS, TimestampType
 from sparklog.log import schema
 from sparklog.log.arrow_file import StreamPart, finish_file, write_stream
+from sparklog.log.key_index import index_keys
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.segment import BatchIndex, Commit, Reference, Segment, to_metadata
 
@@ -51,6 +52,7 @@ def draft_records(
     codec: str,
     level: int | None = None,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    indexes_keys: bool = False,
 ) -> SegmentDraft:
     """Encode normalised record batches (see `schema.normalized`) as one dense segment."""
     columns = [
@@ -67,7 +69,7 @@ def draft_records(
         timestamp_type=timestamp_type,
         codec=codec,
     )
-    return draft_rows(about, columns, batches, level)
+    return draft_rows(about, columns, batches, level, indexes_keys=indexes_keys)
 
 
 def draft_rows(
@@ -77,6 +79,7 @@ def draft_rows(
     level: int | None = None,
     *,
     first_offset: int = 0,
+    indexes_keys: bool = False,
 ) -> SegmentDraft:
     """Encode rows as the segment that `about` describes, as far as rows do not tell.
 
@@ -87,10 +90,15 @@ def draft_rows(
         batches: rows with some of these columns.
         level: of zstd.
         first_offset: what the `offset` column counts from.
+        indexes_keys: add what tells which keys are not there.
     """
     stored_schema = pa.schema([pa.field(n, schema.COLUMN_TYPES[n]) for n in columns])
     pieces = [_aligned(piece, stored_schema) for piece in resized(batches)]
     part = write_stream(stored_schema, pieces, about.codec, level)
+    keys = None
+    if indexes_keys and "key" in columns:
+        found = index_keys([p.column("key") for p in pieces], about.nonce, part.extra_start)
+        keys, part = (found[0], replace(part, extra=found[1])) if found else (None, part)
     index = []
     base = 0
     for at, (piece, stored) in enumerate(zip(pieces, part.batches, strict=True)):
@@ -110,6 +118,7 @@ def draft_rows(
         head=(part.head.length, part.head.crc),
         column_names=tuple(columns),
         batches=tuple(index),
+        keys=keys,
     )
     return SegmentDraft(part, segment)
 

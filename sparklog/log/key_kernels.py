@@ -14,11 +14,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sparklog.log.key_index import SALTS
 from sparklog.protocol.arrays import Bytes, Int32s, Int64s
 from sparklog.protocol.jit import inlined, kernel
 
 UInt64s: TypeAlias = npt.NDArray[np.uint64]
+UInt32s: TypeAlias = npt.NDArray[np.uint32]
 EMPTY_ROW = -1
+_SALTS = np.array(SALTS, np.uint32)
 
 
 @inlined
@@ -123,3 +126,16 @@ def keep_newest(
         table_rows[slot] = row
         bits[row >> 3] |= np.uint8(1 << (row & 7))
     return (rows.size << 32) + fresh
+
+
+@kernel("void(uint64[::1], uint32[::1])")
+def add_to_filter(hashes: UInt64s, words: UInt32s) -> None:
+    """Set the bits of each hash in a split block Bloom filter of `words`, eight to a block."""
+    blocks = np.uint64(words.size >> 3)
+    for index in range(hashes.size):
+        block = ((hashes[index] >> np.uint64(32)) * blocks) >> np.uint64(32)
+        at = np.int64(block) << 3
+        low = np.uint32(hashes[index] & np.uint64(0xFFFFFFFF))
+        for word in range(8):
+            bit = np.uint32(low * _SALTS[word]) >> np.uint32(27)
+            words[at + word] |= np.uint32(1) << bit

@@ -21,6 +21,7 @@ from sparklog.log import lookup
 from sparklog.log.append import Appended, Candidate, append
 from sparklog.log.draft import SegmentDraft, draft_records, draft_references
 from sparklog.log.effects import Protocol, Result, create, run
+from sparklog.log.find import FoundKey, find_key
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
 from sparklog.log.reading import SegmentReader
@@ -43,6 +44,8 @@ class LogConfig:
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     requires_keys: bool = False
     """A compacted topic takes no record without a key (`cleanup.policy`)."""
+    indexes_keys: bool = False
+    """Segments carry bounds and a filter of their keys (`sparklog.key.index`)."""
     tail_segments_max: int = 32
     """A tail this long is taken into the manifest by whoever appends next."""
     writer_expiry_ms: int = 7 * 24 * 3600 * 1000
@@ -188,6 +191,26 @@ class PartitionLog:
             seen = self.view()
         return self._reader.read(seen, base_offset, end_offset, columns)
 
+    def find(
+        self,
+        key: bytes,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        *,
+        newest_only: bool = False,
+        view: PartitionView | None = None,
+    ) -> FoundKey:
+        """Return the records of a key, tombstones too, or only the newest of them.
+
+        Cost: a footer per segment; where they have filters (`sparklog.key.index`) a page of each,
+        and the keys of those that may have it. Else all keys are read.
+
+        Raises:
+            InvalidRequest: an unknown column. DataCorrupt: an object is damaged or missing.
+        """
+        read_schema(columns)
+        seen = view or self.view()
+        return find_key(self._store, self._pool, seen, key, columns, newest_only=newest_only)
+
     def offset_for_time(
         self, timestamp_ms: int, *, view: PartitionView | None = None
     ) -> lookup.TimedOffset | None:
@@ -234,6 +257,7 @@ class PartitionLog:
             codec=self.config.codec,
             level=self.config.zstd_level,
             timestamp_type=self.config.timestamp_type,
+            indexes_keys=self.config.indexes_keys,
         )
 
     def _append(self, draft: SegmentDraft, key: CommitKey | None, only_at: None) -> Appended:

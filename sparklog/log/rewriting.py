@@ -30,6 +30,7 @@ class Encoding:
     codec: str
     """none, lz4 or zstd."""
     level: int | None = None
+    indexes_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,10 @@ def _object(
     )
     about = lineage.within(base, end).relative(about, base)
     stored = [batch.select(columns) for batch in rows]
-    draft = draft_rows(about, columns, stored, encoding.level, first_offset=base)
+    draft = draft_rows(
+        about, columns, stored, encoding.level,
+        first_offset=base, indexes_keys=encoding.indexes_keys,
+    )  # fmt: skip
     data = draft.at(base)
     entry = Entry(
         base_offset=base,

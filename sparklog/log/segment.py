@@ -16,6 +16,7 @@ from crc32c import crc32c
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import NO_TIMESTAMP_MS, UNLED_EPOCH, TimestampType
 from sparklog.log.arrow_file import Span, StoredBatch
+from sparklog.log.key_index import BLOCK_BYTES, PAGE_BYTES, KeyIndex
 from sparklog.log.layout import PartitionLayout, is_data_name
 
 FORMAT_VERSION = 1
@@ -140,6 +141,8 @@ class Segment:
     unread: tuple[UnreadBatch, ...] = ()
     commit: Commit | None = None
     references: tuple[Reference, ...] = field(default=())
+    keys: KeyIndex | None = None
+    """What tells which keys its rows do not have, if it was written."""
 
     def nonce_at(self, offset: int) -> str | None:
         """Return the nonce of the append that put `offset` here, or None if not recorded."""
@@ -207,6 +210,8 @@ def to_metadata(segment: Segment) -> dict[str, str]:
         document["unread"] = [
             [u.base, u.end, base64.b64encode(u.data).decode()] for u in segment.unread
         ]
+    if segment.keys is not None:
+        document["keys"] = _keys_document(segment.keys)
     if segment.references:
         document["references"] = [reference_document(r) for r in segment.references]
     text = json.dumps(document, separators=(",", ":"))
@@ -322,6 +327,7 @@ def _segment(document: dict[str, Any]) -> Segment:
         unread=tuple(_unread(entry) for entry in document.get("unread", ())),
         commit=_commit(document["commit"]),
         references=tuple(reference_from_document(r) for r in document.get("references", ())),
+        keys=_keys(document.get("keys")),
     )
 
 
@@ -356,6 +362,33 @@ def _marker(entry: list[Any]) -> Marker:
 def _unread(entry: list[Any]) -> UnreadBatch:
     base, end, text = entry
     return UnreadBatch(int(base), int(end), base64.b64decode(text, validate=True))
+
+
+def _keys_document(keys: KeyIndex) -> dict[str, Any]:
+    highest = None if keys.highest is None else base64.b64encode(keys.highest).decode()
+    return {
+        "min": base64.b64encode(keys.lowest).decode(),
+        "max": highest,
+        "at": keys.start,
+        "length": keys.length,
+        "crcs": list(keys.crcs),
+    }
+
+
+def _keys(document: dict[str, Any] | None) -> KeyIndex | None:
+    if document is None:
+        return None
+    highest = document["max"]
+    length, crcs = int(document["length"]), tuple(map(int, document["crcs"]))
+    if length <= 0 or length % BLOCK_BYTES or len(crcs) != -(-length // PAGE_BYTES):
+        raise ValueError(f"key filter of an impossible size: {length} bytes, {len(crcs)} pages")
+    return KeyIndex(
+        base64.b64decode(document["min"], validate=True),
+        None if highest is None else base64.b64decode(highest, validate=True),
+        int(document["at"]),
+        length,
+        crcs,
+    )
 
 
 def _commit_document(commit: Commit | None) -> list[Any] | None:

@@ -60,7 +60,7 @@ class _Compact:
     def __call__(self, log: Log, work: PartitionWork) -> Mapping[str, Any]:
         policy = CompactionPolicy.of(parse_topic_configs(work.configs))
         stored = log_config(work.configs)
-        encoding = Encoding(stored.codec, stored.zstd_level)
+        encoding = Encoding(stored.codec, stored.zstd_level, stored.indexes_keys)
         started_s = self._clock.monotonic_s()
         with ThreadPoolExecutor(READ_THREADS, "sparklog-compact") as pool:
             compactor = Compactor(
