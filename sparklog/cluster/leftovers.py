@@ -7,7 +7,8 @@ what is young out of it.
   L1  the newest publication record of a writer stays: it is what a writer that comes back meets;
       an older one goes when the partitions have forgotten the writers of its time
   L2  a write-ahead log goes, all but its seal, when no registration and no partition names it
-  L3  of a deleted topic the grave of each partition stays; without one, nothing there goes
+  L3  of a deleted topic the grave of each partition stays, and what pins name that snapshots have;
+      without a grave, nothing there goes
 
 Times are milliseconds. Source: FORMAT.md 6 and 7, WAL.md 5.
 """
@@ -24,6 +25,7 @@ from sparklog.cluster.publication import Publication, decode
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import PartitionId
 from sparklog.log import manifest as manifests
+from sparklog.log.bury import unpinned
 from sparklog.log.effects import Protocol, Range, get_many, list_after
 from sparklog.log.garbage import ORPHAN_AGE_MS
 from sparklog.log.layout import (
@@ -37,6 +39,7 @@ from sparklog.log.layout import (
     commit_of_key,
     wal_of_key,
 )
+from sparklog.log.pins import left_pins
 from sparklog.log.segment import CommitKey
 from sparklog.log.wal_seal import clear, seal
 from sparklog.store.base import ObjectInfo, ObjectStore
@@ -77,6 +80,8 @@ class DeletedTopics:
     doomed: tuple[ObjectInfo, ...] = ()
     unknown: tuple[str, ...] = field(default=())
     """Folders without a grave: deleted half, or nobody knows whose."""
+    problems: tuple[str, ...] = field(default=())
+    """Why something stays that may be needed no more."""
 
 
 def publication_records(
@@ -185,8 +190,16 @@ def unknown_folders(store: ObjectStore, known: Collection[str]) -> Iterator[str]
         after = folder[:-1] + "0"
 
 
-def strays(folder: str) -> Protocol[DeletedTopics]:
-    """Look at the folder of a topic that is not in the registry: what lies beside its graves."""
+def strays(
+    folder: str, snapshots: Collection[str] | None = None, pinned_before_ms: int = 0
+) -> Protocol[DeletedTopics]:
+    """Look at the folder of a topic that is not in the registry: what lies beside its graves.
+
+    Args:
+        folder: of the topic.
+        snapshots: the pins that named snapshots have; None leaves every pin alone.
+        pinned_before_ms: other pins go when they are older than this.
+    """
     partitions: defaultdict[PartitionLayout, list[ObjectInfo]] = defaultdict(list)
     unknown = False
     for info in (yield from list_after(folder, "")):
@@ -197,6 +210,7 @@ def strays(folder: str) -> Protocol[DeletedTopics]:
         name, topic_id, number = match.groups()
         partitions[PartitionLayout(name, topic_id, int(number))].append(info)
     doomed: list[ObjectInfo] = []
+    problems: list[str] = []
     for layout, infos in partitions.items():
         if len(infos) == 1 and layout.manifest_version(infos[0].key) is not None:
             continue
@@ -205,8 +219,14 @@ def strays(folder: str) -> Protocol[DeletedTopics]:
         if grave is None or not (yield from _is_grave(layout, grave.key)):
             unknown = True
             continue
-        doomed += [info for info in infos if info is not grave]
-    return DeletedTopics(tuple(doomed), (folder,) if unknown else ())
+        left = (
+            left_pins(layout, infos, snapshots, pinned_before_ms) if snapshots is not None else []
+        )
+        names = [layout.relative(info.key) for info in left]
+        found, problem = yield from unpinned(layout, infos, {grave.key}, names)
+        doomed += found
+        problems += [problem] if problem else []
+    return DeletedTopics(tuple(doomed), (folder,) if unknown else (), tuple(problems))
 
 
 def _is_grave(layout: PartitionLayout, key: str) -> Protocol[bool]:

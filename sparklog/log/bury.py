@@ -2,17 +2,21 @@
 
 A writer that has not heard of the deletion finds the names free again once the objects are gone. So
 a last manifest, the grave, is published before anything is deleted, and stays: whoever confirms an
-append, or looks at the log, meets it.
+append, or looks at the log, meets it. Named snapshots keep what their pins name (FORMAT.md 12).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sparklog.core.errors import Unavailable
-from sparklog.log.effects import Protocol, put
+from sparklog.log.effects import Protocol, list_after, put
+from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import encode
+from sparklog.log.pins import objects_of
 from sparklog.log.view import PartitionView, look_for_manifest
+from sparklog.store.base import ObjectInfo
 
 LOST_RACES_MAX = 100
 
@@ -48,3 +52,39 @@ def bury(view: PartitionView, nonce: str) -> Protocol[str]:
         "lost too many races for the last manifest; try again later. "
         f"partition={layout.folder} races={LOST_RACES_MAX}"
     )
+
+
+def remains(layout: PartitionLayout, grave: str) -> Protocol[tuple[list[ObjectInfo], str]]:
+    """Return what may be deleted of a buried partition, and why that is not all, or ''.
+
+    A listing, and a GET per pin.
+    """
+    listed = yield from list_after(layout.folder, "")
+    return (yield from unpinned(layout, listed, {grave}))
+
+
+def unpinned(
+    layout: PartitionLayout,
+    listed: Sequence[ObjectInfo],
+    graves: Iterable[str],
+    left_pins: Iterable[str] = (),
+) -> Protocol[tuple[list[ObjectInfo], str]]:
+    """Return what of a buried partition's listing may be deleted, and why that is not all, or ''.
+
+    Args:
+        layout: of the partition.
+        listed: its folder, listed when the grave was there: so every pin that counts is in it.
+        graves: keys that stay.
+        left_pins: names of pins that are needed no more; they may go, and what only they name.
+    """
+    dropped = set(left_pins)
+    named, problem = yield from objects_of(layout, listed, but=dropped)
+    if problem:
+        return [], problem
+    stay = {*graves, *map(layout.key, named)}
+    return [
+        info
+        for info in listed
+        if info.key not in stay
+        and (layout.pin_nonce(info.key) is None or layout.relative(info.key) in dropped)
+    ], ""

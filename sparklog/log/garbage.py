@@ -9,6 +9,8 @@ reader may still want who looked at the partition at most `delay_ms` ago:
   G3  what no manifest ever named, as far as is known, goes only when it is older than any task
       that might still publish it; what a publication record names stays until it is published
   G4  when the manifests do not tell what was the newest within the delay, nothing goes
+  G5  what a pin names stays (N2 of `pins`); a pin goes only when no snapshot names it and whoever
+      made it is long gone
 
 The listing is made before the look, so nothing in it can be newer than what the look knows of.
 Times are milliseconds on the store's clock, which the caller's is taken to agree with to within a
@@ -27,6 +29,7 @@ from sparklog.log.effects import Protocol, Range, get_many, list_after
 from sparklog.log.layout import PartitionLayout, is_data_name
 from sparklog.log.manifest import EMPTY, Manifest
 from sparklog.log.manifest_change import VERSIONS_KEPT
+from sparklog.log.pins import left_pins, pinned_objects
 from sparklog.log.view import PartitionView, read_segments
 from sparklog.store.base import ObjectInfo
 
@@ -45,6 +48,8 @@ class GarbageRules:
     orphan_age_ms: int = ORPHAN_AGE_MS
     unpublished: frozenset[str] = field(default=frozenset())
     """Staged objects that publication records name, relative to the partition's folder."""
+    snapshots: frozenset[str] | None = None
+    """Pins that named snapshots have, looked up before the listing; None leaves every pin alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,8 @@ def find_garbage(
     """Return what may be deleted of a partition.
 
     Cost: nothing when there is nothing; a GET for each manifest that was in use within the delay,
-    and for those kept when an object's past matters.
+    and for those kept when an object's past matters; when something may go, a listing and a GET
+    for each pin.
 
     Args:
         view: of the partition, looked at after the listing was made.
@@ -87,6 +93,13 @@ def find_garbage(
     boundary = min(m.end_offset for m in recent)
     named = {e.object for m in recent for e in m.entries} | {e.object for e in view.entries}
     below, beyond = found.chain_at(boundary)
+    left = _left_pins(view, listed, rules)
+    if any(name not in named for name in (*below, *found.loose)):
+        dropped = [view.layout.relative(info.key) for info in left]
+        pinned, problem = yield from pinned_objects(view.layout, but=dropped)
+        if problem:
+            return Garbage(problem=problem)
+        named |= pinned
     doomed = [info for name, info in below.items() if name not in named]
     loose = {name: info for name, info in found.loose.items() if name not in named}
     if loose:
@@ -101,7 +114,7 @@ def find_garbage(
         for version, info in found.manifests.items()
         if version <= view.manifest_name_version - VERSIONS_KEPT and version not in kept
     ]
-    return Garbage((*doomed, *gone, *past), len(loose) - len(gone))
+    return Garbage((*doomed, *gone, *past, *left), len(loose) - len(gone))
 
 
 class _Listing:
@@ -128,6 +141,14 @@ class _Listing:
         """Return the chain's objects below an offset, and the names of those from it on."""
         below = dict(one for base, one in self._chain.items() if base < boundary)
         return below, [name for base, (name, _) in self._chain.items() if base >= boundary]
+
+
+def _left_pins(
+    view: PartitionView, listed: Sequence[ObjectInfo], rules: GarbageRules
+) -> list[ObjectInfo]:
+    if rules.snapshots is None:
+        return []
+    return left_pins(view.layout, listed, rules.snapshots, rules.now_ms - rules.orphan_age_ms)
 
 
 def _recent(

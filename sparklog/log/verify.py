@@ -106,6 +106,7 @@ def _is_known(layout: PartitionLayout, info: ObjectInfo) -> bool:
         is_data_name(layout.relative(info.key))
         or layout.manifest_version(info.key) is not None
         or layout.snapshot_end(info.key) is not None
+        or layout.pin_nonce(info.key) is not None
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from sparklog.cluster import leftovers
 from sparklog.cluster.image import MetadataImage
+from sparklog.cluster.named_snapshot import SnapshotRecords, snapshot_records
 from sparklog.cluster.open import Log, open_log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
@@ -51,14 +52,19 @@ def retain(job: RetainJob, open_session: OpenSession, progress: Progress) -> Upk
     with open_log(job.root) as log:
         now_ms = SYSTEM_CLOCK.now_ms()
         records = run(leftovers.publication_records(now_ms), log.store)
+        snapshots = run(snapshot_records(), log.store)
         wals = [] if job.topics else run(leftovers.list_wals(), log.store)
         image = log.refresh()
         works = with_unpublished(work_on(chosen_topics(image, job.topics)), records)
+        works = with_pins(works, snapshots)
         spark = open_session({})
         progress.start()
         with watched(progress, StageSampler(spark)):
             answers = run_tasks(spark, job.root, works, retained_by(job))
-        beside, problems = ({}, []) if job.topics else _beside(log, job, image, records, wals)
+        beside, problems = (
+            ({}, []) if job.topics else _beside(log, job, image, records, snapshots, wals)
+        )
+        problems += [f"a snapshot is damaged; drop it. object={key}" for key in snapshots.damaged]
     return _report(job, answers, beside, [*problems, *_puzzles(answers)], progress.elapsed_s())
 
 
@@ -78,6 +84,23 @@ def with_unpublished(
                         PartitionId(work.topic_id, work.partition), []
                     )
                 ],
+            },
+        )
+        for work in works
+    ]
+
+
+def with_pins(works: Iterable[PartitionWork], snapshots: SnapshotRecords) -> list[PartitionWork]:
+    """Return the work with the pins that named snapshots have of each partition."""
+    pins = snapshots.pins()
+    return [
+        replace(
+            work,
+            details={
+                **work.details,
+                "pins": None
+                if pins is None
+                else sorted(pins.get(PartitionId(work.topic_id, work.partition), ())),
             },
         )
         for work in works
@@ -114,6 +137,7 @@ class _Retain:
             policy.file_delete_delay_ms,
             self._job.orphan_age_ms,
             _still_unpublished(view, work),
+            _pins(work),
         )
         found = run(find_garbage(view, listed, rules), log.store)
         doomed = [i for i in found.doomed if not (_is_staged(i) and work.details["keep_staged"])]
@@ -153,6 +177,11 @@ def _still_unpublished(view: PartitionView, work: PartitionWork) -> frozenset[st
     )
 
 
+def _pins(work: PartitionWork) -> frozenset[str] | None:
+    pins = work.details.get("pins")
+    return None if pins is None else frozenset(pins)
+
+
 def _is_staged(info: ObjectInfo) -> bool:
     return "/staged/" in info.key
 
@@ -162,17 +191,20 @@ def _beside(
     job: RetainJob,
     image: MetadataImage,
     records: leftovers.PublicationRecords,
+    snapshots: SnapshotRecords,
     wals: Sequence[ObjectInfo],
 ) -> tuple[dict[str, int], list[str]]:
     """Look after what lies beside the partitions."""
     problems = [f"a publication record is damaged. object={key}" for key in records.damaged]
     doomed = [*records.doomed, *run(leftovers.old_registry_snapshots(), log.store)]
     left = leftovers.left_wals(wals, image, SYSTEM_CLOCK.now_ms(), job.orphan_age_ms)
+    pins, pinned_before_ms = snapshots.all_pins(), SYSTEM_CLOCK.now_ms() - job.orphan_age_ms
     known = {topic_folder(t.name, t.topic_id) for t in image.topics.values()}
     known.add(topic_folder(METADATA_TOPIC, METADATA_TOPIC_ID))
     for folder in leftovers.unknown_folders(log.store, known):
-        found = run(leftovers.strays(folder), log.store)
+        found = run(leftovers.strays(folder, pins, pinned_before_ms), log.store)
         doomed += found.doomed
+        problems += found.problems
         problems += [f"a topic's folder is in no registry. folder={f}" for f in found.unknown]
     if not job.dry_run:
         delete_all(log.store, doomed)

@@ -64,8 +64,11 @@ def writer(
     return Actor(name, start)
 
 
-def merger(nonce: str = "f" * 32) -> Actor:
-    """Rewrites everything into one object, then deletes what the manifest no longer names."""
+def merger(nonce: str = "f" * 32, *, deletes: bool = True) -> Actor:
+    """Rewrites everything into one object, then deletes what the manifest no longer names.
+
+    Without regard for snapshots; it leaves deletion to others unless it `deletes`.
+    """
 
     def start(done: Callable[[Any], None]) -> Protocol[None]:
         view = yield from refresh(COLD)
@@ -100,7 +103,7 @@ def merger(nonce: str = "f" * 32) -> Actor:
             return replace(whole, entries=(entry, *kept))
 
         published = yield from change(view, plan, nonce)
-        if all(e.object != name for e in published.manifest.entries):
+        if not deletes or all(e.object != name for e in published.manifest.entries):
             return
         for entry in view.entries:
             if all(e.object != entry.object for e in published.manifest.entries):

@@ -1,0 +1,299 @@
+"""Named snapshots: what topics held at one moment, kept until the snapshot is dropped.
+
+The shell over `log.pins`. A snapshot is one object that names a pin per partition; it is created
+last, so it exists whole or not at all. Nothing else in the log knows of it: retention, compaction
+and deletion go on, and leave the objects that pins name. Source: FORMAT.md 12.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+
+import pyarrow as pa
+
+from sparklog.cluster import registry
+from sparklog.cluster.named_snapshot import NamedSnapshot, PinnedPartition, decode, encode
+from sparklog.cluster.open import Log
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
+from sparklog.core.errors import (
+    DataCorrupt,
+    InvalidRequest,
+    OutcomeUnknown,
+    Unavailable,
+    UnknownTopicOrPartition,
+)
+from sparklog.core.types import TopicPartition
+from sparklog.log.effects import Protocol, get, put, run
+from sparklog.log.layout import PartitionLayout, named_snapshot_key
+from sparklog.log.partition_log import DEFAULT_COLUMNS, PartitionLog
+from sparklog.log.pins import pin, read_pin
+from sparklog.log.view import PartitionView, refresh
+from sparklog.store.base import ObjectStore, PutOutcome
+
+PINS_AT_ONCE = 16
+CREATE_TRIES_MAX = 8
+"""How often a snapshot whose put stays unknown is put again."""
+CREATION_MAX_S = 3000
+"""An hour is the least age at which retention may take a pin that no snapshot names for left."""
+FLUSH_LOOK_S = 0.5
+"""Between looks at a partition whose leader has still to flush."""
+
+_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+
+
+def create_snapshot(
+    log: Log,
+    name: str,
+    topics: Sequence[str],
+    *,
+    flushed: Mapping[TopicPartition, int] | None = None,
+    patience_s: float = 60.0,
+    clock: Clock = SYSTEM_CLOCK,
+    entropy: Entropy = SYSTEM_ENTROPY,
+) -> NamedSnapshot:
+    """Keep what these topics hold now until the snapshot is dropped.
+
+    Each partition is taken at a moment of its own, within the call. Of a partition that brokers
+    lead, what its leader has flushed is taken.
+
+    Args:
+        log: whose.
+        name: of the snapshot.
+        topics: which topics, all partitions of each.
+        flushed: offsets up to which leaders shall have flushed first.
+        patience_s: how long that is waited for.
+        clock: tells when it was made.
+        entropy: names pins.
+
+    Raises:
+        InvalidRequest: the name is taken, or is no name.
+        UnknownTopicOrPartition: no such topic, or it was deleted meanwhile.
+        Unavailable: nothing was made; try again. DataCorrupt: a partition is damaged.
+        OutcomeUnknown: it may exist or come to exist; look, and drop it to be sure.
+
+    Cost: per partition two looks and a put.
+    """
+    _check_name(name)
+    if run(get(named_snapshot_key(name)), log.store) is not None:
+        raise _taken(name)
+    image = log.refresh()
+    layouts = [
+        layout for topic in dict.fromkeys(topics)
+        for layout in registry.known_topic(image, topic).layouts()
+    ]  # fmt: skip
+    deadline_s = clock.monotonic_s() + patience_s
+    making = _Making(log.store, clock, entropy, flushed or {}, deadline_s)
+    try:
+        parts = making.pin_all(layouts)
+        made = NamedSnapshot(name, clock.now_ms(), parts)
+        making.check_time()
+        created = run(_put(made), log.store)
+    except OutcomeUnknown:
+        raise  # its pins may be needed
+    except BaseException:
+        making.undo()
+        raise
+    if not created:
+        making.undo()
+        raise _taken(name)
+    return made
+
+
+def read_snapshot(store: ObjectStore, name: str) -> NamedSnapshot:
+    """Return one snapshot.
+
+    Raises:
+        InvalidRequest: no such snapshot. DataCorrupt: it is damaged.
+    """
+    _check_name(name)
+    data = run(get(named_snapshot_key(name)), store)
+    if data is None:
+        raise InvalidRequest(
+            f"no such snapshot; `sparklog snapshots --list` shows what there is. snapshot={name}"
+        )
+    return decode(data, name)
+
+
+def drop_snapshot(store: ObjectStore, name: str) -> None:
+    """Forget a snapshot; what only it kept goes with the next retention.
+
+    A damaged one can be dropped, too; its pins go when they are old enough to be nobody's.
+
+    Raises:
+        InvalidRequest: no such snapshot.
+    """
+    try:
+        parts = read_snapshot(store, name).partitions
+    except DataCorrupt:
+        parts = ()
+    store.delete(named_snapshot_key(name))
+    _drop_pins(store, [(one.layout, one.pin) for one in parts])
+
+
+class SnapshotReader:
+    """Reads what a snapshot kept; the log may have changed beyond recognition."""
+
+    def __init__(self, store: ObjectStore, snapshot: NamedSnapshot, pool: Executor) -> None:
+        """Read through `store`, with the threads of `pool`."""
+        self._store = store
+        self._pool = pool
+        self.snapshot = snapshot
+
+    def partition(self, topic: str, partition: int) -> tuple[PartitionLog, PartitionView]:
+        """Return a partition's log, and the view of it to read through. One request.
+
+        Raises:
+            UnknownTopicOrPartition: the snapshot does not have it. DataCorrupt: its pin is damaged.
+        """
+        part = self.snapshot.by_place.get(TopicPartition(topic, partition))
+        if part is None:
+            raise UnknownTopicOrPartition(
+                "the snapshot has no such partition. "
+                f"snapshot={self.snapshot.name} topic={topic} partition={partition}"
+            )
+        pinned = run(read_pin(part.layout, part.pin), self._store)
+        return PartitionLog(self._store, part.layout, pool=self._pool), pinned.view
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        base_offset: int | None = None,
+        end_offset: int | None = None,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records that a partition had, by default all of them.
+
+        Raises:
+            as `partition` and `PartitionLog.read`.
+        """
+        opened, view = self.partition(topic, partition)
+        base = view.log_start_offset if base_offset is None else base_offset
+        end = view.end_offset if end_offset is None else end_offset
+        return opened.read(base, end, columns, view=view)
+
+
+class _Making:
+    """The pins of a snapshot that does not exist yet."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        entropy: Entropy,
+        flushed: Mapping[TopicPartition, int],
+        deadline_s: float,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._entropy = entropy
+        self._flushed = flushed
+        self._deadline_s = deadline_s
+        self._began_s = clock.monotonic_s()
+        self._made: list[tuple[PartitionLayout, str]] = []
+
+    def pin_all(self, layouts: Sequence[PartitionLayout]) -> tuple[PinnedPartition, ...]:
+        """Pin every partition; none is left out."""
+        with ThreadPoolExecutor(PINS_AT_ONCE, "sparklog-pin") as pool:
+            futures = [pool.submit(self._pin, layout) for layout in layouts]
+            try:
+                return tuple(future.result() for future in futures)
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def check_time(self) -> None:
+        """Refuse to go on when retention may already take the pins for left behind."""
+        if self._clock.monotonic_s() - self._began_s > CREATION_MAX_S:
+            raise Unavailable(
+                "the snapshot took too long to make; take several, of fewer topics each. "
+                f"limit_s={CREATION_MAX_S}"
+            )
+
+    def undo(self) -> None:
+        """Delete the pins; one that stays is collected later."""
+        _drop_pins(self._store, self._made)
+
+    def _pin(self, layout: PartitionLayout) -> PinnedPartition:
+        self.check_time()
+        view = self._awaited(layout)
+        made = run(pin(view, self._nonces()), self._store)
+        self._made.append((layout, made.nonce))
+        entries = made.manifest.entries
+        return PinnedPartition(
+            layout.topic,
+            layout.topic_id,
+            layout.partition,
+            made.nonce,
+            made.manifest.log_start_offset,
+            made.manifest.end_offset,
+            len(entries),
+            sum(e.rows for e in entries),
+            sum(e.size_bytes for e in entries),
+        )
+
+    def _awaited(self, layout: PartitionLayout) -> PartitionView:
+        """Look at a partition until its leader has flushed what it shall have."""
+        view = PartitionView(layout)
+        wanted = self._flushed.get(TopicPartition(layout.topic, layout.partition), 0)
+        while wanted:
+            view = run(refresh(view), self._store)
+            if view.end_offset >= wanted:
+                break
+            if self._clock.monotonic_s() >= self._deadline_s:
+                raise Unavailable(
+                    "the partition's leader did not flush in time; is flush.ms longer? Try again, "
+                    f"or take what is flushed. partition={layout.topic}-{layout.partition} "
+                    f"flushed={view.end_offset} wanted={wanted}"
+                )
+            self._clock.sleep_s(FLUSH_LOOK_S)
+        return view
+
+    def _nonces(self) -> Iterator[str]:
+        while True:
+            yield new_nonce(self._entropy)
+
+
+def _put(made: NamedSnapshot) -> Protocol[bool]:
+    """Create the snapshot; say whether it is ours.
+
+    Raises:
+        OutcomeUnknown: the store does not tell.
+    """
+    key, data = named_snapshot_key(made.name), encode(made)
+    for _ in range(CREATE_TRIES_MAX):
+        outcome = yield from put(key, data)
+        if outcome is PutOutcome.CREATED:
+            return True
+        found = yield from get(key)
+        if found is not None:
+            # Pins' nonces are in it, so nobody else's is the same.
+            return found == data
+    raise OutcomeUnknown(
+        "the store does not tell whether the snapshot was made; look with `sparklog snapshots "
+        f"--list`, and drop it to be sure. snapshot={made.name}"
+    )
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(
+            "not a name for a snapshot; it takes letters, digits, '.', '_' and '-', at most 249. "
+            f"snapshot={name!r}"
+        )
+
+
+def _taken(name: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"snapshot exists already; take another name or drop it first. snapshot={name}"
+    )
+
+
+def _drop_pins(store: ObjectStore, pins: Sequence[tuple[PartitionLayout, str]]) -> None:
+    if not pins:
+        return
+    with ThreadPoolExecutor(PINS_AT_ONCE, "sparklog-unpin") as pool:
+        list(pool.map(store.delete, [layout.key(layout.pin_name(n)) for layout, n in pins]))

@@ -1,0 +1,311 @@
+"""Named snapshots: what they keep, from whom, and when they are refused."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sparklog.cluster import leftovers
+from sparklog.cluster.named_snapshot import NamedSnapshot, decode, encode, snapshot_records
+from sparklog.cluster.open import Log
+from sparklog.cluster.snapshots import (
+    CREATION_MAX_S,
+    SnapshotReader,
+    create_snapshot,
+    drop_snapshot,
+    read_snapshot,
+)
+from sparklog.core.clock import ManualClock
+from sparklog.core.errors import (
+    DataCorrupt,
+    InvalidRequest,
+    OutcomeUnknown,
+    Unavailable,
+    UnknownTopicOrPartition,
+)
+from sparklog.core.settings import parse_topic_configs
+from sparklog.core.types import TopicPartition
+from sparklog.log import manifest as manifests
+from sparklog.log.compaction import CompactionPolicy
+from sparklog.log.compactor import Compactor
+from sparklog.log.effects import run
+from sparklog.log.garbage import ORPHAN_AGE_MS
+from sparklog.log.layout import PartitionLayout, named_snapshot_key, topic_folder
+from sparklog.log.manifest import Manifest
+from sparklog.log.rewriting import Encoding
+from sparklog.spark.partition_tasks import work_on
+from sparklog.spark.retain import retained_by, with_pins, with_unpublished
+from sparklog.spark.retain_arguments import RetainJob
+from sparklog.store.base import PutOutcome
+from sparklog.store.memory import MemoryStore
+from tests.unit.log.records import numbered
+
+PINS = "/pinned/"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def log(clock: ManualClock) -> Log:
+    opened = Log(MemoryStore("snapshots", clock), clock=clock)
+    opened.create_topic("t", 2, {"retention.bytes": "0"})
+    opened.partition("t", 0).append([numbered(0, 3)])
+    opened.partition("t", 0).append([numbered(3, 2)])
+    opened.partition("t", 1).append([numbered(0, 4)])
+    return opened
+
+
+def made(log: Log, clock: ManualClock, name: str = "s") -> NamedSnapshot:
+    return create_snapshot(log, name, ["t"], clock=clock)
+
+
+def retain(log: Log, clock: ManualClock) -> int:
+    """Run retention twice, a delay apart; return how many objects it deleted."""
+    deleted = 0
+    for _ in range(2):
+        clock.sleep_s(61)
+        records = run(leftovers.publication_records(clock.now_ms()), log.store)
+        works = with_unpublished(work_on(log.topics().values()), records)
+        for work in with_pins(works, run(snapshot_records(), log.store)):
+            deleted += retained_by(RetainJob("memory://s"), clock)(log, work)["deleted_objects"]
+    return deleted
+
+
+def read(log: Log, name: str = "s", topic: str = "t", partition: int = 0) -> list[bytes]:
+    with ThreadPoolExecutor(2) as pool:
+        reader = SnapshotReader(log.store, read_snapshot(log.store, name), pool)
+        return [
+            value
+            for batch in reader.read(topic, partition)
+            for value in batch.column("value").to_pylist()
+        ]
+
+
+def stored(log: Log, part: str) -> list[str]:
+    return [info.key for info in log.store.list("") if part in info.key]
+
+
+def test_a_snapshot_keeps_records_that_retention_lets_go_until_it_is_dropped(
+    log: Log, clock: ManualClock
+) -> None:
+    snapshot = made(log, clock)
+    assert [(p.place, p.log_start_offset, p.end_offset, p.rows) for p in snapshot.partitions] == [
+        (TopicPartition("t", 0), 0, 5, 5),
+        (TopicPartition("t", 1), 0, 4, 4),
+    ]
+    kept = read(log)
+    assert len(kept) == 5
+    log.partition("t", 0).append([numbered(5, 1)])
+    retain(log, clock)
+    assert log.partition("t", 0).view().log_start_offset == 6
+    assert read(log) == kept
+    assert len(read(log, partition=1)) == 4
+    drop_snapshot(log.store, "s")
+    assert not stored(log, PINS)
+    assert retain(log, clock) >= 3
+    assert not stored(log, "/log/00000000000000000003.arrow")
+    with pytest.raises(InvalidRequest, match="no such snapshot"):
+        read_snapshot(log.store, "s")
+
+
+def test_a_snapshot_shows_what_was_there_though_the_log_is_merged_and_deleted(
+    log: Log, clock: ManualClock
+) -> None:
+    made(log, clock, "first")
+    kept = read(log, "first")
+    partition = log.partition("t", 0)
+    policy = CompactionPolicy.of(parse_topic_configs({}))
+    for number in range(8):
+        partition.append([numbered(5 + number, 1)])
+    with ThreadPoolExecutor(2) as pool:
+        merging = Compactor(log.store, partition.layout, policy, Encoding("lz4"), pool, clock=clock)
+        assert merging.merge() is not None
+    assert len(partition.view().entries) == 1
+    made(log, clock, "merged")
+    partition.delete_records(12)
+    made(log, clock, "later")
+    retain(log, clock)
+    log.delete_topic("t")
+    assert read(log, "first") == kept
+    assert len(read(log, "merged")) == 13
+    assert len(read(log, "later")) == 1
+
+
+def strays(log: Log, clock: ManualClock, topic_id: str) -> list[str]:
+    pins = run(snapshot_records(), log.store).all_pins()
+    folder = topic_folder("t", topic_id)
+    found = run(leftovers.strays(folder, pins, clock.now_ms() - ORPHAN_AGE_MS), log.store)
+    assert found.unknown == found.problems == ()
+    return [info.key for info in found.doomed]
+
+
+def test_of_a_deleted_topic_what_snapshots_have_goes_when_they_are_dropped(
+    log: Log, clock: ManualClock
+) -> None:
+    topic_id = log.topic("t").topic_id
+    made(log, clock)
+    log.partition("t", 0).append([numbered(5, 1)])
+    log.delete_topic("t")
+    assert strays(log, clock, topic_id) == []
+    assert not stored(log, "/log/00000000000000000005.arrow")
+    drop_snapshot(log.store, "s")
+    assert len(strays(log, clock, topic_id)) == 3
+    for key in strays(log, clock, topic_id):
+        log.store.delete(key)
+    assert len(stored(log, topic_id)) == 2, "the graves"
+
+
+def test_a_name_is_taken_once_and_the_loser_leaves_nothing(log: Log, clock: ManualClock) -> None:
+    made(log, clock)
+    pins = stored(log, PINS)
+    with pytest.raises(InvalidRequest, match="exists already"):
+        made(log, clock)
+    assert stored(log, PINS) == pins
+    for name in ("", "..", "a/b", "x" * 250):
+        with pytest.raises(InvalidRequest, match="not a name"):
+            made(log, clock, name)
+    with pytest.raises(UnknownTopicOrPartition):
+        create_snapshot(log, "other", ["t", "nosuch"], clock=clock)
+    assert stored(log, PINS) == pins
+
+
+def test_who_loses_the_race_for_a_name_takes_his_pins_back(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rival = made(log, clock, "rival")
+    pins = stored(log, PINS)
+    put = log.store.put_if_absent
+
+    def late(key: str, data: bytes) -> PutOutcome:
+        if key == named_snapshot_key("s"):
+            log.store.put(key, encode(NamedSnapshot("s", 1, rival.partitions)))
+        return put(key, data)
+
+    monkeypatch.setattr(log.store, "put_if_absent", late)
+    with pytest.raises(InvalidRequest, match="exists already"):
+        made(log, clock)
+    assert stored(log, PINS) == pins
+
+
+def test_retention_between_look_and_pin_is_noticed(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention moves the log start, and deletes, just before the pin is there."""
+    encode_manifest = manifests.encode
+    moved: list[int] = []
+
+    def slow(manifest: Manifest, layout: PartitionLayout) -> bytes:
+        if layout.partition == 0 and not moved:
+            moved.append(log.partition("t", 0).delete_records(3))
+        return encode_manifest(manifest, layout)
+
+    monkeypatch.setattr(manifests, "encode", slow)
+    snapshot = made(log, clock)
+    starts = {p.partition: p.log_start_offset for p in snapshot.partitions}
+    assert starts == {0: 3, 1: 0}
+    assert len(stored(log, PINS)) == 2, "the pin that came too late is gone"
+
+
+def test_a_partition_that_cannot_be_pinned_leaves_no_snapshot(log: Log, clock: ManualClock) -> None:
+    layout = log.partition("t", 1).layout
+    log.store.put(layout.key(layout.chain_name(4)), b"damaged")
+    with pytest.raises(DataCorrupt):
+        made(log, clock)
+    assert not stored(log, PINS)
+    assert not stored(log, "snapshots/")
+
+
+def test_leaders_are_waited_for_until_patience_ends(log: Log, clock: ManualClock) -> None:
+    wanted = {TopicPartition("t", 1): 6}
+    with pytest.raises(Unavailable, match="did not flush"):
+        create_snapshot(log, "s", ["t"], flushed=wanted, patience_s=5, clock=clock)
+    assert not stored(log, PINS)
+    log.partition("t", 1).append([numbered(4, 2)])
+    snapshot = create_snapshot(log, "s", ["t"], flushed=wanted, patience_s=5, clock=clock)
+    assert snapshot.by_place[TopicPartition("t", 1)].end_offset == 6
+
+
+def test_pins_that_no_snapshot_names_go_when_they_are_old(log: Log, clock: ManualClock) -> None:
+    made(log, clock)
+    log.store.delete(named_snapshot_key("s"))
+    made(log, clock, "kept")
+    retain(log, clock)
+    assert len(stored(log, PINS)) == 4, "somebody may be about to name them"
+    clock.sleep_s(ORPHAN_AGE_MS / 1000)
+    log.store.put(named_snapshot_key("damaged"), b"{}")
+    retain(log, clock)
+    assert len(stored(log, PINS)) == 4, "the damaged one may name them"
+    drop_snapshot(log.store, "damaged")
+    retain(log, clock)
+    assert len(stored(log, PINS)) == 2
+    assert len(read(log, "kept")) == 5
+
+
+def test_a_damaged_pin_keeps_everything(log: Log, clock: ManualClock) -> None:
+    made(log, clock)
+    (pin,) = [key for key in stored(log, PINS) if "/0/pinned" in key]
+    log.store.put(pin, b"damaged")
+    clock.sleep_s(61)
+    works = with_unpublished(
+        work_on(log.topics().values()), run(leftovers.publication_records(0), log.store)
+    )
+    work = with_pins(works, run(snapshot_records(), log.store))[0]
+    retained_by(RetainJob("memory://s"), clock)(log, work)
+    clock.sleep_s(61)
+    done = retained_by(RetainJob("memory://s"), clock)(log, work)
+    assert done["deleted_objects"] == 0
+    assert "a pin cannot be read" in done["problem"]
+    with pytest.raises(DataCorrupt, match="objects of it stay"):
+        log.delete_topic("t")
+    assert stored(log, "/0/log/00000000000000000003.arrow")
+
+
+def test_a_creation_that_takes_too_long_is_given_up(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode_manifest = manifests.encode
+
+    def slow(manifest: Manifest, layout: PartitionLayout) -> bytes:
+        clock.sleep_s(CREATION_MAX_S + 1)
+        return encode_manifest(manifest, layout)
+
+    monkeypatch.setattr(manifests, "encode", slow)
+    with pytest.raises(Unavailable, match="too long"):
+        made(log, clock)
+    assert not stored(log, PINS)
+
+
+def test_an_unknown_outcome_keeps_the_pins(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = log.store.put_if_absent
+
+    def unknown(key: str, data: bytes) -> PutOutcome:
+        return PutOutcome.UNKNOWN if key.startswith("snapshots/") else put(key, data)
+
+    monkeypatch.setattr(log.store, "put_if_absent", unknown)
+    with pytest.raises(OutcomeUnknown, match="drop it"):
+        made(log, clock)
+    assert len(stored(log, PINS)) == 2
+
+
+def test_a_snapshot_object_that_is_not_as_the_format_says_is_refused(
+    log: Log, clock: ManualClock
+) -> None:
+    data = encode(made(log, clock))
+    assert decode(data, "s") == read_snapshot(log.store, "s")
+    for bad in (
+        b"",
+        b"[]",
+        b"{}",
+        data.replace(b'"format": 1', b'"format": 2'),
+        data.replace(b"timestamp", b"timestemp"),
+    ):
+        with pytest.raises(DataCorrupt):
+            decode(bad, "s")
+    with pytest.raises(DataCorrupt, match="another name"):
+        decode(data, "other")
