@@ -1,0 +1,152 @@
+"""What is known of the runs of upkeep jobs: the records of the topic `__sparklog_jobs`.
+
+Two kinds of record, by their keys. `run/<run id>` is a run: written when it begins, once a minute
+while it goes on, and when it has ended; the last one counts. `job/<name>` says when a job runs.
+Values are JSON objects, so that any Kafka client can read them. Times are milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Final
+
+from sparklog.spark.schedule import ScheduledJob
+
+HISTORY_TOPIC: Final = "__sparklog_jobs"
+DAY_MS: Final = 86_400_000
+HISTORY_CONFIGS: Final[Mapping[str, str]] = {
+    # Of a run only its newest record matters, and of a job its newest schedule: compaction. A run's
+    # key does not come again, so without a limit of age all of them would stay: deletion.
+    "cleanup.policy": "compact,delete",
+    "retention.ms": str(180 * DAY_MS),
+    # So that the storage alone tells of a run a second after it has ended.
+    "flush.ms": "1000",
+}
+REPORT_BYTES_MAX: Final = 256 * 1024
+"""Of a longer report the partitions are left out; a record has a mebibyte at most."""
+
+RUNNING: Final = "running"
+DONE: Final = "done"
+FAILED: Final = "failed"
+TERMINATED: Final = "terminated"
+LOST: Final = "lost"
+
+_RUN: Final = "run/"
+_JOB: Final = "job/"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """One run of a job."""
+
+    run_id: str
+    job: str
+    kind: str
+    trigger: str
+    scheduled_ms: int
+    started_ms: int
+    heard_ms: int
+    """When it last said that it goes on, or ended."""
+    application: str = ""
+    outcome: str = RUNNING
+    exit_code: int | None = None
+    duration_ms: int | None = None
+    records_before: int | None = None
+    records_after: int | None = None
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+    message: str = ""
+    """What it said first at its end, or how far it is."""
+    report: Mapping[str, Any] = field(default_factory=dict)
+    """What it says with --json."""
+
+    @property
+    def ended(self) -> bool:
+        """Return whether it goes on no more."""
+        return self.outcome != RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJob:
+    """How a job is scheduled, as an application said when it began to look after it."""
+
+    job: str
+    kind: str
+    cron: str
+    time_zone: str
+    arguments: tuple[str, ...]
+    enabled: bool
+    said_ms: int = 0
+    application: str = ""
+
+    @classmethod
+    def of(cls, job: ScheduledJob, said_ms: int, application: str) -> KnownJob:
+        """Return what is to be known of a job."""
+        return cls(
+            job.name, job.kind, job.cron.expression, job.time_zone, job.arguments, job.enabled,
+            said_ms, application,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class History:
+    """The topic's records, folded: of each run and each job the newest."""
+
+    runs: dict[str, JobRun] = field(default_factory=dict)
+    jobs: dict[str, KnownJob] = field(default_factory=dict)
+
+    def take(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+        """Take records in, by key and value; what is none of ours is left out."""
+        for key, value in records:
+            found = decode(key, value)
+            if isinstance(found, JobRun):
+                self.runs[found.run_id] = found
+            elif isinstance(found, KnownJob):
+                self.jobs[found.job] = found
+
+    def newest_first(self, job: str | None = None) -> list[JobRun]:
+        """Return the runs, of one job or of all."""
+        chosen = [run for run in self.runs.values() if job in (None, run.job)]
+        return sorted(chosen, key=lambda run: (run.started_ms, run.run_id), reverse=True)
+
+    def last_run(self, job: str) -> JobRun | None:
+        """Return the run of a job that began last."""
+        return next(iter(self.newest_first(job)), None)
+
+
+def key_of(record: JobRun | KnownJob) -> bytes:
+    """Return a record's key."""
+    name = _RUN + record.run_id if isinstance(record, JobRun) else _JOB + record.job
+    return name.encode()
+
+
+def encode(record: JobRun | KnownJob) -> bytes:
+    """Return a record's value."""
+    data = _encoded(record)
+    if isinstance(record, JobRun) and len(data) > REPORT_BYTES_MAX:
+        short = {key: value for key, value in record.report.items() if key != "partitions"}
+        data = _encoded(replace(record, report=short))
+    return data
+
+
+def decode(key: bytes | None, value: bytes | None) -> JobRun | KnownJob | None:
+    """Return a record, or None for one that is none of ours."""
+    kinds = {_RUN.encode(): JobRun, _JOB.encode(): KnownJob}
+    kind = next((k for prefix, k in kinds.items() if (key or b"").startswith(prefix)), None)
+    if kind is None or value is None:
+        return None
+    known = {one.name for one in fields(kind)}
+    try:
+        document = {name: v for name, v in json.loads(value).items() if name in known}
+        if "arguments" in document:
+            document["arguments"] = tuple(document["arguments"])
+        found: JobRun | KnownJob = kind(**document)
+    except (ValueError, TypeError, AttributeError):
+        return None
+    return found if key == key_of(found) else None
+
+
+def _encoded(record: JobRun | KnownJob) -> bytes:
+    return json.dumps(asdict(record), separators=(",", ":")).encode()

@@ -1,0 +1,147 @@
+"""Writing and reading the history of upkeep jobs, with brokers and without.
+
+A record goes where every record goes: into the log directly, or through the leader where brokers
+lead the topic. Writing a record twice is harmless, since the last one of a key counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from sparklog.client.consumer import Consumer
+from sparklog.client.producer import Producer
+from sparklog.client.values import EARLIEST
+from sparklog.cluster.image import Topic
+from sparklog.cluster.open import Log
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import (
+    NotServing,
+    OutcomeUnknown,
+    TopicAlreadyExists,
+    Unavailable,
+    UnknownTopicOrPartition,
+)
+from sparklog.core.types import TopicPartition
+from sparklog.spark.job_history import (
+    HISTORY_CONFIGS,
+    HISTORY_TOPIC,
+    History,
+    JobRun,
+    KnownJob,
+    encode,
+    key_of,
+)
+from sparklog.spark.leaders import registered
+
+PARTITION: Final = TopicPartition(HISTORY_TOPIC, 0)
+AGAIN_S: Final = 0.5
+SEND_TIMEOUT_S: Final = 10.0
+READ_TIMEOUT_S: Final = 10.0
+
+_MAY_PASS = (NotServing, OutcomeUnknown, Unavailable, UnknownTopicOrPartition)
+
+
+def write_history(
+    log: Log, record: JobRun | KnownJob, *, patience_s: float, clock: Clock = SYSTEM_CLOCK
+) -> None:
+    """Add a record; the topic is made if nobody has yet.
+
+    Raises:
+        Unavailable, NotServing, OutcomeUnknown: not within `patience_s`, or nobody knows.
+        SparklogError: the topic does not take it.
+    """
+    deadline_s = clock.monotonic_s() + patience_s
+    while True:
+        try:
+            _ensure(log)
+            _append(log, record)
+            return
+        except _MAY_PASS:
+            if clock.monotonic_s() >= deadline_s:
+                raise
+            clock.sleep_s(AGAIN_S)
+
+
+def read_history(log: Log) -> History:
+    """Return what the log has of it, the leader's part included if a leader answers.
+
+    Raises:
+        Unavailable: the store does not answer. DataCorrupt: the topic is damaged.
+    """
+    history = History()
+    image = log.refresh()
+    topic = image.topics.get(HISTORY_TOPIC)
+    if topic is None:
+        return history
+    partition = log.partition(HISTORY_TOPIC, 0)
+    view = partition.view()
+    for batch in partition.read(
+        view.log_start_offset, view.end_offset, ("key", "value"), view=view
+    ):
+        history.take(zip(*(batch.column(n).to_pylist() for n in ("key", "value")), strict=True))
+    addresses = registered(image)
+    if addresses and _is_led(topic):
+        try:
+            history.take(_consumed(addresses, view.end_offset))
+        except _MAY_PASS:
+            pass  # the leader is going, and what it has comes with the next look
+    return history
+
+
+def consume_history(bootstrap: str) -> History:
+    """Return what brokers have of it.
+
+    Raises:
+        UnknownTopicOrPartition: no job was ever scheduled there. Unavailable: nobody answers.
+    """
+    history = History()
+    history.take(_consumed(bootstrap, EARLIEST))
+    return history
+
+
+def _ensure(log: Log) -> None:
+    if HISTORY_TOPIC in log.refresh().topics:
+        return
+    try:
+        log.create_topic(HISTORY_TOPIC, 1, HISTORY_CONFIGS)
+    except TopicAlreadyExists:
+        pass  # another application did
+
+
+def _append(log: Log, record: JobRun | KnownJob) -> None:
+    key, value = key_of(record), encode(record)
+    row = pa.RecordBatch.from_pydict(
+        {"key": pa.array([key], pa.binary()), "value": pa.array([value], pa.binary())}
+    )
+    try:
+        log.partition(HISTORY_TOPIC, 0).append([row])
+    except NotServing:
+        addresses = registered(log.refresh())
+        if not addresses:
+            raise
+        settings = {"message.timeout.ms": round(SEND_TIMEOUT_S * 1000)}
+        with Producer(addresses, settings) as producer:
+            producer.send(HISTORY_TOPIC, value, key=key, partition=0).result(SEND_TIMEOUT_S)
+
+
+def _is_led(topic: Topic) -> bool:
+    return any(state.leader >= 0 for state in topic.partition_states)
+
+
+def _consumed(bootstrap: str, start: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield keys and values from an offset to the end.
+
+    Raises:
+        Unavailable: the end does not come.
+    """
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + READ_TIMEOUT_S
+    with Consumer(bootstrap) as consumer:
+        consumer.assign({PARTITION: start})
+        while PARTITION not in consumer.ends_reached:
+            if SYSTEM_CLOCK.monotonic_s() > deadline_s:
+                raise Unavailable(f"the leader of a topic does not answer. topic={HISTORY_TOPIC}")
+            for record in consumer.poll(timeout_s=0.2):
+                yield record.key, record.value

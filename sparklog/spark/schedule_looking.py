@@ -1,0 +1,240 @@
+"""Looking whether a job is due, claiming its run, and keeping its history.
+
+The shell around `schedule` (decisions), `schedule_claims` and `job_history_log`. Used by threads,
+one per job at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Event, Lock, Thread
+from typing import Any, Final
+
+from sparklog.cluster.open import Log
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
+from sparklog.core.errors import SparklogError
+from sparklog.log.effects import run
+from sparklog.spark.job_history import LOST, History, JobRun, KnownJob
+from sparklog.spark.job_history_log import read_history, write_history
+from sparklog.spark.schedule import (
+    BY_HAND,
+    FIRST_ATTEMPT,
+    LAST_ATTEMPT,
+    ON_SCHEDULE,
+    SEEN,
+    SILENT_MS,
+    LastRun,
+    ScheduledJob,
+    Turn,
+    is_silent,
+    turn_of,
+)
+from sparklog.spark.schedule_claims import Claim, newest, take
+from sparklog.spark.schedule_run import Ending, amounts_of
+
+logger = logging.getLogger(__name__)
+
+WRITE_PATIENCE_S: Final = 20.0
+"""How long a history record is tried; leaders move in seconds."""
+UNWRITTEN_MAX: Final = 100
+HEARTBEAT_S: Final = 60.0
+
+Tell = Callable[[Mapping[str, Any]], None]
+"""Takes an event: a JSON object with `event` and `text`. Called from any thread."""
+
+
+class Looking:
+    """What one application knows and does about the jobs of its log."""
+
+    def __init__(
+        self,
+        log: Log,
+        application: str,
+        tell: Tell,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        entropy: Entropy = SYSTEM_ENTROPY,
+    ) -> None:
+        """Look after jobs of `log` as `application`; events go to `tell`."""
+        self._log = log
+        self._application = application
+        self._tell = tell
+        self._clock = clock
+        self._entropy = entropy
+        self._lock = Lock()
+        self._own: dict[str, JobRun] = {}
+        """Runs of this application, by id."""
+        self._unwritten: dict[str, JobRun] = {}
+
+    def introduce(self, job: ScheduledJob) -> None:
+        """Tell the log how a job is scheduled."""
+        known = KnownJob.of(job, self._clock.now_ms(), self._application)
+        write_history(self._log, known, patience_s=WRITE_PATIENCE_S, clock=self._clock)
+
+    def look(self, job: ScheduledJob) -> JobRun | None:
+        """Claim the run that is due, and return it; None when nothing is, or another has it.
+
+        Raises:
+            SparklogError: the store does not answer; look again later.
+        """
+        claim = run(newest(job.name), self._log.store)
+        now_ms = self._clock.now_ms()
+        if claim is None:
+            run(take(Claim(job.name, now_ms, SEEN, claimed_ms=now_ms)), self._log.store)
+            return None
+        turn = turn_of(job, _as_ended(claim), now_ms)
+        if turn is None and self._may_be_silent(claim, now_ms):
+            turn = self._repeated(job, claim, now_ms)
+        return None if turn is None else self._claimed(job, turn, now_ms)
+
+    def again_ms(self, job: ScheduledJob) -> int | None:
+        """Return when to look whether a run of another application has fallen silent."""
+        claim = run(newest(job.name), self._log.store)
+        if claim is None or claim.attempt == SEEN or claim.run_id in self._own:
+            return None
+        last = self._heard(claim, read_history(self._log))
+        return None if last.ended else max(last.heard_ms + SILENT_MS, self._clock.now_ms()) + 1000
+
+    def by_hand(self, job: ScheduledJob) -> JobRun:
+        """Return a run of a job that somebody asked for; nothing is claimed for it."""
+        now_ms = self._clock.now_ms()
+        claim = Claim(job.name, now_ms, SEEN, new_nonce(self._entropy), now_ms, self._application)
+        return _run_of(claim, job, BY_HAND)
+
+    def begin(self, one: JobRun) -> None:
+        """Write that a run begins."""
+        self._say(one, f"{one.kind} begins ({one.trigger})")
+        self._keep(one)
+
+    def go_on(self, one: JobRun, words: str) -> None:
+        """Write that a run goes on, and how far it is."""
+        self._keep(replace(one, heard_ms=self._clock.now_ms(), message=words))
+
+    def end(self, one: JobRun, ending: Ending) -> JobRun:
+        """Write how a run ended, and return that."""
+        now_ms = self._clock.now_ms()
+        amounts = amounts_of(ending.report)
+        ended = replace(
+            one,
+            heard_ms=now_ms,
+            outcome=ending.outcome,
+            exit_code=ending.exit_code,
+            duration_ms=max(0, now_ms - one.started_ms),
+            message=ending.message,
+            report=ending.report,
+            records_before=amounts.records_before,
+            records_after=amounts.records_after,
+            bytes_before=amounts.bytes_before,
+            bytes_after=amounts.bytes_after,
+        )
+        self._keep(ended)
+        self._say(ended, f"{ended.outcome}: {ended.message}")
+        return ended
+
+    def write_again(self) -> None:
+        """Write what could not be written before."""
+        with self._lock:
+            unwritten = list(self._unwritten.values())
+        for one in unwritten:
+            self._keep(one)
+
+    def _may_be_silent(self, claim: Claim, now_ms: int) -> bool:
+        own = claim.run_id in self._own or claim.attempt == SEEN
+        return not own and now_ms - claim.claimed_ms >= SILENT_MS
+
+    def _repeated(self, job: ScheduledJob, claim: Claim, now_ms: int) -> Turn | None:
+        history = read_history(self._log)
+        last = self._heard(claim, history)
+        if not is_silent(last, now_ms):
+            return None
+        lost = history.runs.get(claim.run_id) or _run_of(claim, job, ON_SCHEDULE)
+        if claim.attempt >= FIRST_ATTEMPT:
+            self._keep(
+                replace(lost, outcome=LOST, message="its application was not heard of again")
+            )
+        return turn_of(job, last, now_ms) if claim.attempt < LAST_ATTEMPT else None
+
+    def _heard(self, claim: Claim, history: History) -> LastRun:
+        known = history.runs.get(claim.run_id)
+        heard_ms = max(claim.claimed_ms, known.heard_ms if known is not None else 0)
+        ended = known is not None and known.ended
+        return LastRun(claim.scheduled_ms, claim.attempt, heard_ms, ended)
+
+    def _claimed(self, job: ScheduledJob, turn: Turn, now_ms: int) -> JobRun | None:
+        claim = Claim(
+            job.name, turn.scheduled_ms, turn.attempt, new_nonce(self._entropy), now_ms,
+            self._application,
+        )  # fmt: skip
+        if not run(take(claim), self._log.store):
+            return None
+        one = _run_of(claim, job, turn.trigger)
+        with self._lock:
+            self._own[one.run_id] = one
+        return one
+
+    def _keep(self, one: JobRun) -> None:
+        """Write a record of a run, or remember to: the history is no reason to fail a run."""
+        try:
+            write_history(self._log, one, patience_s=WRITE_PATIENCE_S, clock=self._clock)
+        except SparklogError as error:
+            logger.warning("a run's history is not written yet run=%s error=%s", one.run_id, error)
+            with self._lock:
+                self._unwritten[one.run_id] = one
+                while len(self._unwritten) > UNWRITTEN_MAX:
+                    del self._unwritten[next(iter(self._unwritten))]
+        else:
+            with self._lock:
+                self._unwritten.pop(one.run_id, None)
+
+    def _say(self, one: JobRun, text: str) -> None:
+        self._tell(
+            {
+                "event": "job",
+                "job": one.job,
+                "run_id": one.run_id,
+                "outcome": one.outcome,
+                "trigger": one.trigger,
+                "exit_code": one.exit_code,
+                "duration_ms": one.duration_ms,
+                "text": f"job {one.job}: {text}",
+            }
+        )
+
+
+@contextmanager
+def going_on(looking: Looking, one: JobRun, words: Callable[[], str]) -> Iterator[None]:
+    """Write once a minute that a run goes on, and its last `words`, while the block runs."""
+    over = Event()
+
+    def beat() -> None:
+        while not over.wait(HEARTBEAT_S):
+            looking.go_on(one, words())
+
+    thread = Thread(target=beat, name="sparklog-jobs-heart", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()  # what it writes must not come after the end
+
+
+def _as_ended(claim: Claim) -> LastRun:
+    return LastRun(claim.scheduled_ms, claim.attempt, claim.claimed_ms, ended=True)
+
+
+def _run_of(claim: Claim, job: ScheduledJob, trigger: str) -> JobRun:
+    return JobRun(
+        run_id=claim.run_id,
+        job=job.name,
+        kind=job.kind,
+        trigger=trigger,
+        scheduled_ms=claim.scheduled_ms,
+        started_ms=claim.claimed_ms,
+        heard_ms=claim.claimed_ms,
+        application=claim.application,
+    )

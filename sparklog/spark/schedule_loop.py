@@ -1,0 +1,194 @@
+"""Running a schedule beside brokers: an alarm clock, a queue, and few threads that run jobs.
+
+The scheduler library wakes us when a job may be due; what is due is decided by `schedule` from what
+is claimed in the log, so a wrong or missing alarm costs time and never a run too many. A job that
+still runs or waits when its time comes again is let go until the time after.
+
+All threads are daemons: a job that hangs does not keep the application from ending.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+from typing import Any, Final, Protocol
+
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import SparklogError
+from sparklog.spark.job import OpenSession
+from sparklog.spark.job_history import JobRun
+from sparklog.spark.progress import Progress
+from sparklog.spark.schedule import Schedule, ScheduledJob
+from sparklog.spark.schedule_looking import Looking, going_on
+from sparklog.spark.schedule_run import Ending, LastWords, run_body
+
+logger = logging.getLogger(__name__)
+
+CANCEL_EVERY_S: Final = 0.5
+TRIES_AGAIN_S: Final = 30.0
+"""After the store or the history did not answer."""
+
+
+class RunSession(Protocol):
+    """Opens the sessions of one run, and ends what it does in Spark."""
+
+    def __call__(self, conf: Any) -> Any:
+        """Return a session; an `OpenSession`."""
+        ...
+
+    def cancel(self) -> None:
+        """End what runs in Spark."""
+        ...
+
+
+OpenRun = Callable[[JobRun], RunSession]
+RunBody = Callable[[str, list[str], OpenSession, Progress, Callable[[], bool]], Ending]
+
+
+class ScheduledJobs:
+    """Runs the jobs of a schedule until it is stopped."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        root: str,
+        looking: Looking,
+        open_run: OpenRun,
+        *,
+        ended: Callable[[JobRun], None] = lambda run: None,
+        began: Callable[[JobRun], None] = lambda run: None,
+        body: RunBody = run_body,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Run `schedule` on the log under `root`; nothing happens before `start`."""
+        self._jobs = {job.name: job for job in schedule.jobs if job.enabled}
+        self._schedule = schedule
+        self._root = root
+        self._looking = looking
+        self._open_run = open_run
+        self._ended = ended
+        self._began = began
+        self._body = body
+        self._clock = clock
+        self._alarms = _alarm_clock()
+        self._waiting: SimpleQueue[str | None] = SimpleQueue()
+        """Names of jobs to look at; None: the end."""
+        self._lock = Lock()
+        self._busy: set[str] = set()
+        """Jobs that wait in the queue, or run."""
+        self._sessions: dict[str, RunSession] = {}
+        self._stopping = Event()
+        self._workers: list[Thread] = []
+
+    def start(self) -> None:
+        """Begin: what was missed first, then what comes. Returns at once."""
+        for name, job in self._jobs.items():
+            self._alarms.add_job(self.ring, job.cron.trigger, args=(name,), id=name)
+        self._alarms.start()
+        for number in range(self._schedule.at_once):
+            worker = Thread(target=self._work, name=f"sparklog-jobs-{number}", daemon=True)
+            self._workers.append(worker)
+        introducing = Thread(target=self._introduce, name="sparklog-jobs", daemon=True)
+        introducing.start()
+        for worker in self._workers:
+            worker.start()
+        for name in self._jobs:
+            self.ring(name)
+
+    def ring(self, name: str) -> None:
+        """Look soon whether a job is due, unless it waits or runs already."""
+        with self._lock:
+            if name in self._busy or self._stopping.is_set():
+                return
+            self._busy.add(name)
+        self._waiting.put(name)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Begin no run, end those that run; returns whether all have ended in time."""
+        self._stopping.set()
+        if self._alarms.running:
+            self._alarms.shutdown(wait=False)
+        for _ in self._workers:
+            self._waiting.put(None)
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while any(worker.is_alive() for worker in self._workers):
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return False
+            with self._lock:
+                sessions = list(self._sessions.values())
+            for session in sessions:  # again and again: a run may be between two of Spark's jobs
+                session.cancel()
+            for worker in self._workers:
+                worker.join(min(CANCEL_EVERY_S, left_s) / len(self._workers))
+        return True
+
+    def _introduce(self) -> None:
+        for job in self._schedule.jobs:
+            if not self._stopping.is_set():
+                try:
+                    self._looking.introduce(job)
+                except SparklogError as error:
+                    logger.warning("a job is not introduced job=%s error=%s", job.name, error)
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            name = self._waiting.get()
+            if name is None:
+                return
+            again_ms: int | None = None
+            try:
+                again_ms = self._one(self._jobs[name])
+            except Exception as error:  # one job's trouble is no other's, nor the brokers'
+                logger.warning("a job could not be looked at job=%s error=%s", name, error)
+                again_ms = self._clock.now_ms() + round(TRIES_AGAIN_S * 1000)
+            finally:
+                with self._lock:
+                    self._busy.discard(name)
+            if again_ms is not None and not self._stopping.is_set():
+                self._ring_at(name, again_ms)
+
+    def _one(self, job: ScheduledJob) -> int | None:
+        """Run a job if it is due; return when to look again, beside its own times."""
+        self._looking.write_again()
+        run = self._looking.look(job)
+        if run is None:
+            return self._looking.again_ms(job)
+        self._began(run)
+        self._looking.begin(run)
+        words = LastWords()
+        session = self._open_run(run)
+        with self._lock:
+            self._sessions[run.run_id] = session
+        try:
+            with going_on(self._looking, run, lambda: words.line):
+                arguments = job.words(self._root)
+                stopping = self._stopping.is_set
+                ending = self._body(job.kind, arguments, session, Progress(words), stopping)
+        finally:
+            with self._lock:
+                del self._sessions[run.run_id]
+        self._ended(self._looking.end(run, ending))
+        return None
+
+    def _ring_at(self, name: str, at_ms: int) -> None:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+        self._alarms.add_job(
+            self.ring, "date", run_date=moment, args=(name,), id=f"{name} again",
+            replace_existing=True,
+        )  # fmt: skip
+
+
+def _alarm_clock() -> Any:
+    """Return the library's scheduler: an alarm that is late rings once, however late."""
+    return BackgroundScheduler(
+        daemon=True,
+        timezone=UTC,
+        executors={"default": {"type": "threadpool", "max_workers": 1}},
+        job_defaults={"coalesce": True, "misfire_grace_time": None, "max_instances": 1},
+    )

@@ -1,0 +1,100 @@
+"""The history of upkeep jobs: records of a topic, of which the newest of each run counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sparklog.cluster.open import Log, open_log
+from sparklog.core.settings import parse_topic_configs
+from sparklog.spark.job_history import (
+    DONE,
+    HISTORY_CONFIGS,
+    HISTORY_TOPIC,
+    REPORT_BYTES_MAX,
+    RUNNING,
+    History,
+    JobRun,
+    KnownJob,
+    decode,
+    encode,
+    key_of,
+)
+from sparklog.spark.job_history_log import read_history, write_history
+from sparklog.spark.schedule_run import Amounts, amounts_of
+
+RUN = JobRun("f" * 32, "nightly", "retain", "schedule", 1000, 1010, 1010, "host:1")
+JOB = KnownJob("nightly", "retain", "@daily", "UTC", ("--dry-run",), True, 5, "host:1")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    """An empty log."""
+    with open_log(str(tmp_path / "log")) as opened:
+        yield opened
+
+
+def test_records_come_back_and_the_last_of_a_run_counts(log: Log) -> None:
+    assert read_history(log) == History()
+    ended = replace(RUN, outcome=DONE, exit_code=0, duration_ms=7, report={"let_go": 3})
+    other = replace(RUN, run_id="a" * 32, job="weekly", started_ms=2000)
+    for record in (JOB, RUN, other, ended, ended):
+        write_history(log, record, patience_s=0)
+    history = read_history(log)
+    assert history.jobs == {"nightly": JOB}
+    assert history.newest_first() == [other, ended]
+    assert history.newest_first("nightly") == [ended]
+    assert history.last_run("weekly") == other
+    assert history.last_run("never") is None
+    assert other.outcome == RUNNING
+    assert not other.ended
+
+
+def test_the_topic_is_compacted_and_keeps_half_a_year(log: Log) -> None:
+    write_history(log, RUN, patience_s=0)
+    write_history(log, RUN, patience_s=0)
+    topic = log.topic(HISTORY_TOPIC)
+    assert topic.configs == HISTORY_CONFIGS
+    settings = parse_topic_configs(topic.configs)
+    assert settings["cleanup.policy"] == ("compact", "delete")
+    assert topic.partitions == 1
+
+
+def test_what_is_none_of_ours_is_left_out(log: Log) -> None:
+    write_history(log, RUN, patience_s=0)
+    strange = [(b"run/x", b"{"), (b"run/x", encode(RUN)), (b"run/x", b"[]"), (b"other", b"{}"),
+               (b"run/y", b'{"run_id": "y"}')]  # fmt: skip
+    keys, values = zip(*strange, strict=True)
+    rows = pa.RecordBatch.from_pydict({"key": list(keys), "value": list(values)})
+    log.partition(HISTORY_TOPIC, 0).append([rows])
+    assert list(read_history(log).runs) == [RUN.run_id]
+    assert decode(key_of(RUN), None) is None
+    assert decode(None, encode(RUN)) is None
+
+
+def test_a_field_of_a_later_version_does_no_harm() -> None:
+    document = {**json.loads(encode(RUN)), "cost": 3}
+    assert decode(key_of(RUN), json.dumps(document).encode()) == RUN
+
+
+def test_a_long_report_leaves_its_partitions_out() -> None:
+    partitions = [{"topic": "t", "partition": number} for number in range(20_000)]
+    long = replace(RUN, report={"let_go": 3, "partitions": partitions})
+    data = encode(long)
+    assert len(data) < REPORT_BYTES_MAX
+    assert decode(key_of(long), data) == replace(RUN, report={"let_go": 3})
+
+
+def test_amounts_are_found_in_every_kind_of_report() -> None:
+    works = {"rows_before": 5, "rows_after": 2, "bytes_before": 50, "bytes_after": 20}
+    merged = {"rows_before": 1, "rows_after": 1, "bytes_before": 10, "bytes_after": 9}
+    assert amounts_of({"compacted": works, "merged": merged}) == Amounts(6, 3, 60, 29)
+    assert amounts_of({"rows": 4, "size_bytes": 40}) == Amounts(4, 4, 40, 40)
+    own = {"records_before": 9, "records_after": 7, "bytes_before": 90, "bytes_after": 70}
+    assert amounts_of(own) == Amounts(9, 7, 90, 70)
+    assert amounts_of({"let_go": 3, "rows": None, "records_before": True}) == Amounts()
