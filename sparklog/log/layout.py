@@ -13,6 +13,7 @@ SEGMENT_SUFFIX = ".arrow"
 FOLDER_NAME_MAX = 232
 """Characters of a topic's name in its folder's: with `~` and the id it stays within 255."""
 COMMITS_PREFIX = "commits/"
+SNAPSHOTS_PREFIX = "snapshots/"
 WALS_PREFIX = "wal/"
 TOPICS_PREFIX = "topics/"
 RUNS_PREFIX = "runs/"
@@ -26,6 +27,8 @@ _MANIFEST_NAME = re.compile(r"manifest/(\d{20})\.arrow")
 _STAGED_NAME = re.compile(r"staged/[0-9a-f]{32}\.arrow")
 _REWRITTEN_NAME = re.compile(r"log/\d{20}-[0-9a-f]{32}\.arrow")
 _SNAPSHOT_NAME = re.compile(r"snapshot/(\d{20})\.json")
+_PIN_NAME = re.compile(r"pinned/([0-9a-f]{32})\.arrow")
+_NAMED_SNAPSHOT_KEY = re.compile(r"snapshots/([A-Za-z0-9._-]{1,249})\.json")
 _COMMIT_KEY = re.compile(r"commits/([A-Za-z0-9._-]{1,249})/(\d{20})\.json")
 _RUN_KEY = re.compile(r"runs/([A-Za-z0-9._-]{1,249})/(\d{20})-(\d)\.json")
 _WAL_KEY = re.compile(r"wal/(0|[1-9]\d{0,9})-([0-9a-f]{32})/(\d{20})\.arrow")
@@ -59,6 +62,17 @@ def commit_of_key(key: str) -> tuple[str, int] | None:
     """Return writer and sequence of a publication record's key, or None for any other object."""
     match = _COMMIT_KEY.fullmatch(key)
     return (match.group(1), int(match.group(2))) if match else None
+
+
+def named_snapshot_key(name: str) -> str:
+    """Return the name of a named snapshot's object. Source: FORMAT.md 12."""
+    return f"{SNAPSHOTS_PREFIX}{name}.json"
+
+
+def name_of_snapshot_key(key: str) -> str | None:
+    """Return the name of the snapshot that a key is of, or None for any other object."""
+    match = _NAMED_SNAPSHOT_KEY.fullmatch(key)
+    return match.group(1) if match else None
 
 
 def runs_prefix(job: str) -> str:
@@ -151,6 +165,16 @@ class PartitionLayout:
         """Return the relative name of a registry snapshot."""
         return f"snapshot/{number(end_offset)}.json"
 
+    @staticmethod
+    def pin_name(nonce: str) -> str:
+        """Return the relative name of what a named snapshot keeps."""
+        return f"pinned/{nonce}{SEGMENT_SUFFIX}"
+
+    @property
+    def pin_prefix(self) -> str:
+        """Return the key prefix of every pin."""
+        return self.folder + "pinned/"
+
     @property
     def chain_prefix(self) -> str:
         """Return the key prefix of everything in the log folder."""
@@ -179,6 +203,11 @@ class PartitionLayout:
         """Return the version in a manifest's key, or None for any other object."""
         match = _MANIFEST_NAME.fullmatch(self.relative(key))
         return int(match.group(1)) if match else None
+
+    def pin_nonce(self, key: str) -> str | None:
+        """Return the nonce in a pin's key, or None for any other object."""
+        match = _PIN_NAME.fullmatch(self.relative(key))
+        return match.group(1) if match else None
 
     def snapshot_end(self, key: str) -> int | None:
         """Return the end offset in a snapshot's key, or None for any other object."""
