@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.asking import Brokers
+from sparklog.client.asking import Brokers, Draft
 from sparklog.client.metadata import ClusterMetadata, read_metadata
 from sparklog.core.clock import Clock
 from sparklog.core.errors import (
@@ -108,6 +108,33 @@ def _another_topic(tp: TopicPartition, wanted: str, found: str) -> UnknownTopicO
 def by_topic(partitions: Sequence[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
     """Return partitions under their topics, both in order."""
     return [(t, list(chosen)) for t, chosen in groupby(sorted(partitions), lambda tp: tp.topic)]
+
+
+def parts_by_topic(
+    of: Draft,
+    kinds: tuple[str, str],
+    partitions: Sequence[TopicPartition],
+    fields: Callable[[TopicPartition], Mapping[str, Any]],
+) -> tuple[Any, ...]:
+    """Return the topics of a request, with a part for each partition.
+
+    Args:
+        of: the version that is asked in.
+        kinds: what Kafka's schema calls a topic and a partition of this request.
+        partitions: which to tell of.
+        fields: what a partition's part has besides its index.
+    """
+    topic_kind, part_kind = kinds
+    return tuple(
+        of.part(
+            topic_kind,
+            name=topic,
+            partitions=tuple(
+                of.part(part_kind, partition_index=tp.partition, **fields(tp)) for tp in chosen
+            ),
+        )
+        for topic, chosen in by_topic(partitions)
+    )
 
 
 def partition_results(topics: Any) -> dict[TopicPartition, Any]:

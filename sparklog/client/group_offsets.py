@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sparklog.client.asking import Brokers, Draft
-from sparklog.client.by_leader import by_topic
+from sparklog.client.by_leader import parts_by_topic
 from sparklog.client.coordinators import CoordinatorKind, ask_coordinators
 from sparklog.client.errors import of_code
 from sparklog.client.group_values import Committed, CommittedOffset
@@ -55,22 +55,15 @@ def move_group_offsets(
     """Commit offsets for a group without members. Raises as `Groups.move_offsets`."""
 
     def draft(of: Draft) -> Any:
-        topics = tuple(
-            of.part(
-                "OffsetCommitRequestTopic",
-                name=topic,
-                partitions=tuple(
-                    of.part(
-                        "OffsetCommitRequestPartition",
-                        partition_index=tp.partition,
-                        committed_offset=offsets[tp],
-                        committed_leader_epoch=-1,
-                        committed_metadata="",
-                    )
-                    for tp in chosen
-                ),
-            )
-            for topic, chosen in by_topic(list(offsets))
+        topics = parts_by_topic(
+            of,
+            ("OffsetCommitRequestTopic", "OffsetCommitRequestPartition"),
+            list(offsets),
+            lambda tp: {
+                "committed_offset": offsets[tp],
+                "committed_leader_epoch": -1,
+                "committed_metadata": "",
+            },
         )
         return of.request(
             group_id=group_id,
@@ -97,17 +90,8 @@ def delete_group_offsets(
     """Forget what a group committed of partitions. Raises as `Groups.delete_offsets`."""
 
     def draft(of: Draft) -> Any:
-        topics = tuple(
-            of.part(
-                "OffsetDeleteRequestTopic",
-                name=topic,
-                partitions=tuple(
-                    of.part("OffsetDeleteRequestPartition", partition_index=tp.partition)
-                    for tp in chosen
-                ),
-            )
-            for topic, chosen in by_topic(partitions)
-        )
+        kinds = ("OffsetDeleteRequestTopic", "OffsetDeleteRequestPartition")
+        topics = parts_by_topic(of, kinds, partitions, lambda _: {})
         return of.request(group_id=group_id, topics=topics)
 
     def ask(coordinator: ServingBroker, _: Sequence[str]) -> dict[str, Any]:

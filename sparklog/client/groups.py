@@ -6,7 +6,7 @@ for first, any other one is described the classic way, as Kafka's own client doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
@@ -87,9 +87,13 @@ class Groups:
         Raises:
             Unavailable: no broker answers at all.
         """
-        outcomes = self._ask(group_ids, self._described_as_consumer)
+        newer = (Api.CONSUMER_GROUP_DESCRIBE, DESCRIBE_CONSUMER_VERSIONS, "group_ids")
+        outcomes = self._describe(group_ids, *newer, _consumer_group)
         rest = [group for group in group_ids if _may_be_classic(outcomes[group])]
-        return outcomes | (self._ask(rest, self._described_as_classic) if rest else {})
+        if not rest:
+            return outcomes
+        older = (Api.DESCRIBE_GROUPS, DESCRIBE_VERSIONS, "groups")
+        return outcomes | self._describe(rest, *older, _classic_group)
 
     def offsets(self, group_ids: Sequence[str]) -> dict[str, Committed | SparklogError]:
         """Return everything that groups have committed; nothing for one that is not there.
@@ -149,33 +153,29 @@ class Groups:
     def _ask(self, group_ids: Sequence[str], ask: Any) -> dict[str, Any]:
         return ask_coordinators(self._brokers, CoordinatorKind.GROUP, group_ids, ask, self._clock)
 
-    def _described_as_consumer(
-        self, coordinator: ServingBroker, chosen: Sequence[str]
+    def _describe(
+        self,
+        group_ids: Sequence[str],
+        api: Api,
+        versions: tuple[int, int],
+        asked: str,
+        described: Callable[[ServingBroker, Any], GroupDescription | SparklogError],
     ) -> dict[str, GroupDescription | SparklogError]:
-        def draft(of: Draft) -> Any:
-            return of.request(group_ids=tuple(chosen), include_authorized_operations=False)
+        """Describe groups by one of the two calls, whose request has them in the field `asked`."""
 
-        answer = self._brokers.tell(
-            coordinator.address, Api.CONSUMER_GROUP_DESCRIBE, *DESCRIBE_CONSUMER_VERSIONS, draft
-        )
-        return {
-            group.group_id: _failure(group) or _consumer_group(coordinator, group)
-            for group in answer.groups
-        }
+        def ask(
+            coordinator: ServingBroker, chosen: Sequence[str]
+        ) -> dict[str, GroupDescription | SparklogError]:
+            def draft(of: Draft) -> Any:
+                return of.request(**{asked: tuple(chosen)}, include_authorized_operations=False)
 
-    def _described_as_classic(
-        self, coordinator: ServingBroker, chosen: Sequence[str]
-    ) -> dict[str, GroupDescription | SparklogError]:
-        def draft(of: Draft) -> Any:
-            return of.request(groups=tuple(chosen), include_authorized_operations=False)
+            answer = self._brokers.tell(coordinator.address, api, *versions, draft)
+            return {
+                group.group_id: _failure(group) or described(coordinator, group)
+                for group in answer.groups
+            }
 
-        answer = self._brokers.tell(
-            coordinator.address, Api.DESCRIBE_GROUPS, *DESCRIBE_VERSIONS, draft
-        )
-        return {
-            group.group_id: _failure(group) or _classic_group(coordinator, group)
-            for group in answer.groups
-        }
+        return self._ask(group_ids, ask)
 
 
 def _listing(group: Any) -> GroupListing:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
 from sparklog.client.asking import Brokers, Draft
-from sparklog.client.by_leader import ask_leaders, by_topic, partition_results
+from sparklog.client.by_leader import ask_leaders, partition_results, parts_by_topic
 from sparklog.client.errors import of_code
 from sparklog.client.values import MAX_TIMESTAMP, FoundOffset
 from sparklog.core.clock import Clock
@@ -41,21 +41,11 @@ def find_offsets(
         leader: BrokerAddress, chosen: Sequence[TopicPartition]
     ) -> dict[TopicPartition, FoundOffset | SparklogError]:
         def draft(of: Draft) -> Any:
-            topics = tuple(
-                of.part(
-                    "ListOffsetsTopic",
-                    name=topic,
-                    partitions=tuple(
-                        of.part(
-                            "ListOffsetsPartition",
-                            partition_index=tp.partition,
-                            current_leader_epoch=-1,
-                            timestamp=wanted[tp],
-                        )
-                        for tp in partitions
-                    ),
-                )
-                for topic, partitions in by_topic(chosen)
+            topics = parts_by_topic(
+                of,
+                ("ListOffsetsTopic", "ListOffsetsPartition"),
+                chosen,
+                lambda tp: {"current_leader_epoch": -1, "timestamp": wanted[tp]},
             )
             return of.request(replica_id=CLIENT, isolation_level=int(committed_only), topics=topics)
 
@@ -81,21 +71,8 @@ def delete_before(
         leader: BrokerAddress, chosen: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | SparklogError]:
         def draft(of: Draft) -> Any:
-            topics = tuple(
-                of.part(
-                    "DeleteRecordsTopic",
-                    name=topic,
-                    partitions=tuple(
-                        of.part(
-                            "DeleteRecordsPartition",
-                            partition_index=tp.partition,
-                            offset=before[tp],
-                        )
-                        for tp in partitions
-                    ),
-                )
-                for topic, partitions in by_topic(chosen)
-            )
+            kinds = ("DeleteRecordsTopic", "DeleteRecordsPartition")
+            topics = parts_by_topic(of, kinds, chosen, lambda tp: {"offset": before[tp]})
             return of.request(topics=topics, timeout=timedelta(seconds=brokers.timeout_s))
 
         answer = brokers.tell(leader, Api.DELETE_RECORDS, *DELETE_VERSIONS, draft)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from sparklog.client.asking import Brokers, Draft
-from sparklog.client.by_leader import by_topic
+from sparklog.client.by_leader import by_topic, parts_by_topic
 from sparklog.client.errors import of_code
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
@@ -82,20 +82,11 @@ def move(
     """
 
     def draft(of: Draft) -> Any:
-        topics = tuple(
-            of.part(
-                "ReassignableTopic",
-                name=topic,
-                partitions=tuple(
-                    of.part(
-                        "ReassignablePartition",
-                        partition_index=tp.partition,
-                        replicas=_replicas(wanted[tp]),
-                    )
-                    for tp in chosen
-                ),
-            )
-            for topic, chosen in by_topic(list(wanted))
+        topics = parts_by_topic(
+            of,
+            ("ReassignableTopic", "ReassignablePartition"),
+            list(wanted),
+            lambda tp: {"replicas": _replicas(wanted[tp])},
         )
         return of.request(timeout=timedelta(seconds=brokers.timeout_s), topics=topics)
 
