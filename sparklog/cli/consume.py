@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from sparklog.cli.arrivals import Arrivals, Arrived, Start
@@ -17,11 +18,13 @@ from sparklog.cli.record_format import (
 )
 from sparklog.cli.root import add_log_options, bootstrap_of, connected, opened_log, warn_if_led
 from sparklog.cli.selection import matching_topics
+from sparklog.cli.snapshot_arrivals import SnapshotArrivals
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, key_values, whole_number
 from sparklog.client.values import EARLIEST, LATEST
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
 
+READ_THREADS = 8
 SETTLE_EVERY_S = 5.0
 """How often a group's offsets are committed while records keep coming: Kafka's interval."""
 
@@ -56,6 +59,9 @@ def configure(parser: CommandParser) -> None:
             help=f"how to print a record: {', '.join(PROPERTIES)}",
         )
     parser.add_argument(
+        "--snapshot", metavar="NAME", help="print what this snapshot has, from the start, and stop"
+    )
+    parser.add_argument(
         "--group", metavar="ID", help="share the partitions with the other members of this group"
     )
     parser.add_argument(
@@ -84,7 +90,7 @@ def run(args: Arguments, output: Output) -> int:
     printer = _Printer(output, shape)
     with _arrivals(args, start, printer) as arrivals:
         try:
-            _consume(arrivals, printer, args.max_messages, args.timeout_ms)
+            _consume(arrivals, printer, args.max_messages, _timeout_ms(args))
         finally:
             printer.finish()
     return 0
@@ -93,6 +99,13 @@ def run(args: Arguments, output: Output) -> int:
 @contextmanager
 def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Arrivals]:
     """Open what the options name at the offsets they name."""
+    if args.snapshot is not None:
+        with opened_log(args) as log, ThreadPoolExecutor(READ_THREADS) as pool:
+            pinned = SnapshotArrivals(log.store, args.snapshot, printer.columns, pool)
+            for topic in _topics(args, lambda: pinned.topics):
+                pinned.add_topic(topic, start, args.partition)
+            yield pinned
+        return
     bootstrap = bootstrap_of(args)
     if bootstrap is None:
         with opened_log(args) as log:
@@ -130,10 +143,18 @@ def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Arri
 def _check_mode(args: Arguments) -> None:
     if args.group is not None and args.partition is not None:
         raise UsageError("--group hands out partitions by itself; leave out --partition")
+    if args.snapshot is not None and bootstrap_of(args) is not None:
+        raise UsageError("a snapshot is read from the storage; give --root, not --bootstrap-server")
     if bootstrap_of(args) is None:
         for option in ("group", "isolation_level", "consumer_property"):
             if getattr(args, option):
                 raise UsageError(f"--{option.replace('_', '-')} needs --bootstrap-server")
+
+
+def _timeout_ms(args: Arguments) -> int | None:
+    """Return how long to wait for more; a snapshot never has more."""
+    timeout_ms: int | None = 0 if args.snapshot is not None else args.timeout_ms
+    return timeout_ms
 
 
 class _Printer:
@@ -193,7 +214,7 @@ def _start(args: Arguments) -> Start:
     if args.partition is not None and args.topic is None:
         raise UsageError("--partition needs --topic")
     if args.offset is None:
-        return EARLIEST if args.from_beginning else LATEST
+        return EARLIEST if args.from_beginning or args.snapshot is not None else LATEST
     if args.from_beginning:
         raise UsageError("--from-beginning and --offset contradict each other")
     if args.partition is None:

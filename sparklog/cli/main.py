@@ -56,6 +56,7 @@ COMMANDS = {
     "find": Command("find", "Print the records of one key."),
     "get-offsets": Command("get_offsets", "Print offsets of partitions, also by time."),
     "delete-records": Command("delete_records", "Delete the oldest records of partitions."),
+    "snapshots": Command("snapshots", "Keep what topics hold now under a name."),
     "brokers": Command("brokers", "List the brokers that serve the log."),
     "log-dirs": Command("log_dirs", "Show what each broker holds of which partition."),
     "leader-election": Command("leader_election", "Elect leaders of partitions."),

@@ -52,6 +52,17 @@ def test_values_are_printed_in_order(cli: Cli, name: str) -> None:
     assert outcome.errors == "Processed a total of 10 messages\n"
 
 
+def test_a_snapshot_waits_until_leaders_have_flushed_what_they_had(
+    cli: Cli, brokers: Brokers, name: str
+) -> None:
+    cli.ok("configs", "--alter", "--entity-type", "topics", "--entity-name", name,
+           "--add-config", "flush.ms=200")  # fmt: skip
+    cli.root, cli.bootstrap = brokers.root, ""
+    cli.ok("snapshots", "--create", name, "--topic", name)
+    kept = cli.ok("consume", "--topic", name, "--snapshot", name)
+    assert kept.lines == [str(n) for n in range(10)]
+
+
 def test_every_field_has_its_place_and_its_words(cli: Cli, name: str) -> None:
     fields = ("timestamp", "partition", "offset", "headers", "key", "value")
     options = [word for f in fields for word in ("--property", f"print.{f}=true")]
