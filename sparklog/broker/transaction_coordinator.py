@@ -72,6 +72,8 @@ class TransactionCoordinator:
         settings = TransactionSettings(
             config.whole("transaction.max.timeout.ms"),
             config.whole("transactional.id.expiration.ms"),
+            config.whole("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+            config.whole("transaction.remove.expired.transaction.cleanup.interval.ms"),
         )
         self.runtime = CoordinatorRuntime(
             environment,

@@ -12,7 +12,7 @@ Source: Kafka's `ConsumerGroup`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -90,9 +90,10 @@ def burial_of(member: ConsumerMember) -> tuple[ConsumerRecord, ...]:
 class ConsumerGroup:
     """See the module."""
 
-    def __init__(self, group_id: str) -> None:
-        """Start empty."""
+    def __init__(self, group_id: str, assignors: Sequence[str] = tuple(ASSIGNORS)) -> None:
+        """Start empty; `assignors` are on offer, the default first."""
         self.group_id = group_id
+        self._assignors = assignors
         self.epoch = 0
         self.topics_hash = 0
         self.target_epoch = 0
@@ -145,10 +146,9 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """Return the assignor that most members want; without any wish, the default."""
+        """Return the assignor that most members want of those on offer; else the first of them."""
         wishes = Counter(m.about.assignor for m in self.members.values() if m.about.assignor)
-        known = [name for name in ASSIGNORS if wishes[name]]
-        return max(known, key=lambda name: wishes[name]) if known else next(iter(ASSIGNORS))
+        return max(self._assignors, key=lambda name: wishes[name])
 
     def subscription(self, member: ConsumerMember) -> frozenset[str]:
         """Return the names of the topics that a member wants, by name or by pattern."""

@@ -109,7 +109,7 @@ class ConsumerGroups:
         elif group is not None:
             group.apply(found)
         elif record.value is not None and not isinstance(found, OldRecord):
-            group = self._groups[found.group_id] = ConsumerGroup(found.group_id)
+            group = self._groups[found.group_id] = self._new(found.group_id)
             group.apply(found)
         return found.group_id
 
@@ -151,13 +151,13 @@ class ConsumerGroups:
         Raises:
             GroupError, InvalidRequest: it is refused; nothing was changed.
         """
-        check(asked)
+        check(asked, self._settings.group_consumer_assignors)
         self._topics = topics
         group = self._groups.get(asked.group_id)
         if group is None:
             if asked.epoch != JOIN_EPOCH:
                 raise GroupIdNotFound(f"Group {asked.group_id} not found.")
-            group = ConsumerGroup(asked.group_id)
+            group = self._new(asked.group_id)
             group.epoch = group.target_epoch = first_epoch
         change = Change(group, topics, now_ms)
         if asked.epoch < JOIN_EPOCH:
@@ -195,7 +195,7 @@ class ConsumerGroups:
                 f"the group has as many members as it may. group={classic.group_id}"
             )
         records = upgraded(classic, topics)
-        group = self._groups[classic.group_id] = ConsumerGroup(classic.group_id)
+        group = self._groups[classic.group_id] = self._new(classic.group_id)
         for record in records:
             group.apply(record)
         for member in group.members.values():
@@ -279,6 +279,9 @@ class ConsumerGroups:
         """Forget a group with its members; return the records that say so."""
         group = self._groups.pop(group_id)
         return [write_record(record) for record in group.burial()]
+
+    def _new(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._settings.group_consumer_assignors)
 
     def _left(
         self, group: ConsumerGroup, asked: ConsumerHeartbeat, change: Change

@@ -6,6 +6,7 @@ Everything that is refused is refused before the first record. Source: Kafka's
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
@@ -62,8 +63,8 @@ class Change:
         self.records.append(record)
 
 
-def check(asked: ConsumerHeartbeat) -> None:
-    """Refuse a heartbeat that is wrong whatever the group is like.
+def check(asked: ConsumerHeartbeat, assignors: Sequence[str]) -> None:
+    """Refuse a heartbeat that is wrong whatever the group is like; `assignors` are on offer.
 
     Raises:
         InvalidRequest: contradictory. UnsupportedAssignor, InvalidRegularExpression.
@@ -86,10 +87,10 @@ def check(asked: ConsumerHeartbeat) -> None:
             raise InvalidRequest("TopicPartitions must be empty when (re-)joining")
         if asked.names is None and asked.regex is None:
             raise InvalidRequest("SubscribedTopicNames or SubscribedTopicRegex must be set")
-    if asked.assignor is not None and asked.assignor not in ASSIGNORS:
+    if asked.assignor is not None and asked.assignor not in assignors:
         raise UnsupportedAssignor(
             f"ServerAssignor {asked.assignor} is not supported. Supported assignors: "
-            f"{', '.join(ASSIGNORS)}"
+            f"{', '.join(assignors)}"
         )
     if asked.regex:
         check_pattern(asked.regex)

@@ -21,11 +21,23 @@ class GroupSettings:
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = INT_MAX
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_migration_policy: str = "bidirectional"
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 10_080 * _MINUTE_MS
     offsets_retention_check_interval_ms: int = 600_000
     batch_bytes_max: int = 1_000_000
     """What one event may store: below the default max.message.bytes of the internal topic."""
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Say whether a classic group with members may become a consumer group."""
+        return self.group_consumer_migration_policy in {"bidirectional", "upgrade"}
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Say whether a consumer group with members may become a classic group."""
+        return self.group_consumer_migration_policy in {"bidirectional", "downgrade"}
 
     @classmethod
     def of(cls, config: Config) -> GroupSettings:
@@ -40,6 +52,8 @@ class GroupSettings:
                 "group.consumer.heartbeat.interval.ms"
             ),
             group_consumer_max_size=config.whole("group.consumer.max.size"),
+            group_consumer_assignors=config.words("group.consumer.assignors"),
+            group_consumer_migration_policy=config.text("group.consumer.migration.policy"),
             offset_metadata_max_bytes=config.whole("offset.metadata.max.bytes"),
             offsets_retention_ms=config.whole("offsets.retention.minutes") * _MINUTE_MS,
             offsets_retention_check_interval_ms=config.whole("offsets.retention.check.interval.ms"),

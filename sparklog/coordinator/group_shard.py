@@ -244,7 +244,7 @@ class GroupShard:
         Raises:
             GroupError, InvalidRequest: it is refused.
         """
-        check(asked)
+        check(asked, self._settings.group_consumer_assignors)
         turn, classic = self._turn(now_ms), self._groups.get(asked.group_id)
         before: list[CoordinatorRecord] = []
         epoch = classic.generation if classic is not None else 0
@@ -383,7 +383,8 @@ class GroupShard:
         self, classic: ClassicGroup, asked: ConsumerHeartbeat, topics: Topics, turn: Turn
     ) -> list[CoordinatorRecord]:
         """Take a classic group's members into a consumer group; they will join again."""
-        if asked.epoch != JOIN_EPOCH or not classic.is_consumer:
+        may_upgrade = self._settings.may_upgrade and classic.is_consumer
+        if asked.epoch != JOIN_EPOCH or not may_upgrade:
             raise GroupIdNotFound(f"Group {asked.group_id} is not a consumer group.")
         records = self._consumers.upgrade(classic, topics, turn.now_ms)
         for member in classic.members.values():
@@ -400,6 +401,8 @@ class GroupShard:
     def _downgrade(self, turn: Turn, groups: Iterable[ConsumerGroup]) -> list[CoordinatorRecord]:
         """Make classic groups of those that the last member of the newer protocol has left."""
         records: list[CoordinatorRecord] = []
+        if not self._settings.may_downgrade:
+            return records
         left = [group.group_id for group in groups if group.is_all_classic]
         if left:
             self._consumers.take_topics(self._topics())

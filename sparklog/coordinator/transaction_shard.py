@@ -52,6 +52,8 @@ class TransactionSettings:
 
     max_timeout_ms: int = 900_000
     expiration_ms: int = 604_800_000
+    abort_interval_ms: int = 1_000
+    expiry_interval_ms: int = 3_600_000
 
 
 class WriteMarkers(NamedTuple):
@@ -275,13 +277,17 @@ class TransactionShard:
     def _keep(self, transaction: Transaction) -> Transaction:
         transactional_id = transaction.transactional_id
         self._transactions[transactional_id] = transaction
-        deadline_ms = transaction.deadline_ms
+        settings = self._settings
+        deadline_ms, interval_ms = transaction.deadline_ms, settings.abort_interval_ms
         if transaction.state in AT_REST:
-            deadline_ms = transaction.updated_ms + self._settings.expiration_ms
+            deadline_ms = transaction.updated_ms + settings.expiration_ms
+            interval_ms = settings.expiry_interval_ms
         if deadline_ms is None:
             self._timers.cancel(transactional_id)
         else:
-            self._timers.set(transactional_id, deadline_ms)
+            # All that are due in one interval have one deadline, and share their batch.
+            rounds = -(-deadline_ms // interval_ms)
+            self._timers.set(transactional_id, rounds * interval_ms)
         return transaction
 
     def _forget(self, transactional_id: str) -> None:

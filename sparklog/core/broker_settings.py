@@ -7,7 +7,7 @@ from typing import Final
 
 from sparklog.core.config import INT_MAX, Acts, Config, Kind, Setting, parse_configs, table_of
 from sparklog.core.errors import InvalidConfig
-from sparklog.core.group_settings import GROUP_SETTINGS
+from sparklog.core.group_settings import GROUP_SETTINGS, check_group_settings
 from sparklog.core.transaction_settings import TRANSACTION_SETTINGS
 
 BrokerConfig = Config
@@ -320,10 +320,11 @@ def parse_broker_configs(given: Mapping[str, str]) -> BrokerConfig:
     """Return a broker's settings: the checked values of `given`, and the defaults for the rest.
 
     Raises:
-        InvalidConfig: an unknown name (the message offers the closest) or a value outside its
-            limits.
+        InvalidConfig: an unknown name (the message offers the closest), a value outside its
+            limits, or values that contradict each other.
     """
     config = parse_configs(given, BROKER_SETTINGS)
+    check_group_settings(config)
     heartbeat, session = (
         config.whole("broker.heartbeat.interval.ms"),
         config.whole("broker.session.timeout.ms"),

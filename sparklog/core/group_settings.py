@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparklog.core.config import INT_MAX, Acts, Kind, Setting
+from sparklog.core.config import INT_MAX, Acts, Config, Kind, Setting
+from sparklog.core.errors import InvalidConfig
 
 GROUP_SETTINGS: Final = (
     Setting(
@@ -57,6 +58,24 @@ GROUP_SETTINGS: Final = (
         at_least=1,
     ),
     Setting(
+        "group.consumer.min.session.timeout.ms",
+        Kind.INT,
+        45_000,
+        Acts.BROKER,
+        "Shortest session time-out of such a group.",
+        unit="ms",
+        at_least=1,
+    ),
+    Setting(
+        "group.consumer.max.session.timeout.ms",
+        Kind.INT,
+        60_000,
+        Acts.BROKER,
+        "Longest session time-out of such a group.",
+        unit="ms",
+        at_least=1,
+    ),
+    Setting(
         "group.consumer.heartbeat.interval.ms",
         Kind.INT,
         5_000,
@@ -65,6 +84,44 @@ GROUP_SETTINGS: Final = (
         "learns of a change with its next one.",
         unit="ms",
         at_least=1,
+    ),
+    Setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        Kind.INT,
+        5_000,
+        Acts.BROKER,
+        "Shortest interval between heartbeats of such a group, while its partitions do not change "
+        "hands.",
+        unit="ms",
+        at_least=1,
+    ),
+    Setting(
+        "group.consumer.max.heartbeat.interval.ms",
+        Kind.INT,
+        15_000,
+        Acts.BROKER,
+        "Longest interval between heartbeats of such a group.",
+        unit="ms",
+        at_least=1,
+    ),
+    Setting(
+        "group.consumer.assignors",
+        Kind.LIST,
+        ("uniform", "range"),
+        Acts.BROKER,
+        "What decides who reads what in groups of the newer protocol, as members may wish; the "
+        "first is taken where none does. Kafka loads other classes too, there are none here.",
+        choices=("uniform", "range"),
+    ),
+    Setting(
+        "group.consumer.migration.policy",
+        Kind.STRING,
+        "bidirectional",
+        Acts.BROKER,
+        "Whether a group with members may change its protocol: to the newer one (upgrade) when a "
+        "member of that joins, and back (downgrade) when the last one leaves. One without members "
+        "always may.",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
     ),
     Setting(
         "group.consumer.max.size",
@@ -134,3 +191,31 @@ GROUP_SETTINGS: Final = (
         at_least=1,
     ),
 )
+
+
+def check_group_settings(config: Config) -> None:
+    """Refuse settings of groups that contradict each other.
+
+    Raises:
+        InvalidConfig: a value beyond its own limits, no assignor, or a session that ends before a
+            member is to be heard of again.
+    """
+    for what in ("session.timeout.ms", "heartbeat.interval.ms"):
+        name = f"group.consumer.{what}"
+        low, high = f"group.consumer.min.{what}", f"group.consumer.max.{what}"
+        if not config.whole(low) <= config.whole(name) <= config.whole(high):
+            raise InvalidConfig(
+                f"{name} is between {low} and {high}. {name}={config.whole(name)} "
+                f"{low}={config.whole(low)} {high}={config.whole(high)}"
+            )
+    heartbeat_ms = config.whole("group.consumer.heartbeat.interval.ms")
+    session_ms = config.whole("group.consumer.session.timeout.ms")
+    if heartbeat_ms >= session_ms:
+        raise InvalidConfig(
+            "a member must be heard of within its session: lower "
+            "group.consumer.heartbeat.interval.ms or raise the other. "
+            f"group.consumer.heartbeat.interval.ms={heartbeat_ms} "
+            f"group.consumer.session.timeout.ms={session_ms}"
+        )
+    if not config.words("group.consumer.assignors"):
+        raise InvalidConfig("group.consumer.assignors names at least one assignor")

@@ -59,6 +59,26 @@ TRANSACTION_SETTINGS: Final = (
         at_least=1,
     ),
     Setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        Kind.INT,
+        1_000,
+        Acts.BROKER,
+        "How often transactions that timed out are looked for, and aborted: until then whoever "
+        "reads committed records waits. A round costs nothing when there are none.",
+        unit="ms",
+        at_least=1,
+        kafka_default=10_000,
+    ),
+    Setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        Kind.INT,
+        3_600_000,
+        Acts.BROKER,
+        "How often transactional ids that expired are looked for, and forgotten.",
+        unit="ms",
+        at_least=1,
+    ),
+    Setting(
         "transaction.partition.verification.enable",
         Kind.BOOLEAN,
         default=True,

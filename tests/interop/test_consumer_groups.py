@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -25,14 +23,15 @@ from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.protocol.api import Api
 from tests.cli.conftest import Cli
 from tests.interop.brokers import Brokers
-from tests.peers.jars import KAFKA_BROKER
-from tests.peers.kafka import java
+from tests.peers.kafka_tools import KafkaTools
+from tests.waiting import eventually
 
-TOOLS = "org.apache.kafka.tools."
 READ_S = 40.0
 COORDINATOR_MOVES = (14, 15, 16)
 QUICK = {
+    "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "3000",
     "group.consumer.session.timeout.ms": "3000",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
@@ -110,48 +109,30 @@ class Reader:
         self.assigned = set()
 
 
-def eventually(look: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + READ_S
-    while not look():
-        assert time.monotonic() < deadline_s, "it did not happen in time"
-        time.sleep(0.05)
-
-
-def kafka_tool(brokers: Brokers, main_class: str, *arguments: str) -> list[str]:
-    command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command += ["-cp", KAFKA_BROKER.class_path(), f"{TOOLS}{main_class}"]
-    done = subprocess.run(
-        [*command, "--bootstrap-server", brokers.bootstrap, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
-
-
 def test_members_share_the_partitions_and_take_over_from_each_other(
     brokers: Brokers, topic: str, cli: Cli
 ) -> None:
     group = f"g-{topic}"
     first = Reader(brokers, group, [topic])
-    eventually(lambda: sum(first.read.values()) == 60)
+    eventually(lambda: sum(first.read.values()) == 60, "all records")
     assert len(first.assigned) == 6
     second = Reader(brokers, group, [topic])
-    eventually(lambda: len(second.assigned) == 3 and len(first.assigned) == 3)
+    eventually(
+        lambda: len(second.assigned) == 3 and len(first.assigned) == 3,
+        "half of the partitions each",
+    )
     assert not first.assigned & second.assigned
     produce(brokers, topic)
-    eventually(lambda: sum((first.read + second.read).values()) == 120)
+    eventually(lambda: sum((first.read + second.read).values()) == 120, "all records, shared")
     described = ("--describe", "--group", group)
     members = cli.ok("groups", *described, "--members", "--verbose").lines
-    assert members == kafka_tool(
-        brokers, "consumer.group.ConsumerGroupCommand", *described, "--members", "--verbose"
+    assert members == KafkaTools(brokers.bootstrap)(
+        "consumer.group.ConsumerGroupCommand", *described, "--members", "--verbose"
     )
     state = cli.ok("groups", *described, "--state", "--json").documents[0]
     assert (state["state"], state["members"], state["assignor"]) == ("Stable", 2, "uniform")
     first.stop()
-    eventually(lambda: len(second.assigned) == 6)
+    eventually(lambda: len(second.assigned) == 6, "all partitions are taken over")
     second.stop()
     assert max((first.read + second.read).values()) == 2, "each record once, however it was shared"
     rows = cli.ok("groups", *described, "--json").documents
@@ -167,7 +148,7 @@ def test_a_pattern_reads_topics_that_come_later(brokers: Brokers, topic: str) ->
         for name in (f"{prefix}-a", f"{prefix}-b"):
             admin.create_topic(name, partitions=2)
             produce(brokers, name, 2)
-    eventually(lambda: sum(reader.read.values()) == 120)
+    eventually(lambda: sum(reader.read.values()) == 120, "the records of both topics")
     assert {name for name, _ in reader.assigned} == {f"{prefix}-a", f"{prefix}-b"}
     reader.stop()
 
@@ -195,21 +176,26 @@ def test_a_group_moves_to_the_newer_protocol_and_back_member_by_member(
 
     first = Reader(brokers, group, [topic], classic)
     second = Reader(brokers, group, [topic], classic)
-    eventually(lambda: spread(first, second))
+    eventually(lambda: spread(first, second), "two share")
     assert state() == ("Classic", "Stable")
     newer = Reader(brokers, group, [topic])
-    eventually(lambda: spread(first, second, newer) and state() == ("Consumer", "Stable"))
+    eventually(
+        lambda: spread(first, second, newer) and state() == ("Consumer", "Stable"),
+        "the group is upgraded",
+    )
     view = ("groups", "--describe", "--group", group, "--members", "--json")
     upgraded = [row["upgraded"] for row in cli.ok(*view).documents]
     assert sorted(upgraded) == [False, False, True]
     first.stop()
-    eventually(lambda: spread(second, newer))
+    eventually(lambda: spread(second, newer), "the two who stay share")
     produce(brokers, topic)
     newer.stop()
-    eventually(lambda: spread(second) and state() == ("Classic", "Stable"))
-    eventually(lambda: len(first.read + second.read + newer.read) == 60)
+    eventually(
+        lambda: spread(second) and state() == ("Classic", "Stable"), "the group is downgraded"
+    )
+    eventually(lambda: len(first.read + second.read + newer.read) == 60, "all records")
     rows = ("groups", "--describe", "--group", group, "--json")
-    eventually(lambda: {row["lag"] for row in cli.ok(*rows).documents} == {0})
+    eventually(lambda: {row["lag"] for row in cli.ok(*rows).documents} == {0}, "all is committed")
     second.stop()
 
 
@@ -219,14 +205,16 @@ def test_a_static_member_comes_back_without_a_rebalance(
     group = f"s-{topic}"
     static = {"group.instance.id": "one", "group.remote.assignor": "range"}
     first, other = Reader(brokers, group, [topic], static), Reader(brokers, group, [topic])
-    eventually(lambda: len(first.assigned) == 3 and len(other.assigned) == 3)
+    eventually(
+        lambda: len(first.assigned) == 3 and len(other.assigned) == 3, "half of the partitions each"
+    )
     had = first.assigned
     state = ("groups", "--describe", "--group", group, "--state", "--json")
-    eventually(lambda: cli.ok(*state).documents[0]["state"] == "Stable")
+    eventually(lambda: cli.ok(*state).documents[0]["state"] == "Stable", "a stable group")
     before = cli.ok(*state).documents[0]
     first.stop()
     again = Reader(brokers, group, [topic], static)
-    eventually(lambda: again.assigned == had)
+    eventually(lambda: again.assigned == had, "the static member has its partitions")
     after = cli.ok(*state).documents[0]
     assert after["epoch"] == before["epoch"]
     assert after["assignor"] == "range"
@@ -238,24 +226,24 @@ def test_kafkas_console_consumer_and_offsets_of_an_empty_group(
     brokers: Brokers, topic: str, cli: Cli
 ) -> None:
     group = f"c-{topic}"
-    read = kafka_tool(
-        brokers, "consumer.ConsoleConsumer", "--topic", topic, "--group", group,
+    read = KafkaTools(brokers.bootstrap)(
+        "consumer.ConsoleConsumer", "--topic", topic, "--group", group,
         "--from-beginning", "--max-messages", "60", "--timeout-ms", "20000",
         "--command-property", "group.protocol=consumer",
     )  # fmt: skip
     assert sorted(map(int, read)) == list(range(60))
     back = ("--all-topics", "--shift-by", "-1", "--execute")
     cli.ok("groups", "--reset-offsets", "--group", group, *back)
-    lags = kafka_tool(
-        brokers, "consumer.group.ConsumerGroupCommand", "--describe", "--group", group
+    lags = KafkaTools(brokers.bootstrap)(
+        "consumer.group.ConsumerGroupCommand", "--describe", "--group", group
     )
     assert [line.split()[5] for line in lags[2:]] == ["1"] * 6
     aged = cli.ok("groups", "--describe", "--group", group, "--lag-time", "--json").documents
     assert all(0 < row["lagMs"] < 600_000 for row in aged)
     classic = Reader(brokers, group, [topic], {"group.protocol": "classic"})
-    eventually(lambda: sum(classic.read.values()) == 6)
+    eventually(lambda: sum(classic.read.values()) == 6, "the records reset to")
     classic.stop()
-    eventually(lambda: cli("groups", "--delete", "--group", group).code == 0)
+    eventually(lambda: cli("groups", "--delete", "--group", group).code == 0, "the group is empty")
 
 
 def heartbeat(asked: Asked, group: str, version: int = 1, **more: Any) -> Any:

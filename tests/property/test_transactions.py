@@ -330,3 +330,19 @@ class Coordinators(RuleBasedStateMachine):
 
 TestCoordinators = Coordinators.TestCase
 TestCoordinators.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_what_is_due_is_looked_for_in_rounds() -> None:
+    settings = TransactionSettings(
+        max_timeout_ms=TIMEOUT_MS, expiration_ms=50_000, abort_interval_ms=7_000,
+        expiry_interval_ms=40_000,
+    )  # fmt: skip
+    shard = TransactionShard(settings, 1)
+    shard.init_producer(1, InitProducer(NAME, 10_000), 1000, 0)
+    assert shard.next_deadline_ms == 80_000
+    producer = ProducerIdentity(1000, 0)
+    shard.add_partitions(2, NAME, producer, frozenset({("a", 0)}), 2, 1_000)
+    assert shard.next_deadline_ms == 14_000
+    assert not shard.expire(13_999).records
+    aborted = shard.expire(14_000)
+    assert [type(errand) for errand in aborted.errands] == [WriteMarkers]

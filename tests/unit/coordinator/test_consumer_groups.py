@@ -248,3 +248,13 @@ def test_topics_that_are_not_there_yet_are_read_once_they_are() -> None:
     assert [m.member_id for m in description.members] == ["a", "b"]
     assert description.members[0].target == parts(0, 1, 2, 3)
     assert replace(description, members=()).state == "Reconciling"
+
+
+def test_only_the_assignors_on_offer_are_taken_and_the_first_is_the_default() -> None:
+    coordinator = Coordinator(GroupSettings(group_consumer_assignors=("range",)))
+    with pytest.raises(UnsupportedAssignor, match="Supported assignors: range"):
+        coordinator.join("a", assignor="uniform")
+    coordinator.join("a")
+    found = coordinator.groups.get("g")
+    assert found is not None
+    assert found.assignor == "range"

@@ -188,6 +188,31 @@ def test_broker_settings_are_checked_like_the_topics() -> None:
         parse_broker_configs({"wal.byte": "1"})
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"group.consumer.session.timeout.ms": "44999"}, r"group\.consumer\.min\.session"),
+        ({"group.consumer.heartbeat.interval.ms": "15001"}, r"group\.consumer\.max\.heartbeat"),
+        ({"group.consumer.min.heartbeat.interval.ms": "5001"}, r"heartbeat.*=5000 .*=5001"),
+        ({"group.consumer.assignors": ""}, "at least one assignor"),
+        ({"group.consumer.assignors": "uniform,mine"}, "some of uniform, range"),
+        ({"group.consumer.migration.policy": "both"}, "one of bidirectional"),
+        (
+            {
+                "group.consumer.min.session.timeout.ms": "5000",
+                "group.consumer.session.timeout.ms": "5000",
+            },
+            "within its session",
+        ),
+    ],
+)
+def test_settings_of_groups_that_contradict_each_other_are_refused(
+    given: dict[str, str], told: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=told):
+        parse_broker_configs(given)
+
+
 @given(st.sampled_from(ALL_SETTINGS), st.text())
 def test_any_text_is_a_value_or_an_invalid_config(setting: Setting, text: str) -> None:
     try:
