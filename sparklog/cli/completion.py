@@ -15,8 +15,10 @@ from sparklog.cli.usage import Arguments, CommandParser, Option
 
 TOPIC_OPTIONS = ("--topic", "--entity-name")
 FILE_OPTIONS = (
+    "--file",
     "--files",
     "--from-file",
+    "--jobs",
     "--offset-json-file",
     "--path-to-json-file",
     "--reassignment-json-file",

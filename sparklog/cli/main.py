@@ -66,6 +66,7 @@ COMMANDS = {
     "groups": Command("groups", "Describe consumer groups, move their offsets, delete them."),
     "transactions": Command("transactions", "Show transactions, and abort those that hang."),
     "serve": Command("serve", "Run brokers as tasks of a Spark application."),
+    "jobs": Command("jobs", "List upkeep jobs and their runs, and run one now."),
     "dump-log": Command("dump_log", "Print segments, manifests and records as they are stored."),
     "completion": Command("completion", "Print a completion script for bash, zsh or fish."),
 }

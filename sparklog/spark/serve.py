@@ -39,12 +39,15 @@ from sparklog.spark.progress import Progress
 from sparklog.spark.serve_conf import SERVE_CONF, connect_conf, one_machine_conf, pools_conf
 from sparklog.spark.serve_job import LOOPBACK, ServeJob, ServeReport
 from sparklog.spark.serve_state import Notice, Serving
+from sparklog.spark.serve_upkeep import STOP_TIMEOUT_S, Upkeep
 from sparklog.spark.streaming import StopRequest
 
 LOOK_INTERVAL_S = 0.5
 ADVICE_AFTER_S = 30.0
 """Executors take a while to come, so whether there are enough is said when brokers still wait."""
 CANCEL_TIMEOUT_S = 5.0
+OF_JOBS = -1
+"""In place of a broker's id, in events about upkeep jobs."""
 
 
 def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress], ServeReport]:
@@ -63,7 +66,7 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
                 conf |= connect_conf(job.connect_port, job.listening_host(master))
             spark = open_session(conf)
             server = _Launcher(job, entry, spark, master, progress)
-            jvm_end = stack.enter_context(JvmEnd(spark, job.drain_timeout_s + 5))
+            jvm_end = stack.enter_context(JvmEnd(spark, _end_timeout_s(job)))
             with StopRequest() as request:
                 server.start()
                 server.run(lambda: request.exit_code is not None or jvm_end.came)
@@ -71,6 +74,11 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
         return ServeReport(progress.elapsed_s(), job.brokers, drained, request.exit_code)
 
     return serve
+
+
+def _end_timeout_s(job: ServeJob) -> int:
+    jobs_s = round(STOP_TIMEOUT_S) if job.schedule is not None else 0
+    return job.drain_timeout_s + jobs_s + 5
 
 
 def master_of(job: ServeJob) -> str:
@@ -106,6 +114,11 @@ class _Launcher:
         self._advised = False
         profile = profile_of(self._claim)
         self._jobs = [BrokerJob(spark, plan, profile, self._tell) for plan in plans]
+        self._upkeep: Upkeep | None = None
+        if job.schedule is not None:
+            port = job.jobs_metrics_port
+            page = (job.listening_host(master), port) if port >= 0 else None
+            self._upkeep = Upkeep(job.schedule, job.root, spark, self._tell_of_jobs, page)
 
     def start(self) -> None:
         """Submit the brokers."""
@@ -122,6 +135,8 @@ class _Launcher:
         while not asked_to_end():
             self._look(LOOK_INTERVAL_S)
             self._advise()
+            if self._upkeep is not None:
+                self._upkeep.begin(brokers_serve=self._serving.all_ready)
             if self._serving.refused:
                 self.drain()
                 raise InvalidRequest("a broker refuses its settings: see its line above")
@@ -130,6 +145,9 @@ class _Launcher:
 
     def drain(self) -> int:
         """Let every broker drain, and return how many have."""
+        if self._upkeep is not None and not self._upkeep.stop():  # their history needs brokers
+            text = "a job did not end in time"
+            self._say(Notice(f"note: {text}", {"event": "note", "text": text}))
         self._serving.stopping = True
         for one in self._jobs:
             one.stop()
@@ -166,6 +184,9 @@ class _Launcher:
             broker_id, event = self._events.get(timeout=timeout_s)
         except Empty:
             return False
+        if broker_id == OF_JOBS:
+            self._say(Notice(str(event.get("text", "")), event))
+            return True
         notices = self._serving.handle(broker_id, event)
         if event.get("event") == "ready" and self._serving.all_ready:
             self._write_ready_file()
@@ -175,6 +196,9 @@ class _Launcher:
 
     def _tell(self, broker_id: int, event: Mapping[str, Any]) -> None:
         self._events.put((broker_id, event))
+
+    def _tell_of_jobs(self, event: Mapping[str, Any]) -> None:
+        self._tell(OF_JOBS, event)
 
     def _say(self, notice: Notice) -> None:
         if self._job.json:

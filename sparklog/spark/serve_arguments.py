@@ -16,6 +16,8 @@ from sparklog.spark.arguments import (
     log_root,
 )
 from sparklog.spark.root import parse_root, refuse_memory
+from sparklog.spark.schedule import Schedule
+from sparklog.spark.schedule_file import read_schedule
 from sparklog.spark.serve_job import ServeJob
 
 PORT_MAX = 65_535
@@ -37,6 +39,7 @@ examples:
       jobs/serve.py --root s3://bucket/log --brokers 3 --port 9092
   spark-submit jobs/serve.py --brokers 3 --config default.replication.factor=3 \\
       --rack-variable ZONE --ready-file /run/sparklog.json
+  sparklog serve --root s3://bucket/log --jobs conf/jobs.toml
 
 One broker is one task of a job of its own. Broker i (counted from 0) listens at --port + i.
 Ctrl-C or SIGTERM lets every broker hand over its partitions before it ends.
@@ -120,6 +123,30 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "--drain-timeout", type=counting_number, default=30, metavar="S",
         help="seconds for brokers to hand over at the end (default 30)",
     )  # fmt: skip
+    _add_upkeep_options(parser)
+
+
+def _add_upkeep_options(parser: argparse.ArgumentParser) -> None:
+    upkeep = parser.add_argument_group("upkeep")
+    upkeep.add_argument(
+        "--jobs", type=Path, metavar="FILE",
+        help="run the upkeep jobs of this schedule beside the brokers, for example conf/jobs.toml "
+        "(default: none)",
+    )  # fmt: skip
+    upkeep.add_argument(
+        "--jobs-metrics-port", type=_metrics_port, default=0, metavar="PORT",
+        help="of the page for Prometheus about these jobs, at the driver, -1: no page (default: a "
+        "free port)",
+    )  # fmt: skip
+
+
+def _schedule(path: Path | None) -> Schedule | None:
+    if path is None:
+        return None
+    try:
+        return read_schedule(path)
+    except OSError as error:
+        raise InvalidRequest(f"--jobs {path}: {error.strerror}") from None
 
 
 def serve_job(given: argparse.Namespace) -> ServeJob:
@@ -159,6 +186,8 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
         drain_timeout_s=given.drain_timeout,
         control_port=given.control_port,
         connect_port=given.connect_port,
+        schedule=_schedule(given.jobs),
+        jobs_metrics_port=given.jobs_metrics_port,
         json=given.json,
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sparklog.spark.broker_jobs import group_of
 from sparklog.spark.broker_slots import RESOURCE, RESOURCE_AMOUNT
+from sparklog.spark.schedule_run import POOL as JOBS_POOL
 
 SERVE_CONF: Mapping[str, str] = {
     # Brokers and queries side by side: without it, jobs are served first come, first served.
@@ -25,7 +26,7 @@ ONE_MACHINE_CONF: Mapping[str, str] = {
 }
 _POOL = """\
   <pool name="{name}">
-    <schedulingMode>FIFO</schedulingMode><weight>1</weight><minShare>1</minShare>
+    <schedulingMode>FIFO</schedulingMode><weight>1</weight><minShare>{share}</minShare>
   </pool>
 """
 DISCOVERY = f"""#!/bin/sh
@@ -35,8 +36,12 @@ echo '{{"name": "{RESOURCE}", "addresses": ["{RESOURCE}"]}}'
 
 
 def pools_conf(folder: Path, broker_ids: Iterable[int]) -> dict[str, str]:
-    """Return settings that give every broker a FAIR pool, whose first slot goes before queries'."""
-    pools = "".join(_POOL.format(name=group_of(broker_id)) for broker_id in broker_ids)
+    """Return settings that give every broker a FAIR pool, whose first slot goes before queries'.
+
+    Upkeep jobs have one, too, so that they share what is left with queries.
+    """
+    pools = "".join(_POOL.format(name=group_of(one), share=1) for one in broker_ids)
+    pools += _POOL.format(name=JOBS_POOL, share=0)
     path = folder / "pools.xml"
     path.write_text(f'<?xml version="1.0"?>\n<allocations>\n{pools}</allocations>\n')
     return {"spark.scheduler.allocation.file": path.as_uri()}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparklog.spark.broker_plan import WILDCARD, BrokerEntry, BrokerPlan, ControlPoint
+from sparklog.spark.schedule import Schedule
 
 LOOPBACK = "127.0.0.1"
 
@@ -37,6 +38,10 @@ class ServeJob:
     control_port: int = 0
     connect_port: int | None = None
     """Where Spark Connect takes queries; None: nowhere."""
+    schedule: Schedule | None = None
+    """Upkeep jobs to run beside the brokers; None: none."""
+    jobs_metrics_port: int = 0
+    """Of the driver's page about them; 0: any free port, -1: no page."""
     json: bool = False
 
     @property

@@ -1,0 +1,81 @@
+"""Upkeep jobs in the application that serves: started once brokers serve, ended before they drain.
+
+What a job does and what becomes of it is told as events, like everything about brokers.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.spark.job_history import JobRun
+from sparklog.spark.open_logs import shared_log
+from sparklog.spark.schedule import Schedule
+from sparklog.spark.schedule_looking import Looking
+from sparklog.spark.schedule_loop import ScheduledJobs
+from sparklog.spark.schedule_metrics import JobMetrics, MetricsPage
+from sparklog.spark.schedule_run import PoolSession
+
+BEGIN_AFTER_S: Final = 60.0
+"""Jobs need no brokers, but their history may be led: they wait for brokers, and not for ever."""
+STOP_TIMEOUT_S: Final = 15.0
+"""For jobs to end, and for brokers to take what their history says of that."""
+
+
+class Upkeep:
+    """The scheduled jobs of a serving application."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        root: str,
+        spark: SparkSession,
+        tell: Callable[[Mapping[str, Any]], None],
+        page: tuple[str, int] | None = None,
+    ) -> None:
+        """Run `schedule`; nothing happens before it is begun.
+
+        `page`: host and port of the page for Prometheus, which is there from now on.
+
+        Raises:
+            OSError: the page's address cannot be had.
+        """
+
+        def open_run(run: JobRun) -> PoolSession:
+            return PoolSession(spark, run.run_id, f"sparklog {run.kind} ({run.job})")
+
+        looking = Looking(shared_log(root), application_name(), tell)
+        metrics = JobMetrics(schedule)
+        self._page = MetricsPage(metrics, *page) if page is not None else None
+        if page is not None and self._page is not None:
+            url = f"http://{page[0]}:{self._page.port}/metrics"
+            tell({"event": "jobs", "metrics": url, "text": f"jobs: metrics at {url}"})
+        self._jobs = ScheduledJobs(
+            schedule, root, looking, open_run, began=metrics.began, ended=metrics.ended
+        )
+        self._begun = False
+        self._may_begin_s = SYSTEM_CLOCK.monotonic_s() + BEGIN_AFTER_S
+
+    def begin(self, *, brokers_serve: bool) -> None:
+        """Begin, if brokers serve or have had their time. Call it as often as you like."""
+        late = SYSTEM_CLOCK.monotonic_s() > self._may_begin_s
+        if not self._begun and (brokers_serve or late):
+            self._begun = True
+            self._jobs.start()
+
+    def stop(self) -> bool:
+        """End what runs; returns whether all has ended in time."""
+        ended = not self._begun or self._jobs.stop(STOP_TIMEOUT_S)
+        if self._page is not None:
+            self._page.close()
+        return ended
+
+
+def application_name() -> str:
+    """Return who runs a job: the machine and the process."""
+    return f"{socket.gethostname()}:{os.getpid()}"

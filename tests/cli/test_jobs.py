@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from sparklog.cluster.open import open_log
+from sparklog.spark.job_history import DONE, FAILED, JobRun, KnownJob
+from sparklog.spark.job_history_log import write_history
+from tests.cli.conftest import Cli
+
+RUN = JobRun(
+    "a" * 32, "nightly", "retain", "schedule", 1_700_000_000_000, 1_700_000_001_000,
+    1_700_000_003_500, "host:1", DONE, 0, 2500, message="let go 3 offsets", report={"let_go": 3},
+)  # fmt: skip
+JOB = KnownJob("nightly", "retain", "30 2 * * *", "Europe/Berlin", ("--dry-run",), True)
+SCHEDULE = '[jobs.weekly]\nkind = "verify"\ncron = "0 4 * * 0"\nenabled = false\n'
+
+
+def keep(root: str, *records: JobRun | KnownJob) -> None:
+    """Write history as an application would."""
+    with open_log(root) as log:
+        for record in records:
+            write_history(log, record, patience_s=0)
+
+
+def test_jobs_are_listed_with_their_last_and_next_runs(file_cli: Cli) -> None:
+    keep(file_cli.root, JOB, replace(JOB, job="quiet", enabled=False), RUN)
+    head, nightly, quiet = file_cli.ok("jobs", "--list").lines
+    assert head.split() == ["JOB", "KIND", "CRON", "ZONE", "NEXT", "LAST", "OUTCOME"]
+    assert nightly.split()[:8] == ["nightly", "retain", "30", "2", "*", "*", "*", "Europe/Berlin"]
+    assert nightly.split()[8].endswith(("T00:30:00Z", "T01:30:00Z"))
+    assert nightly.split()[9:] == ["2023-11-14T22:13:21Z", "done"]
+    assert quiet.split()[8:] == ["disabled", "never", "-"]
+    first, second = file_cli.ok("jobs", "--list", "--json").documents
+    assert (first["job"], first["arguments"], first["enabled"]) == ("nightly", ["--dry-run"], True)
+    assert first["next_ms"] > RUN.started_ms
+    assert first["last_run"]["report"] == {"let_go": 3}
+    assert (second["next_ms"], second["last_run"]) == (None, None)
+
+
+def test_a_schedule_that_nobody_runs_is_listed_from_its_file(file_cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(SCHEDULE)
+    lines = file_cli.ok("jobs", "--list", "--file", str(tmp_path / "jobs.toml")).lines
+    assert lines[1].split() == ["weekly", "verify", *["0", "4", "*", "*", "0"], "UTC", "disabled",
+                                "never", "-"]  # fmt: skip
+    empty = file_cli.ok("jobs", "--list")
+    assert empty.lines == []
+    assert "no jobs" in empty.errors
+    (tmp_path / "jobs.toml").write_text(SCHEDULE + "when = 3\n")
+    failed = file_cli("jobs", "--list", "--file", str(tmp_path / "jobs.toml"))
+    assert failed.code == 1
+    assert "table=jobs.weekly key=when" in failed.errors
+
+
+def test_the_history_shows_the_newest_runs_first(file_cli: Cli) -> None:
+    later = replace(
+        RUN, run_id="b" * 32, started_ms=1_700_000_900_000, outcome=FAILED, exit_code=1,
+        duration_ms=None, message="no such topic",
+    )  # fmt: skip
+    keep(file_cli.root, RUN, later, replace(RUN, run_id="c" * 32, job="weekly", started_ms=5))
+    lines = file_cli.ok("jobs", "--history").lines
+    assert lines[0].split() == ["STARTED", "JOB", "TRIGGER", "OUTCOME", "CODE", "TOOK", "MESSAGE"]
+    assert [line.split()[1] for line in lines[1:]] == ["nightly", "nightly", "weekly"]
+    assert lines[1].split(maxsplit=6)[3:] == ["failed", "1", "-", "no such topic"]
+    assert lines[2].split(maxsplit=7)[3:] == ["done", "0", "2.5", "s", "let go 3 offsets"]
+    only = file_cli.ok("jobs", "--history", "--job", "nightly", "--max", "1", "--json").documents
+    assert [(one["type"], one["run_id"], one["exit_code"]) for one in only] == [
+        ("run", "b" * 32, 1)
+    ]
+    assert file_cli.ok("jobs", "--history", "--job", "never").lines == []
+
+
+def test_options_that_do_not_go_together_are_refused(file_cli: Cli) -> None:
+    assert "required" in file_cli.misused("jobs")
+    assert "--job goes with --history" in file_cli.misused("jobs", "--list", "--job", "x")
+    assert "--master goes with --run" in file_cli.misused("jobs", "--list", "--master", "local")
+    failed = file_cli("jobs", "--run", "nightly")
+    assert failed.code == 1
+    assert "no such job" in failed.errors
+    words = ("jobs", "--run", "nightly", "--bootstrap-server", "localhost:1")
+    assert "give --root" in file_cli.misused(*words)

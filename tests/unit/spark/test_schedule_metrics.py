@@ -1,0 +1,75 @@
+"""The page about upkeep jobs, as Prometheus reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from sparklog.core.clock import ManualClock
+from sparklog.spark.job_history import DONE, FAILED, JobRun
+from sparklog.spark.schedule import Schedule, ScheduledJob
+from sparklog.spark.schedule_cron import parse_cron
+from sparklog.spark.schedule_metrics import JobMetrics, MetricsPage, write_metrics
+
+NOON_MS = 1_795_262_400_000
+JOB = ScheduledJob("nightly", "retain", parse_cron("0 * * * *"))
+RUN = JobRun(
+    "a" * 32, "nightly", "retain", "schedule", NOON_MS, NOON_MS, NOON_MS + 2500, outcome=DONE,
+    exit_code=0, duration_ms=2500, records_before=10, records_after=7,
+)  # fmt: skip
+
+
+def samples(text: str) -> dict[tuple[str, ...], float]:
+    """Return values by name and labels."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_page_shows_the_last_runs_and_the_next_ones() -> None:
+    metrics = JobMetrics(Schedule("x", (JOB, replace(JOB, name="off", enabled=False))),
+                         ManualClock(NOON_MS))  # fmt: skip
+    metrics.began(RUN)
+    page = MetricsPage(metrics, "127.0.0.1", 0)
+    try:
+        url = f"http://127.0.0.1:{page.port}/metrics"
+        with urlopen(url) as answer:
+            before = samples(answer.read().decode())
+        metrics.ended(RUN)
+        later = replace(RUN, heard_ms=NOON_MS + 9000, outcome=FAILED, exit_code=1)
+        metrics.ended(later)
+        with urlopen(url) as answer:
+            found = samples(answer.read().decode())
+    finally:
+        page.close()
+    assert before == {
+        ("sparklog_job_running", "nightly"): 1,
+        ("sparklog_job_next_run_timestamp_seconds", "nightly"): (NOON_MS + 3_600_000) / 1000,
+    }
+    assert found == {
+        ("sparklog_job_runs_total", "nightly", "done"): 1,
+        ("sparklog_job_runs_total", "nightly", "failed"): 1,
+        ("sparklog_job_running", "nightly"): 0,
+        ("sparklog_job_next_run_timestamp_seconds", "nightly"): (NOON_MS + 3_600_000) / 1000,
+        ("sparklog_job_last_success_timestamp_seconds", "nightly"): NOON_MS / 1000 + 2.5,
+        ("sparklog_job_last_run_timestamp_seconds", "nightly"): NOON_MS / 1000 + 9,
+        ("sparklog_job_last_duration_seconds", "nightly"): 2.5,
+        ("sparklog_job_last_exit_code", "nightly"): 1,
+        ("sparklog_job_last_records_before", "nightly"): 10,
+        ("sparklog_job_last_records_after", "nightly"): 7,
+    }
+
+
+def test_a_job_of_somebody_else_leaves_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "sparklog.prom"
+    path.write_text("old")
+    write_metrics(path, RUN)
+    found = samples(path.read_text())
+    assert found["sparklog_job_last_duration_seconds", "nightly"] == 2.5
+    assert found["sparklog_job_runs_total", "nightly", "done"] == 1
+    assert [one.name for one in tmp_path.iterdir()] == ["sparklog.prom"]
