@@ -13,6 +13,7 @@ import pytest
 
 from sparklog.cli.main import main
 from sparklog.cluster.open import Log, open_log
+from tests.interop.brokers import Brokers
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,23 @@ def cli(
 ) -> Cli:
     root = str(tmp_path / "root") if request.param == "file" else f"memory://{uuid4().hex}"
     return Cli(root, monkeypatch, capsysbinary)
+
+
+@pytest.fixture(scope="package")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """Three brokers for all tests that go over the wire: topics have names of their own."""
+    with Brokers(str(tmp_path_factory.mktemp("root")), count=3) as serving:
+        yield serving
+
+
+@pytest.fixture
+def wire_cli(
+    brokers: Brokers,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> Cli:
+    """The command over the wire."""
+    return Cli("", monkeypatch, capsysbinary, brokers.bootstrap)
 
 
 @pytest.fixture

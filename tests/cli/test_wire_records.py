@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
@@ -11,19 +10,9 @@ from tests.cli.conftest import Cli
 from tests.interop.brokers import Brokers
 
 
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with Brokers(str(tmp_path_factory.mktemp("root")), count=2) as serving:
-        yield serving
-
-
 @pytest.fixture
-def cli(
-    brokers: Brokers,
-    monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
-) -> Cli:
-    return Cli("", monkeypatch, capsysbinary, brokers.bootstrap)
+def cli(wire_cli: Cli) -> Cli:
+    return wire_cli
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,19 +15,9 @@ from tests.waiting import eventually
 CREATE_PLACED = ("topics", "--create", "--topic", "x", "--replica-assignment", "1")
 
 
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with Brokers(str(tmp_path_factory.mktemp("root")), count=3) as serving:
-        yield serving
-
-
 @pytest.fixture
-def cli(
-    brokers: Brokers,
-    monkeypatch: pytest.MonkeyPatch,
-    capsysbinary: pytest.CaptureFixture[bytes],
-) -> Cli:
-    return Cli("", monkeypatch, capsysbinary, brokers.bootstrap)
+def cli(wire_cli: Cli) -> Cli:
+    return wire_cli
 
 
 @pytest.fixture

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from sparklog.log import append as append_module
-from sparklog.log.append import Appended, Candidate
 from sparklog.log.effects import Protocol, delete
 from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.manifest import Manifest, with_log_start
 from sparklog.log.manifest_change import change, with_tail
 from sparklog.log.segment import CommitKey
 from sparklog.log.view import PartitionView, read_segment, refresh
+from tests.model.broken import skip_the_confirming_look
 from tests.model.explorer import Actor, State
 from tests.model.log_actors import (
     COLD,
@@ -165,13 +164,7 @@ def test_without_the_delay_the_model_finds_a_reader_that_misses_an_object() -> N
 def test_without_the_confirming_look_the_model_finds_a_lost_append(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def believe(
-        view: PartitionView, candidate: Candidate, base: int, size_bytes: int
-    ) -> Protocol[tuple[PartitionView, Appended]]:
-        yield from ()
-        return view, Appended(base, base + 1, repeated=False)
-
-    monkeypatch.setattr(append_module, "_confirm", believe)
+    skip_the_confirming_look(monkeypatch)
     with pytest.raises(AssertionError, match="twice"):
         explore([writer("a", 1), writer("b", 2), retainer(keep=1)], OffsetChecker)
 

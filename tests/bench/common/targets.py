@@ -6,7 +6,7 @@ system that was not measured gives no verdict, which is not the same as a missed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,9 +49,7 @@ class RateTimesPeer:
         """Return whether our rate is high enough."""
         target = f">= {self.factor:g}x {self.peer}"
         times = _ratio(medians.get(OURS), medians.get(self.peer))
-        if times is None:
-            return Verdict(target, "-", None)
-        return Verdict(target, f"{times:.2f}x", times >= self.factor)
+        return _verdict(target, times, "x", lambda found: found >= self.factor)
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,7 @@ class TimeWithinPeer:
         """Return whether our time is short enough."""
         target = f"time <= {self.factor:g}x {self.peer}"
         times = _ratio(medians.get(self.peer), medians.get(OURS))
-        if times is None:
-            return Verdict(target, "-", None)
-        return Verdict(target, f"{times:.2f}x", times <= self.factor)
+        return _verdict(target, times, "x", lambda found: found <= self.factor)
 
 
 @dataclass(frozen=True)
@@ -81,9 +77,7 @@ class CostAtMostPeer:
         """Return whether our cost is low enough."""
         target = f"<= {self.peer}" if self.factor == 1 else f"<= {self.factor:g}x {self.peer}"
         times = _ratio(medians.get(OURS), medians.get(self.peer))
-        if times is None:
-            return Verdict(target, "-", None)
-        return Verdict(target, f"{times:.2f}x", times <= self.factor)
+        return _verdict(target, times, "x", lambda found: found <= self.factor)
 
 
 @dataclass(frozen=True)
@@ -97,10 +91,9 @@ class CostAtMost:
     def judge(self, medians: Medians) -> Verdict:
         """Return whether our cost is low enough."""
         target = f"<= {self.limit:g} {self.unit}{self.why and f' ({self.why})'}"
-        ours = medians.get(OURS)
-        if ours is None:
-            return Verdict(target, "-", None)
-        return Verdict(target, f"{ours:.4g} {self.unit}", ours <= self.limit)
+        return _verdict(
+            target, medians.get(OURS), f" {self.unit}", lambda found: found <= self.limit
+        )
 
 
 @dataclass(frozen=True)
@@ -113,13 +106,21 @@ class RateAtLeast:
     def judge(self, medians: Medians) -> Verdict:
         """Return whether our rate is high enough."""
         target = f">= {self.limit:g} {self.unit}"
-        ours = medians.get(OURS)
-        if ours is None:
-            return Verdict(target, "-", None)
-        return Verdict(target, f"{ours:.4g} {self.unit}", ours >= self.limit)
+        return _verdict(
+            target, medians.get(OURS), f" {self.unit}", lambda found: found >= self.limit
+        )
 
 
 def _ratio(above: float | None, below: float | None) -> float | None:
     if above is None or below is None or below == 0:
         return None
     return above / below
+
+
+def _verdict(
+    target: str, found: float | None, unit: str, reached: Callable[[float], bool]
+) -> Verdict:
+    if found is None:
+        return Verdict(target, "-", None)
+    figure = f"{found:.2f}" if unit == "x" else f"{found:.4g}"
+    return Verdict(target, figure + unit, reached(found))

@@ -1,0 +1,22 @@
+"""Protocols with a step left out, which the models must notice."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.log import append as append_module
+from sparklog.log.append import Appended, Candidate
+from sparklog.log.effects import Protocol
+from sparklog.log.view import PartitionView
+
+
+def skip_the_confirming_look(patch: pytest.MonkeyPatch) -> None:
+    """Believe that an append is at the end because its object could be put."""
+
+    def believe(
+        view: PartitionView, candidate: Candidate, base: int, size_bytes: int
+    ) -> Protocol[tuple[PartitionView, Appended]]:
+        yield from ()
+        return view, Appended(base, base + 1, repeated=False)
+
+    patch.setattr(append_module, "_confirm", believe)
