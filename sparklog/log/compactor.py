@@ -10,7 +10,7 @@ Memory: one bit per row, a table of keys, and one object's rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
@@ -25,6 +25,7 @@ from sparklog.log.compaction import (
     output_runs,
     plan_compaction,
 )
+from sparklog.log.draft import BATCH_BYTES
 from sparklog.log.effects import create, run
 from sparklog.log.isolation import AbortedRange, aborted_stretches, decided
 from sparklog.log.layout import PartitionLayout
@@ -34,7 +35,7 @@ from sparklog.log.manifest_change import Plan, absorb_tail, change, with_tail
 from sparklog.log.reading import SegmentReader
 from sparklog.log.region import Region
 from sparklog.log.rewrite import Replacement, is_published, swap
-from sparklog.log.rewriting import Encoding, Place, rewritten
+from sparklog.log.rewriting import PLAIN_BYTES_MAX, Encoding, Place, rewritten
 from sparklog.log.segment import Segment
 from sparklog.log.survivors import Survivors, kept_rows, survivors
 from sparklog.log.view import PartitionView, refresh
@@ -175,6 +176,8 @@ class Compactor:
 
     def _merge(self, view: PartitionView, entries: Sequence[Entry]) -> Outcome:
         segments = dict(Region(self._store, view, entries, self._pool).segments())
+        if not _are_fewer_merged(segments.values()):
+            return Outcome()
         replacements = [r for r in self._rewrite(view, segments, None) if len(r.old) > 1]
         rows = sum(e.rows for r in replacements for e in r.old)
         before = [e for r in replacements for e in r.old]
@@ -232,6 +235,12 @@ class Compactor:
     def _nonces(self) -> Iterator[str]:
         while True:
             yield self._nonce()
+
+
+def _are_fewer_merged(segments: Collection[Segment]) -> bool:
+    """Say whether few enough objects are left: what compresses well may fill one when unfolded."""
+    unfolded = sum(len(segment.batches) for segment in segments) * BATCH_BYTES
+    return 2 * -(-unfolded // PLAIN_BYTES_MAX) <= len(segments)
 
 
 def _has_transactions(segment: Segment) -> bool:

@@ -20,17 +20,18 @@ import pyarrow as pa
 
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
 from sparklog.core.errors import DataCorrupt
-from sparklog.log.key_kernels import EMPTY_ROW, UInt64s, hash_keys, keep_newest
-from sparklog.protocol.arrays import Bytes, Int64s
+from sparklog.log.key_kernels import EMPTY, ROW_BITS, UInt64s, hash_keys, keep_newest
+from sparklog.protocol.arrays import Bytes
 from sparklog.protocol.arrow_records import binary_view
 
 KEYS_MAX: Final = 1 << 22
-"""Keys in one table: with twice the slots, of 24 bytes, 200 MB, and 300 while it grows."""
+"""Keys in one table: with twice the slots, of 16 bytes, 128 MiB, and 192 while it grows."""
 _FIRST_SLOTS: Final = 1 << 16
 _PART_SLOTS: Final = 1 << 18
 _FILES_MAX: Final = 256
 _FILE_BUFFER_BYTES: Final = 1 << 18
-_SPILLED = np.dtype([("low", "<u8"), ("high", "<u8"), ("row", "<i8")])
+_SPILLED = np.dtype([("low", "<u8"), ("marked", "<u8")])
+_ROWS = np.uint64(ROW_BITS)
 
 
 class NewestRows:
@@ -45,6 +46,7 @@ class NewestRows:
         entropy: Entropy = SYSTEM_ENTROPY,
     ) -> None:
         """Take at most `rows_max` rows; files go under `folder`, or where temporary files go."""
+        assert rows_max < 1 << ROW_BITS, rows_max
         seed = entropy.random_bytes(16)
         self._seed = int.from_bytes(seed[:8], "little"), int.from_bytes(seed[8:], "little")
         self._rows_max = rows_max
@@ -97,14 +99,15 @@ class NewestRows:
                 "Arrow array is malformed: its offsets lead outside its data; run verify. "
                 f"column=key row={bad_row}"
             )
-        rows = np.arange(first, self._taken, dtype=np.int64)
+        # What tells keys apart beside `low`, and the row's number below it.
+        marked = (high >> _ROWS << _ROWS) | np.arange(first, self._taken, dtype=np.uint64)
         wanted = counts
         if keys.null_count:
             valid = keys.is_valid().to_numpy(zero_copy_only=False)
             wanted = valid if wanted is None else wanted & valid
         if wanted is not None and not wanted.all():
-            low, high, rows = low[wanted], high[wanted], rows[wanted]
-        self._take(low, high, rows)
+            low, marked = low[wanted], marked[wanted]
+        self._take(low, marked)
 
     def finish(self) -> Bytes:
         """Return the bitmap: the newest row of each key is set. Call it once, at the end."""
@@ -113,23 +116,23 @@ class NewestRows:
             self._spill.replay(self._take_all)
         return self._bits
 
-    def _take_all(self, low: UInt64s, high: UInt64s, rows: Int64s, *, fresh: bool) -> None:
+    def _take_all(self, low: UInt64s, marked: UInt64s, *, fresh: bool) -> None:
         if fresh:
             self._table = _Table(_FIRST_SLOTS)
-        self._table.take(low, high, rows, self._bits, keys_max=None)
+        self._table.take(low, marked, self._bits, keys_max=None)
 
-    def _take(self, low: UInt64s, high: UInt64s, rows: Int64s) -> None:
+    def _take(self, low: UInt64s, marked: UInt64s) -> None:
         if self._spill is None:
-            done = self._table.take(low, high, rows, self._bits, keys_max=self._keys_max)
-            if done == len(rows):
+            done = self._table.take(low, marked, self._bits, keys_max=self._keys_max)
+            if done == len(low):
                 return
-            low, high, rows = low[done:], high[done:], rows[done:]
-            possible = self._table.keys + self._rows_max - int(rows[0])
+            low, marked = low[done:], marked[done:]
+            possible = self._table.keys + self._rows_max - (int(marked[0]) & (1 << ROW_BITS) - 1)
             self._spill = _Spill(2 * -(-possible // self._keys_max), self._folder)
             for known in self._table.content():
                 self._spill.add(*known)
             self._table = _Table(0)
-        self._spill.add(low, high, rows)
+        self._spill.add(low, marked)
 
 
 class _Table:
@@ -137,43 +140,37 @@ class _Table:
 
     def __init__(self, slots: int) -> None:
         self.keys = 0
-        self._low: UInt64s = np.empty(slots, np.uint64)
-        self._high: UInt64s = np.empty(slots, np.uint64)
-        self._rows: Int64s = np.full(slots, EMPTY_ROW, np.int64)
+        self._slots: UInt64s = np.full(2 * slots, EMPTY, np.uint64)
 
-    def take(
-        self, low: UInt64s, high: UInt64s, rows: Int64s, bits: Bytes, *, keys_max: int | None
-    ) -> int:
+    def take(self, low: UInt64s, marked: UInt64s, bits: Bytes, *, keys_max: int | None) -> int:
         """Take in rows, and return how many: all, unless there would be more than `keys_max`."""
         done = 0
-        while done < len(rows):
-            half = len(self._rows) // 2
+        while done < len(low):
+            half = len(self._slots) // 4
             room = half if keys_max is None else min(half, keys_max)
-            told = keep_newest(
-                low[done:], high[done:], rows[done:],
-                self._low, self._high, self._rows, bits, room - self.keys,
-            )  # fmt: skip
+            told = keep_newest(low[done:], marked[done:], self._slots, bits, room - self.keys)
             done += told >> 32
             self.keys += told & 0xFFFFFFFF
-            if done < len(rows):
+            if done < len(low):
                 if self.keys == keys_max:
                     return done
                 self._grow(bits)
         return done
 
-    def content(self) -> Iterator[tuple[UInt64s, UInt64s, Int64s]]:
-        """Yield the hashes and newest rows of all keys, in no order, part by part."""
-        for at in range(0, len(self._rows), _PART_SLOTS):
-            part = slice(at, at + _PART_SLOTS)
-            used = self._rows[part] != EMPTY_ROW
-            yield self._low[part][used], self._high[part][used], self._rows[part][used]
+    def content(self) -> Iterator[tuple[UInt64s, UInt64s]]:
+        """Yield what is kept of all keys, in no order, part by part."""
+        pairs = self._slots.reshape(-1, 2)
+        for at in range(0, len(pairs), _PART_SLOTS):
+            part = pairs[at : at + _PART_SLOTS]
+            used = part[part[:, 1] != EMPTY]
+            yield np.ascontiguousarray(used[:, 0]), np.ascontiguousarray(used[:, 1])
 
     def _grow(self, bits: Bytes) -> None:
-        bigger = _Table(2 * len(self._rows))
-        for low, high, rows in self.content():
+        bigger = _Table(len(self._slots))
+        for low, marked in self.content():
             # Each key is there once and its row marked, so no bit changes.
-            bigger.take(low, high, rows, bits, keys_max=None)
-        self._low, self._high, self._rows = bigger._low, bigger._high, bigger._rows
+            bigger.take(low, marked, bits, keys_max=None)
+        self._slots = bigger._slots
 
 
 class _Spill:
@@ -187,11 +184,11 @@ class _Spill:
             for n in range(count)
         ]
 
-    def add(self, low: UInt64s, high: UInt64s, rows: Int64s) -> None:
-        which = (high % np.uint64(len(self._files))).astype(np.int64)
+    def add(self, low: UInt64s, marked: UInt64s) -> None:
+        which = ((marked >> _ROWS) % np.uint64(len(self._files))).astype(np.int64)
         order = np.argsort(which, kind="stable")
-        packed = np.empty(len(rows), _SPILLED)
-        packed["low"], packed["high"], packed["row"] = low[order], high[order], rows[order]
+        packed = np.empty(len(low), _SPILLED)
+        packed["low"], packed["marked"] = low[order], marked[order]
         ends = np.searchsorted(which[order], np.arange(len(self._files) + 1))
         for n, file in enumerate(self._files):
             part = packed[ends[n] : ends[n + 1]]
@@ -206,8 +203,7 @@ class _Spill:
             fresh = True
             while len(data := file.read(_SPILLED.itemsize << 18)):
                 part = np.frombuffer(data, _SPILLED)
-                columns = (part[name].copy() for name in ("low", "high", "row"))
-                take(*columns, fresh=fresh)
+                take(part["low"].copy(), part["marked"].copy(), fresh=fresh)
                 fresh = False
 
     def close(self) -> None:

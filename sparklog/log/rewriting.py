@@ -19,7 +19,8 @@ from sparklog.log.lineage import Lineage
 from sparklog.log.manifest import REWRITTEN_NONCE, Entry
 from sparklog.log.segment import Segment
 
-PLAIN_BYTES_MAX: Final = 192 << 20
+PLAIN_BYTES_MAX: Final = 80 << 20
+"""With its encoded form, and the file made of that, a task holds an object three times at most."""
 ROW_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 
 
@@ -82,11 +83,12 @@ def _object(
     place: Place,
     base: int,
     end: int,
-    rows: Sequence[pa.RecordBatch],
+    rows: list[pa.RecordBatch],
     lineage: Lineage,
     encoding: Encoding,
     nonce: str,
 ) -> tuple[Entry, bytes]:
+    """Return one object of these rows; the list is emptied."""
     count = sum(batch.num_rows for batch in rows)
     columns = ["timestamp", "value"]
     if count < end - base:
@@ -108,9 +110,8 @@ def _object(
         codec=encoding.codec,
     )
     about = lineage.within(base, end).relative(about, base)
-    stored = [batch.select(columns) for batch in rows]
     draft = draft_rows(
-        about, columns, stored, encoding.level,
+        about, columns, _released(rows, columns), encoding.level,
         first_offset=base, indexes_keys=encoding.indexes_keys,
     )  # fmt: skip
     data = draft.at(base)
@@ -127,3 +128,10 @@ def _object(
         nonce=REWRITTEN_NONCE,
     )
     return entry, data
+
+
+def _released(rows: list[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches and let go of each, so that what is joined is not in memory twice."""
+    rows.reverse()
+    while rows:
+        yield rows.pop().select(columns)

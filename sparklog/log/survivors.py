@@ -66,21 +66,23 @@ def survivors(
     entries = region.entries
     edges = np.array([e.end_offset for e in entries], np.int64)
     counts = np.zeros(len(entries), np.int64)
-    tombstones: list[npt.NDArray[np.int64]] = []
+    gone = np.zeros((region.rows_max + 7) // 8, np.uint8) if tombstones_below else None
     taken = 0
     with NewestRows(region.rows_max, folder=keys_folder) as newest:
         for batch in _keys(region, tombstones_below):
             offsets = batch.column("offset").to_numpy()
-            at, found = np.unique(np.searchsorted(edges, offsets, "right"), return_counts=True)
-            counts[at] += found
+            at = np.searchsorted(edges, offsets[0], "right")
+            assert offsets[-1] < edges[at], "a record batch is of one object"
+            counts[at] += len(offsets)
             newest.add(batch.column("key"), _outside(offsets, aborted) if aborted else None)
-            if "value" in batch.schema.names:
+            if gone is not None and "value" in batch.schema.names:
                 nulls = batch.column("value").is_null().to_numpy(zero_copy_only=False)
-                tombstones.append(np.flatnonzero(nulls) + taken)
+                rows = np.flatnonzero(nulls) + taken
+                np.bitwise_or.at(gone, rows >> 3, (1 << (rows & 7)).astype(np.uint8))
             taken += batch.num_rows
         bits = newest.finish()
-    for rows in tombstones:
-        np.bitwise_and.at(bits, rows >> 3, ~(1 << (rows & 7)).astype(np.uint8))
+    if gone is not None:
+        bits &= ~gone
     firsts = np.concatenate([[0], np.cumsum(counts)]).tolist()
     told = Survivors(
         bits,

@@ -11,7 +11,7 @@ from sparklog.core.clock import ManualClock
 from sparklog.core.errors import DataCorrupt, Unavailable
 from sparklog.core.settings import parse_topic_configs
 from sparklog.log.compaction import CompactionPolicy, merge_runs
-from sparklog.log.compactor import Compactor
+from sparklog.log.compactor import Compactor, Outcome
 from sparklog.log.lineage import APPENDS_KEPT, lineage_of
 from sparklog.log.manifest import REWRITTEN_NONCE, Cleaning, Entry, Manifest
 from sparklog.log.partition_log import PartitionLog
@@ -204,6 +204,21 @@ def test_what_is_large_or_spans_a_long_time_is_not_merged() -> None:
 
     assert runs(0) == [9, 9]
     assert runs(COMPACT.segment_ms // 4) == [5, 4, 5]
+
+
+def test_what_unfolds_to_full_objects_is_not_merged_again_and_again(
+    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore("zeros")
+    log = open_partition(store)
+    for _ in range(8):
+        log.append([batch([bytes(1 << 19)])])
+    monkeypatch.setattr("sparklog.log.compactor.PLAIN_BYTES_MAX", 1 << 20)
+    assert compactor(store, pool).merge() == Outcome()
+    assert len(log.view().entries) == 8
+    monkeypatch.setattr("sparklog.log.compactor.PLAIN_BYTES_MAX", 2 << 20)
+    compactor(store, pool).merge()
+    assert len(log.view().entries) == 1
 
 
 def test_a_large_object_is_not_copied_for_the_sake_of_small_ones() -> None:
