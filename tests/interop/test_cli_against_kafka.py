@@ -11,9 +11,8 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.peers.kafka import KafkaCluster
+from tests.peers.kafka_tools import KafkaTools
 from tests.waiting import eventually
-
-TOOLS = "org.apache.kafka.tools"
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +28,9 @@ def cli(
     return Cli("", monkeypatch, capsysbinary, kafka.bootstrap)
 
 
-def tool(kafka: KafkaCluster, main_class: str, *arguments: str) -> list[str]:
+def tool(kafka: KafkaCluster, name: str, *arguments: str) -> list[str]:
     """Return the lines that one of Kafka's own tools prints."""
-    done = kafka.tool(f"{TOOLS}.{main_class}", "--bootstrap-server", kafka.bootstrap, *arguments)
-    assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout.splitlines()
+    return KafkaTools(kafka.bootstrap)(name, *arguments)
 
 
 def without_elr(lines: list[str]) -> list[str]:

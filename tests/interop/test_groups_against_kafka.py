@@ -13,8 +13,8 @@ import pytest
 from sparklog.client.admin import Admin
 from tests.cli.conftest import Cli
 from tests.peers.kafka import KafkaCluster
+from tests.peers.kafka_tools import KafkaTools
 
-TOOLS = "org.apache.kafka.tools"
 GROUPS = "consumer.group.ConsumerGroupCommand"
 TRANSACTIONS = "TransactionsCommand"
 READ_S = 40.0
@@ -45,10 +45,9 @@ def filled(kafka: KafkaCluster) -> None:
     assert producer.flush(READ_S) == 0
 
 
-def tool(kafka: KafkaCluster, main_class: str, *arguments: str) -> list[str]:
-    done = kafka.tool(f"{TOOLS}.{main_class}", "--bootstrap-server", kafka.bootstrap, *arguments)
-    assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout.splitlines()
+def tool(kafka: KafkaCluster, name: str, *arguments: str) -> list[str]:
+    """Return the lines that one of Kafka's own tools prints."""
+    return KafkaTools(kafka.bootstrap)(name, *arguments)
 
 
 def reader(kafka: KafkaCluster, group: str, protocol: str, instance: str = "") -> ck.Consumer:

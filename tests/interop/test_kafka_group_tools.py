@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
@@ -12,12 +11,9 @@ import confluent_kafka.admin
 import pytest
 
 from tests.interop.brokers import Brokers
-from tests.peers.jars import KAFKA_BROKER
-from tests.peers.kafka import java
+from tests.peers.kafka_tools import KafkaTools
 
-TOOLS = "org.apache.kafka.tools."
-GROUPS = f"{TOOLS}consumer.group.ConsumerGroupCommand"
-TIMEOUT_S = 120
+GROUPS = "consumer.group.ConsumerGroupCommand"
 RECORDS = 10
 Tool = Callable[..., list[str]]
 
@@ -31,22 +27,9 @@ def brokers() -> Iterator[Brokers]:
 
 @pytest.fixture(scope="module")
 def tool(brokers: Brokers) -> Tool:
-    """Run a tool with `--bootstrap-server`; return the lines it prints."""
-    command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command += ["-cp", KAFKA_BROKER.class_path()]
-
-    def run(main_class: str, *arguments: str) -> list[str]:
-        done = subprocess.run(
-            [*command, main_class, "--bootstrap-server", brokers.bootstrap, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return [line for line in done.stdout.splitlines() if line.strip()]
-
-    return run
+    """Run a tool; return the lines it prints that are not blank."""
+    run = KafkaTools(brokers.bootstrap)
+    return lambda *words: [line for line in run(*words) if line.strip()]
 
 
 def test_kafkas_tools_read_as_a_group_and_administrate_it(brokers: Brokers, tool: Tool) -> None:
@@ -57,7 +40,7 @@ def test_kafkas_tools_read_as_a_group_and_administrate_it(brokers: Brokers, tool
     assert producer.flush(30) == 0
 
     read = tool(
-        f"{TOOLS}consumer.ConsoleConsumer", "--topic", topic, "--group", group,
+        "consumer.ConsoleConsumer", "--topic", topic, "--group", group,
         "--from-beginning", "--max-messages", str(RECORDS), "--timeout-ms", "30000",
     )  # fmt: skip
     assert read == [f"value {n}" for n in range(RECORDS)]

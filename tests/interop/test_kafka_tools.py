@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from tests.interop.brokers import Brokers
-from tests.peers.jars import KAFKA_BROKER
-from tests.peers.kafka import java
-
-TOOLS = "org.apache.kafka.tools."
-TIMEOUT_S = 120
-Tool = Callable[..., list[str]]
+from tests.peers.kafka_tools import KafkaTools
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -27,46 +22,29 @@ def brokers() -> Iterator[Brokers]:
 
 
 @pytest.fixture(scope="module")
-def tool(brokers: Brokers) -> Tool:
-    """Run a tool with `--bootstrap-server`; return the lines it prints."""
-    command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command += ["-cp", KAFKA_BROKER.class_path()]
-
-    def run(main_class: str, *arguments: str) -> list[str]:
-        done = subprocess.run(
-            [*command, main_class, "--bootstrap-server", brokers.bootstrap, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.splitlines()
-
-    return run
+def tool(brokers: Brokers) -> KafkaTools:
+    return KafkaTools(brokers.bootstrap)
 
 
 @pytest.fixture
-def topic(tool: Tool) -> str:
+def topic(tool: KafkaTools) -> str:
     name = f"t-{uuid4().hex[:8]}"
-    created = tool(
-        f"{TOOLS}TopicCommand", "--create", "--topic", name, "--replica-assignment", "1:2,2:1"
-    )
+    created = tool("TopicCommand", "--create", "--topic", name, "--replica-assignment", "1:2,2:1")
     assert created == [f"Created topic {name}."]
     return name
 
 
-def end_offsets(tool: Tool, topic: str, time: str = "-1") -> list[int]:
-    lines = tool(f"{TOOLS}GetOffsetShell", "--topic", topic, "--time", time)
+def end_offsets(tool: KafkaTools, topic: str, time: str = "-1") -> list[int]:
+    lines = tool("GetOffsetShell", "--topic", topic, "--time", time)
     return [int(line.rsplit(":", 1)[1]) for line in lines]
 
 
-def test_topics_and_settings(tool: Tool, topic: str) -> None:
+def test_topics_and_settings(tool: KafkaTools, topic: str) -> None:
     tool(
         "kafka.admin.ConfigCommand", "--alter", "--entity-type", "topics", "--entity-name", topic,
         "--add-config", "retention.ms=5000",
     )  # fmt: skip
-    described = tool(f"{TOOLS}TopicCommand", "--describe", "--topic", topic)
+    described = tool("TopicCommand", "--describe", "--topic", topic)
     assert re.search(r"PartitionCount: 2\tReplicationFactor: 2\tConfigs: retention", described[0])
     assert re.search(r"Partition: 0\tLeader: 1\tReplicas: 1,2\tIsr: ", described[1])
     configs = tool(
@@ -74,17 +52,17 @@ def test_topics_and_settings(tool: Tool, topic: str) -> None:
         "--entity-name", topic,
     )  # fmt: skip
     assert "retention.ms=5000" in configs[1]
-    tool(f"{TOOLS}TopicCommand", "--alter", "--topic", topic, "--partitions", "4")
-    assert len(tool(f"{TOOLS}TopicCommand", "--describe", "--topic", topic)) == 5
-    tool(f"{TOOLS}TopicCommand", "--delete", "--topic", topic)
-    versions = tool(f"{TOOLS}BrokerApiVersionsCommand")
+    tool("TopicCommand", "--alter", "--topic", topic, "--partitions", "4")
+    assert len(tool("TopicCommand", "--describe", "--topic", topic)) == 5
+    tool("TopicCommand", "--delete", "--topic", topic)
+    versions = tool("BrokerApiVersionsCommand")
     assert sum("(id: " in line for line in versions) == 2
 
 
-def test_records_of_the_producer_benchmark_are_all_there(tool: Tool, topic: str) -> None:
+def test_records_of_the_producer_benchmark_are_all_there(tool: KafkaTools, topic: str) -> None:
     before = end_offsets(tool, topic)
     done = tool(
-        f"{TOOLS}ProducerPerformance", "--topic", topic, "--num-records", "5000",
+        "ProducerPerformance", "--topic", topic, "--num-records", "5000",
         "--record-size", "100", "--throughput", "-1",
         "--command-property", "compression.type=zstd",
     )  # fmt: skip
@@ -92,41 +70,43 @@ def test_records_of_the_producer_benchmark_are_all_there(tool: Tool, topic: str)
     after = end_offsets(tool, topic)
     assert sum(after) - sum(before) == 5000
     read = tool(
-        f"{TOOLS}consumer.ConsoleConsumer", "--topic", topic, "--partition", "0",
+        "consumer.ConsoleConsumer", "--topic", topic, "--partition", "0",
         "--offset", "earliest", "--max-messages", str(after[0] - before[0]),
         "--timeout-ms", "10000",
     )  # fmt: skip
     assert len(read) == after[0] - before[0]
 
 
-def test_records_are_deleted(tool: Tool, topic: str, tmp_path: Path) -> None:
-    tool(f"{TOOLS}VerifiableProducer", "--topic", topic, "--max-messages", "40")
+def test_records_are_deleted(tool: KafkaTools, topic: str, tmp_path: Path) -> None:
+    tool("VerifiableProducer", "--topic", topic, "--max-messages", "40")
     ends = end_offsets(tool, topic)
     end = max(ends)  # without keys, the producer chooses which partition gets how much
     partition = ends.index(end)
     file = tmp_path / "delete.json"
     partitions = [{"topic": topic, "partition": partition, "offset": end - 2}]
     file.write_text(json.dumps({"version": 1, "partitions": partitions}))
-    answer = tool(f"{TOOLS}DeleteRecordsCommand", "--offset-json-file", str(file))
+    answer = tool("DeleteRecordsCommand", "--offset-json-file", str(file))
     assert answer[-1] == f"partition: {topic}-{partition}\tlow_watermark: {end - 2}"
     assert end_offsets(tool, topic, "-2")[partition] == end - 2
 
 
-def test_replicas_move_and_leaders_are_elected(tool: Tool, topic: str, tmp_path: Path) -> None:
+def test_replicas_move_and_leaders_are_elected(
+    tool: KafkaTools, topic: str, tmp_path: Path
+) -> None:
     file = tmp_path / "move.json"
     partitions = [{"topic": topic, "partition": p, "replicas": [2]} for p in range(2)]
     file.write_text(json.dumps({"version": 1, "partitions": partitions}))
-    reassign = f"{TOOLS}reassign.ReassignPartitionsCommand"
+    reassign = "reassign.ReassignPartitionsCommand"
     started = tool(reassign, "--reassignment-json-file", str(file), "--execute")
     assert started[-1].startswith("Successfully started partition reassignments")
-    for _ in range(10):
+
+    def moved() -> bool:
         verified = tool(reassign, "--reassignment-json-file", str(file), "--verify")
-        if sum("is completed" in line for line in verified) == 2:
-            break
-    described = tool(f"{TOOLS}TopicCommand", "--describe", "--topic", topic)
+        return sum("is completed" in line for line in verified) == 2
+
+    eventually(moved, "both replicas are moved")
+    described = tool("TopicCommand", "--describe", "--topic", topic)
     assert all("Leader: 2\tReplicas: 2\tIsr: 2\t" in line for line in described[1:])
-    tool(f"{TOOLS}LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
-    (directories,) = [
-        line for line in tool(f"{TOOLS}LogDirsCommand", "--describe") if line.startswith("{")
-    ]
+    tool("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
+    (directories,) = [line for line in tool("LogDirsCommand", "--describe") if line.startswith("{")]
     assert {b["broker"] for b in json.loads(directories)["brokers"]} == {1, 2}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
@@ -12,13 +11,9 @@ from confluent_kafka import Producer
 
 from tests.interop.brokers import Brokers
 from tests.interop.test_transactions import SETTINGS, made, read, transactional, write
-from tests.peers.jars import KAFKA_BROKER
-from tests.peers.kafka import java
+from tests.peers.kafka_tools import KafkaTools, run_tool
 
-TOOLS = "org.apache.kafka.tools."
-TIMEOUT_S = 120
 RECORDS = 300
-Tool = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -28,61 +23,46 @@ def brokers() -> Iterator[Brokers]:
 
 
 @pytest.fixture(scope="module")
-def tool(brokers: Brokers) -> Tool:
-    """Run a tool; return the lines it prints."""
-    command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command += ["-cp", KAFKA_BROKER.class_path()]
-
-    def run(name: str, *arguments: str) -> list[str]:
-        done = subprocess.run(
-            [*command, TOOLS + name, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.splitlines()
-
-    return run
+def tool(brokers: Brokers) -> KafkaTools:
+    return KafkaTools(brokers.bootstrap)
 
 
-def test_the_message_copier_copies_each_record_once(brokers: Brokers, tool: Tool) -> None:
+def test_the_message_copier_copies_each_record_once(brokers: Brokers, tool: KafkaTools) -> None:
     source, target = made(brokers.bootstrap), made(brokers.bootstrap)
     plain = Producer({"bootstrap.servers": brokers.bootstrap})
     write(plain, source, *map(str, range(RECORDS)), partitions=1)
     name = f"copier-{uuid4()}"
-    lines = tool(
+    copied = run_tool(
         "TransactionalMessageCopier",
         *("--broker-list", brokers.bootstrap, "--input-topic", source, "--input-partition", "0"),
         *("--output-topic", target, "--max-messages", str(RECORDS), "--transaction-size", "30"),
         *("--consumer-group", f"g-{uuid4()}", "--transactional-id", name),
         "--enable-random-aborts",
     )
-    assert json.loads(lines[-1])["remaining"] == 0
+    assert json.loads(copied.splitlines()[-1])["remaining"] == 0
     assert sorted(map(int, read(brokers.bootstrap, target))) == list(range(RECORDS))
-    states = transactions(brokers, tool, "describe", "--transactional-id", name)
+    states = transactions(tool, "describe", "--transactional-id", name)
     (state,) = states
     assert state["TransactionalId"] == name
     assert state["TransactionState"].startswith("Complete")
     assert int(state["ProducerEpoch"]) >= RECORDS // 30  # every end raised it
 
 
-def test_a_hanging_transaction_is_found_and_ended(brokers: Brokers, tool: Tool) -> None:
+def test_a_hanging_transaction_is_found_and_ended(brokers: Brokers, tool: KafkaTools) -> None:
     topic = made(brokers.bootstrap, 1)
     name = f"hanging-{uuid4()}"
     producer = transactional(brokers.bootstrap, name)
     producer.begin_transaction()
     write(producer, topic, "stuck", partitions=1)
-    found = transactions(brokers, tool, "list")
+    found = transactions(tool, "list")
     assert name in {one["TransactionalId"] for one in found}
     where = ("--topic", topic, "--partition", "0")
-    (one,) = transactions(brokers, tool, "describe-producers", *where)
+    (one,) = transactions(tool, "describe-producers", *where)
     start = one["CurrentTransactionStartOffset"]
     assert int(start) > 0
     assert read(brokers.bootstrap, topic, 1) == []
-    transactions(brokers, tool, "abort", *where, "--start-offset", start)
-    (one,) = transactions(brokers, tool, "describe-producers", *where)
+    transactions(tool, "abort", *where, "--start-offset", start)
+    (one,) = transactions(tool, "describe-producers", *where)
     assert one["CurrentTransactionStartOffset"] == "None"
     other = transactional(brokers.bootstrap, f"other-{uuid4()}")
     other.begin_transaction()
@@ -92,8 +72,8 @@ def test_a_hanging_transaction_is_found_and_ended(brokers: Brokers, tool: Tool) 
     producer.abort_transaction(30)
 
 
-def transactions(brokers: Brokers, tool: Tool, *arguments: str) -> list[dict[str, str]]:
+def transactions(tool: KafkaTools, *arguments: str) -> list[dict[str, str]]:
     """Return the rows that Kafka's transactions tool prints."""
-    lines = tool("TransactionsCommand", "--bootstrap-server", brokers.bootstrap, *arguments)
+    lines = tool("TransactionsCommand", *arguments)
     rows = [[cell.strip() for cell in line.split("\t")] for line in lines if line.strip()]
     return [dict(zip(rows[0], row, strict=False)) for row in rows[1:]] if rows else []

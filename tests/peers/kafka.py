@@ -225,17 +225,6 @@ class KafkaCluster:
         node.launch(self._heap)
         node.await_start()
 
-    def tool(self, main_class: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one of Kafka's own tools, for example `org.apache.kafka.tools.GetOffsetShell`."""
-        class_path = KAFKA_BROKER.class_path(self._jar_cache)
-        return subprocess.run(
-            [java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", class_path, main_class, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=START_TIMEOUT_S,
-            check=False,
-        )
-
     def __enter__(self) -> KafkaCluster:
         """Start the cluster."""
         return self.start()

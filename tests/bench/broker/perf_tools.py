@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.peers.jars import KAFKA_BROKER
-from tests.peers.kafka import java
+from tests.peers.kafka_tools import ToolFailed, run_tool
 
-HEAP = "512m"
-TIMEOUT_S = 900
-PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
-END_TO_END = "org.apache.kafka.tools.EndToEndLatency"
+JVM = ("-Xmx512m",)
+TIMEOUT_S = 900.0
 
 _SUMMARY = re.compile(
     r"(\d+) records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\), ([\d.]+) ms avg latency, "
     r"([\d.]+) ms max latency, (\d+) ms 50th, (\d+) ms 95th, (\d+) ms 99th, (\d+) ms 99\.9th"
 )
 _PERCENTILES = re.compile(r"50th = (\d+), 99th = (\d+), 99\.9th = (\d+)")
-
-
-class ToolFailed(RuntimeError):
-    """A tool ended without its summary; its output is in the message."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +54,7 @@ def produce(
     """
     given = {"acks": "all", **(settings or {})}
     output = _run(
-        PRODUCER,
+        "ProducerPerformance",
         *("--bootstrap-server", bootstrap, "--topic", topic),
         *("--num-records", str(records), "--record-size", str(size_bytes)),
         *("--throughput", f"{records_per_s:.0f}"),
@@ -90,7 +82,8 @@ def end_to_end(bootstrap: str, topic: str, records: int, size_bytes: int) -> End
     Raises:
         ToolFailed: it gave up.
     """
-    return end_to_end_of(_run(END_TO_END, bootstrap, topic, str(records), "all", str(size_bytes)))
+    words = (bootstrap, topic, str(records), "all", str(size_bytes))
+    return end_to_end_of(_run("EndToEndLatency", *words))
 
 
 def end_to_end_of(output: str) -> EndToEnd:
@@ -105,15 +98,5 @@ def end_to_end_of(output: str) -> EndToEnd:
     return EndToEnd(float(found.group(1)), float(found.group(2)))
 
 
-def _run(main_class: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [java(), f"-Xmx{HEAP}", "-cp", KAFKA_BROKER.class_path(), main_class, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise ToolFailed(f"{main_class} failed. output={done.stdout[-2000:]}")
-    return done.stdout
+def _run(name: str, *arguments: str) -> str:
+    return run_tool(name, *arguments, jvm=JVM, timeout_s=TIMEOUT_S)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.broker.perf_tools import ToolFailed, end_to_end_of, produced_of
+from tests.bench.broker.perf_tools import end_to_end_of, produced_of
+from tests.peers.kafka_tools import ToolFailed
 
 OUTPUT = """\
 24993 records sent, 4998.6 records/sec (4.88 MB/sec), 5.1 ms avg latency, 310.0 ms max latency.
