@@ -8,6 +8,7 @@ from typing import Final
 from sparklog.core.config import INT_MAX, Acts, Config, Kind, Setting, parse_configs, table_of
 from sparklog.core.errors import InvalidConfig
 from sparklog.core.group_settings import GROUP_SETTINGS, check_group_settings
+from sparklog.core.topic_defaults import refuse_topic_defaults
 from sparklog.core.transaction_settings import TRANSACTION_SETTINGS
 
 BrokerConfig = Config
@@ -320,9 +321,10 @@ def parse_broker_configs(given: Mapping[str, str]) -> BrokerConfig:
     """Return a broker's settings: the checked values of `given`, and the defaults for the rest.
 
     Raises:
-        InvalidConfig: an unknown name (the message offers the closest), a value outside its
-            limits, or values that contradict each other.
+        InvalidConfig: an unknown name (the message offers the closest), a default of topics, a
+            value outside its limits, or values that contradict each other.
     """
+    refuse_topic_defaults(given)
     config = parse_configs(given, BROKER_SETTINGS)
     check_group_settings(config)
     heartbeat, session = (

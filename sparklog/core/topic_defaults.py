@@ -98,6 +98,22 @@ def check_default_names(names: Iterable[str]) -> None:
     check_names(asked, DEFAULT_SETTINGS)
 
 
+def refuse_topic_defaults(names: Iterable[str]) -> None:
+    """Refuse defaults of topics among the settings that a broker is started with.
+
+    Raises:
+        InvalidConfig: the message says how they are set.
+    """
+    for name in names:
+        known = _UNITS.get(name, name)
+        if known in DEFAULT_SETTINGS:
+            raise InvalidConfig(
+                "a default of topics is kept with the log and not with a broker: set it with "
+                "`sparklog configs --alter --entity-type brokers --entity-default --add-config "
+                f"{known}=…`. setting={name!r}"
+            )
+
+
 def inherited(defaults: Mapping[str, str]) -> dict[str, str]:
     """Return defaults under the names of topics' settings; an unknown one is left out.
 

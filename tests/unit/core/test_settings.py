@@ -186,6 +186,11 @@ def test_broker_settings_are_checked_like_the_topics() -> None:
         parse_broker_configs({"wal.linger.ms": "60001"})
     with pytest.raises(InvalidConfig, match=r"did you mean wal\.bytes"):
         parse_broker_configs({"wal.byte": "1"})
+    for name in ("log.retention.ms", "log.retention.hours"):
+        with pytest.raises(
+            InvalidConfig, match=r"--entity-default --add-config log\.retention\.ms"
+        ):
+            parse_broker_configs({name: "1"})
 
 
 @pytest.mark.parametrize(
