@@ -1,7 +1,8 @@
 """The store of a real broker: the blocking one, on bounded pools of threads.
 
 Requests to the write-ahead log have threads of their own, so that reading history, however much
-is asked for, holds up nobody who waits for an acknowledgement.
+is asked for, holds up nobody who waits for an acknowledgement. Reading dead brokers' logs has more:
+it is many objects, and partitions wait for it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ Arguments = TypeVarTuple("Arguments")
 
 WAL_PREFIX: Final = "wal/"
 WAL_THREADS: Final = 8
-"""Twice the puts a log has in flight, for trimming and recovery beside them."""
+"""Twice the puts a log has in flight, for trimming beside them."""
+WAL_READ_THREADS: Final = 24
 THREADS: Final = 24
 
 
@@ -41,10 +43,11 @@ class ThreadedStore:
         self._store = store
         self._pool = ThreadPoolExecutor(THREADS, "sparklog-store")
         self._wal_pool = ThreadPoolExecutor(WAL_THREADS, "sparklog-wal")
+        self._wal_read_pool = ThreadPoolExecutor(WAL_READ_THREADS, "sparklog-wal-read")
 
     def close(self) -> None:
         """Take no more requests; those under way end unheard."""
-        for pool in (self._pool, self._wal_pool):
+        for pool in (self._pool, self._wal_pool, self._wal_read_pool):
             pool.shutdown(wait=False, cancel_futures=True)
         self._store.close()
 
@@ -67,7 +70,7 @@ class ThreadedStore:
 
     async def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return bytes [start, end) of an object. Raises ObjectNotFound, Unavailable."""
-        return await self._ask(key, self._store.get, key, start, end)
+        return await self._ask(key, self._store.get, key, start, end, reads=True)
 
     async def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         """Create an object unless it exists. Raises Unavailable: nothing was written."""
@@ -79,7 +82,7 @@ class ThreadedStore:
 
     async def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
         """List keys under a prefix, in order. Raises Unavailable."""
-        return await self._ask(prefix, _listed, self._store, prefix, start_after)
+        return await self._ask(prefix, _listed, self._store, prefix, start_after, reads=True)
 
     async def delete(self, key: str) -> None:
         """Remove an object; an absent one is no error. Raises Unavailable."""
@@ -106,9 +109,15 @@ class ThreadedStore:
             return None
 
     async def _ask(
-        self, key: str, function: Callable[[*Arguments], Result], *arguments: *Arguments
+        self,
+        key: str,
+        function: Callable[[*Arguments], Result],
+        *arguments: *Arguments,
+        reads: bool = False,
     ) -> Result:
-        pool = self._wal_pool if key.startswith(WAL_PREFIX) else self._pool
+        pool = self._pool
+        if key.startswith(WAL_PREFIX):
+            pool = self._wal_read_pool if reads else self._wal_pool
         return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
 

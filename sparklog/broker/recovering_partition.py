@@ -7,6 +7,7 @@ import asyncio
 from sparklog.broker.held_tail import HeldTail
 from sparklog.broker.topic_rules import TopicRules
 from sparklog.cluster.image import Partition
+from sparklog.coordinator.placing import INTERNAL_TOPICS
 from sparklog.core.errors import NotServing, PartitionDamaged, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout
@@ -36,6 +37,11 @@ class RecoveringPartition:
         """Why it cannot be recovered as it is; it is tried again all the same."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.started_s = asyncio.get_running_loop().time()
+
+    @property
+    def is_internal(self) -> bool:
+        """Say whether only brokers write to its topic."""
+        return self.layout.topic in INTERNAL_TOPICS
 
     def not_yet(self) -> SparklogError:
         """Return what a request is told that does not wait."""

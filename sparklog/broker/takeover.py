@@ -25,6 +25,7 @@ from sparklog.broker.damage import damaged
 from sparklog.broker.environment import Environment
 from sparklog.broker.merged_tails import merged
 from sparklog.broker.recovering_partition import RecoveringPartition
+from sparklog.broker.recovery_order import RecoveryOrder
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown, Unavailable
 from sparklog.log.effects import Protocol
@@ -42,7 +43,6 @@ Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
-RECOVERIES_AT_ONCE = 16
 RETRY_FIRST_S = 0.1
 RETRY_LONGEST_S = 5.0
 
@@ -62,7 +62,7 @@ class Takeover:
     def __init__(self, environment: Environment) -> None:
         """Read and write through `environment`."""
         self._environment = environment
-        self._slots = asyncio.Semaphore(RECOVERIES_AT_ONCE)
+        self._order = RecoveryOrder()
         self._sealed: dict[str, asyncio.Task[SealedTail]] = {}
         self._users = 0
 
@@ -73,23 +73,9 @@ class Takeover:
         may mend it.
         """
         self._users += 1
-        wait_s = RETRY_FIRST_S
         try:
-            while role.live:
-                try:
-                    return await self._attempt(role)
-                except Fenced as error:
-                    logger.warning("deposed while recovering partition=%s %s", role.where, error)
-                    return None
-                except (Unavailable, OutcomeUnknown) as error:
-                    logger.warning("recovery interrupted partition=%s %s", role.where, error)
-                except DataCorrupt as error:
-                    role.damage = damaged(role.layout, error)
-                    logger.exception("recovery is impossible: %s", role.damage)
-                    wait_s = RETRY_LONGEST_S
-                await asyncio.wait([role.ended], timeout=wait_s)
-                wait_s = min(2 * wait_s, RETRY_LONGEST_S)
-            return None
+            with self._order.wanting(internal=role.is_internal):
+                return await self._recover(role)
         finally:
             self._users -= 1
             if not self._users:
@@ -98,9 +84,27 @@ class Takeover:
                     reading.cancel()
                 self._sealed.clear()
 
+    async def _recover(self, role: RecoveringPartition) -> Recovered | None:
+        wait_s = RETRY_FIRST_S
+        while role.live:
+            try:
+                return await self._attempt(role)
+            except Fenced as error:
+                logger.warning("deposed while recovering partition=%s %s", role.where, error)
+                return None
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.warning("recovery interrupted partition=%s %s", role.where, error)
+            except DataCorrupt as error:
+                role.damage = damaged(role.layout, error)
+                logger.exception("recovery is impossible: %s", role.damage)
+                wait_s = RETRY_LONGEST_S
+            await asyncio.wait([role.ended], timeout=wait_s)
+            wait_s = min(2 * wait_s, RETRY_LONGEST_S)
+        return None
+
     async def _attempt(self, role: RecoveringPartition) -> Recovered | None:
-        tails = [await self._sealed_tail(name) for name in role.wals]
-        async with self._slots:
+        tails = await asyncio.gather(*map(self._sealed_tail, role.wals))
+        async with self._order.place(internal=role.is_internal):
             view = await self._run(refresh(PartitionView(role.layout)))
             _check_newest(view, role)
             batches = merged(view, recover_batches(tails, view), role.held.tail)

@@ -28,6 +28,7 @@ def take_lead(view: PartitionView, leader_epoch: int, nonce: str) -> Protocol[Pa
     """Put the mark of a leader at the end of the log, which takes one offset. Idempotent.
 
     To be called once all that was recovered is flushed, and before anything else is taken in.
+    Cost: one put and one listing, unless somebody appended since `view` was taken.
 
     Raises:
         Fenced: the log has a higher epoch.
@@ -53,6 +54,7 @@ def hand_back(view: PartitionView, leader_epoch: int, nonce: str) -> Protocol[Pa
     def is_done(now: PartitionView) -> bool:
         return not now.is_led
 
+    view = yield from refresh(view)
     return (yield from _mark(view, leader_epoch, nonce, is_done, led=False))
 
 
@@ -65,7 +67,6 @@ def _mark(
     led: bool,
 ) -> Protocol[PartitionView]:
     draft = draft_control(view.layout, nonce, leader_epoch=leader_epoch, led=led)
-    view = yield from refresh(view)
     for _ in range(LOST_RACES_MAX):
         if view.leader_epoch > leader_epoch:
             raise Fenced(

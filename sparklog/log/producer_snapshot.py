@@ -49,14 +49,15 @@ def load_producers(view: PartitionView, now_ms: int) -> Protocol[ProducerStates]
     """Return the state of the partition's producers at the end of `view`.
 
     All that is read counts as written now, so that none is forgotten for being read late.
-    Cost: a listing, the newest snapshot, and a footer for each segment since.
+    Cost: a listing, the newest snapshot, and a footer for each segment since; nothing at all when
+    `view` itself has every segment, as it has of a log that no manifest covers yet.
 
     Raises:
         Unavailable: an object was replaced meanwhile; look at the partition again.
         DataCorrupt: a segment is damaged.
     """
     start, states = 0, ProducerStates()
-    ends = yield from _snapshots(view.layout)
+    ends = (yield from _snapshots(view.layout)) if view.manifest.end_offset else []
     for end in reversed([end for end in ends if end <= view.end_offset]):
         data = yield from get(view.layout.key(view.layout.snapshot_name(end)))
         known = decode(data, end) if data is not None else None

@@ -22,7 +22,7 @@ from sparklog.log.effects import Protocol
 from sparklog.log.layout import WalLayout
 from sparklog.log.view import PartitionView
 from sparklog.log.wal_object import WalBatch, WalObject
-from sparklog.log.wal_seal import Sealed, read_tail, seal
+from sparklog.log.wal_seal import Sealed, read_sealed, read_tail, seal
 from sparklog.protocol.batch_header import BatchHeader, parse_header
 
 
@@ -42,17 +42,19 @@ class SealedTail:
 
 
 def seal_and_read(layout: WalLayout, nonce: str) -> Protocol[SealedTail]:
-    """Make sure that a write-ahead log is sealed, and read what is left of it. Idempotent.
+    """Read what is left of a log that the metadata says is sealed. Idempotent.
 
-    Memory: the tail, which flushing bounds. Cost: WAL.md 6.
+    One that shows no seal is sealed first. Memory: the tail, which flushing bounds. Cost: WAL.md 6.
 
     Raises:
         Unavailable: the store does not answer, or the log will not keep still; try again.
         DataCorrupt: an object is damaged.
     """
-    sealed = yield from seal(layout, nonce)
-    windows = yield from read_tail(layout, sealed)
-    return SealedTail(layout, sealed, by_partition(windows))
+    found = yield from read_sealed(layout)
+    if found is None:
+        sealed = yield from seal(layout, nonce)
+        found = sealed, (yield from read_tail(layout, sealed))
+    return SealedTail(layout, found[0], by_partition(found[1]))
 
 
 def by_partition(windows: Iterable[WalObject]) -> Mapping[PartitionId, tuple[WalBatch, ...]]:

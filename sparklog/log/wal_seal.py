@@ -33,8 +33,8 @@ LOOKS_MAX = 100
 """Looks in a row that objects vanished from. A broker trims once per flush, not once per look."""
 BARRIER_DISTANCE_MAX = 1 << 10
 FOOTERS_READ_AT_ONCE = 64
-OBJECTS_READ_AT_ONCE = 8
-"""Whole objects, each of about `wal.bytes`."""
+OBJECTS_READ_AT_ONCE = 32
+"""Whole objects. What they hold is kept anyway, so reading many at once costs no more memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +62,16 @@ def seal(layout: WalLayout, nonce: str) -> Protocol[Sealed]:
     """Make sure that the log is sealed, by whomever, and return where.
 
     Idempotent, and may be abandoned at any point. Two looks and one put when the broker is dead; a
-    look is a listing and the footers of all objects from the boundary on.
+    look is a listing and the footers of all objects from the boundary on, each read once.
 
     Raises:
         Unavailable: lost every round; try again.
         DataCorrupt: an object is damaged.
     """
     known: int | None = None
+    headers: dict[int, WalHeader] = {}
     for lost in range(SEAL_ROUNDS_MAX):
-        look = yield from _survey(layout)
+        look = yield from _survey(layout, headers)
         if look.seal is not None and look.seal == known:
             return Sealed(look.seal, look.boundary)
         known = look.seal
@@ -113,6 +114,34 @@ def read_tail(layout: WalLayout, sealed: Sealed) -> Protocol[tuple[WalObject, ..
     raise _vanishing(layout)
 
 
+def read_sealed(layout: WalLayout) -> Protocol[tuple[Sealed, tuple[WalObject, ...]] | None]:
+    """Return where a log ends and what `read_tail` returns; None when no seal is seen.
+
+    Only for a log that is known to be sealed, as are those that metadata names: a seal that `seal`
+    has not settled may be one that stopped nobody. Every object is read once: a listing, the footer
+    of the newest object and all from its boundary on.
+
+    Raises:
+        Unavailable: objects vanished during every look; try again.
+        DataCorrupt: an object is damaged.
+    """
+    for _ in range(LOOKS_MAX):
+        sequences = yield from _listed(layout)
+        newest = yield from _footers(layout, sequences[-1:])
+        if newest is None:
+            continue
+        boundary = newest[0].boundary if newest else 0
+        objects = yield from _read_objects(layout, [s for s in sequences if s >= boundary])
+        if objects is None:
+            continue
+        look = _judged(sequences, [one.header for one in objects])
+        if look.seal is None:
+            return None
+        sealed = Sealed(look.seal, look.boundary)
+        return sealed, _windows([o for o in objects if o.header.sequence < sealed.sequence])
+    raise _vanishing(layout)
+
+
 def clear(layout: WalLayout, sealed: Sealed) -> Protocol[None]:
     """Delete a sealed log, once all that `read_tail` returned is in the partitions' own logs.
 
@@ -123,10 +152,16 @@ def clear(layout: WalLayout, sealed: Sealed) -> Protocol[None]:
             yield from delete(layout.key(sequence))
 
 
-def _survey(layout: WalLayout) -> Protocol[_Look]:
+def _survey(layout: WalLayout, known: dict[int, WalHeader]) -> Protocol[_Look]:
+    """Look at the log. Headers in `known` are not read again, those read are added.
+
+    What a name held may have been trimmed since, and taken by a late seal. But a name is trimmed
+    only below the boundary that a newer object carries, and that one stays: such a seal counts for
+    nothing, whatever its name is taken for.
+    """
     for _ in range(LOOKS_MAX):
         sequences = yield from _listed(layout)
-        headers = yield from _read_headers(layout, sequences)
+        headers = yield from _read_headers(layout, sequences, known)
         if headers is not None:
             return _judged(sequences, headers)
     raise _vanishing(layout)
@@ -178,17 +213,22 @@ def _listed(layout: WalLayout) -> Protocol[list[int]]:
     return sorted(s for info in infos if (s := layout.sequence(info.key)) is not None)
 
 
-def _read_headers(layout: WalLayout, sequences: Sequence[int]) -> Protocol[list[WalHeader] | None]:
+def _read_headers(
+    layout: WalLayout, sequences: Sequence[int], known: dict[int, WalHeader]
+) -> Protocol[list[WalHeader] | None]:
     """Return the headers from the newest object's boundary on; None if an object has vanished.
 
     Boundaries are true whoever carries them, so nothing below the newest one's need be read.
     """
-    newest = yield from _footers(layout, sequences[-1:])
-    if not newest:
-        return newest
-    rest = [s for s in sequences[:-1] if s >= newest[0].boundary]
-    older = yield from _footers(layout, rest)
-    return None if older is None else older + newest
+    boundary = 0
+    for wanted in (sequences[-1:], sequences[:-1]):
+        unread = [s for s in wanted if s >= boundary and s not in known]
+        some = yield from _footers(layout, unread)
+        if some is None:
+            return None
+        known.update(zip(unread, some, strict=True))
+        boundary = known[sequences[-1]].boundary if sequences else 0
+    return [known[s] for s in sequences if s in known]
 
 
 def _footers(layout: WalLayout, sequences: Sequence[int]) -> Protocol[list[WalHeader] | None]:

@@ -34,7 +34,7 @@ from sparklog.log.wal import (
     register,
 )
 from sparklog.log.wal_object import WalHeader, WalKind
-from sparklog.log.wal_seal import Sealed, clear, read_tail, seal
+from sparklog.log.wal_seal import Sealed, clear, read_sealed, read_tail, seal
 from sparklog.store.base import PutOutcome
 from tests.model.explorer import Actor, AnyOf, Explorer, Objects, State
 
@@ -127,11 +127,19 @@ def _broker(windows: int, in_flight_max: int = 2, registered: bool = True) -> Ac
     return Actor("broker", lambda done: Broker(windows, in_flight_max, registered, done).run())
 
 
-def _recovery(name: str, clears: bool = False) -> Actor:
+def _recovery(name: str, clears: bool = False, looks_anew: bool = True) -> Actor:
+    """Seals, and reads what is left: anew, as who knows but that it is sealed, or from there on."""
+
     def start(done: Callable[[Any], None]) -> Protocol[None]:
         sealed = yield from seal(WAL, name)
         done(sealed)
-        tail = yield from read_tail(WAL, sealed)
+        if looks_anew:
+            found = yield from read_sealed(WAL)
+            assert found is not None, "the seal is not seen"
+            sealed, tail = found
+            done(sealed)
+        else:
+            tail = yield from read_tail(WAL, sealed)
         done(Recovered(frozenset(o.header.sequence for o in tail)))
         if clears:
             done(Cleared(sealed.sequence))
@@ -203,9 +211,11 @@ def _explore(actors: list[Actor], *, registered: bool = True, **budget: int) -> 
 
 
 ONE, CLEARING, OTHER = _recovery("a"), _recovery("a", clears=True), _recovery("b")
+GOING_ON = _recovery("a", looks_anew=False)
 
 CASES: dict[str, tuple[list[Actor], dict[str, Any]]] = {
     "a broker and a recovery": ([_broker(4), ONE], {}),
+    "a recovery that goes on from its seal": ([_broker(4), GOING_ON], {}),
     "one put at a time": ([_broker(3, in_flight_max=1), ONE], {}),
     "an incarnation that registers": ([_broker(2, registered=False), ONE], {"registered": False}),
     "crashes": ([_broker(3), CLEARING], {"crashes": 2}),
@@ -250,7 +260,7 @@ def test_without_a_second_look_the_model_finds_a_lost_window(
 ) -> None:
     def believe_the_put(layout: WalLayout, nonce: str) -> Protocol[Sealed]:
         while True:
-            look = yield from wal_seal._survey(layout)
+            look = yield from wal_seal._survey(layout, {})
             if look.seal is not None:
                 return Sealed(look.seal, look.boundary)
             mark = wal_seal._put_mark(layout, WalKind.SEAL, look.gap, look.boundary, nonce)
@@ -267,7 +277,7 @@ def test_without_looking_from_the_seal_on_the_model_finds_a_seal_that_stops_nobo
 ) -> None:
     def believe_a_look(layout: WalLayout, nonce: str) -> Protocol[Sealed]:
         while True:
-            look = yield from wal_seal._survey(layout)
+            look = yield from wal_seal._survey(layout, {})
             if look.seal is not None:
                 return Sealed(look.seal, look.boundary)
             yield from wal_seal._put_mark(layout, WalKind.SEAL, look.gap, look.boundary, nonce)

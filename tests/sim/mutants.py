@@ -37,7 +37,7 @@ def skip_the_seal(patch: pytest.MonkeyPatch) -> None:
     """Depose brokers without sealing their write-ahead logs."""
 
     def unsealed(layout: WalLayout, nonce: str) -> Protocol[wal_seal.Sealed]:
-        look = yield from wal_seal._survey(layout)
+        look = yield from wal_seal._survey(layout, {})
         return wal_seal.Sealed(look.gap, look.boundary)
 
     for module in (controller_loop, life, registration, recover):
