@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.arguments import JobParser, add_log_options, log_root
+from sparklog.spark.metrics_option import add_metrics_option
 
 _EXAMPLES = """
 examples:
@@ -36,6 +37,7 @@ def parse_compact(argv: Sequence[str]) -> CompactJob:
         _EXAMPLES,
     )
     add_log_options(parser)
+    add_metrics_option(parser)
     parser.add_argument(
         "--topic", action="append", default=[],
         help="only this topic; may be given more than once (default: all)",

@@ -28,11 +28,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sparklog.core.errors import SparklogError
+from sparklog.spark.metrics_option import metrics_file
 from sparklog.spark.progress import Progress
 from sparklog.spark.session import SETTINGS, use_this_python
 
 DONE = 0
 FAILED = 1
+MISUSED = 2
 INTERRUPTED = 130
 READER_GONE = 141
 TERMINATED = 143
@@ -101,6 +103,8 @@ def run_job(
     # Py4J tells of a call that Ctrl-C cut short, with its trace; the interrupt itself says enough.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     progress = Progress(sys.stderr)
+    words = sys.argv[1:] if argv is None else argv
+    report: JobReport | None = None
     previous = signal.signal(signal.SIGTERM, _terminate)
     sessions: list[SparkSession] = []
 
@@ -109,7 +113,7 @@ def run_job(
         return sessions[0]
 
     try:
-        job = parse(sys.argv[1:] if argv is None else argv)
+        job = parse(words)
         report = body(job, open_session, progress)
         progress.close()
         _tell_report(report, as_json=job.json)
@@ -132,6 +136,7 @@ def run_job(
         progress.close()
         signal.signal(signal.SIGTERM, previous)
     _stop(sessions)
+    _leave_metrics(name, words, code, report, progress.elapsed_s())
     return code
 
 
@@ -195,6 +200,20 @@ def submitted() -> bool:
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
+
+
+def _leave_metrics(
+    name: str, words: Sequence[str], code: int, report: JobReport | None, seconds: float
+) -> None:
+    path = metrics_file(words)
+    if path is None or code == MISUSED:
+        return
+    from sparklog.spark.schedule_metrics import leave_metrics  # noqa: PLC0415 - seldom wanted
+
+    try:
+        leave_metrics(path, name.removeprefix("sparklog "), code, report, seconds)
+    except OSError as error:
+        print(f"warning: no metrics: {failure_line(error)}", file=sys.stderr, flush=True)
 
 
 def _stop(sessions: Sequence[SparkSession]) -> None:

@@ -41,6 +41,7 @@ from sparklog.spark.upkeep_report import UpkeepReport, total_of
 from sparklog.store.base import ObjectInfo, ObjectStore
 
 DELETES_AT_ONCE = 16
+AMOUNTS = ("records_before", "records_after", "bytes_before", "bytes_after")
 
 
 def retain(job: RetainJob, open_session: OpenSession, progress: Progress) -> UpkeepReport:
@@ -121,13 +122,13 @@ class _Retain:
         view = PartitionView(work.layout)
         if self._job.dry_run:
             view = run(refresh(view), log.store)
-            before, after = view.log_start_offset, retained_start(view, policy, now_ms)
+            before, after = view, retained_start(view, policy, now_ms)
         else:
-            seen: list[int] = []
+            seen: list[PartitionView] = []
             raising = raise_to_retained(policy, now_ms)
 
             def plan(now: PartitionView) -> Any:
-                seen.append(now.log_start_offset)
+                seen.append(now)
                 return raising(now)
 
             view = run(change(view, plan, new_nonce(SYSTEM_ENTROPY)), log.store)
@@ -147,12 +148,23 @@ class _Retain:
         return {
             "log_start_offset": after,
             "log_end_offset": view.end_offset,
-            "let_go": after - before,
+            "let_go": after - before.log_start_offset,
+            **_held(before, before.log_start_offset, "before"),
+            **_held(before, after, "after"),
             "deleted_objects": len(doomed),
             "deleted_bytes": sum(info.size_bytes for info in doomed),
             "waiting_objects": found.waiting + len(freed),
             "problem": found.problem,
         }
+
+
+def _held(view: PartitionView, log_start_offset: int, when: str) -> dict[str, int]:
+    """Return what the objects with records from an offset on hold, whole objects."""
+    held = [entry for entry in view.entries if entry.end_offset > log_start_offset]
+    return {
+        f"records_{when}": sum(entry.rows for entry in held),
+        f"bytes_{when}": sum(entry.size_bytes for entry in held),
+    }
 
 
 def retained_by(job: RetainJob, clock: Clock = SYSTEM_CLOCK) -> _Retain:
@@ -256,5 +268,6 @@ def _report(
         "deleted_objects": objects,
         "deleted_bytes": size,
         "cleared_wals": beside.get("cleared_wals", 0),
+        **{name: total_of(answers, name) for name in AMOUNTS},
     }
     return UpkeepReport(summary, seconds, tuple(answers), totals, tuple(lines), tuple(problems))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sparklog.core.errors import InvalidRequest
 from sparklog.log.garbage import ORPHAN_AGE_MS
 from sparklog.spark.arguments import JobParser, add_log_options, counting_number, log_root
+from sparklog.spark.metrics_option import add_metrics_option
 
 HOUR_MS = 3_600_000
 
@@ -39,6 +40,7 @@ def parse_retain(argv: Sequence[str]) -> RetainJob:
         _EXAMPLES,
     )
     add_log_options(parser)
+    add_metrics_option(parser)
     parser.add_argument(
         "--topic", action="append", default=[],
         help="only this topic; may be given more than once (default: all, and what lies beside)",

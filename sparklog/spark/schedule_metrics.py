@@ -18,8 +18,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.spark.job import JobReport
 from sparklog.spark.job_history import DONE, JobRun
-from sparklog.spark.schedule import Schedule
+from sparklog.spark.schedule import BY_HAND, Schedule
+from sparklog.spark.schedule_run import Ending, amounts_of, ending_of, outcome_of
 
 MS_PER_S: Final = 1000.0
 
@@ -105,14 +107,50 @@ class MetricsPage:
         self._server.server_close()
 
 
-def write_metrics(path: Path, run: JobRun) -> None:
-    """Write the metrics of one run as a file, whole or not at all.
+def leave_metrics(
+    path: Path,
+    job: str,
+    code: int,
+    report: JobReport | None,
+    seconds: float,
+    clock: Clock = SYSTEM_CLOCK,
+) -> None:
+    """Write the metrics of one run that has ended as a file, whole or not at all.
+
+    Args:
+        path: the file; its folder must be there.
+        job: its name.
+        code: its exit code.
+        report: None if it did not come to one.
+        seconds: how long it took.
+        clock: says when it ended.
 
     Raises:
         OSError: the folder does not take it.
     """
+    now_ms = clock.now_ms()
+    ending = ending_of(report) if report is not None else Ending(outcome_of(code), code, "")
+    amounts = amounts_of(ending.report)
+    duration_ms = round(seconds * MS_PER_S)
     metrics = JobMetrics()
-    metrics.ended(run)
+    metrics.ended(
+        JobRun(
+            run_id="",
+            job=job,
+            kind=job,
+            trigger=BY_HAND,
+            scheduled_ms=now_ms - duration_ms,
+            started_ms=now_ms - duration_ms,
+            heard_ms=now_ms,
+            outcome=ending.outcome,
+            exit_code=code,
+            duration_ms=duration_ms,
+            records_before=amounts.records_before,
+            records_after=amounts.records_after,
+            bytes_before=amounts.bytes_before,
+            bytes_after=amounts.bytes_after,
+        )
+    )
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_bytes(generate_latest(_registry(metrics)))
     draft.replace(path)

@@ -112,9 +112,13 @@ def run_body(
 def ending_of(report: JobReport) -> Ending:
     """Return how a run went that ended with a report."""
     code = EXIT_DONE if report.ended_by is None else report.ended_by
-    outcome = {EXIT_DONE: DONE, EXIT_TERMINATED: TERMINATED}.get(code, FAILED)
     message = report.to_text().strip().partition("\n")[0]
-    return Ending(outcome, code, message, json.loads(report.to_json()))
+    return Ending(outcome_of(code), code, message, json.loads(report.to_json()))
+
+
+def outcome_of(code: int) -> str:
+    """Return what an exit code means."""
+    return {EXIT_DONE: DONE, EXIT_TERMINATED: TERMINATED}.get(code, FAILED)
 
 
 def amounts_of(report: Mapping[str, Any]) -> Amounts:

@@ -6,13 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparklog.core.clock import ManualClock
+from sparklog.core.errors import Unavailable
+from sparklog.spark.job import run_job
 from sparklog.spark.job_history import DONE, FAILED, JobRun
+from sparklog.spark.retain_arguments import RetainJob, parse_retain
 from sparklog.spark.schedule import Schedule, ScheduledJob
 from sparklog.spark.schedule_cron import parse_cron
-from sparklog.spark.schedule_metrics import JobMetrics, MetricsPage, write_metrics
+from sparklog.spark.schedule_metrics import JobMetrics, MetricsPage
+from sparklog.spark.upkeep_report import UpkeepReport
 
 NOON_MS = 1_795_262_400_000
 JOB = ScheduledJob("nightly", "retain", parse_cron("0 * * * *"))
@@ -65,11 +70,28 @@ def test_a_page_shows_the_last_runs_and_the_next_ones() -> None:
     }
 
 
-def test_a_job_of_somebody_else_leaves_a_file(tmp_path: Path) -> None:
+def test_a_job_of_somebody_else_leaves_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "sparklog.prom"
     path.write_text("old")
-    write_metrics(path, RUN)
+
+    def job(job: RetainJob, open_session: object, progress: object) -> UpkeepReport:
+        if job.topics:
+            raise Unavailable("the store does not answer")
+        return UpkeepReport("done", 1.0, (), {"records_before": 10, "records_after": 7})
+
+    words = ["--root", str(tmp_path), "--metrics-file", str(path)]
+    assert run_job("sparklog retain", parse_retain, job, words) == 0
     found = samples(path.read_text())
-    assert found["sparklog_job_last_duration_seconds", "nightly"] == 2.5
-    assert found["sparklog_job_runs_total", "nightly", "done"] == 1
+    assert found["sparklog_job_runs_total", "retain", "done"] == 1
+    assert found["sparklog_job_last_records_after", "retain"] == 7
+    assert found["sparklog_job_last_duration_seconds", "retain"] >= 0
     assert [one.name for one in tmp_path.iterdir()] == ["sparklog.prom"]
+    assert run_job("sparklog retain", parse_retain, job, [*words, "--topic", "x"]) == 1
+    failed = samples(path.read_text())
+    assert failed["sparklog_job_last_exit_code", "retain"] == 1
+    assert ("sparklog_job_last_success_timestamp_seconds", "retain") not in failed
+    nowhere = ["--root", str(tmp_path), "--metrics-file", str(tmp_path / "none" / "x.prom")]
+    assert run_job("sparklog retain", parse_retain, job, nowhere) == 0
+    assert "no metrics" in capsys.readouterr().err
