@@ -38,9 +38,20 @@ WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Answers a client may leave untaken before nothing more is started for it."""
 
 PIPELINED: Final = frozenset(
-    {Api.PRODUCE, Api.FETCH, Api.LIST_OFFSETS, Api.METADATA, Api.API_VERSIONS, Api.BROKER_HEARTBEAT}
+    {
+        Api.PRODUCE,
+        Api.FETCH,
+        Api.LIST_OFFSETS,
+        Api.METADATA,
+        Api.API_VERSIONS,
+        Api.BROKER_HEARTBEAT,
+        Api.OFFSET_COMMIT,
+        Api.ADD_PARTITIONS_TO_TXN,
+        Api.WRITE_TXN_MARKERS,
+    }
 )
-"""Requests that may overlap: appends, which the partition itself puts in order, and reads."""
+"""Requests that may overlap: appends, which the partition itself puts in order, reads, and what a
+coordinator decides in the order in which it was asked."""
 
 Handle = Callable[[Any, RequestContext], Awaitable[Any]]
 """Answers a request entity with a response entity, or with None where the client wants none."""

@@ -17,6 +17,7 @@ from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.coordinator.effects import CoordinatorRecord, ProducerIdentity
 from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
+from sparklog.core.types import NO_PRODUCER_ID
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.producer_state import Verification
 from sparklog.log.view import refresh
@@ -24,6 +25,7 @@ from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
 from sparklog.protocol.batch_encoder import BatchSettings, encode
 from sparklog.protocol.batch_header import NO_EPOCH, NO_SEQUENCE, parse_header
 from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
+from sparklog.protocol.small_batches import SMALL_RECORDS_MAX, encode_small
 
 
 class LeaderWatcher(Protocol):
@@ -216,6 +218,15 @@ def records_batch(
     records: Sequence[CoordinatorRecord], timestamp_ms: int, producer: ProducerIdentity | None
 ) -> CheckedBatch:
     """Return the batch of these records; with a producer, a part of its transaction."""
+    if len(records) <= SMALL_RECORDS_MAX:
+        small = encode_small(
+            records,
+            timestamp_ms,
+            producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
+            producer_epoch=NO_EPOCH if producer is None else producer.producer_epoch,
+            is_transactional=producer is not None,
+        )
+        return CheckedBatch(parse_header(small), small)
     rows = pa.RecordBatch.from_arrays(
         [
             pa.array([timestamp_ms] * len(records), pa.int64()).view(TIMESTAMP_TYPE),

@@ -15,12 +15,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-import pyarrow as pa
-
 from sparklog.core.errors import DataCorrupt
-from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
 from sparklog.protocol.batch_decoder import DecodedBatch
-from sparklog.protocol.batch_encoder import BatchSettings, encode
+from sparklog.protocol.small_batches import encode_small
 
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
@@ -115,22 +112,18 @@ def encode_end_transaction(
 ) -> bytes:
     """Return the control batch that ends a transaction: one record, no sequence, not compressed."""
     kind = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
-    row = pa.RecordBatch.from_arrays(
-        [
-            pa.array([timestamp_ms], pa.int64()).view(TIMESTAMP_TYPE),
-            pa.array([_KEY.pack(_VERSION, kind)], pa.binary()),
-            pa.array([_VALUE.pack(_VERSION, marker.coordinator_epoch)], pa.binary()),
-        ],
-        names=["timestamp", "key", "value"],
-    )
-    settings = BatchSettings(
+    key = _KEY.pack(_VERSION, kind)
+    value = _VALUE.pack(_VERSION, marker.coordinator_epoch)
+    return encode_small(
+        ((key, value),),
+        timestamp_ms,
+        base_offset=base_offset,
         leader_epoch=leader_epoch,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         is_transactional=True,
         is_control=True,
     )
-    return encode(row, settings, base_offset=base_offset)
 
 
 def _type_of(key: bytes | None, offset: int) -> ControlType:

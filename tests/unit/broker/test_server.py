@@ -161,6 +161,32 @@ def test_a_change_waits_for_what_came_before_and_holds_up_what_comes_after() -> 
     assert log == [f"{what} {name}" for name in order for what in ("start", "end")]
 
 
+def test_commits_of_offsets_gather_in_the_order_in_which_they_were_sent() -> None:
+    sent = ["a", "b", "c"]
+    begun: list[str] = []
+    all_began = asyncio.Event()
+
+    async def handle(request: Any, context: RequestContext) -> Any:
+        begun.append(request.group_id)
+        if len(begun) == len(sent):
+            all_began.set()
+        await all_began.wait()
+        return Answer.to(request).response(throttle_time=timedelta(0), topics=())
+
+    async def story(server: Server, address: Address) -> None:
+        client = await Client.connect(address)
+        for number, group_id in enumerate(sent):
+            request = build_request(
+                Api.OFFSET_COMMIT, 7, group_id=group_id, generation_id_or_member_epoch=-1,
+                member_id="", group_instance_id=None, topics=(),
+            )  # fmt: skip
+            client.send(request, number)
+        assert [await client.next_id() for _ in sent] == [0, 1, 2]
+        assert begun == sent
+
+    tell(handle, story)
+
+
 def test_a_request_may_have_no_answer() -> None:
     async def handler(request: Any, context: RequestContext) -> Any:
         return None if request.topics[0].name == "quiet" else metadata_answer(request)
