@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from sparklog.broker.main import run
 from sparklog.broker.ready import Ready
@@ -16,45 +16,30 @@ from sparklog.log.layout import topic_of_key
 from sparklog.spark.job import run_job
 from sparklog.spark.serve import serve_with
 from sparklog.spark.serve_arguments import parse_serve
-from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome
+from sparklog.store.base import ObjectStore, PutOutcome
 from sparklog.store.open import open_store
 from tests.bench.broker import slow_broker
+from tests.passing_store import PassingStore
 
 PUT_DELAY_S = 0.1
 
 
-class SlowStore(ObjectStore):
-    """A store in front of another one: puts wait, everything else goes through."""
+class SlowStore(PassingStore):
+    """Puts wait, everything else goes through."""
 
     def __init__(self, inner: ObjectStore, put_delay_s: float) -> None:
         """Delay the puts of `inner`."""
-        self.url = inner.url
+        super().__init__(inner)
         self.counters = getattr(inner, "counters", RequestCounters())
-        self._inner = inner
         self._put_delay_s = put_delay_s
-
-    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        return self._inner.get(key, start, end)
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         time.sleep(self._put_delay_s)  # a put takes as long as on S3
-        return self._inner.put_if_absent(key, data)
+        return super().put_if_absent(key, data)
 
     def put(self, key: str, data: bytes) -> None:
         time.sleep(self._put_delay_s)  # likewise
-        self._inner.put(key, data)
-
-    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        return self._inner.list(prefix, start_after)
-
-    def delete(self, key: str) -> None:
-        self._inner.delete(key)
-
-    def head(self, key: str) -> ObjectInfo:
-        return self._inner.head(key)
-
-    def close(self) -> None:
-        self._inner.close()
+        super().put(key, data)
 
 
 def run_slowly(

@@ -32,7 +32,8 @@ from sparklog.log.segment import Commit
 from sparklog.spark.open_logs import shared_log
 from sparklog.spark.source import SparklogDataSource
 from sparklog.spark.writer import SparklogStreamWriter, Staged, stream_writer
-from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome
+from sparklog.store.base import ObjectStore, PutOutcome
+from tests.passing_store import PassingStore
 
 PLAN_VARIABLE = "SPARKLOG_TEST_POINTS"
 DRIVER_FILE = "driver.pid"
@@ -100,12 +101,11 @@ def _parent(pid: int) -> int:
     return int(next(line for line in status.splitlines() if line.startswith("PPid:")).split()[1])
 
 
-class PointsStore(ObjectStore):
+class PointsStore(PassingStore):
     """Passes a point before and after every put."""
 
     def __init__(self, inner: ObjectStore, owner: str = "") -> None:
-        self.inner = inner
-        self.url = inner.url
+        super().__init__(inner)
         self.owner = owner
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
@@ -113,21 +113,6 @@ class PointsStore(ObjectStore):
         outcome = self.inner.put_if_absent(key, data)
         pass_point(f"{self.owner}after put {key}")
         return outcome
-
-    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        return self.inner.get(key, start, end)
-
-    def put(self, key: str, data: bytes) -> None:
-        self.inner.put(key, data)
-
-    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        return self.inner.list(prefix, start_after)
-
-    def delete(self, key: str) -> None:
-        self.inner.delete(key)
-
-    def head(self, key: str) -> ObjectInfo:
-        return self.inner.head(key)
 
 
 _logs: dict[tuple[int, str], Log] = {}

@@ -126,7 +126,11 @@ class ToyCluster:
             return lives[-1]
 
         node = BrokerNode(config, self.environment(host), address, make_replicas=make)
-        started = Started(process, node, lives)
+        return self.serve(address, Started(process, node, lives))
+
+    def serve(self, address: Address, started: Started) -> Started:
+        """Have a node serve in its process until it ends."""
+        node = started.node
 
         async def live() -> None:
             await node.start()
@@ -135,8 +139,8 @@ class ToyCluster:
             except SparklogError as error:
                 started.ended.append(error)
 
-        self.net.listen(address, process, node.handle)
-        process.spawn(live())
+        self.net.listen(address, started.process, node.handle)
+        started.process.spawn(live())
         return started
 
     async def image(self) -> MetadataImage:

@@ -16,7 +16,6 @@ from sparklog.broker.replicas import BrokerReplicas
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.placing import TRANSACTIONS_TOPIC, partition_for
 from sparklog.core.broker_settings import parse_broker_configs
-from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api import Api
 from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
@@ -64,18 +63,8 @@ class LiveCluster(ToyCluster):
         config = parse_broker_configs({"node.id": str(broker_id), **self.settings})
         process, address = Process(self.loop, host), Address(host, 9092)
         node = BrokerNode(config, self.environment(host), address, make_replicas=BrokerReplicas)
-        started = self.nodes[broker_id] = Started(process, node, [])
-
-        async def live() -> None:
-            await node.start()
-            try:
-                await node.run()
-            except SparklogError as error:
-                started.ended.append(error)
-
-        self.net.listen(address, process, node.handle)
-        process.spawn(live())
-        return started
+        self.nodes[broker_id] = Started(process, node, [])
+        return self.serve(address, self.nodes[broker_id])
 
     async def begin(self, brokers: int = 1, partitions: int = 1, **configs: str) -> None:
         """Start brokers, and make topic `t`."""

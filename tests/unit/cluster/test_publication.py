@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -32,18 +32,18 @@ from sparklog.core.errors import (
 from sparklog.core.types import TopicPartition
 from sparklog.log.layout import commit_key
 from sparklog.log.segment import Reference
-from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome
+from sparklog.store.base import ObjectStore, PutOutcome
 from sparklog.store.memory import MemoryStore
+from tests.passing_store import PassingStore
 
 PARTITIONS = 3
 
 
-class CuttingStore(ObjectStore):
+class CuttingStore(PassingStore):
     """A store whose power goes at the n-th put, before or after it took effect."""
 
     def __init__(self, inner: ObjectStore) -> None:
-        self.inner = inner
-        self.url = inner.url
+        super().__init__(inner)
         self.puts: list[str] = []
         self.cut_at: int | None = None
         self.after = False
@@ -60,21 +60,6 @@ class CuttingStore(ObjectStore):
             self.lose_reply = ""
             return PutOutcome.UNKNOWN
         return outcome
-
-    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        return self.inner.get(key, start, end)
-
-    def put(self, key: str, data: bytes) -> None:
-        self.inner.put(key, data)
-
-    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        return self.inner.list(prefix, start_after)
-
-    def delete(self, key: str) -> None:
-        self.inner.delete(key)
-
-    def head(self, key: str) -> ObjectInfo:
-        return self.inner.head(key)
 
 
 @pytest.fixture

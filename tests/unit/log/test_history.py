@@ -7,7 +7,7 @@ import pytest
 from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
 from sparklog.core.types import TimestampType
 from sparklog.log.draft import draft_records
-from sparklog.log.effects import Effect, GetMany, Protocol, Result, perform
+from sparklog.log.effects import Effect, GetMany, Protocol, Result
 from sparklog.log.epochs import end_of_epoch, epoch_at
 from sparklog.log.flush import flush_at
 from sparklog.log.history import History, HistoryReader
@@ -25,6 +25,7 @@ from sparklog.protocol.batch_header import BatchHeader, parse_header
 from sparklog.protocol.control import ControlType, read_control
 from sparklog.protocol.record_batch import BatchSettings, Codec, decode, encode
 from sparklog.store.memory import MemoryStore
+from tests.unit.log.asked import run_noting
 from tests.unit.log.records import LAYOUT, batch, numbered, open_partition
 
 COLD = PartitionView(LAYOUT)
@@ -43,15 +44,7 @@ class World:
         self.effects: list[Effect] = []
 
     def run(self, protocol: Protocol[Result]) -> Result:
-        self.effects.clear()
-        try:
-            effect = next(protocol)
-            while True:
-                self.effects.append(effect)
-                effect = protocol.send(perform(effect, self.store))
-        except StopIteration as end:
-            result: Result = end.value
-            return result
+        return run_noting(protocol, self.store, self.effects)
 
     @property
     def gets(self) -> int:

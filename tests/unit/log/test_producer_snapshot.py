@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.core.errors import Unavailable
-from sparklog.log.effects import Effect, GetMany, Protocol, Result, perform
+from sparklog.log.effects import Effect, GetMany, Protocol, Result
 from sparklog.log.flush import flush_at
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.led import take_lead
@@ -18,6 +18,7 @@ from sparklog.log.wire_segment import draft_batches
 from sparklog.protocol.batch_header import parse_header
 from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
 from sparklog.store.memory import MemoryStore
+from tests.unit.log.asked import run_noting
 from tests.unit.log.wire import produced
 
 LAYOUT = PartitionLayout("flights", "A" * 22, 0)
@@ -35,15 +36,7 @@ class Leader:
         self.view = self.run(take_lead(PartitionView(LAYOUT), 1, "a" * 32))
 
     def run(self, protocol: Protocol[Result]) -> Result:
-        self.effects.clear()
-        try:
-            effect = next(protocol)
-            while True:
-                self.effects.append(effect)
-                effect = protocol.send(perform(effect, self.store))
-        except StopIteration as end:
-            result: Result = end.value
-            return result
+        return run_noting(protocol, self.store, self.effects)
 
     def flush(self, *batches: bytes) -> None:
         draft = draft_batches(LAYOUT, batches, "b" * 32, codec="none")

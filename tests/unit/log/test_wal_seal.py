@@ -14,6 +14,7 @@ from sparklog.log.wal import PutWindow, Settled, place, register
 from sparklog.log.wal_object import WalBatch, WalHeader, WalKind, WalObject, encode
 from sparklog.log.wal_seal import Sealed, clear, read_tail, seal
 from sparklog.store.memory import MemoryStore
+from tests.unit.log.asked import run_noting
 
 WAL = WalLayout(1, "f" * 32)
 
@@ -46,14 +47,9 @@ def _sequences(windows: Sequence[WalObject]) -> list[int]:
 
 def _effects(protocol: Protocol[Any], store: MemoryStore) -> list[Effect]:
     """Run a protocol; return what it asked for."""
-    effects = []
-    try:
-        effect = next(protocol)
-        while True:
-            effects.append(effect)
-            effect = protocol.send(perform(effect, store))
-    except StopIteration:
-        return effects
+    effects: list[Effect] = []
+    run_noting(protocol, store, effects)
+    return effects
 
 
 def test_a_dead_brokers_log_is_sealed_at_its_end_by_one_put() -> None:
