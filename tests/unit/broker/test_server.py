@@ -146,7 +146,7 @@ def test_a_change_waits_for_what_came_before_and_holds_up_what_comes_after() -> 
     async def handler(request: Any, context: RequestContext) -> Any:
         name = type(request).__name__
         log.append(f"start {name}")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # long enough for what comes after to overtake
         log.append(f"end {name}")
         return await answer_any(request, context)
 
@@ -266,7 +266,7 @@ def test_a_connection_over_the_limit_is_closed() -> None:
         second = await Client.connect(address)
         assert await second.hung_up()
         first.writer.close()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the server hears of it a moment later
         assert server.connections == 0
         third = await Client.connect(address)
         third.send(heartbeat(), 3)
@@ -277,7 +277,7 @@ def test_a_connection_over_the_limit_is_closed() -> None:
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
     async def handler(request: Any, context: RequestContext) -> Any:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # busy for longer than a connection may idle
         return versions()
 
     async def story(server: Server, address: Address) -> None:
@@ -309,7 +309,7 @@ def test_requests_beyond_the_budget_wait_and_are_all_answered() -> None:
         nonlocal working, most
         working += 1
         most = max(most, working)
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.002)  # so that requests overlap
         working -= 1
         return metadata_answer(request)
 
@@ -343,7 +343,7 @@ def test_a_client_that_takes_no_answers_stops_being_served() -> None:
         before = -1
         while served != before:
             before = served
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # until the server has stopped to read
         assert 0 < served < 150
         assert [await client.next_id() for _ in range(300)] == list(range(300))
 
@@ -360,9 +360,9 @@ def test_the_broker_stops_when_what_was_asked_is_answered() -> None:
     async def story(server: Server, address: Address) -> None:
         client = await Client.connect(address)
         client.send(metadata(), 4)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the request is at work
         stopping = asyncio.ensure_future(server.stop(drain_s=5))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the server has begun to stop
         gate.set()
         assert await client.next_id() == 4
         await stopping
@@ -414,7 +414,7 @@ def test_a_peer_that_is_gone_is_told_from_one_that_is_silent() -> None:
             await network.call(address, metadata(), timeout_s=0.05)
         await network.call(address, heartbeat(), timeout_s=5)
         pending = asyncio.ensure_future(network.call(address, metadata(), timeout_s=5))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the call has been sent
         await server.stop()
         with pytest.raises(Unreachable):
             await pending
