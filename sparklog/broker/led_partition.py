@@ -201,17 +201,32 @@ class LedPartition:
         told_ms = now_ms if is_log_append else NO_TIMESTAMP_MS
         return Appended(base_offset, self.tail.end_offset, told_ms, repeated=False)
 
-    def append_references(self, batch: CheckedBatch, references: ReferenceBatch) -> Appended:
+    def append_references(
+        self,
+        batch: CheckedBatch,
+        references: ReferenceBatch,
+        now_ms: int,
+        verification: Verification | None = UNVERIFIED,
+    ) -> Appended:
         """Append a reference batch for which room was taken, unless it is there already.
+
+        One of a transaction is known by its producer's sequence: the same objects may have been
+        referred to by a transaction that was aborted.
 
         Raises:
             NotServing: see `check_open`.
+            SparklogError: as `append`.
         """
         self.check_open()
-        known = self._references.find(references, self.view)
+        if batch.header.has_producer_id:
+            taken = self.producers.check(batch.header, verification)
+            known = None if taken is None else (taken.base_offset, taken.end_offset)
+        else:
+            known = self._references.find(references, self.view)
         if known is not None:
             return Appended(*known, NO_TIMESTAMP_MS, repeated=True)
         base_offset = self._append(batch, None)
+        self.producers.record(batch.header, base_offset, now_ms)
         self._references.took(references, base_offset)
         return Appended(base_offset, self.tail.end_offset, NO_TIMESTAMP_MS, repeated=False)
 

@@ -266,7 +266,8 @@ class Producing:
             if self._refusals and not led.producers.is_known(batch.header.producer_id):
                 self._refusals.check(where, batch.header, asyncio.get_running_loop().time())
             if where in job.references:
-                appended = led.append_references(*job.references[where])
+                found = job.references[where]
+                appended = led.append_references(*found, now_ms, job.verification(led))
             else:
                 appended = led.append(batch, now_ms, job.verification(led))
         except SparklogError as error:

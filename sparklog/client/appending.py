@@ -34,6 +34,7 @@ def append_batches(
     clock: Clock,
     *,
     patience_s: float,
+    transactional_id: str | None = None,
 ) -> dict[TopicPartition, int | SparklogError]:
     """Append each partition's batch with acks=all; return the base offsets.
 
@@ -43,6 +44,7 @@ def append_batches(
         topic_ids: of their topics.
         clock: for the waiting.
         patience_s: how long to look for leaders that moved, or do not answer.
+        transactional_id: of the transaction that the batches are part of, if they are.
 
     An error that is `NotServing` or `Unavailable` says nothing of whether the batch was appended.
 
@@ -68,7 +70,7 @@ def append_batches(
                 for topic, some in parts.items()
             )
             return of.request(
-                transactional_id=None,
+                transactional_id=transactional_id,
                 acks=ACKS_ALL,
                 timeout=timedelta(seconds=TIMEOUT_S),
                 topic_data=topics,

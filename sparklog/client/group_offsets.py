@@ -26,9 +26,12 @@ NO_MEMBER: Final = ""
 
 
 def read_group_offsets(
-    brokers: Brokers, group_ids: Sequence[str], clock: Clock
+    brokers: Brokers, group_ids: Sequence[str], clock: Clock, *, require_stable: bool = False
 ) -> dict[str, Committed | SparklogError]:
-    """Return everything that groups have committed; a group that is not there has nothing."""
+    """Return everything that groups have committed; a group that is not there has nothing.
+
+    With `require_stable` not before transactions have ended that commit offsets of these groups.
+    """
 
     def ask(
         coordinator: ServingBroker, chosen: Sequence[str]
@@ -41,7 +44,7 @@ def read_group_offsets(
                 of.part("OffsetFetchRequestGroup", group_id=group, topics=None, **member)
                 for group in chosen
             )
-            return of.request(groups=groups, require_stable=False)
+            return of.request(groups=groups, require_stable=require_stable)
 
         answer = brokers.tell(coordinator.address, Api.OFFSET_FETCH, *FETCH_VERSIONS, draft)
         return {group.group_id: _committed(group) for group in answer.groups}

@@ -9,6 +9,8 @@ that, anybody may carry it out, as often as it takes. `decide` is pure (a protoc
   P3  a staged object that a record names is never deleted here
   P4  a partition that brokers lead takes the same objects under the same key from its leader, so a
       batch may be carried out in part here and in part there, before and after a change of that
+  P5  whether a batch is a transaction is part of its record: what one attempt may have committed
+      as a transaction, no other publishes in another way
 """
 
 from __future__ import annotations
@@ -87,6 +89,8 @@ class Publication:
     nonce: str
     timestamp_ms: int
     partitions: tuple[StagedPartition, ...]
+    transactional: bool = False
+    """Whether it gets into the log by a transaction only (P5)."""
 
 
 AppendLed = Callable[
@@ -95,6 +99,10 @@ AppendLed = Callable[
 """Appends to partitions through their leaders, once however often it is called.
 
 `NotServing`, `Unavailable` and `UnknownTopicOrPartition` mean: try again, here or directly."""
+AppendInTransaction = Callable[[Publication], Mapping[TopicPartition, Appended]]
+"""Appends a whole publication in one transaction, once however often it is called.
+
+Raises what `publish` does."""
 
 
 def publish(
@@ -104,6 +112,8 @@ def publish(
     staged: Iterable[StagedPartition],
     *,
     append_led: AppendLed | None = None,
+    in_transaction: AppendInTransaction | None = None,
+    transactional: bool = False,
     clock: Clock = SYSTEM_CLOCK,
     entropy: Entropy = SYSTEM_ENTROPY,
 ) -> Mapping[TopicPartition, Appended]:
@@ -116,6 +126,8 @@ def publish(
         sequence: rises from batch to batch of one writer.
         staged: what this call would publish; partitions may repeat, their order is kept.
         append_led: appends to partitions that brokers lead; without it they are refused.
+        in_transaction: appends a batch whose record says that it is a transaction.
+        transactional: make a new record say so, if brokers lead all of its partitions.
         clock: tells when the batch was decided, and waits for leaders.
         entropy: names this attempt.
 
@@ -123,7 +135,7 @@ def publish(
         InvalidRequest: not a name for a writer. NotServing: brokers lead, and see above.
         UnknownTopicOrPartition: a topic is gone, or was deleted and created again.
         OutcomeUnknown, Unavailable: call again with the same writer and sequence.
-        DataCorrupt: the record is damaged.
+        Fenced: the transactional id has another owner by now. DataCorrupt: the record is damaged.
 
     Cost: one put, and per partition one put and a listing; a GET if there is nothing to publish.
     """
@@ -133,12 +145,27 @@ def publish(
             f"writer={writer!r} sequence={sequence}"
         )
     image = log.refresh()
-    mine = Publication(writer, sequence, new_nonce(entropy), clock.now_ms(), merged(staged))
+    parts = merged(staged)
+    mine = Publication(
+        writer,
+        sequence,
+        new_nonce(entropy),
+        clock.now_ms(),
+        parts,
+        transactional=transactional and bool(parts) and _all_led(image, parts),
+    )
     _check_topics(image, mine.partitions)
     decided = run(decide(mine), log.store)
     if decided.nonce != mine.nonce:
         _check_topics(image, decided.partitions)
         drop_staged(log, mine.partitions, but=decided.partitions)
+    if decided.transactional:
+        if in_transaction is None:
+            raise NotServing(
+                "the batch was begun as a transaction, which only brokers can tell the end of. "
+                f"writer={writer} sequence={sequence}"
+            )
+        return in_transaction(decided)
     key = CommitKey(writer, sequence)
 
     def append_one(place: PartitionLog, part: StagedPartition) -> Appended:
@@ -250,6 +277,7 @@ def encode(publication: Publication) -> bytes:
             "writer": publication.writer,
             "sequence": publication.sequence,
             "timestamp": publication.timestamp_ms,
+            **({"transactional": True} if publication.transactional else {}),
             "partitions": [
                 {
                     "topic": p.topic,
@@ -304,6 +332,7 @@ def _publication(document: dict[str, Any]) -> Publication:
             )
             for p in document["partitions"]
         ),
+        transactional=bool(document.get("transactional", False)),
     )
 
 
@@ -389,6 +418,16 @@ def _refuse_forgotten(place: PartitionLog, decided: Publication, now_ms: int) ->
         "it; compare the log with the source, then start the query with a new checkpoint. "
         f"partition={place.layout.folder} writer={decided.writer} sequence={decided.sequence}"
     )
+
+
+def _all_led(image: MetadataImage, parts: Iterable[StagedPartition]) -> bool:
+    for part in parts:
+        topic = image.topics.get(part.topic)
+        if topic is None or part.partition >= topic.partitions:
+            return False
+        if topic.partition_states[part.partition].leader < 0:
+            return False
+    return True
 
 
 def _check_topics(image: MetadataImage, parts: Iterable[StagedPartition]) -> None:

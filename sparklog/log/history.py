@@ -13,7 +13,7 @@ Offsets: base inclusive, end exclusive. Sizes are bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -28,6 +28,7 @@ from sparklog.log.history_cache import Block, Footer, HistoryCache
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.lookup import TimedOffset
 from sparklog.log.manifest import Entry
+from sparklog.log.referred_transactions import written_by
 from sparklog.log.segment import BatchIndex, Segment
 from sparklog.log.view import PartitionView, read_segment, refresh
 from sparklog.log.wire_blocks import BlockWriter, Stretches
@@ -143,7 +144,11 @@ class HistoryReader:
         raise _missing(self._layout)
 
     def _footer(self, view: PartitionView, entry: Entry) -> Protocol[Footer]:
-        key = (self._layout.key(entry.object),)
+        writer = written_by([one.segment for one in view.tail], entry)
+        key: tuple[object, ...] = (self._layout.key(entry.object),)
+        if writer is not None:
+            # Another attempt may refer to the same object, elsewhere and as another producer.
+            key = (*key, entry.object_base)
         known = self._cache.footer(key)
         if known is not None:
             return known
@@ -153,6 +158,8 @@ class HistoryReader:
             if found is None:
                 raise _Vanished
             segment = found[0]
+        if writer is not None:
+            segment = replace(segment, producers=(writer,))
         bases = (0, *(batch.end for batch in segment.batches[:-1]))
         footer = Footer(segment, Stretches(segment), bases)
         self._cache.keep(key, footer)

@@ -12,6 +12,8 @@ from dataclasses import replace
 from sparklog.core.errors import OffsetOutOfRange, Unavailable
 from sparklog.log.effects import Protocol, delete, get, put
 from sparklog.log.manifest import Manifest, WriterState, encode, with_log_start
+from sparklog.log.referred_transactions import outcomes
+from sparklog.log.segment import Segment
 from sparklog.log.view import PartitionView, at_manifest, newer_manifest, refresh
 from sparklog.store.base import PutOutcome
 
@@ -62,7 +64,8 @@ def absorb_tail(segments_min: int, expired_before_ms: int) -> Plan:
     def plan(view: PartitionView) -> Manifest | None:
         if not view.tail or len(view.tail) < segments_min:
             return None
-        return with_tail(view, expired_before_ms)
+        taken = with_tail(view, expired_before_ms)
+        return taken if taken.end_offset > view.manifest.end_offset else None
 
     return plan
 
@@ -72,6 +75,7 @@ def raise_log_start(before_offset: int) -> Plan:
 
     Raises (from the plan):
         OffsetOutOfRange: beyond the log end.
+        Unavailable: amid what an open transaction refers to; try again when it has ended.
     """
 
     def plan(view: PartitionView) -> Manifest | None:
@@ -84,19 +88,49 @@ def raise_log_start(before_offset: int) -> Plan:
             )
         if start <= view.log_start_offset:
             return None
-        return with_log_start(with_tail(view, 0), start)
+        return with_start(view, start)
 
     return plan
 
 
-def with_tail(view: PartitionView, expired_before_ms: int) -> Manifest:
-    """Return the view's manifest with its tail taken in."""
+def with_start(view: PartitionView, log_start_offset: int) -> Manifest:
+    """Return the view's manifest with its tail taken in, and a higher log start.
+
+    Raises:
+        Unavailable: the start lies amid what an open transaction refers to.
+    """
+    for segment in open_references(view):
+        if segment.base_offset < log_start_offset < segment.end_offset:
+            raise Unavailable(
+                "a transaction is open that wrote the records there; try again when it has ended. "
+                f"partition={view.layout.topic}-{view.layout.partition} "
+                f"offset={log_start_offset} base_offset={segment.base_offset}"
+            )
+    return with_log_start(with_tail(view, 0, below=log_start_offset), log_start_offset)
+
+
+def open_references(view: PartitionView) -> list[Segment]:
+    """Return the reference segments whose transactions have not ended, as far as the view tells."""
+    chain = [one.segment for one in view.tail]
+    known = outcomes(chain)
+    return [one for one in chain if known.get(one.base_offset, True) is None]
+
+
+def with_tail(view: PartitionView, expired_before_ms: int, below: int = 0) -> Manifest:
+    """Return the view's manifest with its tail taken in, as far as that may be.
+
+    It ends before a reference segment whose transaction is open (`referred_transactions`), unless
+    that begins before `below`.
+    """
+    opens = (one.base_offset for one in open_references(view) if one.base_offset >= below)
+    end = next(opens, view.end_offset)
+    taken = replace(view, tail=tuple(t for t in view.tail if t.segment.base_offset < end))
     writers = {
         name: state
         for name, state in view.manifest.writers.items()
         if state.timestamp_ms >= expired_before_ms
     }
-    for one in view.tail:
+    for one in taken.tail:
         segment = one.segment
         if segment.commit is not None:
             writers[segment.commit.key.writer] = WriterState(
@@ -107,9 +141,9 @@ def with_tail(view: PartitionView, expired_before_ms: int) -> Manifest:
             )
     return replace(
         view.manifest,
-        end_offset=view.end_offset,
-        entries=(*view.manifest.entries, *view.tail_entries()),
+        end_offset=taken.end_offset,
+        entries=tuple(entry for entry in view.entries if entry.base_offset < end),
         writers=writers,
-        leader_epoch=view.leader_epoch,
-        led=view.is_led,
+        leader_epoch=taken.leader_epoch,
+        led=taken.is_led,
     )

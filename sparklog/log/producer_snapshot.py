@@ -64,11 +64,14 @@ def load_producers(view: PartitionView, now_ms: int) -> Protocol[ProducerStates]
         if known is not None:
             start, states = end, known
             break
-    entries = [e for e in view.entries if e.end_offset > start and _has_producers(e)]
+    entries = [e for e in view.manifest.entries if e.end_offset > start and _has_producers(e)]
     for at in range(0, len(entries), SEGMENTS_READ_AT_ONCE):
         some = entries[at : at + SEGMENTS_READ_AT_ONCE]
         for entry, segment in (yield from _segments(view, some)):
-            replay_segment(states, _since(segment, entry, start), now_ms)
+            replay_segment(states, _since(segment, entry.object_base, start), now_ms)
+    for one in view.tail:
+        if one.segment.end_offset > start:
+            replay_segment(states, _since(one.segment, one.segment.base_offset, start), now_ms)
     return states
 
 
@@ -110,12 +113,9 @@ def _snapshots(layout: PartitionLayout) -> Protocol[list[int]]:
 def _segments(
     view: PartitionView, entries: Sequence[Entry]
 ) -> Protocol[list[tuple[Entry, Segment]]]:
-    chain = {one.name: one.segment for one in view.tail}
-    names = [e.object for e in entries if e.object not in chain]
-    found = dict(zip(names, (yield from read_segments(view.layout, names)), strict=True))
+    found = yield from read_segments(view.layout, [entry.object for entry in entries])
     pairs = []
-    for entry in entries:
-        segment = chain.get(entry.object) or found[entry.object]
+    for entry, segment in zip(entries, found, strict=True):
         if segment is None:
             raise Unavailable(
                 "an object was replaced while producers were read; look again. "
@@ -125,12 +125,12 @@ def _segments(
     return pairs
 
 
-def _since(segment: Segment, entry: Entry, offset: int) -> Segment:
+def _since(segment: Segment, base_offset: int, offset: int) -> Segment:
     """Return the segment at its place, without what the snapshot has."""
-    start = offset - entry.object_base
+    start = offset - base_offset
     return replace(
         segment,
-        base_offset=entry.object_base,
+        base_offset=base_offset,
         producers=tuple(p for p in segment.producers if p.base >= start),
         markers=tuple(m for m in segment.markers if m.base >= start),
     )

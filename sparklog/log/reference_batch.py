@@ -24,7 +24,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sparklog.core.errors import DataCorrupt, InvalidRecord, InvalidRequest
-from sparklog.core.types import NO_PRODUCER_ID, TimestampType
+from sparklog.core.types import TimestampType
 from sparklog.log.effects import Protocol
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.segment import (
@@ -90,7 +90,16 @@ def reference_batch(staged: Iterable[Reference], commit: Commit | None) -> Refer
     return ReferenceBatch(tuple(placed), commit)
 
 
-def encode_references(batch: ReferenceBatch) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Enlisted:
+    """The producer whose transaction a reference batch is part of."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int = 0
+
+
+def encode_references(batch: ReferenceBatch, enlisted: Enlisted | None = None) -> bytes:
     """Return the batch as a Produce request carries it.
 
     Raises:
@@ -116,6 +125,14 @@ def encode_references(batch: ReferenceBatch) -> bytes:
     stamps = pa.array([newest_ms], pa.int64()).cast(pa.timestamp("ms", "UTC"))
     row = pa.record_batch({"timestamp": stamps, "value": pa.array([text], pa.binary())})
     settings = BatchSettings(codec=Codec.ZSTD)
+    if enlisted is not None:
+        settings = replace(
+            settings,
+            producer_id=enlisted.producer_id,
+            producer_epoch=enlisted.producer_epoch,
+            base_sequence=enlisted.base_sequence,
+            is_transactional=True,
+        )
     data = encode(row, settings, base_offset=0, last_offset=batch.count - 1)
     header = parse_header(data)
     marked = header._replace(attributes=header.attributes | REFERENCE_BIT)
@@ -143,6 +160,8 @@ def decode_references(data: BytesLike, header: BatchHeader | None = None) -> Ref
             tuple(reference_from_document(one) for one in document["references"]),
             _commit(document["commit"]),
         )
+        if batch.commit is not None and header.is_transactional:
+            raise ValueError("a commit key, though the transaction makes it happen once")
     except _UNLIKE_THE_FORMAT as error:
         raise DataCorrupt(f"reference batch is not as the format says: {error!r}") from error
     _check_references(batch, header)
@@ -175,10 +194,12 @@ def check_references(layout: PartitionLayout, batch: ReferenceBatch) -> Protocol
 
 def _check_header(header: BatchHeader) -> None:
     problem = None
-    if header.is_control or header.is_transactional:
-        problem = "it can be no marker and part of no transaction"
-    elif header.producer_id != NO_PRODUCER_ID:
-        problem = "its commit key, not a producer id, makes it happen once"
+    if header.is_control:
+        problem = "it can be no marker"
+    elif header.has_producer_id != header.is_transactional:
+        problem = "outside of transactions its commit key, not a producer id, makes it happen once"
+    elif header.is_transactional and (header.producer_epoch < 0 or header.base_sequence < 0):
+        problem = "a producer id comes with an epoch and a sequence number"
     elif header.record_count != 1:
         problem = f"it holds one record, not {header.record_count}"
     elif header.timestamp_type is not TimestampType.CREATE_TIME:

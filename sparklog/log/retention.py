@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.core.settings import NO_LIMIT, TopicConfig
-from sparklog.log.manifest import Entry, Manifest, with_log_start
-from sparklog.log.manifest_change import Plan, with_tail
+from sparklog.log.manifest import Entry, Manifest
+from sparklog.log.manifest_change import Plan, open_references, with_start
 from sparklog.log.view import PartitionView
 
 
@@ -60,9 +60,12 @@ def raise_to_retained(policy: RetentionPolicy, now_ms: int) -> Plan:
 
     def plan(view: PartitionView) -> Manifest | None:
         start = retained_start(view, policy, now_ms)
+        for one in open_references(view):
+            if one.base_offset < start < one.end_offset:
+                start = one.base_offset
         if start <= view.log_start_offset:
             return None
-        return with_log_start(with_tail(view, 0), start)
+        return with_start(view, start)
 
     return plan
 

@@ -17,6 +17,7 @@ from sparklog.log.arrow_file import TRAILER_BYTES, footer_metadata, footer_start
 from sparklog.log.effects import Protocol, Range, get, get_many, list_after
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import EMPTY, Entry, Manifest, WriterState, entries_of
+from sparklog.log.referred_transactions import gap, outcomes
 from sparklog.log.segment import CommitKey, Segment, from_metadata
 
 FOOTER_READ_BYTES = 64 * 1024
@@ -69,9 +70,13 @@ class PartitionView:
         return max((self.manifest.leader_epoch, *(t.segment.leader_epoch for t in self.tail)))
 
     def tail_entries(self) -> Iterator[Entry]:
-        """Yield the entries of the tail, in offset order."""
+        """Yield the entries of the tail, in offset order; those of what was aborted are gaps."""
+        counts = outcomes([one.segment for one in self.tail])
         for one in self.tail:
-            yield from entries_of(one.segment, one.name, one.size_bytes)
+            if counts.get(one.segment.base_offset, True) is False:
+                yield gap(one.segment, one.name, one.size_bytes)
+            else:
+                yield from entries_of(one.segment, one.name, one.size_bytes)
 
     @property
     def entries(self) -> tuple[Entry, ...]:

@@ -26,6 +26,7 @@ from sparklog.protocol.batch_header import (
     CONTROL_BIT,
     REFERENCE_BIT,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
     BytesLike,
     parse_header,
 )
@@ -116,11 +117,18 @@ def draft_batches(
 
 
 def _referring(layout: PartitionLayout, data: BytesLike, nonce: str) -> FlushDraft:
-    """Return the reference segment of a reference batch."""
+    """Return the reference segment of a reference batch.
+
+    Of a transaction, it has no rows by itself: whether what it refers to counts is told later.
+    """
     header = parse_header(data)
     batch = decode_references(data, header)
     draft = draft_references(layout, batch.references, nonce)
     about = replace(draft.segment, leader_epoch=header.leader_epoch, led=True)
+    if header.is_transactional:
+        who = header.producer_id, header.producer_epoch, header.base_sequence
+        producer = ProducerBatch(*who, 0, batch.count, TRANSACTIONAL_BIT)
+        about = replace(about, rows=0, producers=(producer,))
     placed = replace(draft, segment=about)
     at = header.base_offset
     return FlushDraft(placed.placed(at, batch.commit), placed.at(at, batch.commit), 1)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
+from sparklog.core.config import INT_MAX
 from sparklog.core.errors import InvalidConfig
 from sparklog.spark.bootstrap import parse_bootstrap
 from sparklog.spark.root import parse_root
@@ -23,6 +24,7 @@ KNOWN: Final = (
     "includeHeaders",
     "txnAppId",
     "txnVersion",
+    "transactional",
     "checkpointLocation",
     "queryName",
 )
@@ -35,6 +37,9 @@ _REFUSED: Final = {
     "partitioner.class": "give every row its partition in a `partition` column instead",
     "interceptor.classes": "change the rows before they are written instead",
 }
+TRANSACTION_TIMEOUT_MS: Final = 60_000
+"""How long a transaction may be open: as long consumers of committed records may have to wait for
+a driver that died."""
 _APP_ID: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -53,6 +58,11 @@ class SinkOptions:
     """Brokers to find leaders by; by default those that the root's registry names."""
     transaction: tuple[str, int] | None = None
     """`(txnAppId, txnVersion)`: a batch write with the same or a lower version writes nothing."""
+    transactional: bool = True
+    """Whether a batch of a stream is one transaction where brokers lead all it writes to."""
+    transactional_id: str | None = None
+    """Whose transactions; by default the query's own."""
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
 
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -70,6 +80,9 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         zstd_level=given.get("kafka.compression.zstd.level"),
         bootstrap=parse_bootstrap(given.get("kafka.bootstrap.servers")),
         transaction=_transaction(given, streaming),
+        transactional=_transactional(given.get("transactional")),
+        transactional_id=_transactional_id(given.get("kafka.transactional.id")),
+        transaction_timeout_ms=_timeout_ms(given.get("kafka.transaction.timeout.ms")),
     )
 
 
@@ -82,7 +95,7 @@ def _check_names(given: Mapping[str, str]) -> None:
             close = get_close_matches(name, known, n=1)
             hint = f"did you mean {known[close[0]]}?" if close else "it may be misspelt."
             raise InvalidConfig(
-                f"the sparklog sink has no such option; {hint} It knows {', '.join(KNOWN[:5])} and "
+                f"the sparklog sink has no such option; {hint} It knows {', '.join(KNOWN[:6])} and "
                 f"kafka.*. option={name}"
             )
 
@@ -111,6 +124,28 @@ def _compression(codec: str | None) -> str | None:
             f"no such codec; choose from {', '.join(_CODECS)}. kafka.compression.type={codec}"
         )
     return codec.strip().lower()
+
+
+def _transactional(word: str | None) -> bool:
+    if word is not None and word.strip().lower() not in ("true", "false"):
+        raise InvalidConfig(f"choose from true, false. transactional={word}")
+    return word is None or word.strip().lower() == "true"
+
+
+def _transactional_id(text: str | None) -> str | None:
+    if text is not None and not text.strip():
+        raise InvalidConfig("the option kafka.transactional.id is empty; name one, or leave it out")
+    return None if text is None else text.strip()
+
+
+def _timeout_ms(text: str | None) -> int:
+    if text is None:
+        return TRANSACTION_TIMEOUT_MS
+    if not text.strip().isdecimal() or not 0 < int(text) <= INT_MAX:
+        raise InvalidConfig(
+            f"a time-out is a number of milliseconds above 0. kafka.transaction.timeout.ms={text}"
+        )
+    return int(text)
 
 
 def _transaction(given: Mapping[str, str], streaming: bool) -> tuple[str, int] | None:

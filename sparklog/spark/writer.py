@@ -3,7 +3,8 @@
 A task uploads its records as staged objects under names of its own; nothing is visible then. The
 driver's `commit` puts them into the log: of a batch as one append per partition, of a stream as
 batch number `batchId` of the query, which happens once whoever tries it and however often. Where
-brokers lead, it sends the leaders small batches that refer to the objects.
+brokers lead, it sends the leaders small batches that refer to the objects, of a stream as one
+transaction.
 
   W1  what `commit` may have published is never deleted: `abort` touches staged objects only when a
       task is missing among the messages, because then no commit can have begun
@@ -27,6 +28,7 @@ from pyspark.sql.types import StructType
 from sparklog.cluster.image import Topic
 from sparklog.cluster.open import Log
 from sparklog.cluster.publication import (
+    AppendInTransaction,
     AppendLed,
     StagedPartition,
     append_once,
@@ -44,6 +46,7 @@ from sparklog.spark.routing import Router, gathered
 from sparklog.spark.sink_options import SinkOptions, parse_sink_options
 from sparklog.spark.sink_schema import check_sink_schema
 from sparklog.spark.staging import ROLL_BYTES, Staging
+from sparklog.spark.transactional_sink import TransactionalAppends
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 """The local property in which Spark tells a task which streaming query it works for."""
@@ -160,11 +163,26 @@ class SparklogStreamWriter(DataSourceStreamArrowWriter):
         assert writer is not None, "write() always names the query"
         log = self.open_log(self.options.root)
         parts = [part for message in staged for part in message.partitions]
-        publish(log, writer, batchId, parts, append_led=self.leaders(log))
+        publish(
+            log,
+            writer,
+            batchId,
+            parts,
+            append_led=self.leaders(log),
+            in_transaction=self.transaction(log),
+            transactional=self.options.transactional,
+        )
 
     def leaders(self, log: Log) -> AppendLed:
         """Return what appends where brokers lead."""
         return LeaderAppends(log, self.options.bootstrap)
+
+    def transaction(self, log: Log) -> AppendInTransaction:
+        """Return what appends a batch that is one transaction."""
+        options = self.options
+        return TransactionalAppends(
+            log, options.bootstrap, options.transactional_id, options.transaction_timeout_ms
+        )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Delete staged objects if nothing can have published them."""

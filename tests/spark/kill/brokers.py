@@ -21,6 +21,7 @@ from tests.spark.kill.points import PLAN_VARIABLE, PointsStore
 REPOSITORY = Path(__file__).parents[3]
 LOOK_EVERY_S = 0.1
 ENDS_WITHIN_S = 60.0
+FEW = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
 
 
 class KilledBrokers:
@@ -99,7 +100,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: asked.set())
     run(
         root,
-        {"node.id": number, "listeners": "PLAINTEXT://127.0.0.1:0"},
+        {"node.id": number, "listeners": "PLAINTEXT://127.0.0.1:0", **FEW},
         stop=asked.is_set,
         ready=lambda ready: print(f"broker {number} at port {ready.port}", flush=True),
         open_store=lambda root: PointsStore(open_store(root), f"broker {number}: "),

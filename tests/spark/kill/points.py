@@ -23,14 +23,23 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from sparklog.client.asking import Brokers
+from sparklog.client.transacting import TransactionalProducer
 from sparklog.cluster.open import Log
-from sparklog.cluster.publication import AppendLed, StagedPartition, append_once
+from sparklog.cluster.publication import (
+    AppendInTransaction,
+    AppendLed,
+    Publication,
+    StagedPartition,
+    append_once,
+)
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
 from sparklog.log.append import Appended
 from sparklog.log.segment import Commit
 from sparklog.spark.open_logs import shared_log
 from sparklog.spark.source import SparklogDataSource
+from sparklog.spark.transactional_sink import TransactionalAppends
 from sparklog.spark.writer import SparklogStreamWriter, Staged, stream_writer
 from sparklog.store.base import ObjectStore, PutOutcome
 from tests.passing_store import PassingStore
@@ -48,7 +57,8 @@ class Point:
 
     `where` matches `before put <key>`, `after put <key>`, `staged` (a task is done),
     `before commit <batch>` and `after commit <batch>`, and in between, where brokers lead the
-    topic, `before send` and `after send`. A broker's puts are preceded by its name: `broker 1: …`.
+    topic, `before <step>` and `after <step>`: `send`, and in a transaction `begin`, `tell` and
+    `end` besides. A broker's puts are preceded by its name: `broker 1: …`.
     """
 
     where: str
@@ -155,6 +165,41 @@ class PointsWriter(SparklogStreamWriter):
             return found
 
         return append
+
+    def transaction(self, log: Log) -> AppendInTransaction:
+        return PointsTransactions(log, self.options.bootstrap)
+
+
+class PointsTransactions(TransactionalAppends):
+    """The product's transactions, which pass points between their steps."""
+
+    def begin(self, brokers: Brokers, query_id: str) -> TransactionalProducer:
+        pass_point("before begin")
+        producer = super().begin(brokers, query_id)
+        pass_point("after begin")
+        return producer
+
+    def send(
+        self, brokers: Brokers, producer: TransactionalProducer, batch: Publication
+    ) -> Mapping[TopicPartition, Appended]:
+        pass_point("before send")
+        appended = super().send(brokers, producer, batch)
+        pass_point("after send")
+        return appended
+
+    def tell(
+        self,
+        brokers: Brokers,
+        producer: TransactionalProducer,
+        batch: Publication,
+        appended: Mapping[TopicPartition, Appended],
+    ) -> None:
+        super().tell(brokers, producer, batch, appended)
+        pass_point("after tell")
+
+    def end(self, brokers: Brokers, producer: TransactionalProducer, *, commit: bool) -> None:
+        super().end(brokers, producer, commit=commit)
+        pass_point("after end")
 
 
 class PointsSource(SparklogDataSource):

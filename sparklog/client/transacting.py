@@ -1,0 +1,199 @@
+"""The steps of one transaction, for writers that make their batches themselves.
+
+Each step may be asked for again when no answer came: the coordinator knows it again. As clients of
+the second protocol version do it, partitions are added by those who take the records, and every end
+raises the epoch. Source: KIP-98, KIP-447, KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from sparklog.client.asking import Brokers, Draft
+from sparklog.client.by_leader import by_topic
+from sparklog.client.coordinators import CoordinatorKind, ask_coordinators
+from sparklog.client.errors import of_code
+from sparklog.client.values import ServingBroker
+from sparklog.core.clock import Clock
+from sparklog.core.errors import OutcomeUnknown, SparklogError, Unavailable
+from sparklog.core.types import TopicPartition
+from sparklog.protocol.api import Api
+
+INIT_VERSIONS: Final = (4, 5)
+COMMIT_VERSIONS: Final = (5, 5)
+END_VERSIONS: Final = (5, 5)
+NO_PRODUCER: Final = -1
+NO_GENERATION: Final = -1
+NO_MEMBER: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalProducer:
+    """Who writes, as the coordinator knows him: newer epochs fence older ones."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """What is committed of one partition for a group."""
+
+    offset: int
+    metadata: str
+
+
+def begin_producer(
+    brokers: Brokers, transactional_id: str, timeout_ms: int, clock: Clock
+) -> TransactionalProducer:
+    """Take over a transactional id: whoever had it is fenced, and what he left open is aborted.
+
+    When this returns, every earlier transaction of the id has ended, everywhere.
+
+    Args:
+        brokers: to begin with.
+        transactional_id: to take over.
+        timeout_ms: how long a transaction may be open.
+        clock: for the waiting.
+
+    Raises:
+        Unavailable: no coordinator answers, or the transaction before does not end; try again.
+        InvalidRequest: refused, for example because the time-out is too long.
+    """
+
+    def ask(coordinator: ServingBroker) -> TransactionalProducer | SparklogError:
+        def draft(of: Draft) -> Any:
+            return of.request(
+                transactional_id=transactional_id,
+                transaction_timeout=timedelta(milliseconds=timeout_ms),
+                producer_id=NO_PRODUCER,
+                producer_epoch=NO_PRODUCER,
+            )
+
+        answer = brokers.tell(coordinator.address, Api.INIT_PRODUCER_ID, *INIT_VERSIONS, draft)
+        if answer.error_code != 0:
+            return _refused(answer.error_code, "no producer id was given", transactional_id)
+        return TransactionalProducer(
+            transactional_id, int(answer.producer_id), int(answer.producer_epoch)
+        )
+
+    found = _asked(brokers, CoordinatorKind.TRANSACTION, transactional_id, ask, clock)
+    assert isinstance(found, TransactionalProducer), found
+    return found
+
+
+def commit_offsets_in_transaction(
+    brokers: Brokers,
+    producer: TransactionalProducer,
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    clock: Clock,
+) -> None:
+    """Commit offsets for a group without members, if the producer's transaction commits.
+
+    Raises:
+        Fenced: another producer has the transactional id. Unavailable: try again.
+        InvalidRequest: refused; abort.
+    """
+
+    def draft(of: Draft) -> Any:
+        topics = tuple(
+            of.part(
+                "TxnOffsetCommitRequestTopic",
+                name=topic,
+                partitions=tuple(
+                    of.part(
+                        "TxnOffsetCommitRequestPartition",
+                        partition_index=tp.partition,
+                        committed_offset=offsets[tp].offset,
+                        committed_leader_epoch=-1,
+                        committed_metadata=offsets[tp].metadata,
+                    )
+                    for tp in chosen
+                ),
+            )
+            for topic, chosen in by_topic(list(offsets))
+        )
+        return of.request(
+            transactional_id=producer.transactional_id,
+            group_id=group_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            generation_id=NO_GENERATION,
+            member_id=NO_MEMBER,
+            group_instance_id=None,
+            topics=topics,
+        )
+
+    def ask(coordinator: ServingBroker) -> bool | SparklogError:
+        answer = brokers.tell(coordinator.address, Api.TXN_OFFSET_COMMIT, *COMMIT_VERSIONS, draft)
+        codes = [part.error_code for topic in answer.topics for part in topic.partitions]
+        failed = next((code for code in codes if code != 0), None)
+        doing = "the offsets were not committed in the transaction"
+        return True if failed is None else _refused(failed, doing, producer.transactional_id)
+
+    _asked(brokers, CoordinatorKind.GROUP, group_id, ask, clock)
+
+
+def end_transaction(
+    brokers: Brokers, producer: TransactionalProducer, clock: Clock, *, commit: bool
+) -> TransactionalProducer:
+    """Commit or abort, and return what the producer has from now on.
+
+    When this returns the outcome is decided for good; the markers that tell it follow.
+
+    Raises:
+        Fenced: another producer has the transactional id. After a request without an answer, the
+            transaction may have been committed before that.
+        Unavailable: try again. InvalidRequest: there is nothing to end like this.
+    """
+
+    def draft(of: Draft) -> Any:
+        return of.request(
+            transactional_id=producer.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            committed=commit,
+        )
+
+    def ask(coordinator: ServingBroker) -> TransactionalProducer | SparklogError:
+        answer = brokers.tell(coordinator.address, Api.END_TXN, *END_VERSIONS, draft)
+        if answer.error_code != 0:
+            doing = f"the transaction was not {'committed' if commit else 'aborted'}"
+            return _refused(answer.error_code, doing, producer.transactional_id)
+        return TransactionalProducer(
+            producer.transactional_id, int(answer.producer_id), int(answer.producer_epoch)
+        )
+
+    found = _asked(brokers, CoordinatorKind.TRANSACTION, producer.transactional_id, ask, clock)
+    assert isinstance(found, TransactionalProducer), found
+    return found
+
+
+def _asked(
+    brokers: Brokers,
+    kind: CoordinatorKind,
+    key: str,
+    ask: Callable[[ServingBroker], Any],
+    clock: Clock,
+) -> Any:
+    """Ask one coordinator until it answers, or time is up."""
+
+    def ask_again(coordinator: ServingBroker, _: Any) -> Mapping[str, Any]:
+        try:
+            return {key: ask(coordinator)}
+        except OutcomeUnknown as error:
+            return {key: Unavailable(str(error))}
+
+    (outcome,) = ask_coordinators(brokers, kind, [key], ask_again, clock).values()
+    if isinstance(outcome, SparklogError):
+        raise outcome
+    return outcome
+
+
+def _refused(code: int, doing: str, transactional_id: str) -> SparklogError:
+    return of_code(code, None, doing, transactional_id=transactional_id)
