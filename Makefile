@@ -52,7 +52,7 @@ soak: setup ## run the tests that take minutes on purpose
 
 ##@ Measure it
 .PHONY: bench
-bench: bench-log bench-broker bench-jobs ## run every benchmark
+bench: bench-log bench-broker bench-groups bench-jobs ## run every benchmark
 
 .PHONY: bench-log
 bench-log: setup ## compare with Kafka's Spark connector and with Parquet (ARGS=--quick)
@@ -61,6 +61,10 @@ bench-log: setup ## compare with Kafka's Spark connector and with Parquet (ARGS=
 .PHONY: bench-broker
 bench-broker: setup ## compare brokers with Apache Kafka's (ARGS="--quick --only produce")
 	@$(BIN)/python -m tests.bench.broker $(ARGS)
+
+.PHONY: bench-groups
+bench-groups: setup ## compare groups and transactions with Kafka's (ARGS="--quick --only commits")
+	@$(BIN)/python -m tests.bench.groups $(ARGS)
 
 .PHONY: bench-jobs
 bench-jobs: setup ## compare compaction with Kafka's log cleaner (ARGS="--quick --only compaction")

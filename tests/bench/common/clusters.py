@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.bench.common.kafka_side import SETTINGS, KafkaSide
@@ -14,28 +14,34 @@ from tests.peers.kafka import KafkaCluster
 from tests.peers.sparklog import LAUNCHER, SparklogCluster
 
 BROKERS = 3
+DEFAULTS: Mapping[str, str] = {}
 
 
 @contextmanager
-def clusters(names: Collection[str], work: Path) -> Iterator[list[Side]]:
-    """Start the clusters that take part (`kafka`, `sparklog`); ours comes first."""
-    if "kafka" in names and "sparklog" in names:
-        with kafka_cluster(work) as peer, sparklog_cluster(work / "sparklog") as ours:
-            yield [ours, peer]
-    elif "kafka" in names:
-        with kafka_cluster(work) as peer:
-            yield [peer]
-    else:
-        with sparklog_cluster(work / "sparklog") as ours:
-            yield [ours]
+def clusters(
+    names: Collection[str], work: Path, settings: Mapping[str, str] = DEFAULTS
+) -> Iterator[list[Side]]:
+    """Start the clusters that take part (`kafka`, `sparklog`); ours comes first.
+
+    `settings` are given to the brokers of both.
+    """
+    configs = [word for name, value in settings.items() for word in ("--config", f"{name}={value}")]
+    with ExitStack() as stack:
+        sides: list[Side] = []
+        if "kafka" in names:
+            sides.append(stack.enter_context(kafka_cluster(work, settings)))
+        if "sparklog" in names:
+            ours = sparklog_cluster(work / "sparklog", LAUNCHER, *configs)
+            sides.insert(0, stack.enter_context(ours))
+        yield sides
 
 
 @contextmanager
-def kafka_cluster(work: Path) -> Iterator[KafkaSide]:
+def kafka_cluster(work: Path, settings: Mapping[str, str] = DEFAULTS) -> Iterator[KafkaSide]:
     """Run Kafka."""
     work.mkdir(parents=True, exist_ok=True)
     progress("starting Kafka")
-    with KafkaCluster(BROKERS, SETTINGS, parent_folder=work) as cluster:
+    with KafkaCluster(BROKERS, {**SETTINGS, **settings}, parent_folder=work) as cluster:
         side = KafkaSide(cluster)
         try:
             yield side

@@ -1,0 +1,1 @@
+"""sparklog's coordinators beside Apache Kafka's, with the same clients: `make bench-groups`."""

@@ -1,0 +1,1 @@
+"""What `make bench-groups` measures, one module each."""
