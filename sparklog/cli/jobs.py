@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from sparklog.cli.output import Output, say
-from sparklog.cli.root import add_log_options, bootstrap_of, opened_log, root_of
+from sparklog.cli.root import add_log_options, bootstrap_of, connected, opened_log, root_of
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, counting_number
 from sparklog.core.clock import SYSTEM_CLOCK
-from sparklog.core.errors import InvalidRequest, SparklogError, UnknownTopicOrPartition
-from sparklog.spark.job_history import History, JobRun, KnownJob
+from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.spark.job_history import HISTORY_TOPIC, History, JobRun, KnownJob
 from sparklog.spark.job_history_log import consume_history, read_history
 from sparklog.spark.schedule import ScheduledJob
 from sparklog.spark.schedule_cron import parse_cron, zone_of
@@ -73,10 +73,9 @@ def run(args: Arguments, output: Output) -> int:
 def _history(args: Arguments) -> History:
     bootstrap = bootstrap_of(args)
     if bootstrap is not None:
-        try:
-            return consume_history(bootstrap)
-        except UnknownTopicOrPartition:
-            return History()
+        with connected(args) as admin:
+            known = HISTORY_TOPIC in admin.topic_names()
+        return consume_history(bootstrap) if known else History()
     with opened_log(args) as log:
         return read_history(log)
 

@@ -95,7 +95,7 @@ def consume_history(bootstrap: str) -> History:
     """Return what brokers have of it.
 
     Raises:
-        UnknownTopicOrPartition: no job was ever scheduled there. Unavailable: nobody answers.
+        Unavailable: nobody answers, or nobody has the topic.
     """
     history = History()
     history.take(_consumed(bootstrap, EARLIEST))

@@ -89,7 +89,9 @@ class Looking:
         turn = turn_of(job, _as_ended(claim), now_ms)
         if turn is None and self._may_be_silent(claim, now_ms):
             turn = self._repeated(job, claim, now_ms)
-        return None if turn is None else self._claimed(job, turn, now_ms)
+        if turn is None or self._runs_elsewhere(claim, now_ms):
+            return None
+        return self._claimed(job, turn, now_ms)
 
     def again_ms(self, job: ScheduledJob) -> int | None:
         """Return when to look whether a run of another application has fallen silent."""
@@ -145,6 +147,13 @@ class Looking:
     def _may_be_silent(self, claim: Claim, now_ms: int) -> bool:
         own = claim.run_id in self._own or claim.attempt == SEEN
         return not own and now_ms - claim.claimed_ms >= SILENT_MS
+
+    def _runs_elsewhere(self, claim: Claim, now_ms: int) -> bool:
+        """Return whether another application still runs the job since a time before."""
+        if claim.run_id in self._own or claim.attempt == SEEN:
+            return False
+        last = self._heard(claim, read_history(self._log))
+        return not last.ended and not is_silent(last, now_ms)
 
     def _repeated(self, job: ScheduledJob, claim: Claim, now_ms: int) -> Turn | None:
         history = read_history(self._log)

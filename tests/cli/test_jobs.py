@@ -4,9 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from sparklog.cluster.open import open_log
-from sparklog.spark.job_history import DONE, FAILED, JobRun, KnownJob
+from sparklog.spark.job_history import DONE, FAILED, HISTORY_TOPIC, JobRun, KnownJob
 from sparklog.spark.job_history_log import write_history
 from tests.cli.conftest import Cli
+from tests.interop.brokers import Brokers
+from tests.waiting import eventually
 
 RUN = JobRun(
     "a" * 32, "nightly", "retain", "schedule", 1_700_000_000_000, 1_700_000_001_000,
@@ -79,3 +81,24 @@ def test_options_that_do_not_go_together_are_refused(file_cli: Cli) -> None:
     assert "no such job" in failed.errors
     words = ("jobs", "--run", "nightly", "--bootstrap-server", "localhost:1")
     assert "give --root" in file_cli.misused(*words)
+
+
+def test_the_history_goes_through_brokers_where_they_lead_it(
+    brokers: Brokers, wire_cli: Cli
+) -> None:
+    assert wire_cli.ok("jobs", "--list").lines == []
+    keep(brokers.root, JOB, RUN)
+    with open_log(brokers.root) as log:
+        assert log.topic(HISTORY_TOPIC).partition_states[0].replicas
+        eventually(
+            lambda: log.refresh().topics[HISTORY_TOPIC].partition_states[0].leader >= 0,
+            "somebody leads the history",
+        )
+    keep(brokers.root, replace(RUN, message="later"), replace(JOB, job="other"))
+    by_brokers = eventually(
+        lambda: wire_cli.ok("jobs", "--history", "--json").documents, "brokers know the topic"
+    )
+    by_storage = wire_cli.ok("jobs", "--history", "--json", "--root", brokers.root).documents
+    assert [(one["run_id"], one["message"]) for one in by_brokers] == [(RUN.run_id, "later")]
+    assert by_storage == by_brokers
+    assert len(eventually(lambda: wire_cli.ok("jobs", "--list").lines, "likewise")) == 3

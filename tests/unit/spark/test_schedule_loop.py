@@ -248,6 +248,25 @@ def test_a_run_that_nobody_hears_of_is_lost_and_repeated_once(
     assert outcomes == {first.run_id: LOST, second.run_id: LOST}
 
 
+def test_a_time_that_comes_while_another_application_still_runs_the_job_is_let_go(
+    clock: ManualClock, log: Log, start: Start
+) -> None:
+    known_since(log, NOON_MS - DAY_MS, "hourly")
+    hourly = ScheduledJob("hourly", "retain", parse_cron("0 * * * *"), catch_up_ms=DAY_MS)
+    one, other = start("host:1"), start("host:2")
+    first = one.looking.look(hourly)
+    assert first is not None
+    one.looking.begin(first)
+    clock.sleep_s(3600 - 60)
+    one.looking.go_on(first, "nearly done")
+    clock.sleep_s(60)
+    assert other.looking.look(hourly) is None
+    one.looking.end(first, good("retain", NoSession()))
+    found = other.looking.look(hourly)
+    assert found is not None
+    assert found.scheduled_ms == NOON_MS + HOUR_MS
+
+
 def test_what_a_body_raises_is_its_outcome() -> None:
     progress = Progress(io.StringIO())
     words = ["--root", "file:///nowhere/at/all", "--topic", "none"]
