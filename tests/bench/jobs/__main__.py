@@ -9,13 +9,20 @@ from __future__ import annotations
 import sys
 
 from tests.bench.common.command import Benchmark, Run
+from tests.bench.jobs.measures.beside import measure_beside
 from tests.bench.jobs.measures.compaction import measure_compaction
+from tests.bench.jobs.measures.distinct import measure_distinct
+from tests.bench.jobs.measures.retention import measure_retention
 from tests.bench.jobs.plan import FULL, QUICK, JobsPlan
 
 
 def measure(run: Run[JobsPlan]) -> None:
     """Take every measure that was asked for."""
     run.take("compaction", measure_compaction, run)
+    if "sparklog" in run.systems:
+        run.take("distinct", measure_distinct, run)
+        run.take("beside", measure_beside, run)
+        run.take("retention", measure_retention, run)
 
 
 JOBS = Benchmark(
@@ -23,7 +30,7 @@ JOBS = Benchmark(
     about=__doc__,
     full=FULL,
     quick=QUICK,
-    kinds=("compaction",),
+    kinds=("compaction", "distinct", "retention", "beside"),
     systems=("sparklog", "kafka"),
     disk="about 20 GB",
     measure=measure,

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparklog.cluster.open import open_log
 from sparklog.log.schema import COLUMN_TYPES
 from tests.bench.common.plan import SEED
 from tests.bench.jobs.plan import KeyedShape
 
+TOPIC = "keyed"
 CHUNK_RECORDS = 500_000
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 
@@ -59,6 +61,15 @@ def chunks(shape: KeyedShape) -> Iterator[Chunk]:
         again = random.integers(0, shape.keys, count - len(numbers))
         keys = _spelled(np.concatenate([numbers, again]), shape.key_bytes)
         yield Chunk(first, count, keys, random.bytes(count * shape.value_bytes))
+
+
+def fill(root: str, shape: KeyedShape, topic: str = TOPIC) -> None:
+    """Make a topic of one partition that holds the records of a shape."""
+    with open_log(root) as log:
+        log.create_topic(topic, 1, {"cleanup.policy": "compact"})
+        partition = log.partition(topic, 0)
+        for chunk in chunks(shape):
+            partition.append([chunk.rows()])
 
 
 def _spelled(numbers: npt.NDArray[np.int64], key_bytes: int) -> bytes:

@@ -25,6 +25,11 @@ class JobsPlan(Plan):
     compacted: KeyedShape
     distinct: KeyedShape
     """More keys than fit memory."""
+    retained_segments: int
+    loaded_records_per_s: int
+    loaded_bytes: int
+    loaded_seconds: int
+    """How long a topic is loaded at least, alone and beside a job."""
 
 
 FULL = JobsPlan(
@@ -32,10 +37,18 @@ FULL = JobsPlan(
     rounds=3,
     compacted=KeyedShape(20_000_000, 1_000_000, 100),
     distinct=KeyedShape(60_000_000, 50_000_000, 20),
+    retained_segments=10_000,
+    loaded_records_per_s=1000,
+    loaded_bytes=1024,
+    loaded_seconds=60,
 )
 QUICK = JobsPlan(
     name="quick",
     rounds=1,
     compacted=KeyedShape(2_000_000, 100_000, 100),
     distinct=KeyedShape(6_000_000, 5_000_000, 20),
+    retained_segments=10_000,
+    loaded_records_per_s=1000,
+    loaded_bytes=1024,
+    loaded_seconds=20,
 )

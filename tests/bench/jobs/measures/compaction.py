@@ -11,13 +11,12 @@ from tests.bench.common.rounds import turns
 from tests.bench.common.targets import RateTimesPeer
 from tests.bench.jobs.cleaner import SETTINGS, Kept, clean_by_kafka, kept_by_kafka, record_hash
 from tests.bench.jobs.job_process import run_job_process
-from tests.bench.jobs.keyed_rows import chunks
+from tests.bench.jobs.keyed_rows import TOPIC, fill
 from tests.bench.jobs.plan import JobsPlan, KeyedShape
 from tests.peers.kafka import KafkaCluster
 
 GROUP = "compaction, records per second"
 TIMES_KAFKA = 3.0
-TOPIC = "keyed"
 
 
 def measure_compaction(run: Run[JobsPlan]) -> None:
@@ -66,15 +65,6 @@ def _add(run: Run[JobsPlan], how: str, system: str, value: float, number: int) -
     size = f"{shape.records / 1e6:g} M records of {shape.keys / 1e6:g} M keys"
     measure = Measure(f"compact {size}, {how}", "records/s", targets, GROUP)
     run.results.add(measure, system, value, number)
-
-
-def fill(root: str, shape: KeyedShape) -> None:
-    """Make a log with one topic of one partition that holds these records."""
-    with open_log(root) as log:
-        log.create_topic(TOPIC, 1, {"cleanup.policy": "compact"})
-        partition = log.partition(TOPIC, 0)
-        for chunk in chunks(shape):
-            partition.append([chunk.rows()])
 
 
 def _kept(root: str) -> Kept:

@@ -1,0 +1,110 @@
+"""A paced producer and a consumer on one topic, and how long records wait between them."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.bench.common.side import ANSWER_TIMEOUT_S
+
+TOGETHER = 10
+"""Records sent in one go, before the pace is looked at."""
+POLL_S = 0.001
+_SENT = struct.Struct(">d")
+
+
+@dataclass
+class Latencies:
+    """Milliseconds of every record."""
+
+    produced_ms: list[float] = field(default_factory=list)
+    """From send to acknowledgement."""
+    received_ms: list[float] = field(default_factory=list)
+    """From send to receipt."""
+
+
+def p99(values: list[float]) -> float:
+    """Return the 99th percentile."""
+    return float(np.percentile(values, 99))
+
+
+def loaded(
+    bootstrap: str,
+    topic: str,
+    records_per_s: int,
+    size_bytes: int,
+    goes_on: Callable[[float], bool],
+) -> Latencies:
+    """Produce at a steady rate, and consume, as long as `goes_on(seconds so far)` says so."""
+    found, over, begun = Latencies(), Event(), Event()
+    consumer = Thread(target=_consume, args=(bootstrap, topic, found, begun, over), daemon=True)
+    consumer.start()
+    assert begun.wait(ANSWER_TIMEOUT_S), "the consumer does not begin"
+    try:
+        _produce(bootstrap, topic, records_per_s, size_bytes, goes_on, found)
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while len(found.received_ms) < len(found.produced_ms):
+            assert time.monotonic() < deadline, "records are missing at the consumer"
+            time.sleep(0.1)  # the consumer is another thread, and a benchmark is in no hurry
+    finally:
+        over.set()
+        consumer.join()
+    return found
+
+
+def _produce(
+    bootstrap: str,
+    topic: str,
+    records_per_s: int,
+    size_bytes: int,
+    goes_on: Callable[[float], bool],
+    found: Latencies,
+) -> None:
+    failed: list[object] = []
+
+    def delivered(error: object, message: Any) -> None:
+        if error is not None:
+            failed.append(error)
+        else:
+            found.produced_ms.append(message.latency() * 1000)
+
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
+    filler = bytes(size_bytes - _SENT.size)
+    start = time.perf_counter()
+    sent = 0
+    while goes_on(time.perf_counter() - start):
+        while sent > (time.perf_counter() - start) * records_per_s:
+            producer.poll(POLL_S)
+        for _ in range(TOGETHER):
+            producer.produce(
+                topic, _SENT.pack(time.perf_counter()) + filler, partition=0, on_delivery=delivered
+            )
+        sent += TOGETHER
+        producer.poll(0)
+    left = producer.flush(ANSWER_TIMEOUT_S)
+    assert not left, f"{left} records were not acknowledged in time"
+    assert not failed, f"{len(failed)} records failed, the first with {failed[0]}"
+
+
+def _consume(bootstrap: str, topic: str, found: Latencies, begun: Event, over: Event) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "load", "log_level": 2})
+    try:
+        place = TopicPartition(topic, 0)
+        place.offset = consumer.get_watermark_offsets(place, ANSWER_TIMEOUT_S)[1]
+        consumer.assign([place])
+        begun.set()
+        while not over.is_set():
+            for message in consumer.consume(1000, timeout=0.05):
+                value = message.value()
+                if message.error() is None and value is not None:
+                    sent = _SENT.unpack_from(value)[0]
+                    found.received_ms.append((time.perf_counter() - sent) * 1000)
+    finally:
+        consumer.close()
