@@ -2,9 +2,9 @@
 
 python -m tests.bench.groups.committer BOOTSTRAP GROUP TOPIC PER_S SECONDS
 
-It joins, prints `ready`, waits for a line, and commits one offset at a time without waiting for the
-answers before, but for those of a few hundred. At the end it prints, as JSON, how many were sent and answered, the seconds from the
-first to the last answer, and what every answer took.
+It joins, prints `ready`, waits for a line, and commits one offset at a time, without waiting for
+answers but when hundreds are due. At the end it prints, as JSON, how many were sent and answered,
+the seconds from the first to the last answer, and what every answer took.
 """
 
 from __future__ import annotations
