@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -18,10 +19,15 @@ from sparklog.cluster.publication import StagedPartition, publish
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import Fenced, NotServing, SparklogError
+from sparklog.core.settings import parse_topic_configs
 from sparklog.core.types import TopicPartition
 from sparklog.log.append import Appended
+from sparklog.log.compaction import CompactionPolicy
+from sparklog.log.compactor import Compactor
 from sparklog.log.effects import run
 from sparklog.log.manifest_change import absorb_tail, change
+from sparklog.log.rewriting import Encoding
+from sparklog.log.verify import verify
 from sparklog.spark.led_sink import LeaderAppends
 from sparklog.spark.transactional_sink import TransactionalAppends, group_of
 from tests.interop.brokers import Brokers
@@ -138,6 +144,20 @@ def absorb(topic: LedTopic) -> None:
         run(change(log.view(), plan, new_nonce(SYSTEM_ENTROPY)), topic.log.store)
 
 
+def compact(topic: LedTopic) -> None:
+    """Rewrite what the partitions hold, after a look whether all is whole."""
+    policy = CompactionPolicy.of(parse_topic_configs({"cleanup.policy": "compact"}))
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(PARTITIONS):
+            layout = topic.log.partition(topic.name, number).layout
+            store = topic.log.store
+            found = verify(store, layout, pool, deep=True, now_ms=SYSTEM_CLOCK.now_ms())
+            assert found.damages == ()
+            done = Compactor(store, layout, policy, Encoding("lz4"), pool).compact(force=True)
+            assert done is not None
+            assert done.rows_after == found.rows
+
+
 def test_a_batch_is_there_once_in_all_partitions_and_its_number_is_told(topic: LedTopic) -> None:
     query = Query(topic)
     parts = query.parts(0, 100)
@@ -193,6 +213,7 @@ def test_what_was_aborted_is_nowhere_and_what_it_referred_to_may_come_again(
         views = [topic.log.partition(topic.name, n).view() for n in range(PARTITIONS)]
         assert not any(view.tail for view in views)
         assert sum(entry.rows for view in views for entry in view.entries) == 10
+        compact(topic)
     for level in ("read_committed", "read_uncommitted"):
         assert read(topic, level) == consumed(topic, level) == numbered(0, 10)
     until(lambda: read(topic, includeUnflushed="false") == numbered(0, 10))
