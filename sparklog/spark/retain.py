@@ -15,6 +15,7 @@ from sparklog.cluster import leftovers
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.named_snapshot import SnapshotRecords, snapshot_records
 from sparklog.cluster.open import Log, open_log
+from sparklog.cluster.topic_config import log_config
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import SparklogError
@@ -23,7 +24,8 @@ from sparklog.core.types import PartitionId
 from sparklog.log.effects import run
 from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, topic_folder
-from sparklog.log.manifest_change import change
+from sparklog.log.manifest import Manifest
+from sparklog.log.manifest_change import absorb_tail, change
 from sparklog.log.retention import RetentionPolicy, raise_to_retained, retained_start
 from sparklog.log.segment import CommitKey
 from sparklog.log.view import PartitionView, refresh
@@ -119,20 +121,12 @@ class _Retain:
         policy = RetentionPolicy.of(parse_topic_configs(work.configs))
         now_ms = self._clock.now_ms()
         listed = run(list_folder(work.layout), log.store)
-        view = PartitionView(work.layout)
         if self._job.dry_run:
-            view = run(refresh(view), log.store)
+            view = run(refresh(PartitionView(work.layout)), log.store)
             before, after = view, retained_start(view, policy, now_ms)
         else:
-            seen: list[PartitionView] = []
-            raising = raise_to_retained(policy, now_ms)
-
-            def plan(now: PartitionView) -> Any:
-                seen.append(now)
-                return raising(now)
-
-            view = run(change(view, plan, new_nonce(SYSTEM_ENTROPY)), log.store)
-            before, after = seen[0], view.log_start_offset
+            before, view = self._raised(log, work, policy, now_ms)
+            after = view.log_start_offset
         rules = GarbageRules(
             now_ms,
             policy.file_delete_delay_ms,
@@ -156,6 +150,27 @@ class _Retain:
             "waiting_objects": found.waiting + len(freed),
             "problem": found.problem,
         }
+
+    def _raised(
+        self, log: Log, work: PartitionWork, policy: RetentionPolicy, now_ms: int
+    ) -> tuple[PartitionView, PartitionView]:
+        """Raise the log start, and return the partition before and after."""
+        seen: list[PartitionView] = []
+        absorbing = absorb_tail(1, now_ms - log_config(work.configs).writer_expiry_ms)
+
+        def plan(now: PartitionView) -> Manifest | None:
+            seen.append(now)
+            # What a segment of the tail points at is known by no manifest: let go from there, it
+            # would look like an upload that nobody appended, and stay for a week.
+            start = retained_start(now, policy, now_ms)
+            in_tail = now.manifest.end_offset < start
+            return (absorbing(now) if in_tail else None) or raising(now)
+
+        raising = raise_to_retained(policy, now_ms)
+        view = run(change(PartitionView(work.layout), plan, new_nonce(SYSTEM_ENTROPY)), log.store)
+        if retained_start(view, policy, now_ms) > view.log_start_offset:
+            view = run(change(view, raising, new_nonce(SYSTEM_ENTROPY)), log.store)
+        return seen[0], view
 
 
 def _held(view: PartitionView, log_start_offset: int, when: str) -> dict[str, int]:

@@ -67,6 +67,25 @@ def test_the_log_start_moves_first_and_objects_go_in_a_later_run(
     assert (third["let_go"], third["deleted_objects"], third["waiting_objects"]) == (0, 0, 0)
 
 
+def test_what_only_the_tail_points_at_goes_as_soon_as_other_objects(
+    log: Log, clock: ManualClock
+) -> None:
+    partition = log.partition("t", 0)
+    for number in range(3):
+        partition.append_staged([partition.stage([numbered(number, 1)])])
+    folder = partition.layout.folder
+
+    def left() -> int:
+        return sum("/staged/" in info.key for info in log.store.list(folder))
+
+    first = retained(log, clock)
+    assert (first["let_go"], left()) == (3, 3)
+    assert (first["records_before"], first["records_after"]) == (3, 0)
+    clock.sleep_s(61)
+    assert retained(log, clock)["deleted_objects"] == 6
+    assert left() == 0
+
+
 def test_what_a_record_publishes_stays_until_it_is_published(log: Log, clock: ManualClock) -> None:
     log.alter_configs("t", {"retention.bytes": "-1"})
     partition = log.partition("t", 0)
