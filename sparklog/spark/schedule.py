@@ -62,6 +62,10 @@ class Schedule:
     at_once: int = 1
     """How many jobs one application runs at a time."""
 
+    def has(self, kind: str) -> bool:
+        """Return whether a job of a kind is to run."""
+        return any(job.enabled and job.kind == kind for job in self.jobs)
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:

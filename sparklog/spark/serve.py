@@ -33,6 +33,7 @@ from sparklog.spark.broker_slots import (
     slots_each,
 )
 from sparklog.spark.control_line import ControlServer
+from sparklog.spark.jars import delta_conf
 from sparklog.spark.job import OpenSession, submitted, submitted_conf
 from sparklog.spark.jvm_end import JvmEnd, spare_executors
 from sparklog.spark.progress import Progress
@@ -64,6 +65,8 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
                     spare_executors()
             if job.connect_port is not None:
                 conf |= connect_conf(job.connect_port, job.listening_host(master))
+            if job.schedule is not None and job.schedule.has("materialize"):
+                conf |= delta_conf()
             spark = open_session(conf)
             server = _Launcher(job, entry, spark, master, progress)
             jvm_end = stack.enter_context(JvmEnd(spark, _end_timeout_s(job)))
