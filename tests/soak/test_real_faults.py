@@ -35,7 +35,7 @@ class World:
 
     def after(self, seconds: float) -> None:
         """Let things go on for a while: faults last as long as a story says."""
-        SYSTEM_CLOCK.sleep_s(seconds)
+        SYSTEM_CLOCK.sleep_s(seconds)  # and nothing is waited for
 
     def flows(self, records: int = 50, within_s: float = 60.0) -> None:
         """Wait until so many more records were acknowledged."""

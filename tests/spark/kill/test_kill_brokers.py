@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from sparklog.cluster.open import Log, open_log
 from sparklog.cluster.publication import publish
-from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.led_sink import LeaderAppends
 from sparklog.spark.sink_options import SinkOptions
 from sparklog.spark.writer import stage_rows
 from tests.spark.kill.brokers import KilledBrokers
 from tests.spark.kill.points import Point, reached, write_plan
+from tests.waiting import eventually
 
 PARTITIONS = 2
 BATCHES = 6
@@ -37,16 +37,16 @@ def test_a_batch_is_there_once_though_its_leader_was_killed_with_it(tmp_path: Pa
         log.create_topic("t", PARTITIONS)
         write_plan(plan, [Point(taken, "itself"), Point(flushed, "itself")])
         with KilledBrokers(tmp_path, root, plan) as brokers:
-            while not all(log.partition("t", n).view().is_led for n in range(PARTITIONS)):
-                SYSTEM_CLOCK.sleep_s(0.1)
+            places = [log.partition("t", n) for n in range(PARTITIONS)]
+            eventually(lambda: all(place.view().is_led for place in places), "brokers lead all")
             for batch in range(BATCHES):
                 numbers = [b"%d" % n for n in range(batch * ROWS, (batch + 1) * ROWS)]
                 rows = pa.RecordBatch.from_pydict({"key": numbers, "value": numbers})
                 parts = stage_rows(log, SinkOptions("", "t"), ["key", "value"], iter([rows]))
                 publish(log, "query", batch, parts, append_led=LeaderAppends(log, None))
             assert reached(plan) == 2, brokers.said()
-            while not settled(log, brokers.count):
-                SYSTEM_CLOCK.sleep_s(0.1)  # who is asked to end while it begins hands nothing over
+            # Who is asked to end while it begins hands nothing over.
+            eventually(lambda: settled(log, brokers.count), "all brokers live and lead")
         assert brokers.restarts >= 2
         found: list[int] = []
         for number in range(PARTITIONS):

@@ -285,7 +285,7 @@ def _wait_for_pause(query: Query, driver: subprocess.Popen[bytes]) -> int:
 
 def let_others_run(seconds: float) -> None:
     """Let the other processes run."""
-    time.sleep(seconds)
+    time.sleep(seconds)  # kills come at moments drawn by chance
 
 
 @pytest.mark.parametrize(
