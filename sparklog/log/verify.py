@@ -1,56 +1,45 @@
 """Looking a partition over: every object, every checksum, and what is lost if one is damaged.
 
 Damage is collected, not raised: one bad object must not hide another. Changes nothing. The shell
-reads through a store; offsets lost are told as far as names and manifests tell them.
+reads through a store; offsets lost are told as far as names and manifests tell them: by the record
+batch where a segment's index can be read, else by the segment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
-from sparklog.core.errors import DataCorrupt, TopicDeleted
+from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import UNLED_EPOCH
 from sparklog.log import manifest as manifests
+from sparklog.log.damage import Damage, Kind, Verified
 from sparklog.log.effects import run
 from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.layout import PartitionLayout, is_data_name
 from sparklog.log.manifest import Entry
 from sparklog.log.reading import SegmentReader
 from sparklog.log.rewriting import ROW_COLUMNS
-from sparklog.log.segment import Segment
+from sparklog.log.segment import BatchIndex, Segment
+from sparklog.log.verify_hints import HintCheck, pin_problems
 from sparklog.log.view import PartitionView, look_for_manifest, read_segment
 from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
-    """Something that is not as the format says."""
+class Findings:
+    """What was found, and the partition as far as it can be read."""
 
-    object: str
-    """The object's key, or the partition's folder."""
-    what: str
-    lost_base: int = 0
-    """Offsets [lost_base, lost_end) cannot be read; equal when no record is lost."""
-    lost_end: int = 0
+    verified: Verified
+    view: PartitionView
+    listed: tuple[ObjectInfo, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What was found in a partition."""
-
-    log_start_offset: int = 0
-    end_offset: int = 0
-    objects: int = 0
-    rows: int = 0
-    size_bytes: int = 0
-    damages: tuple[Damage, ...] = ()
-    orphans: int = 0
-    """Objects that nothing names; retention collects them."""
-    foreign: tuple[str, ...] = field(default=())
-    """Keys of objects that are none of the format's."""
+    @property
+    def damages(self) -> tuple[Damage, ...]:
+        """Return what is damaged."""
+        return self.verified.damages
 
 
 def verify(
@@ -58,7 +47,8 @@ def verify(
 ) -> Verified:
     """Look a partition over.
 
-    Cost: two listings, a GET per manifest and a footer per segment; `deep`, all of the records.
+    Cost: two listings, a GET per manifest, hint and pin, and a footer per segment; `deep`, all of
+    the records.
 
     Args:
         store: where it is.
@@ -67,29 +57,44 @@ def verify(
         deep: read the records, too, and compare their checksums.
         now_ms: the time now, to tell orphans from what is being written.
     """
+    return examine(store, layout, pool, deep=deep, now_ms=now_ms).verified
+
+
+def examine(
+    store: ObjectStore, layout: PartitionLayout, pool: Executor, *, deep: bool, now_ms: int
+) -> Findings:
+    """Look a partition over; see `verify`."""
     listed = run(list_folder(layout), store)
     names = {layout.relative(info.key): info for info in listed}
     damages = list(_manifest_damages(store, layout, listed))
-    try:
-        view, _ = run(look_for_manifest(PartitionView(layout)), store)
-    except TopicDeleted:
-        return Verified()
+    view, _ = run(look_for_manifest(PartitionView(layout)), store)
+    if view.manifest.deleted:
+        return Findings(Verified(), view, tuple(listed))
     view, found = _tail(store, view, names)
     damages += found
     reader = SegmentReader(store, layout, pool)
+    hints = HintCheck(store, layout, listed)
     rows = 0
     for entry in view.entries:
-        damage = _entry_damage(reader, view, entry, names, deep=deep)
-        if damage is None:
-            rows += entry.rows
-        else:
-            damages.append(damage)
+        lost = entry_damages(reader, view, entry, names, deep=deep)
+        rows += entry.rows - min(entry.rows, sum(one.rows or 0 for one in lost))
+        damages += lost
+        try:
+            if not lost:
+                hints.take(entry, reader.footer(entry))
+        except DataCorrupt as error:
+            damages.append(Damage(layout.key(entry.object), str(error)))
     damages += _epoch_damages(view)
+    problems = hints.problems(complete=not any(d.lost_end > d.lost_base for d in damages))
+    damages += [Damage(key, what, kind=Kind.HINT) for key, what in problems]
+    damages += [
+        Damage(key, what, kind=Kind.PIN) for key, what in pin_problems(store, layout, listed)
+    ]
     orphans = 0
     if not damages:
         garbage = run(find_garbage(view, listed, GarbageRules(now_ms, 0, 0)), store)
         orphans = len(garbage.doomed) + garbage.waiting
-    return Verified(
+    verified = Verified(
         view.log_start_offset,
         view.end_offset,
         len(view.entries),
@@ -99,6 +104,7 @@ def verify(
         orphans,
         tuple(info.key for info in listed if not _is_known(layout, info)),
     )
+    return Findings(verified, view, tuple(listed))
 
 
 def _is_known(layout: PartitionLayout, info: ObjectInfo) -> bool:
@@ -119,7 +125,8 @@ def _manifest_damages(
         try:
             manifests.decode(store.get(info.key), layout, info.key)
         except DataCorrupt as error:
-            yield Damage(info.key, f"{error} (the version before it is used)")
+            what = f"{error} (the version before it is used)"
+            yield Damage(info.key, what, kind=Kind.MANIFEST)
         except ObjectNotFound:
             continue
 
@@ -143,10 +150,32 @@ def _tail(
         if not what:
             return view, []
         # Names tell where the next segment begins; what lies beyond is not part of the log now.
-        end = _after(layout, names, base) or base + 1
-        more = sum(1 for n in names if (layout.chain_base(layout.key(n)) or 0) > base)
-        told = f"{what}; {more} segments after it cannot be reached"
-        return view, [Damage(layout.key(name), told, base, end)]
+        bases = sorted(b for n in names if (b := layout.chain_base(layout.key(n)) or 0) > base)
+        told = f"{what}; {len(bases)} segments after it cannot be reached"
+        following = bases[0] if bases else base + 1
+        return view, [
+            Damage(
+                layout.key(name),
+                told,
+                base,
+                following,
+                Kind.CHAIN,
+                rows=None,
+                unreachable_end=_end_of(store, layout, bases),
+                end_known=bool(bases),
+            )
+        ]
+
+
+def _end_of(store: ObjectStore, layout: PartitionLayout, bases: Sequence[int]) -> int:
+    """Return where the last of these segments of the chain ends, as far as it tells; 0 of none."""
+    if not bases:
+        return 0
+    try:
+        found = run(read_segment(layout, layout.chain_name(bases[-1])), store)
+    except DataCorrupt:
+        found = None
+    return found[0].end_offset if found is not None else bases[-1]
 
 
 def _after(layout: PartitionLayout, names: dict[str, ObjectInfo], offset: int) -> int | None:
@@ -155,33 +184,85 @@ def _after(layout: PartitionLayout, names: dict[str, ObjectInfo], offset: int) -
     return min((base for base in bases if base is not None and base > offset), default=None)
 
 
-def _entry_damage(
+def entry_damages(
     reader: SegmentReader,
     view: PartitionView,
     entry: Entry,
     names: dict[str, ObjectInfo],
     *,
     deep: bool,
-) -> Damage | None:
+) -> list[Damage]:
+    """Return what of an entry's offsets cannot be read, by runs of record batches."""
     key = view.layout.key(entry.object)
     low = max(entry.base_offset, view.log_start_offset)
-
-    def lost(what: str) -> Damage:
-        return Damage(key, what, low, max(low, entry.end_offset))
-
+    times = (entry.min_timestamp_ms, entry.max_timestamp_ms)
+    all_lost = (low, max(low, entry.end_offset), Kind.SEGMENT, entry.rows, *times)
     try:
         segment = reader.footer(entry)
         problem = _misplaced(entry, segment)
         if problem:
-            return lost(problem)
+            return [Damage(key, problem, *all_lost)]
         if entry.object in names and names[entry.object].size_bytes != entry.size_bytes:
-            return lost(f"object has another size than the log says; bytes={entry.size_bytes}")
+            what = f"object has another size than the log says; bytes={entry.size_bytes}"
+            return [Damage(key, what, *all_lost)]
         if deep and entry.rows and low < entry.end_offset:
             for _ in reader.read(view, low, entry.end_offset, ROW_COLUMNS):
                 pass
     except DataCorrupt as error:
-        return lost(str(error))
-    return None
+        try:
+            segment = reader.footer(entry)
+        except DataCorrupt:
+            return [Damage(key, str(error), *all_lost)]
+        return _batch_damages(reader, view, entry, segment)
+    return []
+
+
+def _batch_damages(
+    reader: SegmentReader, view: PartitionView, entry: Entry, segment: Segment
+) -> list[Damage]:
+    key = view.layout.key(entry.object)
+    runs: list[tuple[str, list[BatchIndex]]] = []
+    joins = False
+    for batch in segment.batches:
+        what = batch_problem(reader, view, entry, batch)
+        if what and joins:
+            runs[-1][1].append(batch)
+        elif what:
+            runs.append((what, [batch]))
+        joins = bool(what)
+    return [
+        Damage(
+            key,
+            what,
+            *clipped(view, entry, lost[0].base, lost[-1].end),
+            Kind.SEGMENT,
+            sum(b.rows for b in lost),
+            min(b.min_timestamp_ms for b in lost),
+            max(b.max_timestamp_ms for b in lost),
+        )
+        for what, lost in runs
+    ]
+
+
+def batch_problem(
+    reader: SegmentReader, view: PartitionView, entry: Entry, batch: BatchIndex
+) -> str:
+    """Say why a record batch of an entry's object cannot be read, or ''."""
+    low, high = clipped(view, entry, batch.base, batch.end)
+    if low >= high:
+        return ""
+    try:
+        for _ in reader.read(view, low, high, ROW_COLUMNS):
+            pass
+    except DataCorrupt as error:
+        return str(error)
+    return ""
+
+
+def clipped(view: PartitionView, entry: Entry, base: int, end: int) -> tuple[int, int]:
+    """Return which offsets of the log a stretch of an entry's object is read for."""
+    low = max(entry.object_base + base, entry.base_offset, view.log_start_offset)
+    return low, max(low, min(entry.object_base + end, entry.end_offset))
 
 
 def _misplaced(entry: Entry, segment: Segment) -> str:
@@ -204,5 +285,6 @@ def _epoch_damages(view: PartitionView) -> Iterator[Damage]:
             yield Damage(
                 view.layout.key(entry.object),
                 f"leader epoch falls. epoch={entry.leader_epoch} before={highest}",
+                kind=Kind.EPOCH,
             )
         highest = max(highest, entry.leader_epoch)

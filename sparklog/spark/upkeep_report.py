@@ -25,6 +25,8 @@ class UpkeepReport:
     """One for each partition where something was done."""
     problems: tuple[str, ...] = field(default=())
     """What somebody should look at, beside partitions that failed."""
+    done_code: int | None = None
+    """The exit code when no partition failed; None for that of any job that is done."""
 
     @property
     def printed(self) -> bool:
@@ -39,7 +41,7 @@ class UpkeepReport:
     @property
     def ended_by(self) -> int | None:
         """Return the exit code of a failure when a partition failed."""
-        return FAILED if self.failures else None
+        return FAILED if self.failures else self.done_code
 
     def to_text(self) -> str:
         """Return the report as lines."""

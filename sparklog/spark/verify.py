@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
 
+from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.open import Log, open_log
-from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.cluster.topic_config import log_config
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import DataCorrupt, InvalidRequest
+from sparklog.core.types import OffsetRange
+from sparklog.log.drop_damaged import Dropper, LeadNow
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID
-from sparklog.log.verify import verify as verify_partition
+from sparklog.log.mend import Mended, Mender
+from sparklog.log.rewriting import Encoding
+from sparklog.log.verify import Findings, examine
 from sparklog.spark.job import OpenSession
 from sparklog.spark.partition_tasks import (
     PartitionAnswer,
@@ -24,44 +31,100 @@ from sparklog.spark.upkeep_report import UpkeepReport, total_of
 from sparklog.spark.verify_arguments import VerifyJob
 
 READ_THREADS = 8
+MENDED = 3
+"""The exit code when something was damaged, and all of it was put right."""
 
 
 def verify(job: VerifyJob, open_session: OpenSession, progress: Progress) -> UpkeepReport:
-    """Look the partitions over, and return what was found.
+    """Look the partitions over, put right what was asked for, and return what was found.
 
     Raises:
-        SparklogError: the registry cannot be read, or a topic does not exist.
-        PySparkException: Spark.
+        SparklogError: a topic does not exist. PySparkException: Spark.
     """
-    with open_log(job.root) as log:
-        works = work_on(chosen_topics(log.refresh(), job.topics))
-    if not job.topics:
-        works.insert(0, PartitionWork(METADATA_TOPIC, METADATA_TOPIC_ID, 0, {}))
+    works, problems = _works(job)
     spark = open_session({})
     progress.start()
     with watched(progress, StageSampler(spark)):
         answers = run_tasks(spark, job.root, works, verified_by(job))
-    return verify_report([_judged(a) for a in answers], progress.elapsed_s())
+    return verify_report(job, [_judged(a) for a in answers], progress.elapsed_s(), problems)
+
+
+def _works(job: VerifyJob) -> tuple[list[PartitionWork], list[str]]:
+    """Return what to look at; the registry alone when it cannot be read."""
+    registry = PartitionWork(METADATA_TOPIC, METADATA_TOPIC_ID, 0, {})
+    with open_log(job.root) as log:
+        try:
+            image = log.refresh()
+        except DataCorrupt as error:
+            if job.topics or job.drops:
+                raise
+            return [registry], [f"only the registry was looked at, it cannot be read: {error}"]
+    if job.drops:
+        return _drop_works(job, image), []
+    works = work_on(chosen_topics(image, job.topics))
+    return (works if job.topics else [registry, *works]), []
+
+
+def _drop_works(job: VerifyJob, image: MetadataImage) -> list[PartitionWork]:
+    """Return the partitions of which something is given up."""
+    topics = chosen_topics(image, sorted({one.topic for one in job.drops}))
+    found = []
+    for work in work_on(topics):
+        ranges = [
+            [one.base_offset, one.end_offset]
+            for one in job.drops
+            if (one.topic, one.partition) == (work.topic, work.partition)
+        ]
+        if ranges:
+            lead = _lead(image.topics[work.topic], work.partition)
+            found.append(replace(work, details={"drops": ranges, "lead": asdict(lead)}))
+    if len(found) < len({(one.topic, one.partition) for one in job.drops}):
+        raise InvalidRequest("--drop-damaged names a partition that its topic does not have")
+    return found
+
+
+def _lead(topic: Topic, partition: int) -> LeadNow:
+    state = topic.partition_states[partition]
+    return LeadNow(state.leader >= 0 or state.recovering, state.leader_epoch)
 
 
 class _Verify:
     """The work on one partition; sent to tasks."""
 
-    def __init__(self, job: VerifyJob) -> None:
+    def __init__(self, job: VerifyJob, clock: Clock) -> None:
         self._job = job
+        self._clock = clock
 
     def __call__(self, log: Log, work: PartitionWork) -> Mapping[str, Any]:
         with ThreadPoolExecutor(READ_THREADS, "sparklog-verify") as pool:
-            found = verify_partition(
-                log.store, work.layout, pool, deep=not self._job.quick,
-                now_ms=SYSTEM_CLOCK.now_ms(),
-            )  # fmt: skip
-        return asdict(found)
+            found = self._look(log, work, pool)
+            done: list[Mended] = []
+            if found.damages and self._job.changes:
+                done = self._mend(log, work, found, pool)
+                found = self._look(log, work, pool) if done and not self._job.dry_run else found
+            elif work.details.get("drops"):
+                raise InvalidRequest("nothing is damaged there; nothing was given up")
+        return {**asdict(found.verified), "mended": [asdict(one) for one in done]}
+
+    def _look(self, log: Log, work: PartitionWork, pool: Executor) -> Findings:
+        deep = not self._job.quick
+        return examine(log.store, work.layout, pool, deep=deep, now_ms=self._clock.now_ms())
+
+    def _mend(self, log: Log, work: PartitionWork, found: Findings, pool: Executor) -> list[Mended]:
+        dry_run = self._job.dry_run
+        if self._job.repair:
+            now_ms = self._clock.now_ms()
+            return Mender(log.store, found, pool, now_ms=now_ms, dry_run=dry_run).mend()
+        config = log_config(work.configs)
+        encoding = Encoding(config.codec, config.zstd_level)
+        lead = LeadNow(**work.details["lead"])
+        dropper = Dropper(log.store, found, pool, encoding, lead=lead, dry_run=dry_run)
+        return dropper.drop([OffsetRange(*one) for one in work.details["drops"]])
 
 
-def verified_by(job: VerifyJob) -> _Verify:
+def verified_by(job: VerifyJob, clock: Clock = SYSTEM_CLOCK) -> _Verify:
     """Return the function that does one partition's work."""
-    return _Verify(job)
+    return _Verify(job, clock)
 
 
 def _judged(answer: PartitionAnswer) -> PartitionAnswer:
@@ -69,13 +132,23 @@ def _judged(answer: PartitionAnswer) -> PartitionAnswer:
     damages = answer.result.get("damages")
     if not damages:
         return answer
-    return replace(answer, error=f"{len(damages)} damaged objects, see above")
+    return replace(answer, error=f"{len(damages)} damages, see above")
 
 
-def verify_report(answers: Sequence[PartitionAnswer], seconds: float) -> UpkeepReport:
+def verify_report(
+    job: VerifyJob,
+    answers: Sequence[PartitionAnswer],
+    seconds: float,
+    problems: Sequence[str] = (),
+) -> UpkeepReport:
     """Return what is said at the end."""
     damages = [(a, d) for a in answers for d in a.result.get("damages", ())]
-    lines = [_line(answer, damage) for answer, damage in damages]
+    mended = [(a, m) for a in answers for m in a.result.get("mended", ())]
+    verb = "would be " if job.dry_run else ""
+    lines = [
+        *(f"  {a.topic}-{a.partition}: {verb}{m['what']}. object={m['object']}" for a, m in mended),
+        *(_line(answer, damage) for answer, damage in damages),
+    ]
     foreign = [key for a in answers for key in a.result.get("foreign", ())]
     rows, size = total_of(answers, "rows"), total_of(answers, "size_bytes")
     lost = sum(d["lost_end"] - d["lost_base"] for _, d in damages)
@@ -83,18 +156,31 @@ def verify_report(answers: Sequence[PartitionAnswer], seconds: float) -> UpkeepR
         f"verified {len(answers):,} partitions, {total_of(answers, 'objects'):,} objects, "
         f"{rows:,} records ({bytes_text(size)}) in {seconds:.1f} s: {len(damages):,} damages"
     )
+    if job.changes:
+        summary += f", {len(mended):,} {'to be ' if job.dry_run else ''}put right"
     totals = {
         "rows": rows,
         "size_bytes": size,
         "damages": len(damages),
         "lost_offsets": lost,
         "orphans": total_of(answers, "orphans"),
+        "mended": len(mended),
+        "dry_run": job.dry_run,
     }
-    problems = [f"an object is none of sparklog's. object={key}" for key in foreign]
-    return UpkeepReport(summary, seconds, tuple(answers), totals, tuple(lines), tuple(problems))
+    told = [*problems, *(f"an object is none of sparklog's. object={key}" for key in foreign)]
+    code = MENDED if mended and not job.dry_run else None
+    return UpkeepReport(
+        summary, seconds, tuple(answers), totals, tuple(lines), tuple(told), done_code=code
+    )
 
 
 def _line(answer: PartitionAnswer, damage: Mapping[str, Any]) -> str:
     base, end = damage["lost_base"], damage["lost_end"]
     lost = f"offsets {base:,} to {end:,} lost" if end > base else "no record lost"
+    if not damage["end_known"]:
+        lost = f"offsets from {base:,} on lost"
+    if damage["rows"] and end > base:
+        lost += f" ({damage['rows']:,} records)"
+    if damage["unreachable_end"] > end:
+        lost += f", {end:,} to {damage['unreachable_end']:,} not reached"
     return f"  {answer.topic}-{answer.partition}: {lost}: {damage['what']}"

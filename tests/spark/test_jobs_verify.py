@@ -43,3 +43,19 @@ def test_a_damaged_partition_is_told_and_the_others_are_whole(
     assert (told["damages"], told["lost_offsets"], told["failed"]) == (1, 4, 1)
     quick = verify(parse_verify(["--root", log_root, "--quick"]), session, Progress(io.StringIO()))
     assert quick.totals["damages"] == 0
+
+    log.partition("t", 2).absorb_tail()
+    manifest = log.partition("t", 2).layout
+    log.store.put(manifest.key(manifest.manifest_name(1)), b"damaged")
+    repairing = parse_verify(["--root", log_root, "--repair"])
+    repaired = verify(repairing, session, Progress(io.StringIO()))
+    assert (repaired.totals["mended"], repaired.ended_by) == (1, 1), "records of t-1 are lost"
+    words = ["--root", log_root, "--drop-damaged", "t:1:0-4"]
+    planned = verify(parse_verify([*words, "--dry-run"]), session, Progress(io.StringIO()))
+    assert (planned.totals["mended"], planned.ended_by) == (1, 1)
+    dropped = verify(parse_verify(words), session, Progress(io.StringIO()))
+    assert (dropped.totals["mended"], dropped.ended_by) == (1, 3)
+    assert "gave up offsets 0 to 4" in dropped.to_text()
+    assert log.partition("t", 1).append([numbered(0, 1)]).base_offset == 4
+    again = verify(parse_verify(words), session, Progress(io.StringIO()))
+    assert "nothing is damaged there" in again.to_text()

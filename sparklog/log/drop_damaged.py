@@ -1,0 +1,218 @@
+"""Giving up records that cannot be read, so that the rest of the partition can be.
+
+Somebody has to ask for it, and to name the offsets as verification told them. An object that is
+damaged is replaced by one that covers the same offsets and has the rows that can still be read; a
+segment of the tail that says nothing of itself by one without rows, after which the chain goes on.
+Both are a change of the manifest: no name of the chain is ever written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
+from sparklog.core.errors import DataCorrupt, InvalidRequest, Unavailable
+from sparklog.core.types import OffsetRange, TimestampType
+from sparklog.log.damage import Damage, Kind
+from sparklog.log.effects import Protocol, create, get, put, run
+from sparklog.log.lineage import Lineage, lineage_of
+from sparklog.log.manifest import Entry, Manifest, encode
+from sparklog.log.manifest_change import change, with_tail
+from sparklog.log.mend import Mended
+from sparklog.log.reading import SegmentReader
+from sparklog.log.rewrite import Replacement, is_published, swap
+from sparklog.log.rewriting import ROW_COLUMNS, Encoding, Place, rewritten
+from sparklog.log.segment import Segment
+from sparklog.log.verify import Findings, batch_problem, clipped
+from sparklog.log.view import PartitionView, newer_manifest
+from sparklog.store.base import ObjectStore, PutOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class LeadNow:
+    """Who leads the partition, by the registry: what a segment that says nothing may have said."""
+
+    led: bool = False
+    leader_epoch: int = 0
+
+
+class Dropper:
+    """Gives up damaged records of one partition."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        found: Findings,
+        pool: Executor,
+        encoding: Encoding,
+        *,
+        lead: LeadNow,
+        dry_run: bool,
+        entropy: Entropy = SYSTEM_ENTROPY,
+    ) -> None:
+        """Work on what `found` says is damaged; `dry_run`, say what would be done."""
+        self._store = store
+        self._found = found
+        self._layout = found.view.layout
+        self._pool = pool
+        self._encoding = encoding
+        self._lead = lead
+        self._dry_run = dry_run
+        self._entropy = entropy
+
+    def drop(self, ranges: Collection[OffsetRange]) -> list[Mended]:
+        """Give up these offsets, each range just as it was told.
+
+        Raises:
+            InvalidRequest: no such damage, or not all of an object's. Nothing was changed.
+            Unavailable: the log changed meanwhile; verify it again.
+        """
+        done = []
+        chain = [d for d in self._found.damages if d.kind is Kind.CHAIN]
+        for one in sorted(ranges, key=lambda r: r.base_offset):
+            known = [d for d in chain if d.lost_base == one.base_offset]
+            if known:
+                done.append(self._covered(known[0], one))
+                continue
+            damage = self._damage_at(one)
+            if any(m.object == damage.object for m in done):
+                continue  # another range of the same object
+            self._refuse_half(damage, ranges)
+            done.append(self._replaced(damage))
+        return done
+
+    def _damage_at(self, wanted: OffsetRange) -> Damage:
+        for damage in self._found.damages:
+            told = (damage.lost_base, damage.lost_end)
+            if damage.kind is Kind.SEGMENT and told == (wanted.base_offset, wanted.end_offset):
+                return damage
+        lost = [d for d in self._found.damages if d.lost_end > d.lost_base]
+        told_all = ", ".join(f"{d.lost_base}-{d.lost_end}" for d in lost) or "none"
+        raise InvalidRequest(
+            "no damage of just these offsets; name a range as verify tells it. "
+            f"partition={self._layout.topic}:{self._layout.partition} "
+            f"wanted={wanted.base_offset}-{wanted.end_offset} damaged={told_all}"
+        )
+
+    def _refuse_half(self, damage: Damage, ranges: Collection[OffsetRange]) -> None:
+        given = {(r.base_offset, r.end_offset) for r in ranges}
+        for other in self._found.damages:
+            told = (other.lost_base, other.lost_end)
+            same = other.object == damage.object and other.kind is Kind.SEGMENT
+            if same and told not in given:
+                raise InvalidRequest(
+                    "an object is replaced once; name its other damage, too. "
+                    f"range={other.lost_base}-{other.lost_end} object={damage.object}"
+                )
+
+    def _replaced(self, damage: Damage) -> Mended:
+        """Replace an object by one with the rows that can be read."""
+        view = self._found.view
+        entry = next(e for e in view.entries if self._layout.key(e.object) == damage.object)
+        reader = SegmentReader(self._store, self._layout, self._pool)
+        try:
+            segment: Segment | None = reader.footer(entry)
+            lineage = lineage_of([(entry, reader.footer(entry))], compacted=False)
+        except DataCorrupt:
+            segment, lineage = None, Lineage()
+        place = Place(
+            self._layout,
+            entry.base_offset,
+            entry.end_offset,
+            entry.leader_epoch,
+            view.is_led if segment is None else segment.led,
+            TimestampType.CREATE_TIME if segment is None else segment.timestamp_type,
+        )
+        rows = iter(()) if segment is None else self._readable(reader, entry, segment)
+        told = Mended(damage.object, f"gave up offsets {damage.lost_base} to {damage.lost_end}")
+        if self._dry_run:
+            return told
+        new = tuple(self._uploaded(place, rows, lineage))
+        replacement = Replacement((entry,), new)
+        changing = change(PartitionView(self._layout), swap([replacement]), self._nonce())
+        if not is_published(run(changing, self._store, self._pool), [replacement]):
+            raise Unavailable(f"the log changed meanwhile; verify it again. object={damage.object}")
+        return told
+
+    def _readable(
+        self, reader: SegmentReader, entry: Entry, segment: Segment
+    ) -> Iterator[pa.RecordBatch]:
+        view = self._found.view
+        for batch in segment.batches:
+            low, high = clipped(view, entry, batch.base, batch.end)
+            if low < high and not batch_problem(reader, view, entry, batch):
+                yield from reader.read(view, low, high, ROW_COLUMNS)
+
+    def _uploaded(
+        self, place: Place, rows: Iterator[pa.RecordBatch], lineage: Lineage
+    ) -> Iterator[Entry]:
+        for entry, data in rewritten(place, rows, lineage, self._encoding, self._nonces()):
+            run(create(self._layout.key(entry.object), data), self._store)
+            yield entry
+
+    def _covered(self, damage: Damage, wanted: OffsetRange) -> Mended:
+        """Put an object without rows in the place of a segment that cannot be read at all."""
+        if damage.end_known and wanted.end_offset != damage.lost_end:
+            raise InvalidRequest(
+                "the next segment says where the damaged one ends; name that range. "
+                f"range={damage.lost_base}-{damage.lost_end} object={damage.object}"
+            )
+        if not damage.end_known and self._lead.led:
+            raise InvalidRequest(
+                "only its leader knows where this segment ends: produce a record, and when the "
+                "leader has flushed it, verify tells. "
+                f"partition={self._layout.topic}:{self._layout.partition}"
+            )
+        told = Mended(damage.object, f"gave up offsets {wanted.base_offset} to {wanted.end_offset}")
+        if not self._dry_run:
+            run(self._cover(wanted), self._store, self._pool)
+        return told
+
+    def _cover(self, wanted: OffsetRange) -> Protocol[None]:
+        view = self._found.view
+        taken = with_tail(view, 0)
+        if taken.end_offset != wanted.base_offset:
+            raise Unavailable(
+                "a transaction is open before the damaged segment; try again when it has ended. "
+                f"partition={self._layout.folder}"
+            )
+        place = Place(
+            self._layout,
+            wanted.base_offset,
+            wanted.end_offset,
+            max(view.leader_epoch, self._lead.leader_epoch),
+            self._lead.led,
+            TimestampType.CREATE_TIME,
+        )
+        ((entry, data),) = rewritten(place, (), Lineage(), self._encoding, self._nonces())
+        yield from create(self._layout.key(entry.object), data)
+        made = replace(
+            taken,
+            entries=(*taken.entries, entry),
+            end_offset=wanted.end_offset,
+            leader_epoch=entry.leader_epoch,
+            led=self._lead.led,
+        )
+        yield from self._publish(view, made)
+
+    def _publish(self, view: PartitionView, made: Manifest) -> Protocol[None]:
+        """Publish the next manifest; the tail cannot be read, so nothing is planned anew."""
+        version = view.manifest_name_version + 1
+        key = self._layout.key(self._layout.manifest_name(version))
+        data = encode(replace(made, version=version, nonce=self._nonce()), self._layout)
+        outcome = yield from put(key, data)
+        ours = outcome is PutOutcome.CREATED or (yield from get(key)) == data
+        _, moved = yield from newer_manifest(replace(view, manifest_name_version=version))
+        if not ours or moved:
+            raise Unavailable(f"the log changed meanwhile; verify it again. object={key}")
+
+    def _nonce(self) -> str:
+        return new_nonce(self._entropy)
+
+    def _nonces(self) -> Iterator[str]:
+        while True:
+            yield self._nonce()

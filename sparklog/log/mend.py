@@ -1,0 +1,178 @@
+"""Repairing a partition: only what provably changes nothing that anybody could read.
+
+  R1  a hint that is damaged or wrong is deleted: the log tells the same
+  R2  what every reader sees because the newest manifest is damaged becomes the next version; of
+      damaged versions that nothing depends on any more the objects go
+  R3  a merged object that is damaged gives way to the objects it was made of, where an older
+      manifest names them, all are whole, and none of their rows was compacted away
+
+Everything else stays as it is: an object that holds the only copy of anything is never touched.
+What is left can be given up with `drop_damaged`, which somebody has to ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
+from sparklog.core.errors import DataCorrupt
+from sparklog.log import manifest as manifests
+from sparklog.log.damage import Damage, Kind
+from sparklog.log.effects import run
+from sparklog.log.garbage import DAY_MS
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest import Entry, Manifest
+from sparklog.log.manifest_change import Plan, change, with_tail
+from sparklog.log.reading import SegmentReader
+from sparklog.log.rewrite import Replacement, is_published, swap
+from sparklog.log.verify import Findings, entry_damages
+from sparklog.log.view import PartitionView
+from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore
+
+SETTLED_MS = DAY_MS
+"""Longer than `file.delete.delay.ms` is anywhere: who looked at an older version has finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """Something that was put right, or would be."""
+
+    object: str
+    what: str
+
+
+class Mender:
+    """Repairs one partition."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        found: Findings,
+        pool: Executor,
+        *,
+        now_ms: int,
+        dry_run: bool,
+        entropy: Entropy = SYSTEM_ENTROPY,
+    ) -> None:
+        """Repair what `found` says is damaged; `dry_run`, say what would be done and do nothing."""
+        self._store = store
+        self._layout: PartitionLayout = found.view.layout
+        self._found = found
+        self._pool = pool
+        self._now_ms = now_ms
+        self._dry_run = dry_run
+        self._entropy = entropy
+        self._names: Mapping[str, ObjectInfo] = {
+            self._layout.relative(info.key): info for info in found.listed
+        }
+
+    def mend(self) -> list[Mended]:
+        """Do what is safe; look again afterwards for what is left.
+
+        Raises:
+            Unavailable: the store, or others were faster time and again; run it again.
+        """
+        done = [self._without_hint(d) for d in self._of(Kind.HINT)]
+        if not self._of(Kind.CHAIN):
+            for entry in self._damaged_entries():
+                done += self._restored(entry)
+            done += self._new_manifest()
+        return done
+
+    def _of(self, kind: Kind) -> list[Damage]:
+        return [d for d in self._found.damages if d.kind is kind]
+
+    def _without_hint(self, damage: Damage) -> Mended:
+        if not self._dry_run:
+            self._store.delete(damage.object)
+        return Mended(damage.object, "deleted: the log tells the same")
+
+    def _damaged_entries(self) -> list[Entry]:
+        keys = {d.object for d in self._of(Kind.SEGMENT)}
+        return [e for e in self._found.view.entries if self._layout.key(e.object) in keys]
+
+    def _restored(self, entry: Entry) -> Iterator[Mended]:
+        """Bring back the objects that `entry` was merged from (R3)."""
+        for older in self._older_manifests():
+            old = _covering(older, entry)
+            if not old or sum(e.rows for e in old) != entry.rows or entry in old:
+                continue
+            if not all(self._is_whole(older, e) for e in old):
+                continue
+            replacement = Replacement((entry,), old)
+            if self._dry_run or self._swapped(replacement):
+                names = ", ".join(e.object for e in old)
+                yield Mended(self._layout.key(entry.object), f"replaced by what it held: {names}")
+                return
+
+    def _older_manifests(self) -> Iterator[Manifest]:
+        """Yield the versions before the newest that can be read, newest first."""
+        for key in sorted((info.key for info in self._found.listed), reverse=True):
+            version = self._layout.manifest_version(key)
+            if version is None or version >= self._found.view.manifest.version:
+                continue
+            try:
+                yield manifests.decode(self._store.get(key), self._layout, key)
+            except (DataCorrupt, ObjectNotFound):
+                continue
+
+    def _is_whole(self, older: Manifest, entry: Entry) -> bool:
+        reader = SegmentReader(self._store, self._layout, self._pool)
+        view = PartitionView(self._layout, older)
+        return not entry_damages(reader, view, entry, dict(self._names), deep=True)
+
+    def _swapped(self, replacement: Replacement) -> bool:
+        after = self._change(swap([replacement]))
+        return is_published(after, [replacement])
+
+    def _new_manifest(self) -> list[Mended]:
+        """Write down what is read anyway, and delete the damaged versions (R2)."""
+        damaged = [d.object for d in self._of(Kind.MANIFEST)]
+        if not damaged:
+            return []
+        done = []
+        newest = self._layout.key(self._layout.manifest_name(self._newest_name()))
+        if newest in damaged:
+            if not self._dry_run:
+                self._change(_as_read)
+            done.append(Mended(newest, "its place is taken by a new version of what is read"))
+        for key in damaged:
+            if key != newest and self._is_settled(key):
+                if not self._dry_run:
+                    self._store.delete(key)
+                done.append(Mended(key, "deleted: newer versions have taken its place"))
+        return done
+
+    def _newest_name(self) -> int:
+        return self._found.view.manifest_name_version
+
+    def _is_settled(self, key: str) -> bool:
+        info = self._names[self._layout.relative(key)]
+        return info.modified_ms < self._now_ms - SETTLED_MS
+
+    def _change(self, plan: Plan) -> PartitionView:
+        nonce = new_nonce(self._entropy)
+        changing = change(PartitionView(self._layout), plan, nonce)
+        return run(changing, self._store, self._pool)
+
+
+def _as_read(view: PartitionView) -> Manifest | None:
+    """Plan to write down what is read because the newest version cannot be."""
+    if view.manifest_name_version == view.manifest.version:
+        return None
+    return with_tail(view, 0)
+
+
+def _covering(manifest: Manifest, entry: Entry) -> tuple[Entry, ...]:
+    """Return the entries of a manifest that cover the very offsets of `entry`, or none."""
+    found: Sequence[Entry] = [
+        e
+        for e in manifest.entries
+        if e.base_offset < entry.end_offset and e.end_offset > entry.base_offset
+    ]
+    if not found:
+        return ()
+    covers = found[0].base_offset, found[-1].end_offset
+    return tuple(found) if covers == (entry.base_offset, entry.end_offset) else ()

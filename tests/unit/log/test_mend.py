@@ -1,0 +1,357 @@
+"""Every kind of object damaged, one after another: what is told, repaired and given up is so.
+
+The judge is a plain reader, who asks for offset after offset and is told that it cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sparklog.core.clock import ManualClock
+from sparklog.core.errors import DataCorrupt, InvalidRequest, SparklogError
+from sparklog.core.settings import parse_topic_configs
+from sparklog.core.types import OffsetRange
+from sparklog.log.compaction import CompactionPolicy
+from sparklog.log.compactor import Compactor
+from sparklog.log.damage import Damage, Kind
+from sparklog.log.drop_damaged import Dropper, LeadNow
+from sparklog.log.effects import run
+from sparklog.log.flush import flush_at
+from sparklog.log.led import take_lead
+from sparklog.log.mend import SETTLED_MS, Mended, Mender
+from sparklog.log.partition_log import LogConfig, PartitionLog
+from sparklog.log.pins import pin
+from sparklog.log.producer_rebuild import rebuilt, snapshot
+from sparklog.log.producer_snapshot import save_producers
+from sparklog.log.rewriting import Encoding
+from sparklog.log.verify import Findings, examine
+from sparklog.log.view import PartitionView, refresh
+from sparklog.log.wire_segment import draft_batches
+from sparklog.store.memory import MemoryStore
+from tests.unit.log.records import LAYOUT, batch, numbered
+from tests.unit.log.wire import produced
+
+END = 1000
+COLD = PartitionView(LAYOUT)
+COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
+
+
+def direct(store: MemoryStore, clock: ManualClock, pool: ThreadPoolExecutor) -> None:
+    """Merged, staged, plain and tail segments of a log without a leader, and a pin."""
+    log = PartitionLog(store, LAYOUT, LogConfig(codec="none"), clock=clock, pool=pool)
+    for number in range(8):
+        log.append([numbered(3 * number, 3)])
+    policy = CompactionPolicy.of(parse_topic_configs({}))
+    Compactor(store, LAYOUT, policy, Encoding("lz4"), pool, clock=clock).merge()
+    log.append_staged([log.stage([numbered(24, 3)])])
+    log.append([numbered(27, 3)])
+    log.absorb_tail()
+    run(pin(COLD, iter(["5" * 32])), store)
+    two = [batch([b"x%d" % n * 40_000 for n in range(30)]), batch([b"y"])]
+    log.append(two)
+    log.append_staged([log.stage([numbered(61, 3)])])
+    log.append([numbered(64, 3)])
+
+
+def led(store: MemoryStore, clock: ManualClock, pool: ThreadPoolExecutor) -> None:
+    """Segments of a leader with an idempotent producer, and a snapshot of what it came to."""
+    view = run(take_lead(COLD, 1, "a" * 32), store)
+    sent = []
+    for sequence in range(0, 8, 2):
+        made = produced([1] * 2, producer_id=7, producer_epoch=0, base_sequence=sequence,
+                        base_offset=view.end_offset, leader_epoch=1)  # fmt: skip
+        sent.append(bytes(made.data))
+        draft = draft_batches(LAYOUT, [sent[-1]], f"{sequence:032x}", codec="none")
+        view = run(flush_at(view, draft, 1), store)
+        if sequence == 4:
+            states = rebuilt([], sent, 1)
+            run(save_producers(LAYOUT, view.end_offset, snapshot(states)), store)
+
+
+LOGS: dict[str, Callable[[MemoryStore, ManualClock, ThreadPoolExecutor], None]] = {
+    "direct": direct,
+    "led": led,
+}
+Made = tuple[Mapping[str, bytes], ManualClock]
+
+
+@pytest.fixture(scope="module", params=LOGS)
+def made(request: pytest.FixtureRequest, pool: ThreadPoolExecutor) -> Made:
+    clock = ManualClock()
+    store = MemoryStore("whole", clock)
+    LOGS[request.param](store, clock, pool)
+    return {info.key: store.get(info.key) for info in store.list("")}, clock
+
+
+def copy_of(objects: Mapping[str, bytes], clock: ManualClock) -> MemoryStore:
+    store = MemoryStore("copy", clock)
+    for key, data in objects.items():
+        store.put(key, data)
+    return store
+
+
+def flipped(at: float) -> Callable[[MemoryStore, str], None]:
+    def flip(store: MemoryStore, key: str) -> None:
+        data = bytearray(store.get(key))
+        data[int(at * (len(data) - 1))] ^= 0x10
+        store.put(key, bytes(data))
+
+    return flip
+
+
+def cut(store: MemoryStore, key: str) -> None:
+    data = store.get(key)
+    store.put(key, data[: len(data) * 2 // 3])
+
+
+def deleted(store: MemoryStore, key: str) -> None:
+    store.delete(key)
+
+
+HARM: dict[str, Callable[[MemoryStore, str], None]] = {
+    **{f"a byte flipped at {at}": flipped(at) for at in (0, 0.02, 0.2, 0.5, 0.8, 0.95, 1)},
+    "cut off": cut,
+    "deleted": deleted,
+}
+
+
+def readable(store: MemoryStore, view: PartitionView, pool: ThreadPoolExecutor) -> set[int]:
+    """Return the offsets of records that a plain reader gets, one by one."""
+    log = PartitionLog(store, LAYOUT, pool=pool)
+    found: set[int] = set()
+    for offset in range(view.log_start_offset, view.end_offset):
+        try:
+            for got in log.read(offset, offset + 1, COLUMNS, view=view):
+                found.update(got.column("offset").to_pylist())
+        except DataCorrupt:
+            continue
+    return found
+
+
+def look(store: MemoryStore, clock: ManualClock, pool: ThreadPoolExecutor) -> Findings:
+    return examine(store, LAYOUT, pool, deep=True, now_ms=clock.now_ms())
+
+
+def mended(
+    store: MemoryStore, found: Findings, clock: ManualClock, pool: ThreadPoolExecutor
+) -> list[Mended]:
+    return Mender(store, found, pool, now_ms=clock.now_ms(), dry_run=False).mend()
+
+
+def dropped(store: MemoryStore, found: Findings, pool: ThreadPoolExecutor, *, dry: bool) -> None:
+    ranges = [
+        OffsetRange(d.lost_base, d.lost_end) for d in found.damages if d.lost_end > d.lost_base
+    ]
+    Dropper(store, found, pool, Encoding("lz4"), lead=LeadNow(), dry_run=dry).drop(ranges)
+
+
+def lost(damages: tuple[Damage, ...]) -> set[int]:
+    return {o for d in damages for o in range(d.lost_base, max(_end(d), d.unreachable_end))}
+
+
+def _end(damage: Damage) -> int:
+    """Return where a loss ends; of a last segment that says nothing, beyond everything."""
+    return damage.lost_end if damage.end_known else END
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_what_is_told_to_be_lost_is_what_a_reader_misses(
+    made: Made, pool: ThreadPoolExecutor, harm: str
+) -> None:
+    objects, clock = made
+    whole = look(copy_of(objects, clock), clock, pool)
+    assert whole.damages == ()
+    everything = readable(copy_of(objects, clock), whole.view, pool)
+    # Without its last segment a log is a shorter log: nothing tells that there was one.
+    last = LAYOUT.key(whole.view.tail[-1].name)
+    kinds: set[Kind] = set()
+    for key in objects:
+        store = copy_of(objects, clock)
+        HARM[harm](store, key)
+        found = look(store, clock, pool)
+        kinds |= {d.kind for d in found.damages}
+        left = readable(store, found.view, pool)
+        here = everything
+        if harm == "deleted" and key == last:
+            here = everything - set(range(LAYOUT.chain_base(key) or 0, END))
+        assert left == here - lost(found.damages), (key, harm, found.damages)
+        for damage in found.damages:
+            assert damage.rows is None or damage.rows <= damage.lost_end - damage.lost_base
+        if harm == "cut off":
+            assert found.damages or key not in _needed(whole, store), key
+        _check_way_out(store, clock, pool, found, here)
+    assert kinds or harm != "cut off"
+
+
+def _needed(whole: Findings, store: MemoryStore) -> set[str]:
+    """Return the keys of what the log names."""
+    return {LAYOUT.key(e.object) for e in whole.view.entries}
+
+
+def _check_way_out(
+    store: MemoryStore,
+    clock: ManualClock,
+    pool: ThreadPoolExecutor,
+    found: Findings,
+    everything: set[int],
+) -> None:
+    """Repair loses nothing; giving up what is left makes everything else readable."""
+    before = readable(store, found.view, pool)
+    mended(store, found, clock, pool)
+    after = look(store, clock, pool)
+    assert readable(store, after.view, pool) >= before
+    assert not [d for d in after.damages if d.kind is Kind.HINT]
+    objects = {info.key: store.get(info.key) for info in store.list("")}
+    dropped(store, after, pool, dry=True)
+    assert {info.key: store.get(info.key) for info in store.list("")} == objects
+    gone = {o for d in after.damages for o in range(d.lost_base, _end(d))}
+    dropped(store, after, pool, dry=False)
+    last = look(store, clock, pool)
+    assert lost(last.damages) == set()
+    view = run(refresh(COLD), store)
+    assert readable(store, view, pool) == everything - gone
+    if not view.is_led:
+        end = view.end_offset
+        log = PartitionLog(store, LAYOUT, clock=clock, pool=pool)
+        assert log.append([numbered(0, 2)]).base_offset == end
+
+
+def test_a_merge_that_is_damaged_gives_way_to_what_it_was_made_of(
+    pool: ThreadPoolExecutor,
+) -> None:
+    clock = ManualClock()
+    store = MemoryStore("merge", clock)
+    direct(store, clock, pool)
+    before = look(store, clock, pool)
+    (merged,) = [e for e in before.view.entries if e.rows == 24]
+    store.put(LAYOUT.key(merged.object), b"gone")
+    found = look(store, clock, pool)
+    assert [(d.lost_base, d.lost_end, d.rows) for d in found.damages] == [(0, 24, 24)]
+    (done,) = mended(store, found, clock, pool)
+    assert "replaced by what it held" in done.what
+    after = look(store, clock, pool)
+    assert after.damages == ()
+    assert len(readable(store, after.view, pool)) == len(readable(store, before.view, pool)) + 24
+
+
+def test_a_damaged_manifest_is_written_anew_and_old_ones_go_later(
+    pool: ThreadPoolExecutor,
+) -> None:
+    clock = ManualClock()
+    store = MemoryStore("manifests", clock)
+    direct(store, clock, pool)
+    before = look(store, clock, pool)
+    version = before.view.manifest.version
+    key = LAYOUT.key(LAYOUT.manifest_name(version))
+    store.put(key, b"damaged")
+    found = look(store, clock, pool)
+    assert [d.kind for d in found.damages] == [Kind.MANIFEST]
+    assert [one.object for one in mended(store, found, clock, pool)] == [key]
+    again = look(store, clock, pool)
+    assert again.view.manifest.version == version + 1
+    assert again.view.end_offset == before.view.end_offset
+    assert mended(store, again, clock, pool) == [], "somebody may be reading through the old one"
+    clock.sleep_s(SETTLED_MS / 1000 + 1)
+    assert len(mended(store, again, clock, pool)) == 1
+    assert look(store, clock, pool).damages == ()
+
+
+def test_a_snapshot_of_producers_that_contradicts_the_segments_is_told_and_goes(
+    pool: ThreadPoolExecutor,
+) -> None:
+    clock = ManualClock()
+    store = MemoryStore("producers", clock)
+    led(store, clock, pool)
+    (key,) = [info.key for info in store.list(LAYOUT.snapshot_prefix)]
+    end = LAYOUT.snapshot_end(key)
+    assert end is not None
+    wrong = produced([1] * 2, producer_id=7, producer_epoch=0, base_sequence=90,
+                     base_offset=5, leader_epoch=1)  # fmt: skip
+    store.delete(key)
+    document = snapshot(rebuilt([], [bytes(wrong.data)], 1))
+    run(save_producers(LAYOUT, end, document), store)
+    found = look(store, clock, pool)
+    assert [(d.kind, d.object) for d in found.damages] == [(Kind.HINT, key)]
+    assert "came to sequence 5, and it says 91" in found.damages[0].what
+    mended(store, found, clock, pool)
+    assert look(store, clock, pool).damages == ()
+
+
+def test_ranges_are_named_as_they_were_told(pool: ThreadPoolExecutor) -> None:
+    clock = ManualClock()
+    store = MemoryStore("ranges", clock)
+    direct(store, clock, pool)
+    end = look(store, clock, pool).view.end_offset
+    store.put(LAYOUT.key(LAYOUT.chain_name(27)), b"damaged")
+    found = look(store, clock, pool)
+
+    def drop(*ranges: tuple[int, int], led: bool = False) -> list[Mended]:
+        given = [OffsetRange(*one) for one in ranges]
+        return Dropper(
+            store, look(store, clock, pool), pool, Encoding("none"),
+            lead=LeadNow(led, 3), dry_run=False,
+        ).drop(given)  # fmt: skip
+
+    assert [(d.lost_base, d.lost_end) for d in found.damages] == [(27, 30)]
+    for wrong in ((26, 30), (27, 31), (0, 3)):
+        with pytest.raises(InvalidRequest, match="27-30"):
+            drop(wrong)
+    assert len(drop((27, 30))) == 1
+    assert look(store, clock, pool).damages == ()
+    # The last segment: nothing tells where it ended, so whoever gives it up says so.
+    PartitionLog(store, LAYOUT, clock=clock, pool=pool).append([numbered(end, 3)])
+    end += 3
+    store.put(LAYOUT.key(LAYOUT.chain_name(end - 3)), b"damaged")
+    (last,) = look(store, clock, pool).damages
+    assert (last.kind, last.end_known, last.lost_base) == (Kind.CHAIN, False, end - 3)
+    with pytest.raises(SparklogError, match="only its leader"):
+        drop((end - 3, end), led=True)
+    drop((end - 3, end + 10))
+    assert look(store, clock, pool).view.end_offset == end + 10
+
+
+def test_a_segment_in_mid_chain_ends_where_the_next_begins(pool: ThreadPoolExecutor) -> None:
+    clock = ManualClock()
+    store = MemoryStore("chain", clock)
+    direct(store, clock, pool)
+    whole = look(store, clock, pool)
+    name = whole.view.tail[0].name
+    store.delete(LAYOUT.key(name))
+    (hole,) = look(store, clock, pool).damages
+    assert (hole.kind, hole.end_known) == (Kind.CHAIN, True)
+    assert (hole.lost_base, hole.lost_end) == (30, 61)
+    assert hole.unreachable_end == whole.view.end_offset
+    found = look(store, clock, pool)
+    dropper = Dropper(store, found, pool, Encoding("none"), lead=LeadNow(), dry_run=False)
+    with pytest.raises(InvalidRequest, match="30-61"):
+        dropper.drop([OffsetRange(30, 60)])
+    dropper.drop([OffsetRange(30, 61)])
+    assert look(store, clock, pool).damages == ()
+
+
+def test_one_bad_record_batch_loses_its_own_rows_only(pool: ThreadPoolExecutor) -> None:
+    clock = ManualClock()
+    store = MemoryStore("batches", clock)
+    direct(store, clock, pool)
+    whole = look(store, clock, pool)
+    (large,) = [e for e in whole.view.entries if e.size_bytes > 1 << 20]
+    key = LAYOUT.key(large.object)
+    data = bytearray(store.get(key))
+    data[data.index(b"x29")] ^= 1
+    store.put(key, bytes(data))
+    (damage,) = look(store, clock, pool).damages
+    assert damage.rows is not None
+    assert 0 < damage.rows < large.rows
+    dropped(store, look(store, clock, pool), pool, dry=False)
+    after = look(store, clock, pool)
+    assert after.damages == ()
+    assert after.verified.rows == whole.verified.rows - damage.rows
