@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparklog.cluster.open import Log, open_log
+from sparklog.spark.jars import delta_conf
 from sparklog.spark.session import session_builder
 
 MakeLog = Callable[..., Log]
@@ -26,7 +27,8 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two local cores, shared by all tests here: leave its settings as they were."""
     home = tmp_path_factory.mktemp("spark")
-    settings = {**LOCAL_SETTINGS, "spark.sql.warehouse.dir": (home / "warehouse").as_uri()}
+    warehouse = {"spark.sql.warehouse.dir": (home / "warehouse").as_uri()}
+    settings = {**LOCAL_SETTINGS, **delta_conf(), **warehouse}
     session = session_builder(settings).master("local[2]").appName("tests").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -162,7 +163,15 @@ def test_impossible_topics_places_and_columns_are_refused(run: Consume, minutes:
 
 
 def test_a_session_without_delta_is_told_how_to_get_it(
-    run: Consume, minutes: Log, tmp_path: Path
+    spark: SparkSession,
+    log_root: str,
+    minutes: Log,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The session here has Delta: another format that Spark does not find stands for it.
+    monkeypatch.setattr("sparklog.spark.consume.DELTA", "nosuchformat")
+    words = ["--root", log_root, "--topic", "t", "--to", "delta", "--output", str(tmp_path / "out")]
+    job = replace(parse_consume(words), sink="nosuchformat")
     with pytest.raises(InvalidRequest, match="spark-submit --packages"):
-        run("--topic", "t", "--to", "delta", "--output", str(tmp_path / "out"))
+        consume(job, lambda conf: spark, Progress(io.StringIO()))

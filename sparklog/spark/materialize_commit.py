@@ -1,0 +1,213 @@
+"""What a Delta commit says of the records it brought, and what the next one is to bring.
+
+Every commit of a materialised table holds, as its user metadata, one `Commit` in JSON: the batch's
+number and the offsets [from, until) of every partition. It is written in the same Delta commit as
+the rows, so the table itself says where to go on, and nothing else has to be kept. Pure.
+
+  T1  a commit's `from` is the `until` of the commit before it, but where data was lost (allowed)
+  T2  batch numbers rise by one; Delta takes each number once (txnVersion), so that of two writers
+      that planned from the same commit one has no effect
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparklog.core.errors import DataCorrupt, InvalidRequest, OffsetOutOfRange
+from sparklog.core.types import OffsetRange
+
+APP_ID: Final = "sparklog-materialize"
+"""Delta's txnAppId: one table has one job, whatever the job's name or machine."""
+VERSION: Final = 1
+JSON, AVRO, RAW = "json", "avro", "raw"
+FORMATS: Final = (JSON, AVRO, RAW)
+APPEND, UPSERT = "append", "upsert"
+MODES: Final = (APPEND, UPSERT)
+
+Ranges = Mapping[int, OffsetRange]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What the bytes of a value are."""
+
+    format: str = JSON
+    schema: str | None = None
+    """Fields of JSON, as Spark's JSON of a type; an Avro schema; nothing for raw."""
+    grows: bool = False
+    """New fields of JSON become columns."""
+    clashes: tuple[str, ...] = ()
+    """Paths of JSON fields that cannot be columns (`materialize_schema`); their rows are bad."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a table is made from, and how; it stays the same for all its batches."""
+
+    topic: str
+    topic_id: str
+    mode: str = APPEND
+    isolation: str = "read_committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One batch of a materialised table."""
+
+    batch: int
+    """From 1."""
+    nonce: str
+    """Tells the commit of one writer from that of another with the same number."""
+    origin: Origin
+    ranges: Ranges
+    """By partition; all that are known, empty ranges too."""
+    values: Values
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Return where to go on, by partition."""
+        return {number: offsets.end_offset for number, offsets in self.ranges.items()}
+
+    @property
+    def offsets(self) -> int:
+        """Return how many offsets it covers."""
+        return offsets_in(self.ranges)
+
+    def to_json(self) -> str:
+        """Return it as one line."""
+        document = {
+            "sparklog": VERSION,
+            "batch": self.batch,
+            "nonce": self.nonce,
+            "topic": self.origin.topic,
+            "topic_id": self.origin.topic_id,
+            "offsets": [
+                {"partition": number, "from": one.base_offset, "until": one.end_offset}
+                for number, one in sorted(self.ranges.items())
+            ],
+            "mode": self.origin.mode,
+            "isolation": self.origin.isolation,
+            "values": {
+                "format": self.values.format,
+                "schema": self.values.schema,
+                "grows": self.values.grows,
+                "clashes": self.values.clashes,
+            },
+        }
+        return json.dumps(document, separators=(",", ":"))
+
+
+def parse_commit(text: str | None) -> Commit | None:
+    """Return what a commit's user metadata says, None if it is not of a materialisation.
+
+    Raises:
+        InvalidRequest: a newer sparklog wrote it. DataCorrupt: it is ours and makes no sense.
+    """
+    try:
+        document = json.loads(text or "")
+    except ValueError:
+        return None
+    if not isinstance(document, dict) or "sparklog" not in document:
+        return None
+    if document["sparklog"] != VERSION:
+        raise InvalidRequest(
+            "a newer sparklog has written this table; go on with that one. "
+            f"version={document['sparklog']} known={VERSION}"
+        )
+    try:
+        return _commit(document)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataCorrupt(
+            f"a Delta commit's user metadata is damaged. reason={error!r} metadata={text}"
+        ) from error
+
+
+def offsets_in(ranges: Ranges) -> int:
+    """Return how many offsets ranges cover."""
+    return sum(one.end_offset - one.base_offset for one in ranges.values())
+
+
+def check_origin(last: Commit, wanted: Origin, *, fail_on_data_loss: bool) -> None:
+    """Refuse a table that something else is written to.
+
+    Raises:
+        InvalidRequest: it holds another topic, or is kept in another way.
+        OffsetOutOfRange: its topic was deleted and created again, and that is to fail.
+    """
+    was = last.origin
+    for what in ("topic", "mode", "isolation"):
+        if getattr(was, what) != getattr(wanted, what):
+            raise InvalidRequest(
+                f"the table was made with another {what}; go on with that, or use another table. "
+                f"{what}={getattr(wanted, what)} table={getattr(was, what)}"
+            )
+    if was.topic_id != wanted.topic_id and fail_on_data_loss:
+        raise OffsetOutOfRange(
+            "the topic was deleted and created again since the table was written, and a new topic "
+            "does not continue an old one; use another table, or go on with --fail-on-data-loss "
+            f"false, which appends the new topic from its beginning. topic={wanted.topic} "
+            f"topic_id={wanted.topic_id} table={was.topic_id}"
+        )
+
+
+def next_starts(
+    known: Mapping[int, int], log: Ranges, *, first: bool, fail_on_data_loss: bool
+) -> dict[int, int]:
+    """Return where the next batch begins in every partition of the log.
+
+    Args:
+        known: up to where the table has come, by partition.
+        log: what each partition holds now.
+        first: nothing is in the table yet, so that a log that does not begin at 0 is no loss.
+        fail_on_data_loss: refuse a gap; else begin where the log does.
+
+    Raises:
+        OffsetOutOfRange: records between the table's end and the log's start are gone, or the log
+            ends before the table does.
+    """
+    starts = {}
+    for number, held in sorted(log.items()):
+        at = known.get(number, held.base_offset if first else 0)
+        if not held.base_offset <= at <= held.end_offset:
+            if fail_on_data_loss:
+                raise OffsetOutOfRange(
+                    "records that the table lacks are gone from the log, or the log is not the one "
+                    "that the table was made from; to go on without them say --fail-on-data-loss "
+                    f"false. partition={number} table_end={at} log_start={held.base_offset} "
+                    f"log_end={held.end_offset}"
+                )
+            at = min(max(at, held.base_offset), held.end_offset)
+        starts[number] = at
+    missing = known.keys() - log.keys()
+    if missing and fail_on_data_loss:
+        raise OffsetOutOfRange(
+            f"partitions that the table was made from are gone. partitions={sorted(missing)}"
+        )
+    return starts
+
+
+def _commit(document: Mapping[str, Any]) -> Commit:
+    values = document["values"]
+    return Commit(
+        batch=int(document["batch"]),
+        nonce=str(document["nonce"]),
+        origin=Origin(
+            str(document["topic"]),
+            str(document["topic_id"]),
+            str(document["mode"]),
+            str(document["isolation"]),
+        ),
+        ranges={
+            int(one["partition"]): OffsetRange(int(one["from"]), int(one["until"]))
+            for one in document["offsets"]
+        },
+        values=Values(
+            str(values["format"]),
+            values["schema"],
+            bool(values["grows"]),
+            tuple(str(path) for path in values["clashes"]),
+        ),
+    )

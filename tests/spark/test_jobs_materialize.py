@@ -1,0 +1,187 @@
+"""jobs/materialize.py: a Delta table has every record of its topic once, whatever happens."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from sparklog.cluster.open import Log
+from sparklog.core.errors import Fenced, OffsetOutOfRange
+from sparklog.spark.materialize import materialize
+from sparklog.spark.materialize_arguments import parse_materialize
+from sparklog.spark.materialize_commit import Commit
+from sparklog.spark.materialize_tables import DeltaTables
+from sparklog.spark.progress import Progress, Report
+from sparklog.spark.table_view import table_view
+
+Run = Callable[..., Report]
+MakeLog = Callable[..., Log]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """The folder of a table that does not exist yet."""
+    return str(tmp_path / "table")
+
+
+@pytest.fixture
+def run(spark: SparkSession, log_root: str, table: str) -> Run:
+    """Materialise topic `t` into the table: `run("--mode", "upsert", …)`."""
+
+    def session(conf: Mapping[str, str]) -> SparkSession:
+        return spark
+
+    def call(*words: str) -> Report:
+        argv = ["--root", log_root, "--topic", "t", "--table", table, *words]
+        return materialize(parse_materialize(argv), session, Progress(io.StringIO()))
+
+    return call
+
+
+def append(log: Log, partition: int, *values: bytes | None, key: bytes | None = b"k") -> None:
+    """Append records with these values."""
+    batch = pa.record_batch(
+        {"key": pa.array([key] * len(values), pa.binary()), "value": pa.array(values, pa.binary())}
+    )
+    log.partition("t", partition).append([batch])
+
+
+def rows(spark: SparkSession, path: str) -> list[dict[str, Any]]:
+    """Return a table's rows by place, without the columns that every row has."""
+    found: DataFrame = spark.read.format("delta").load(path)
+    places = {"_partition", "_offset"} & set(found.columns) or {"partition", "offset"}
+    listed = [
+        row.asDict(recursive=True) for row in found.orderBy(*sorted(places, reverse=True)).collect()
+    ]
+    return [
+        {name: value for name, value in row.items() if name not in ("_timestamp", "_headers")}
+        for row in listed
+    ]
+
+
+def as_json(**fields: object) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def test_fields_grow_bad_rows_are_parked_and_a_new_job_goes_on_from_the_table(
+    run: Run, spark: SparkSession, make_log: MakeLog, table: str
+) -> None:
+    log = make_log(t=2)
+    append(log, 0, as_json(n=1, _offset="mine"), b"{bad", None)
+    append(log, 1, as_json(n=2))
+    first = run()
+    append(log, 1, as_json(n=3, deep={"x": [1.5]}), as_json(n="three"))
+    second = run()
+    third = run()
+    assert (first.rows, second.rows, third.rows) == (3, 1, 0)
+    assert (first.details["rejected"], second.details["rejected"]) == (1, 1)
+    assert second.details["partitions"] == [
+        {"partition": 0, "from": 3, "until": 3},
+        {"partition": 1, "from": 1, "until": 3},
+    ]
+    nothing = {"n": None, "__offset": None, "deep": None}
+    kept = [{k: v for k, v in row.items() if k != "_key"} for row in rows(spark, table)]
+    assert kept == [
+        {**nothing, "_partition": 0, "_offset": 0, "n": 1, "__offset": "mine"},
+        {**nothing, "_partition": 0, "_offset": 2},
+        {**nothing, "_partition": 1, "_offset": 0, "n": 2},
+        {**nothing, "_partition": 1, "_offset": 1, "n": 3, "deep": {"x": [1.5]}},
+    ]
+    parked = rows(spark, table + "_rejected")
+    assert [(r["topic"], r["partition"], r["offset"], r["value"], r["reason"]) for r in parked] == [
+        ("t", 0, 1, b"{bad", "the value is not a JSON object"),
+        ("t", 1, 2, as_json(n="three"), "a field does not fit its column: n bigint"),
+    ]
+
+
+def test_raw_values_stay_bytes_in_as_many_commits_as_are_asked_for(
+    run: Run, spark: SparkSession, make_log: MakeLog, table: str
+) -> None:
+    log = make_log(t=1)
+    append(log, 0, b"\xff", b"b", b"c")
+    assert run("--format", "raw", "--max-per-batch", "2").details["batches"] == 2
+    assert [(r["_offset"], r["_key"], r["value"]) for r in rows(spark, table)] == [
+        (0, b"k", b"\xff"),
+        (1, b"k", b"b"),
+        (2, b"k", b"c"),
+    ]
+
+
+def test_a_topic_created_again_and_a_gap_are_refused_unless_told_to_go_on(
+    run: Run, spark: SparkSession, make_log: MakeLog, table: str
+) -> None:
+    log = make_log(t=1)
+    append(log, 0, b"a", b"b")
+    run("--format", "raw")
+    append(log, 0, b"c", b"d", b"e")
+    log.partition("t", 0).delete_records(3)
+    with pytest.raises(OffsetOutOfRange, match=r"table_end=2 log_start=3"):
+        run("--format", "raw")
+    run("--format", "raw", "--fail-on-data-loss", "false")
+    log.delete_topic("t")
+    log.create_topic("t", partitions=1)
+    append(log, 0, b"new")
+    with pytest.raises(OffsetOutOfRange, match="created again"):
+        run("--format", "raw")
+    run("--format", "raw", "--fail-on-data-loss", "false")
+    found = [(row["_offset"], row["value"]) for row in rows(spark, table)]
+    assert sorted(found) == [(0, b"a"), (0, b"new"), (1, b"b"), (3, b"d"), (4, b"e")]
+
+
+def test_of_two_jobs_with_the_same_batch_one_has_no_effect_and_says_so(
+    run: Run, log_root: str, spark: SparkSession, make_log: MakeLog, table: str
+) -> None:
+    append(make_log(t=1), 0, b"a", b"b")
+
+    class Overtaken(DeltaTables):
+        def append(self, rows: DataFrame, commit: Commit, properties: Mapping[str, str]) -> None:
+            run("--format", "raw")
+            super().append(rows, commit, properties)
+
+    argv = ["--root", log_root, "--topic", "t", "--table", table, "--format", "raw"]
+    with pytest.raises(Fenced, match="another job"):
+        materialize(parse_materialize(argv), lambda conf: spark, Progress(io.StringIO()), Overtaken)
+    assert [row["_offset"] for row in rows(spark, table)] == [0, 1]
+
+
+def test_a_view_of_table_and_tail_has_each_record_once_while_both_move(
+    run: Run, spark: SparkSession, make_log: MakeLog, log_root: str, table: str
+) -> None:
+    log = make_log(t=2)
+    append(log, 0, *(as_json(n=n) for n in range(5)))
+    run()
+    append(log, 1, *(as_json(n=n) for n in range(5, 8)), b"{bad")
+    view = table_view(spark, table, log_root, name="t_now")
+    append(log, 0, as_json(n=8, more="x"))
+    run()  # moves the table past what the view has joined
+    wanted = [(0, n, n) for n in range(5)] + [(1, n, 5 + n) for n in range(3)]
+    found = spark.sql("SELECT _partition, _offset, n FROM t_now ORDER BY 1, 2").collect()
+    assert [tuple(row) for row in found] == wanted
+    assert view.count() == len(wanted)
+    append(log, 0, as_json(n=9, more=None))
+    again = table_view(spark, table, log_root, name="t_now")
+    assert again.columns[-2:] == ["n", "more"]
+    assert again.orderBy("n").select("n", "more").collect()[-2:] == [(8, "x"), (9, None)]
+
+
+def test_upserts_keep_the_newest_row_of_a_key_and_a_view_does_too(
+    run: Run, spark: SparkSession, make_log: MakeLog, log_root: str, table: str
+) -> None:
+    log = make_log(t=1)
+    for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4"), (None, b"5")):
+        append(log, 0, value, key=key)
+    words = ("--format", "raw", "--mode", "upsert")
+    assert run(*words).details["rejected"] == 1
+    append(log, 0, None, key=b"b")
+    append(log, 0, b"6", key=b"c")
+    view = table_view(spark, table, log_root)
+    assert {(row["_key"], row["value"]) for row in view.collect()} == {(b"a", b"3"), (b"c", b"6")}
+    run(*words)
+    assert {(r["_key"], r["value"]) for r in rows(spark, table)} == {(b"a", b"3"), (b"c", b"6")}
