@@ -10,18 +10,24 @@ from typing import Any
 import pytest
 
 from sparklog.cluster import leftovers
+from sparklog.cluster.named_snapshot import SnapshotRecords
 from sparklog.cluster.open import Log
 from sparklog.cluster.publication import Publication, StagedPartition, encode
+from sparklog.cluster.snapshots import create_snapshot
 from sparklog.core.clock import ManualClock
 from sparklog.core.errors import UnknownTopicOrPartition
+from sparklog.core.telemetry import by_kind, diff
 from sparklog.log.effects import run
 from sparklog.log.garbage import ORPHAN_AGE_MS
 from sparklog.log.layout import commit_key
+from sparklog.log.manifest import Entry, Manifest
+from sparklog.log.manifest import encode as encode_manifest
 from sparklog.spark.job import FAILED
 from sparklog.spark.partition_tasks import PartitionAnswer, chosen_topics, work_on
-from sparklog.spark.retain import retained_by, with_unpublished
+from sparklog.spark.retain import retained_by, with_pins, with_unpublished
 from sparklog.spark.retain_arguments import RetainJob, parse_retain
 from sparklog.spark.upkeep_report import UpkeepReport, total_of
+from sparklog.store.counting import CountingStore
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import numbered, values
 
@@ -138,3 +144,52 @@ def test_a_failed_partition_is_told_and_makes_the_job_fail() -> None:
     assert (told["let_go"], told["failed"], told["requests"]) == (3, 1, {"get": 3, "list": 1})
     assert told["partitions"][1]["error"].startswith("DataCorrupt")
     assert UpkeepReport("done", 1.0, answers[:1], {}).ended_by is None
+
+
+def counted(job: RetainJob, store: MemoryStore, clock: ManualClock) -> dict[str, int]:
+    """Return the requests of a run over every partition, by kind."""
+    counting = CountingStore(store, lambda key: "")
+    log = Log(counting, clock=clock)
+    image = log.refresh()
+    before = counting.counters.snapshot()
+    for work in with_pins(work_on(image.topics.values()), SnapshotRecords()):
+        details = {**work.details, "unpublished": [], "keep_staged": False}
+        retained_by(job, clock)(log, replace(work, details=details))
+    found = by_kind(diff(before, counting.counters.snapshot()))
+    return {kind: count.requests for kind, count in found.items()}
+
+
+def test_a_run_with_nothing_to_do_costs_a_handful_of_requests_a_partition(
+    clock: ManualClock,
+) -> None:
+    store = MemoryStore("idle", clock)
+    log = Log(store, clock=clock)
+    for name in ("a", "b"):
+        log.create_topic(name, 2, {"retention.ms": "-1"})
+        for number in range(2):
+            log.partition(name, number).append([numbered(0, 3)])
+            log.partition(name, number).absorb_tail()
+    clock.sleep_s(100)
+    assert counted(JOB, store, clock) == {"list": 4 * 4, "get": 4 * 1}
+    create_snapshot(log, "s", ["a", "b"], clock=clock)
+    assert counted(JOB, store, clock) == {"list": 4 * 4, "get": 4 * 1}, "pins are not asked for"
+
+
+def test_ten_thousand_segments_are_let_go_without_reading_one(clock: ManualClock) -> None:
+    store = MemoryStore("many", clock)
+    log = Log(store, clock=clock)
+    log.create_topic("t", 1, {"retention.bytes": "10", "retention.ms": "-1"})
+    layout = log.partition("t", 0).layout
+    count = 10_000
+    entries = tuple(
+        Entry(n, n + 1, layout.chain_name(n), n, 10, 1, 0, 0, 0, "0" * 32) for n in range(count)
+    )
+    for entry in entries:
+        store.put(layout.key(entry.object), b"not a segment")
+    made = Manifest(1, "0" * 32, 0, count, entries)
+    store.put(layout.key(layout.manifest_name(1)), encode_manifest(made, layout))
+    # Ten pages of a listing of the folder, and a page or two of a look before and after the change.
+    assert counted(JOB, store, clock) == {"list": 11 + 4, "get": 2, "put": 1}
+    clock.sleep_s(61)
+    assert counted(JOB, store, clock) == {"list": 11 + 4, "get": 1, "delete": count - 1}
+    assert counted(JOB, store, clock) == {"list": 4, "get": 1}
