@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from sparklog.core.errors import InvalidConfig, InvalidRequest
 from sparklog.spark.jobs_table import kind_of
+from sparklog.spark.metrics_option import METRICS_OPTION
 from sparklog.spark.schedule import Schedule, ScheduledJob
 from sparklog.spark.schedule_cron import parse_cron, zone_of
 
@@ -32,8 +33,8 @@ CATCH_UP_HOURS: Final = 24
 """A nightly job that was missed is made up for whenever the application starts."""
 AT_ONCE_MAX: Final = 16
 EXAMPLE_ROOT: Final = "file:///log"
-OWN_OPTIONS: Final = ("--root", "--json", "--help", "-h")
-"""What the scheduler says itself."""
+OWN_OPTIONS: Final = ("--root", "--json", METRICS_OPTION, "--help", "-h")
+"""What the scheduler says itself, or does in another way."""
 
 _TABLES: Final = ("jobs", "scheduler")
 _SCHEDULER_KEYS: Final = ("at_once", "catch_up_hours", "time_zone")
@@ -156,7 +157,7 @@ def _job(name: str, table: _Table, common: _Table) -> ScheduledJob:
         )
         for word in job.arguments:
             if word.partition("=")[0] in OWN_OPTIONS:
-                raise InvalidRequest(f"the scheduler says {word} itself")
+                raise InvalidRequest(f"a job on schedule takes no {word}")
         kind.parsed(job.words(EXAMPLE_ROOT))
     except InvalidConfig:
         raise

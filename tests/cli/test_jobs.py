@@ -102,3 +102,18 @@ def test_the_history_goes_through_brokers_where_they_lead_it(
     assert [(one["run_id"], one["message"]) for one in by_brokers] == [(RUN.run_id, "later")]
     assert by_storage == by_brokers
     assert len(eventually(lambda: wire_cli.ok("jobs", "--list").lines, "likewise")) == 3
+
+
+def test_a_run_by_hand_is_kept_however_it_ends(file_cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text(
+        '[jobs.hourly]\nkind = "retain"\ncron = "@hourly"\narguments = ["--topic", "nope"]\n'
+    )
+    # It fails before it needs Spark: there is no such topic.
+    failed = file_cli("jobs", "--run", "hourly", "--file", str(path))
+    assert failed.code == 1
+    assert "error: no such topic. topic=nope" in failed.errors
+    (one,) = file_cli.ok("jobs", "--history", "--json").documents
+    assert (one["job"], one["trigger"], one["outcome"]) == ("hourly", "by hand", "failed")
+    assert (one["exit_code"], one["message"]) == (1, "no such topic. topic=nope")
+    assert one["duration_ms"] >= 0

@@ -57,8 +57,9 @@ def test_what_a_job_does_not_say_is_said_for_all() -> None:
         (GOOD + 'arguments = "--dry-run"\n', "jobs.a", "arguments", "list of texts"),
         (GOOD + 'arguments = ["--nope"]\n', "jobs.a", "arguments", "--nope"),
         (GOOD + 'arguments = ["--orphan-hours", "x"]\n', "jobs.a", "arguments", "whole number"),
-        (GOOD + 'arguments = ["--root=s3://other"]\n', "jobs.a", "arguments", "itself"),
-        (GOOD + 'arguments = ["--help"]\n', "jobs.a", "arguments", "itself"),
+        (GOOD + 'arguments = ["--root=s3://other"]\n', "jobs.a", "arguments", "takes no"),
+        (GOOD + 'arguments = ["--metrics-file", "x"]\n', "jobs.a", "arguments", "takes no"),
+        (GOOD + 'arguments = ["--help"]\n', "jobs.a", "arguments", "takes no"),
         (GOOD.replace(".a]", '."a/b"]'), "jobs.a/b", "kind", "letters"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -11,7 +12,7 @@ from sparklog.broker.ready import Ready
 from sparklog.spark.broker_jobs import BACK_OFF_MAX_S, STEADY_S, BackOff
 from sparklog.spark.broker_plan import BrokerPlan, ControlPoint
 from sparklog.spark.serve_arguments import parse_serve
-from sparklog.spark.serve_conf import connect_conf
+from sparklog.spark.serve_conf import connect_conf, pools_conf
 
 ROOT = ("--root", "/log")
 CONTROL = ControlPoint("h", 1, "t")
@@ -120,3 +121,30 @@ def test_a_broker_that_keeps_failing_is_tried_less_and_less() -> None:
     assert waits[:5] == [0.0, 0.5, 1.0, 2.0, 4.0]
     assert waits[-1] == BACK_OFF_MAX_S
     assert back_off.after(STEADY_S) == 0.0, "it was well for long"
+
+
+def test_a_schedule_is_read_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "jobs.toml"
+    words = ["--root", str(tmp_path), "--jobs", str(path)]
+    assert parse_serve(words[:2]).schedule is None
+    path.write_text('[jobs.a]\nkind = "retain"\ncron = "@daily"\n')
+    schedule = parse_serve(words).schedule
+    assert schedule is not None
+    assert [job.name for job in schedule.jobs] == ["a"]
+    path.write_text('[jobs.a]\nkind = "retain"\ncron = "daily"\n')
+    with pytest.raises(SystemExit):
+        parse_serve(words)
+    assert f"file={path} table=jobs.a key=cron" in capsys.readouterr().err
+    path.unlink()
+    with pytest.raises(SystemExit):
+        parse_serve(words)
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_upkeep_jobs_have_a_pool_beside_the_brokers(tmp_path: Path) -> None:
+    (url,) = pools_conf(tmp_path, [1, 2]).values()
+    pools = ET.parse(url.removeprefix("file://")).getroot()
+    shares = {pool.get("name"): pool.findtext("minShare") for pool in pools}
+    assert shares == {"sparklog-broker-1": "1", "sparklog-broker-2": "1", "jobs": "0"}
