@@ -1,4 +1,4 @@
-"""The jars that Spark needs beside its own: Delta Lake's, kept on this machine after set-up.
+"""The jars that Spark needs beside its own: Delta Lake's and Avro's, kept here after set-up.
 
 `make setup` fetches them once through Spark's own resolver into a folder of the virtual
 environment, so that sessions start without asking any repository. Knows nothing of logs or topics.
@@ -23,6 +23,11 @@ from sparklog.core.errors import Unavailable
 DELTA_COORDINATE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 """Set here and not by delta's own helper: not every newer version of this jar resolves."""
 
+AVRO_COORDINATE = "org.apache.spark:spark-avro_2.13:4.1.1"
+"""`from_avro`. The newest that resolves; that of Spark 4.2.0 itself does not."""
+
+COORDINATES = (DELTA_COORDINATE, AVRO_COORDINATE)
+
 DELTA_SESSION = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -38,14 +43,14 @@ def jars_folder() -> Path:
 
 
 def delta_conf(folder: Path | None = None) -> dict[str, str]:
-    """Return the Spark configuration that makes Delta tables work in a new session.
+    """Return the Spark configuration that makes Delta tables (and Avro) work in a new session.
 
     With the jars on this machine it names them, and the session needs no network; without them
     (sparklog installed by pip alone) it names the coordinate, which Spark then resolves itself.
     """
     jars = sorted((folder or jars_folder()).glob("*.jar"))
     if not jars:
-        return {**DELTA_SESSION, "spark.jars.packages": DELTA_COORDINATE}
+        return {**DELTA_SESSION, "spark.jars.packages": ",".join(COORDINATES)}
     return {**DELTA_SESSION, "spark.jars": ",".join(str(jar) for jar in jars)}
 
 
@@ -103,5 +108,5 @@ def _resolve(coordinates: list[str]) -> list[Path]:
 
 
 if __name__ == "__main__":
-    for path in fetch_jars([DELTA_COORDINATE], jars_folder()):
+    for path in fetch_jars(COORDINATES, jars_folder()):
         sys.stdout.write(f"{path.name}\n")

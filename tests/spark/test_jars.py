@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from sparklog.core.errors import Unavailable
-from sparklog.spark.jars import DELTA_COORDINATE, artifact_name, delta_conf, fetch_jars, jars_folder
+from sparklog.spark.jars import (
+    AVRO_COORDINATE,
+    DELTA_COORDINATE,
+    artifact_name,
+    delta_conf,
+    fetch_jars,
+    jars_folder,
+)
 
 POM = """<project><modelVersion>4.0.0</modelVersion><groupId>org.example</groupId>
 <artifactId>{name}</artifactId><version>{version}</version><dependencies>{needs}</dependencies>
@@ -87,7 +94,7 @@ def test_a_session_with_fetched_jars_names_them_and_asks_no_repository(tmp_path:
 
 def test_a_session_without_fetched_jars_lets_spark_resolve_them(tmp_path: Path) -> None:
     conf = delta_conf(tmp_path / "never-made")
-    assert conf["spark.jars.packages"] == DELTA_COORDINATE
+    assert conf["spark.jars.packages"] == f"{DELTA_COORDINATE},{AVRO_COORDINATE}"
     assert "spark.jars" not in conf
 
 
