@@ -13,6 +13,10 @@ from sparklog.core.errors import InvalidTopic
 TOPIC_NAME_LENGTH_MAX = 249
 """Kafka's bound: with a partition number behind it the name still fits a 255-byte file name."""
 
+JOBS_TOPIC = "__sparklog_jobs"
+"""The history of upkeep jobs. Anybody may write it, and it is told to clients as internal, so that
+those who read all topics leave it out as they do Kafka's own."""
+
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

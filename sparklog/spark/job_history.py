@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
+from sparklog.core.names import JOBS_TOPIC
 from sparklog.spark.schedule import ScheduledJob
 
-HISTORY_TOPIC: Final = "__sparklog_jobs"
+HISTORY_TOPIC: Final = JOBS_TOPIC
 DAY_MS: Final = 86_400_000
 HISTORY_CONFIGS: Final[Mapping[str, str]] = {
     # Of a run only its newest record matters, and of a job its newest schedule: compaction. A run's

@@ -6,7 +6,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.handlers.answering import INTERNAL_TOPICS, offline
+from sparklog.broker.handlers.answering import TOLD_AS_INTERNAL, offline
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.records import NO_LEADER
 from sparklog.protocol.building import Answer
@@ -40,7 +40,7 @@ def described(
         error_code=ErrorCode.none,
         name=topic.name,
         topic_id=uuid_of(topic.topic_id),
-        is_internal=topic.name in INTERNAL_TOPICS,
+        is_internal=topic.name in TOLD_AS_INTERNAL,
         partitions=tuple(
             answer.entity(
                 f"{message}Partition",

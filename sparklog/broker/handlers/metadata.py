@@ -9,9 +9,9 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.answering import (
     CLUSTER_OPERATIONS,
-    INTERNAL_TOPICS,
     NO_THROTTLE,
     NOT_ASKED,
+    TOLD_AS_INTERNAL,
     TOPIC_OPERATIONS,
     code_of,
     controller_id,
@@ -112,7 +112,7 @@ def _asked(
         error_code=error,
         name=nameless if asked.name is None else asked.name,
         topic_id=uuid,
-        is_internal=asked.name in INTERNAL_TOPICS,
+        is_internal=asked.name in TOLD_AS_INTERNAL,
         partitions=(),
         topic_authorized_operations=operations,
     )

@@ -15,7 +15,13 @@ from sparklog.protocol.api import Api
 from sparklog.protocol.building import Answer, build_request, build_request_part
 from sparklog.protocol.topic_ids import uuid_of
 from tests.unit.broker.handlers.node import ToyNode, tell
-from tests.unit.broker.handlers.requests import create_topics, fetch, list_offsets, produce
+from tests.unit.broker.handlers.requests import (
+    create_topics,
+    fetch,
+    list_offsets,
+    metadata,
+    produce,
+)
 
 NONE = ErrorCode.none
 
@@ -104,6 +110,17 @@ def test_clients_do_not_append_to_internal_topics() -> None:
         await made(node, "__consumer_offsets")
         answer = await node.ask(produce("__consumer_offsets", (0, b"x")))
         assert [p.error_code for p in parts(answer)] == [ErrorCode.invalid_topic_exception]
+
+    tell(story)
+
+
+def test_the_history_of_jobs_is_told_as_internal_and_anybody_may_write_it() -> None:
+    async def story(node: ToyNode) -> None:
+        await made(node, "__sparklog_jobs")
+        (told,) = (await node.ask(metadata("__sparklog_jobs"))).topics
+        assert told.is_internal
+        answer = await node.ask(produce("__sparklog_jobs", (0, b"x")))
+        assert [p.error_code for p in parts(answer)] != [ErrorCode.invalid_topic_exception]
 
     tell(story)
 
