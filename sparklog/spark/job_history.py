@@ -25,8 +25,8 @@ HISTORY_CONFIGS: Final[Mapping[str, str]] = {
     # So that the storage alone tells of a run a second after it has ended.
     "flush.ms": "1000",
 }
-REPORT_BYTES_MAX: Final = 256 * 1024
-"""Of a longer report the partitions are left out; a record has a mebibyte at most."""
+REPORT_BYTES_MAX: Final = 32 * 1024
+"""Of a longer report the partitions are left out: half a year of hourly runs is read at once."""
 
 RUNNING: Final = "running"
 DONE: Final = "done"

@@ -40,6 +40,7 @@ PARTITION: Final = TopicPartition(HISTORY_TOPIC, 0)
 AGAIN_S: Final = 0.5
 SEND_TIMEOUT_S: Final = 10.0
 READ_TIMEOUT_S: Final = 10.0
+CLOCKS_DIFFER_MS: Final = 3_600_000
 
 _MAY_PASS = (NotServing, OutcomeUnknown, Unavailable, UnknownTopicOrPartition)
 
@@ -65,8 +66,10 @@ def write_history(
             clock.sleep_s(AGAIN_S)
 
 
-def read_history(log: Log) -> History:
+def read_history(log: Log, since_ms: int | None = None) -> History:
     """Return what the log has of it, the leader's part included if a leader answers.
+
+    `since_ms`: leave out what was written before, or for clocks that differ an hour earlier.
 
     Raises:
         Unavailable: the store does not answer. DataCorrupt: the topic is damaged.
@@ -78,9 +81,11 @@ def read_history(log: Log) -> History:
         return history
     partition = log.partition(HISTORY_TOPIC, 0)
     view = partition.view()
-    for batch in partition.read(
-        view.log_start_offset, view.end_offset, ("key", "value"), view=view
-    ):
+    start = view.log_start_offset
+    if since_ms is not None:
+        found = partition.offset_for_time(since_ms - CLOCKS_DIFFER_MS, view=view)
+        start = view.end_offset if found is None else found.offset
+    for batch in partition.read(start, view.end_offset, ("key", "value"), view=view):
         history.take(zip(*(batch.column(n).to_pylist() for n in ("key", "value")), strict=True))
     addresses = registered(image)
     if addresses and _is_led(topic):

@@ -98,7 +98,7 @@ class Looking:
         claim = run(newest(job.name), self._log.store)
         if claim is None or claim.attempt == SEEN or claim.run_id in self._own:
             return None
-        last = self._heard(claim, read_history(self._log))
+        last = self._heard(claim, self._since(claim))
         return None if last.ended else max(last.heard_ms + SILENT_MS, self._clock.now_ms()) + 1000
 
     def by_hand(self, job: ScheduledJob) -> JobRun:
@@ -152,11 +152,11 @@ class Looking:
         """Return whether another application still runs the job since a time before."""
         if claim.run_id in self._own or claim.attempt == SEEN:
             return False
-        last = self._heard(claim, read_history(self._log))
+        last = self._heard(claim, self._since(claim))
         return not last.ended and not is_silent(last, now_ms)
 
     def _repeated(self, job: ScheduledJob, claim: Claim, now_ms: int) -> Turn | None:
-        history = read_history(self._log)
+        history = self._since(claim)
         last = self._heard(claim, history)
         if not is_silent(last, now_ms):
             return None
@@ -166,6 +166,9 @@ class Looking:
                 replace(lost, outcome=LOST, message="its application was not heard of again")
             )
         return turn_of(job, last, now_ms) if claim.attempt < LAST_ATTEMPT else None
+
+    def _since(self, claim: Claim) -> History:
+        return read_history(self._log, claim.claimed_ms)
 
     def _heard(self, claim: Claim, history: History) -> LastRun:
         known = history.runs.get(claim.run_id)

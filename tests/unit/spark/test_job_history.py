@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.cluster.open import Log, open_log
+from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.settings import parse_topic_configs
 from sparklog.spark.job_history import (
     DONE,
@@ -53,6 +54,13 @@ def test_records_come_back_and_the_last_of_a_run_counts(log: Log) -> None:
     assert history.last_run("never") is None
     assert other.outcome == RUNNING
     assert not other.ended
+
+
+def test_only_what_was_written_of_late_is_read_if_that_is_enough(log: Log) -> None:
+    write_history(log, RUN, patience_s=0)
+    now_ms = SYSTEM_CLOCK.now_ms()
+    assert list(read_history(log, now_ms + 2 * 3_600_000).runs) == []
+    assert list(read_history(log, now_ms).runs) == [RUN.run_id]
 
 
 def test_the_topic_is_compacted_and_keeps_half_a_year(log: Log) -> None:
