@@ -25,13 +25,14 @@ from sparklog.log.compaction import (
     output_runs,
     plan_compaction,
 )
+from sparklog.log.compaction_shares import Outcome, Share, Shares
 from sparklog.log.draft import BATCH_BYTES
 from sparklog.log.effects import create, run
 from sparklog.log.isolation import AbortedRange, aborted_stretches, decided
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.lineage import lineage_of
 from sparklog.log.manifest import Cleaning, Entry
-from sparklog.log.manifest_change import Plan, absorb_tail, change, with_tail
+from sparklog.log.manifest_change import absorb_tail, change, with_tail
 from sparklog.log.reading import SegmentReader
 from sparklog.log.region import Region
 from sparklog.log.rewrite import Replacement, is_published, swap
@@ -44,19 +45,30 @@ from sparklog.store.base import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a compaction or a merge did, or would do."""
+class _Found:
+    """What stays of a log, and which objects are to be rewritten together."""
 
-    rows_before: int = 0
-    rows_after: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    """Of the objects rewritten; unknown, and 0, in a dry run."""
-    objects_before: int = 0
-    objects_after: int = 0
-    dirty_ratio: float = 0.0
-    overtaken: bool = False
-    """Another job rewrote the same first: nothing was changed."""
+    segments: Mapping[Entry, Segment]
+    survivors: Survivors
+    runs: tuple[tuple[Entry, ...], ...]
+
+    @property
+    def bytes_left(self) -> int:
+        """Return about how many bytes are to be written."""
+        rows, kept = self.survivors.rows, self.survivors.kept
+        entries = [e for one in self.runs for e in one]
+        return round(sum(e.size_bytes * kept[e] / max(1, rows[e]) for e in entries))
+
+    def told(self, plan: CompactionPlan) -> Outcome:
+        """Return what is known before anything is rewritten."""
+        before = [e for one in self.runs for e in one]
+        return Outcome(
+            rows_before=sum(self.survivors.rows.values()),
+            rows_after=sum(self.survivors.kept.values()),
+            bytes_before=sum(e.size_bytes for e in before),
+            objects_before=len(before),
+            dirty_ratio=plan.dirty_ratio,
+        )
 
 
 class Compactor:
@@ -92,6 +104,20 @@ class Compactor:
         Raises:
             DataCorrupt: an object is damaged; the log is as it was. Unavailable: try again.
         """
+        done = self.compact_or_share(None, force=force, dry_run=dry_run)
+        assert not isinstance(done, Shares), "nothing is too large for one"
+        return done
+
+    def compact_or_share(
+        self, whole_bytes_max: int | None, *, force: bool = False, dry_run: bool = False
+    ) -> Outcome | Shares | None:
+        """Compact as `compact`, unless more than `whole_bytes_max` would have to be written.
+
+        Then nothing is done, and what to hand to `share` and `publish` is returned.
+
+        Raises:
+            DataCorrupt, Unavailable: as `compact`.
+        """
         view = run(refresh(PartitionView(self._layout)), self._store, self._pool)
         if self._plan(view, view.end_offset, force=force) is None:
             return None
@@ -106,11 +132,40 @@ class Compactor:
             if plan is None:
                 return Outcome(overtaken=True)
         try:
-            return self._compact(view, plan, known.aborted, dry_run=dry_run)
+            return self._compact(view, plan, known.aborted, whole_bytes_max, dry_run=dry_run)
         except DataCorrupt:
             if self._has_changed(view, plan.entries):
                 return Outcome(overtaken=True)
             raise
+
+    def share(self, shares: Shares, number: int, count: int) -> Share | None:
+        """Do share `number` of `count` of a compaction; None if the log is no more what it was.
+
+        Each looks for the newest rows by itself, but copies only its own runs of objects.
+
+        Raises:
+            DataCorrupt: an object is damaged. Unavailable: try again.
+        """
+        view = run(refresh(PartitionView(self._layout)), self._store, self._pool)
+        plan = shares.plan(view)
+        if plan is None:
+            return None
+        known = run(decided(view), self._store, self._pool)
+        try:
+            found = self._look(view, plan, known.aborted)
+            mine = found.runs[number::count]
+            return Share(found.told(plan), tuple(self._rewrite_all(view, found, mine)))
+        except DataCorrupt:
+            if self._has_changed(view, plan.entries):
+                return None
+            raise
+
+    def publish(self, shares: Shares, done: Sequence[Share]) -> Outcome:
+        """Publish all shares of a compaction, by one swap of the manifest."""
+        view = run(refresh(PartitionView(self._layout)), self._store, self._pool)
+        replacements = sorted((r for one in done for r in one.replacements), key=_base_offset)
+        cleaning = Cleaning(shares.end_offset, shares.started_ms)
+        return self._publish(view, replacements, cleaning, done[0].told)
 
     def merge(self, *, dry_run: bool = False) -> Outcome | None:
         """Make one object of many small neighbours, run by run; None when there are none.
@@ -143,10 +198,24 @@ class Compactor:
         view: PartitionView,
         plan: CompactionPlan,
         aborted: Sequence[AbortedRange],
+        whole_bytes_max: int | None,
         *,
         dry_run: bool,
-    ) -> Outcome:
+    ) -> Outcome | Shares:
         started_ms = self._clock.now_ms()
+        found = self._look(view, plan, aborted)
+        if dry_run:
+            return found.told(plan)
+        if whole_bytes_max is not None and found.bytes_left > whole_bytes_max:
+            return Shares.of(view, plan, started_ms, found.bytes_left)
+        replacements = list(self._rewrite_all(view, found, found.runs))
+        cleaning = Cleaning(plan.end_offset, started_ms)
+        return self._publish(view, replacements, cleaning, found.told(plan))
+
+    def _look(
+        self, view: PartitionView, plan: CompactionPlan, aborted: Sequence[AbortedRange]
+    ) -> _Found:
+        """Read the keys, and decide what to rewrite."""
         region = Region(self._store, view, plan.entries, self._pool)
         segments = dict(region.segments())
         stretches = [
@@ -155,24 +224,14 @@ class Compactor:
         found = survivors(region, stretches, plan.tombstones_below, self._keys_folder)
         transactional = {e for e, segment in segments.items() if _has_transactions(segment)}
         runs = output_runs(plan.entries, found.rows, found.kept, transactional, self._policy)
-        before = [e for one in runs for e in one]
-        told = Outcome(
-            rows_before=sum(found.rows.values()),
-            rows_after=sum(found.kept.values()),
-            bytes_before=sum(e.size_bytes for e in before),
-            objects_before=len(before),
-            dirty_ratio=plan.dirty_ratio,
-        )
-        if dry_run:
-            return told
-        replacements = [
-            replacement
-            for entries in runs
-            for replacement in self._rewrite(view, {e: segments[e] for e in entries}, found)
-        ]
-        horizon_ms = started_ms - self._policy.delete_retention_ms
-        swapping = swap(replacements, Cleaning(plan.end_offset, started_ms), horizon_ms)
-        return self._publish(view, replacements, swapping, told)
+        return _Found(segments, found, tuple(runs))
+
+    def _rewrite_all(
+        self, view: PartitionView, found: _Found, runs: Sequence[Sequence[Entry]]
+    ) -> Iterator[Replacement]:
+        for entries in runs:
+            segments = {e: found.segments[e] for e in entries}
+            yield from self._rewrite(view, segments, found.survivors)
 
     def _merge(self, view: PartitionView, entries: Sequence[Entry]) -> Outcome:
         segments = dict(Region(self._store, view, entries, self._pool).segments())
@@ -182,7 +241,7 @@ class Compactor:
         rows = sum(e.rows for r in replacements for e in r.old)
         before = [e for r in replacements for e in r.old]
         told = Outcome(rows, rows, sum(e.size_bytes for e in before), 0, len(before))
-        return self._publish(view, replacements, swap(replacements), told)
+        return self._publish(view, replacements, None, told)
 
     def _rewrite(
         self, view: PartitionView, segments: Mapping[Entry, Segment], found: Survivors | None
@@ -215,9 +274,11 @@ class Compactor:
         self,
         view: PartitionView,
         replacements: Sequence[Replacement],
-        swapping: Plan,
+        cleaning: Cleaning | None,
         told: Outcome,
     ) -> Outcome:
+        started_ms = 0 if cleaning is None else cleaning.time_ms
+        swapping = swap(replacements, cleaning, started_ms - self._policy.delete_retention_ms)
         after = run(change(view, swapping, self._nonce()), self._store, self._pool)
         new = [e for one in replacements for e in one.new]
         if not is_published(after, replacements):
@@ -235,6 +296,10 @@ class Compactor:
     def _nonces(self) -> Iterator[str]:
         while True:
             yield self._nonce()
+
+
+def _base_offset(one: Replacement) -> int:
+    return one.base_offset
 
 
 def _are_fewer_merged(segments: Collection[Segment]) -> bool:

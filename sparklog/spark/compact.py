@@ -1,14 +1,15 @@
 """Compaction and merging as a Spark job: what `jobs/compact.py` does.
 
 Each partition is compacted by one task, and published by it; a task that Spark runs twice, or that
-is killed, does no harm. Keys that do not fit a task's memory go to files where Spark puts its own.
+is killed, does no harm. A large one is left, then copied by as many tasks as are free, and the
+driver publishes it. Keys that do not fit a task's memory go to files where Spark puts its own.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,21 @@ from typing import Any
 from sparklog.cluster.open import Log, open_log
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import SparklogError
 from sparklog.core.settings import parse_topic_configs
 from sparklog.log.compaction import CompactionPolicy
-from sparklog.log.compactor import Compactor, Outcome
+from sparklog.log.compaction_shares import Outcome, Share, Shares
+from sparklog.log.compactor import Compactor
 from sparklog.log.rewriting import Encoding
 from sparklog.spark.compact_arguments import CompactJob
+from sparklog.spark.compact_shares import SHARE, SHARE_BYTES, SHARES, joined, share_works
 from sparklog.spark.job import OpenSession
 from sparklog.spark.partition_tasks import (
     PartitionAnswer,
     PartitionWork,
     chosen_topics,
     run_tasks,
+    slots,
     work_on,
 )
 from sparklog.spark.progress import Progress, StageSampler, bytes_text, rate, watched
@@ -43,40 +48,117 @@ def compact(job: CompactJob, open_session: OpenSession, progress: Progress) -> U
     """
     with open_log(job.root) as log:
         works = work_on(chosen_topics(log.refresh(), job.topics))
-    spark = open_session({})
-    progress.start()
-    with watched(progress, StageSampler(spark)):
-        answers = run_tasks(spark, job.root, works, compacted_by(job))
+        spark = open_session({})
+        progress.start()
+        with watched(progress, StageSampler(spark)):
+            free = slots(spark)
+            share_bytes = SHARE_BYTES if free > 1 and not job.dry_run else None
+            compacting = compacted_by(job, share_bytes=share_bytes)
+            answers = run_tasks(spark, job.root, works, compacting)
+            parts = share_works(works, answers, free)
+            if parts:
+                shared = run_tasks(spark, job.root, parts, compacting)
+                answers = published(log, compacting, works, answers, shared)
     return _report(job, answers, progress.elapsed_s())
 
 
 class _Compact:
-    """The work on one partition; sent to tasks."""
+    """The work on one partition, or on a share of it; sent to tasks."""
 
-    def __init__(self, job: CompactJob, clock: Clock) -> None:
+    def __init__(self, job: CompactJob, clock: Clock, share_bytes: int | None) -> None:
         self._job = job
         self._clock = clock
+        self._share_bytes = share_bytes
 
     def __call__(self, log: Log, work: PartitionWork) -> Mapping[str, Any]:
-        policy = CompactionPolicy.of(parse_topic_configs(work.configs))
-        stored = log_config(work.configs)
-        encoding = Encoding(stored.codec, stored.zstd_level, stored.indexes_keys)
         started_s = self._clock.monotonic_s()
         with ThreadPoolExecutor(READ_THREADS, "sparklog-compact") as pool:
-            compactor = Compactor(
-                log.store, work.layout, policy, encoding, pool,
-                keys_folder=_local_folder(), clock=self._clock,
-            )  # fmt: skip
-            dry_run = self._job.dry_run
-            compacted = compactor.compact(force=self._job.force, dry_run=dry_run)
-            merged = compactor.merge(dry_run=dry_run) if self._job.merges else None
-        seconds = round(self._clock.monotonic_s() - started_s, 3)
-        return {"compacted": _told(compacted), "merged": _told(merged), "seconds": seconds}
+            compactor = self.compactor(log, work, pool)
+            if SHARE in work.details:
+                done = compactor.share(Shares(**work.details[SHARES]), *work.details[SHARE])
+                told: dict[str, Any] = {SHARE: None if done is None else done.to_json()}
+            else:
+                told = self._whole(compactor)
+        return {**told, "seconds": round(self._clock.monotonic_s() - started_s, 3)}
+
+    def compactor(self, log: Log, work: PartitionWork, pool: Executor) -> Compactor:
+        """Return what compacts the partition."""
+        stored = log_config(work.configs)
+        return Compactor(
+            log.store,
+            work.layout,
+            CompactionPolicy.of(parse_topic_configs(work.configs)),
+            Encoding(stored.codec, stored.zstd_level, stored.indexes_keys),
+            pool,
+            keys_folder=_local_folder(),
+            clock=self._clock,
+        )
+
+    def _whole(self, compactor: Compactor) -> dict[str, Any]:
+        job = self._job
+        compacted = compactor.compact_or_share(
+            self._share_bytes, force=job.force, dry_run=job.dry_run
+        )
+        if isinstance(compacted, Shares):  # small objects are merged by the next run
+            return {"compacted": None, "merged": None, SHARES: asdict(compacted)}
+        merged = compactor.merge(dry_run=job.dry_run) if job.merges else None
+        return {"compacted": _told(compacted), "merged": _told(merged)}
 
 
-def compacted_by(job: CompactJob, clock: Clock = SYSTEM_CLOCK) -> _Compact:
-    """Return the function that does one partition's work."""
-    return _Compact(job, clock)
+def compacted_by(
+    job: CompactJob, clock: Clock = SYSTEM_CLOCK, *, share_bytes: int | None = None
+) -> _Compact:
+    """Return the function that does one partition's work.
+
+    What would write more than `share_bytes` is left, to be done in shares; None leaves nothing.
+    """
+    return _Compact(job, clock, share_bytes)
+
+
+def published(
+    log: Log,
+    compacting: _Compact,
+    works: Iterable[PartitionWork],
+    answers: Iterable[PartitionAnswer],
+    shared: Iterable[PartitionAnswer],
+) -> list[PartitionAnswer]:
+    """Publish what was compacted in shares, and return one answer for each partition."""
+    of = {(work.topic, work.partition): work for work in works}
+    parts: dict[tuple[str, int], list[PartitionAnswer]] = {}
+    for part in shared:
+        parts.setdefault((part.topic, part.partition), []).append(part)
+    found = []
+    for answer in answers:
+        if answer.result.get(SHARES):
+            key = answer.topic, answer.partition
+            answer = _published(log, compacting, of[key], answer, parts[key])  # noqa: PLW2901
+        found.append(answer)
+    return found
+
+
+def _published(
+    log: Log,
+    compacting: _Compact,
+    work: PartitionWork,
+    first: PartitionAnswer,
+    parts: Sequence[PartitionAnswer],
+) -> PartitionAnswer:
+    errors = [part.error for part in parts if part.error]
+    done = [part.result[SHARE] for part in parts if part.result.get(SHARE)]
+    if errors:
+        return joined(first, parts, {}, errors[0])
+    outcome = Outcome(overtaken=True)
+    seconds = first.result["seconds"] + max(part.result.get("seconds", 0) for part in parts)
+    try:
+        if len(done) == len(parts):
+            with ThreadPoolExecutor(READ_THREADS, "sparklog-compact") as pool:
+                outcome = compacting.compactor(log, work, pool).publish(
+                    Shares(**first.result[SHARES]), [Share.from_json(one) for one in done]
+                )
+    except (SparklogError, OSError) as error:
+        return joined(first, parts, {}, f"{type(error).__name__}: {error}")
+    told = {"compacted": _told(outcome), "merged": None, "shares": len(parts), "seconds": seconds}
+    return joined(first, parts, told, "")
 
 
 def _told(outcome: Outcome | None) -> dict[str, Any] | None:

@@ -101,14 +101,14 @@ def run_tasks(
             yield pa.RecordBatch.from_pydict({"answer": answers})
 
     rows = [(json.dumps(_work_document(work)),) for work in works]
-    tasks = min(len(rows), TASKS_PER_SLOT * _slots(spark))
+    tasks = min(len(rows), TASKS_PER_SLOT * slots(spark))
     spread = spark.createDataFrame(rows, "work STRING").repartition(tasks)
     found = spread.mapInArrow(share, _ANSWER_SCHEMA).collect()
     answers = [PartitionAnswer(**json.loads(row.answer)) for row in found]
     return sorted(answers, key=lambda one: (one.topic, one.partition))
 
 
-def _slots(spark: SparkSession) -> int:
+def slots(spark: SparkSession) -> int:
     """Return about how many tasks run at once; a guess where Spark does not tell."""
     try:
         return int(spark.sparkContext.defaultParallelism)

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sparklog.core.clock import ManualClock
 from sparklog.core.settings import parse_topic_configs
 from sparklog.log.compaction import CompactionPolicy
+from sparklog.log.compaction_shares import Outcome, Share, Shares
 from sparklog.log.compactor import Compactor
 from sparklog.log.effects import run
 from sparklog.log.flush import flush_at
@@ -165,14 +166,14 @@ class Compaction(RuleBasedStateMachine):
         assert done is None or not done.overtaken
         self.view = run(refresh(self.view), self.store)
 
-    @rule()
-    def compact(self) -> None:
+    @rule(tasks=st.integers(0, 3))
+    def compact(self, tasks: int) -> None:
         self.flush()
         now_ms = self.clock.now_ms()
         end = self._cleanable_end()
         before = run(refresh(COLD), self.store)
         producers = self._producers()
-        done = self.compactor.compact(force=True)
+        done = self._compacted(tasks)
         self.view = run(refresh(self.view), self.store)
         if end <= max(before.manifest.cleaned_end, before.log_start_offset):
             assert done is None or self.view.manifest.cleaned_end == end
@@ -182,6 +183,18 @@ class Compaction(RuleBasedStateMachine):
             assert self.view.manifest.cleaned_end == end
             self._model_compaction(end, now_ms)
         assert self._producers() == producers
+
+    def _compacted(self, tasks: int) -> Outcome | None:
+        """Compact in one go, or in shares of so many tasks."""
+        if not tasks:
+            return self.compactor.compact(force=True)
+        shares = self.compactor.compact_or_share(-1, force=True)
+        if not isinstance(shares, Shares):
+            return shares
+        done = [self.compactor.share(shares, number, tasks) for number in range(tasks)]
+        parts = [Share.from_json(one.to_json()) for one in done if one is not None]
+        assert len(parts) == tasks
+        return self.compactor.publish(shares, parts)
 
     def _model_compaction(self, end: int, now_ms: int) -> None:
         part = [r for r in self.records if r.offset < end and r.state != "aborted"]
@@ -318,7 +331,7 @@ def test_a_commit_whose_records_lie_in_an_object_that_loses_nothing_is_not_forgo
     state.append(records=[(b"b", b"old"), (b"b", b"new")])
     state.append_in_transaction(producer=1, records=[(b"c", b"aborted")])
     state.end_transaction(producer=1, commit=False)
-    state.compact()
+    state.compact(tasks=0)
     state.readers_see_what_is_kept()
     assert [r.value for r in state.records] == [b"committed", b"new"]
     state.teardown()

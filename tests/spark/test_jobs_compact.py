@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Mapping
 
+import pytest
 from pyspark.sql import SparkSession
 
 from sparklog.cluster.open import Log
@@ -52,3 +53,20 @@ def test_partitions_are_compacted_in_tasks_and_spark_reads_what_is_left(
     found = sorted((r.partition, r.offset) for r in read.collect())
     assert found == [(p, n) for p in (0, 2) for n in range(43, 50)]
     assert len(damaged.view().entries) == 10
+
+
+def test_a_large_partition_is_copied_by_several_tasks(
+    spark: SparkSession, log_root: str, make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog.spark.compact.SHARE_BYTES", 0)
+    monkeypatch.setattr("sparklog.spark.compact_shares.SHARE_BYTES", 1)
+    log = make_log()
+    log.create_topic("large", 1, {"cleanup.policy": "compact"})
+    for n in range(4):
+        log.partition("large", 0).append([numbered(5 * n, 5)])
+    done = _run(spark, log_root)
+    assert done.failures == []
+    assert [a.result["shares"] for a in done.answers] == [2]
+    assert done.totals["compacted"]["rows_after"] == 7
+    read = spark.read.format("sparklog").options(path=log_root, subscribe="large").load()
+    assert sorted(r.offset for r in read.collect()) == list(range(13, 20))

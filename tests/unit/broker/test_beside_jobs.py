@@ -17,7 +17,8 @@ from sparklog.core.errors import OffsetOutOfRange
 from sparklog.core.settings import parse_topic_configs
 from sparklog.core.types import PartitionId
 from sparklog.log.compaction import CompactionPolicy
-from sparklog.log.compactor import Compactor, Outcome
+from sparklog.log.compaction_shares import Outcome
+from sparklog.log.compactor import Compactor
 from sparklog.log.effects import run
 from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.layout import PartitionLayout

@@ -11,7 +11,8 @@ from sparklog.core.clock import ManualClock
 from sparklog.core.errors import DataCorrupt, Unavailable
 from sparklog.core.settings import parse_topic_configs
 from sparklog.log.compaction import CompactionPolicy, merge_runs
-from sparklog.log.compactor import Compactor, Outcome
+from sparklog.log.compaction_shares import Outcome, Shares
+from sparklog.log.compactor import Compactor
 from sparklog.log.lineage import APPENDS_KEPT, lineage_of
 from sparklog.log.manifest import REWRITTEN_NONCE, Cleaning, Entry, Manifest
 from sparklog.log.partition_log import PartitionLog
@@ -113,6 +114,43 @@ def test_of_two_at_once_one_wins_and_the_other_has_done_nothing(pool: ThreadPool
         assert second is not None
         assert second.overtaken
         assert offsets(store) == list(range(43, 50))
+
+
+def test_shares_are_published_together_or_not_at_all(pool: ThreadPoolExecutor) -> None:
+    store = MemoryStore("shares")
+    log = filled(store)
+    job = compactor(store, pool)
+    shares = job.compact_or_share(0)
+    assert isinstance(shares, Shares)
+    before = offsets(store)
+    parts = [job.share(shares, number, 2) for number in range(2)]
+    done = [part for part in parts if part is not None]
+    assert len(done) == 2
+    log.append([numbered(50, 5)])
+    log.absorb_tail()  # another manifest, but the same objects below its end
+    assert offsets(store) == [*before, *range(50, 55)]
+    told = job.publish(shares, done)
+    assert (told.rows_before, told.rows_after, told.overtaken) == (50, 7, False)
+    assert offsets(store) == list(range(43, 55))
+    assert job.publish(shares, done) == told, "to publish twice is to publish once"
+
+
+def test_a_share_of_a_log_that_changed_is_refused(pool: ThreadPoolExecutor) -> None:
+    store = MemoryStore("shares")
+    log = filled(store)
+    job = compactor(store, pool)
+    shares = job.compact_or_share(0)
+    assert isinstance(shares, Shares)
+    first = job.share(shares, 0, 2)
+    assert first is not None
+    log.delete_records(41)
+    assert job.share(shares, 1, 2) is None
+    other = job.compact()
+    assert other is not None
+    assert not other.overtaken
+    kept = offsets(store)
+    assert job.publish(shares, [first]).overtaken
+    assert offsets(store) == kept
 
 
 def test_records_appended_meanwhile_stay_and_the_log_start_may_move(

@@ -13,8 +13,9 @@ from sparklog.cluster.open import Log
 from sparklog.core.clock import ManualClock
 from sparklog.core.errors import InvalidRecord
 from sparklog.log.partition_log import PartitionLog
-from sparklog.spark.compact import _report, compacted_by
+from sparklog.spark.compact import _report, compacted_by, published
 from sparklog.spark.compact_arguments import CompactJob, parse_compact
+from sparklog.spark.compact_shares import share_works
 from sparklog.spark.partition_tasks import PartitionAnswer, work_on
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import batch, numbered
@@ -61,7 +62,7 @@ def test_the_newest_of_each_key_stays_where_it_is(log: Log, clock: ManualClock) 
     assert done["bytes_after"] < done["bytes_before"]
     assert rows(partition) == [(n, b"key-%d" % (n % 7), b"value-%d" % n) for n in range(43, 50)]
     again = compacted(log, clock, replace(JOB, force=True))
-    assert again == {"compacted": None, "merged": None}
+    assert (again["compacted"], again["merged"]) == (None, None)
 
 
 def test_a_little_dirt_is_left_unless_it_is_forced_or_old(log: Log, clock: ManualClock) -> None:
@@ -130,3 +131,31 @@ def test_the_report_adds_up_and_tells_who_was_faster() -> None:
     told = json.loads(report.to_json())
     assert told["compacted"]["rows_before"] == 20
     assert (told["compacted"]["overtaken"], told["merged"]["objects_after"]) == (1, 1)
+
+
+def test_a_large_partition_is_left_to_several_tasks_and_published_once(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog.spark.compact_shares.SHARE_BYTES", 1)
+    partition = log.partition("t", 0)
+    for n in range(10):
+        partition.append([numbered(5 * n, 5)])
+    works = work_on(log.topics().values())
+    compacting = compacted_by(JOB, clock, share_bytes=0)
+    first = [PartitionAnswer("t", 0, compacting(log, works[0]), "", {"get": 1})]
+    parts = share_works(works, first, slots=3)
+    assert [part.details["share"] for part in parts] == [[0, 3], [1, 3], [2, 3]]
+    shared = [PartitionAnswer("t", 0, compacting(log, part), "", {"get": 2}) for part in parts]
+    (failed,) = published(
+        log, compacting, works, first, [*shared[:2], replace(shared[2], error="E")]
+    )
+    assert failed.error == "E"
+    assert len(rows(partition)) == 50
+    (done,) = published(log, compacting, works, first, shared)
+    assert (done.error, done.requests, done.result["shares"]) == ("", {"get": 7}, 3)
+    assert (done.result["compacted"]["rows_after"], len(rows(partition))) == (7, 7)
+    report = _report(JOB, [done], 1.0)
+    assert report.totals["compacted"]["rows_before"] == 50
+    gone = replace(shared[1], result={"share": None, "seconds": 0})
+    (late,) = published(log, compacting, works, first, [shared[0], gone])
+    assert late.result["compacted"]["overtaken"]
