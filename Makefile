@@ -67,7 +67,7 @@ bench-groups: setup ## compare groups and transactions with Kafka's (ARGS="--qui
 	@$(BIN)/python -m tests.bench.groups $(ARGS)
 
 .PHONY: bench-jobs
-bench-jobs: setup ## compare compaction with Kafka's log cleaner (ARGS="--quick --only compaction")
+bench-jobs: setup ## compare upkeep jobs with Kafka's cleaner and connector (ARGS="--quick --only compaction")
 	@$(BIN)/python -m tests.bench.jobs $(ARGS)
 
 ##@ Clean up

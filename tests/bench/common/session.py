@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,8 +14,10 @@ from tests.peers.jars import SPARK_KAFKA_CONNECTOR
 
 
 @contextmanager
-def spark_session(folder: Path, name: str = "benchmark") -> Iterator[SparkSession]:
-    """Yield a session; what is not set here has Spark's default."""
+def spark_session(
+    folder: Path, name: str = "benchmark", more: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """Yield a session; what is neither set here nor in `more` has Spark's default."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     jars = ",".join(str(jar) for jar in SPARK_KAFKA_CONNECTOR.jars())
     settings = {
@@ -32,6 +34,8 @@ def spark_session(folder: Path, name: str = "benchmark") -> Iterator[SparkSessio
         # As conf/spark-defaults.conf has it. It touches Python data sources only.
         "spark.python.unix.domain.socket.enabled": "true",
     }
+    for key, value in (more or {}).items():
+        settings[key] = f"{jars},{value}" if key == "spark.jars" else value
     builder = SparkSession.builder.master("local[*]").appName(name)
     session = builder.config(map=dict(settings)).getOrCreate()
     try:

@@ -1,4 +1,4 @@
-"""The jobs of sparklog beside Kafka's log cleaner, on this machine: `make bench-jobs`.
+"""The jobs of sparklog beside Kafka's cleaner and connector, on this machine: `make bench-jobs`.
 
 Every raw figure is kept. Ends non-zero when something crashed or a check of the results failed; a
 missed target is a result, not an error.
@@ -12,6 +12,7 @@ from tests.bench.common.command import Benchmark, Run
 from tests.bench.jobs.measures.beside import measure_beside
 from tests.bench.jobs.measures.compaction import measure_compaction
 from tests.bench.jobs.measures.distinct import measure_distinct
+from tests.bench.jobs.measures.materialisation import measure_materialisation
 from tests.bench.jobs.measures.retention import measure_retention
 from tests.bench.jobs.plan import FULL, QUICK, JobsPlan
 
@@ -23,6 +24,7 @@ def measure(run: Run[JobsPlan]) -> None:
         run.take("distinct", measure_distinct, run)
         run.take("beside", measure_beside, run)
         run.take("retention", measure_retention, run)
+    run.take("materialise", measure_materialisation, run)
 
 
 JOBS = Benchmark(
@@ -30,7 +32,7 @@ JOBS = Benchmark(
     about=__doc__,
     full=FULL,
     quick=QUICK,
-    kinds=("compaction", "distinct", "retention", "beside"),
+    kinds=("compaction", "distinct", "beside", "retention", "materialise"),
     systems=("sparklog", "kafka"),
     disk="about 20 GB",
     measure=measure,

@@ -30,6 +30,7 @@ class JobsPlan(Plan):
     loaded_bytes: int
     loaded_seconds: int
     """How long a topic is loaded at least, alone and beside a job."""
+    materialised_records: int
 
 
 FULL = JobsPlan(
@@ -41,6 +42,7 @@ FULL = JobsPlan(
     loaded_records_per_s=1000,
     loaded_bytes=1024,
     loaded_seconds=60,
+    materialised_records=5_000_000,
 )
 QUICK = JobsPlan(
     name="quick",
@@ -51,4 +53,5 @@ QUICK = JobsPlan(
     loaded_records_per_s=1000,
     loaded_bytes=1024,
     loaded_seconds=20,
+    materialised_records=500_000,
 )

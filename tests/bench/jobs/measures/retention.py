@@ -21,15 +21,18 @@ LISTED_PER_REQUEST = 1000
 
 
 def measure_retention(run: Run[JobsPlan]) -> None:
-    """Let half of a partition's segments go, then run once more with nothing to do."""
+    """Let half of a partition's segments go, delete their objects, then run with nothing to do."""
     segments = run.plan.retained_segments
     folder = run.work / "retention"
     root = (folder / "log").as_uri()
     _fill(root, segments)
     words = ("--root", root, "--topic", TOPIC)
     first = run_job_process("retain", folder, *words).report
+    second = run_job_process("retain", folder, *words).report
     idle = run_job_process("retain", folder, *words).report
     run.results.check_equal("half of the segments go", first["let_go"], segments // 2)
+    deleted = sum(report["requests"].get("delete", 0) for report in (first, second))
+    run.results.check("so do their objects", deleted >= segments // 2, f"{deleted:,} deleted")
     pages = -(-2 * segments // LISTED_PER_REQUEST)
     what = f"retention over {segments:,} segments"
     reads = sum(count for kind, count in first["requests"].items() if kind in ("get", "list"))
