@@ -40,11 +40,25 @@ class Looked:
     invoked_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A span in which a partition was a member's own, whatever else happened.
+
+    From when the member was told, until it gave the partition up, or its session might end.
+    """
+
+    member: str
+    partition: TopicPartition
+    since_s: float
+    until_s: float
+
+
 @dataclass(slots=True)
 class GroupLog:
     """Everything that all members of one group saw."""
 
     owned: list[Owned] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
     commits: list[Committed] = field(default_factory=list)
     looks: list[Looked] = field(default_factory=list)
     tried: set[tuple[TopicPartition, int]] = field(default_factory=set)
@@ -59,6 +73,7 @@ def check_group(log: GroupLog) -> Iterator[Anomaly]:
         if owner != one.member:
             told = f"generation={one.generation} members={owner},{one.member}"
             yield Anomaly("two-owners", one.partition, told)
+    yield from _read_by_two(log.claims)
     for look in log.looks:
         before = (
             commit.offset
@@ -71,3 +86,15 @@ def check_group(log: GroupLog) -> Iterator[Anomaly]:
             yield Anomaly("lost-commit", look.partition, told)
         if look.offset >= 0 and (look.partition, look.offset) not in log.tried:
             yield Anomaly("invented-commit", look.partition, f"told={look.offset}")
+
+
+def _read_by_two(claims: list[Claim]) -> Iterator[Anomaly]:
+    """Return the partitions that one member was given while they were another's."""
+    newest: dict[TopicPartition, Claim] = {}
+    for claim in sorted(claims, key=lambda c: (c.since_s, c.until_s, c.member)):
+        before = newest.get(claim.partition)
+        if before is not None and before.member != claim.member and claim.since_s < before.until_s:
+            told = f"members={before.member},{claim.member} at_s={claim.since_s:.3f}"
+            yield Anomaly("read-by-two", claim.partition, told)
+        if before is None or claim.until_s > before.until_s:
+            newest[claim.partition] = claim

@@ -20,6 +20,7 @@ from sparklog.testing.group_history import GroupLog, check_group
 from sparklog.testing.history import Anomaly, Poll, Send, check
 from sparklog.testing.sim_clients import TIMEOUTS_S, ClientSide, Recorder, SimConsumer, SimProducer
 from sparklog.testing.sim_faults import FAULTS, Nemesis
+from sparklog.testing.sim_group_consumers import SimGroupConsumer
 from sparklog.testing.sim_groups import SimMember
 from sparklog.testing.sim_network import SimNet, SimNetwork
 from sparklog.testing.sim_store import SimObjects, SimStore, StoreWeather
@@ -91,7 +92,9 @@ class Plan:
     transactional: int = 0
     """Transactional producers; two share an id."""
     members: int = 0
-    """Of a consumer group."""
+    """Of a classic group."""
+    group_consumers: int = 0
+    """Members of a group of the newer protocol."""
     pause_s: float = 0.1
     """Between two batches of one producer to one partition, on average."""
     calm_s: float = 1.0
@@ -182,7 +185,7 @@ class SimCluster:
         self._producers: list[SimProducer] = []
         self.transactions = TransactionLog()
         self._transactional: list[SimTransactions] = []
-        self.group = GroupLog()
+        self.groups = {kind.group: GroupLog() for kind in (SimMember, SimGroupConsumer)}
         self._members: list[SimMember] = []
         self._nemesis = Nemesis(self, self.entropy("faults"))
 
@@ -277,7 +280,8 @@ class SimCluster:
             anomalies = check(self.recorder.history)
             log = self.transactions
             anomalies += check_transactions(log.transactions, log.reads)
-            anomalies += check_group(self.group)
+            for group in self.groups.values():
+                anomalies += check_group(group)
         digest, steps, virtual_s = self.trace.digest(), self.loop.steps, self.loop.time()
         for process in self.loop.processes:
             process.kill()
@@ -360,9 +364,12 @@ class SimCluster:
             consumers.append(self._committed_consumer("committed", final=False))
         running = [producer.run() for producer in self._producers]
         running += [transactional.run() for transactional in self._transactional]
+        kinds: list[type[SimMember]] = [SimMember] * plan.members + [
+            SimGroupConsumer
+        ] * plan.group_consumers
         self._members = [
-            SimMember(self.side(f"m{n}"), self.group, TOPIC, plan.partitions)
-            for n in range(plan.members)
+            kind(self.side(f"m{n}"), self.groups[kind.group], TOPIC, plan.partitions)
+            for n, kind in enumerate(kinds)
         ]
         running += [member.run() for member in self._members]
         running += [consumer.run() for consumer in consumers]

@@ -20,7 +20,6 @@ from sparklog.testing.group_history import Committed, GroupLog, Looked, Owned
 from sparklog.testing.sim_clients import BACKOFF_S, RETRIABLE, ClientSide
 from sparklog.testing.sim_transactions import find_coordinator
 
-GROUP: Final = "members"
 GROUP_KEY: Final = 0
 SESSION_S: Final = 1.0
 STEP_S: Final = 0.2
@@ -44,12 +43,15 @@ MEMBER_ID_REQUIRED: Final = 79
 EXPECTED: Final = RETRIABLE | {NOT_COORDINATOR, REBALANCE_IN_PROGRESS}
 
 
-class _Rejoin(Exception):
+class Rejoin(Exception):
     """The member is out of its generation."""
 
 
 class SimMember:
     """One member, through all of its generations."""
+
+    group = "members"
+    commit_version = COMMIT_VERSION
 
     def __init__(self, side: ClientSide, log: GroupLog, topic: str, partitions: int) -> None:
         """Share the partitions of a topic with the others of the group."""
@@ -70,7 +72,7 @@ class SimMember:
                 await self._join()
                 while not self.stopping:
                     await self._step()
-            except _Rejoin:
+            except Rejoin:
                 await self._pause(BACKOFF_S)
         await self._look(self._partitions)
         self.settled = True
@@ -83,7 +85,7 @@ class SimMember:
             await asyncio.sleep(3 * SESSION_S)
         elif chance < SLEEP_SHARE + CRASH_SHARE:
             self._begin_anew()
-            raise _Rejoin
+            raise Rejoin
         else:
             await self._heartbeat()
         if self._positions:
@@ -105,7 +107,7 @@ class SimMember:
         request = build_request(
             Api.JOIN_GROUP,
             JOIN_VERSION,
-            group_id=GROUP,
+            group_id=self.group,
             session_timeout=timedelta(seconds=SESSION_S),
             rebalance_timeout=timedelta(seconds=SESSION_S),
             member_id=self._member_id,
@@ -117,8 +119,8 @@ class SimMember:
         code = int(answer.error_code)
         if code == MEMBER_ID_REQUIRED:
             self._member_id = answer.member_id
-            raise _Rejoin
-        self._check(request, code)
+            raise Rejoin
+        self._check("join", code)
         self._member_id, self._generation = answer.member_id, int(answer.generation_id)
         is_leader = answer.leader == answer.member_id
         await self._sync(sorted(m.member_id for m in answer.members) if is_leader else [])
@@ -141,7 +143,7 @@ class SimMember:
         )
         request = self._in_generation(Api.SYNC_GROUP, SYNC_VERSION, assignments=assignments)
         answer = await self._ask(request)
-        self._check(request, int(answer.error_code))
+        self._check("sync", int(answer.error_code))
         mine = json.loads(bytes(answer.assignment) or b"[]")
         owned = [where for where in self._partitions if where.partition in mine]
         for where in owned:
@@ -151,13 +153,13 @@ class SimMember:
     async def _heartbeat(self) -> None:
         request = self._in_generation(Api.HEARTBEAT, HEARTBEAT_VERSION)
         answer = await self._ask(request)
-        self._check(request, int(answer.error_code))
+        self._check("heartbeat", int(answer.error_code))
 
     async def _commit(self, where: TopicPartition) -> None:
         offset = self._positions[where] + 1 + int(3 * self.side.entropy.random())
         part = build_request_part(
             Api.OFFSET_COMMIT,
-            COMMIT_VERSION,
+            self.commit_version,
             "OffsetCommitRequestPartition",
             partition_index=where.partition,
             committed_offset=offset,
@@ -166,15 +168,15 @@ class SimMember:
         )
         topic = build_request_part(
             Api.OFFSET_COMMIT,
-            COMMIT_VERSION,
+            self.commit_version,
             "OffsetCommitRequestTopic",
             name=where.topic,
             partitions=(part,),
         )
         request = build_request(
             Api.OFFSET_COMMIT,
-            COMMIT_VERSION,
-            group_id=GROUP,
+            self.commit_version,
+            group_id=self.group,
             generation_id_or_member_epoch=self._generation,
             member_id=self._member_id,
             group_instance_id=None,
@@ -187,16 +189,20 @@ class SimMember:
             now_s = self.side.recorder.loop.time()
             self._log.commits.append(Committed(where, offset, now_s))
             self._positions[where] = offset
-            return
-        if code != REBALANCE_IN_PROGRESS:
-            self._begin_anew_after(code)
-        self._check(request, code)
+        else:
+            self._commit_refused(code)
 
-    def _begin_anew_after(self, code: int) -> None:
-        """A commit that was refused for the coordinator's sake may have happened all the same."""
-        self._coordinator = None
-        if code in RETRIABLE or code == NOT_COORDINATOR:
-            self._begin_anew()
+    def _commit_refused(self, code: int) -> None:
+        """Go on after a commit that was refused.
+
+        Raises:
+            Rejoin: not as who it was. For the coordinator's sake refused it may have happened yet.
+        """
+        if code != REBALANCE_IN_PROGRESS:
+            self._coordinator = None
+            if code in RETRIABLE or code == NOT_COORDINATOR:
+                self._begin_anew()
+        self._check("offset commit", code)
 
     async def _look(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Return what is committed, and note it."""
@@ -207,11 +213,13 @@ class SimMember:
             name=self._partitions[0].topic,
             partition_indexes=tuple(where.partition for where in partitions),
         )
-        request = build_request(Api.OFFSET_FETCH, FETCH_VERSION, group_id=GROUP, topics=(topic,))
+        request = build_request(
+            Api.OFFSET_FETCH, FETCH_VERSION, group_id=self.group, topics=(topic,)
+        )
         while True:
             invoked_s = self.side.recorder.loop.time()
             if self._coordinator is None:
-                self._coordinator = await find_coordinator(self.side, GROUP, GROUP_KEY)
+                self._coordinator = await find_coordinator(self.side, self.group, GROUP_KEY)
             answer = await self.side.ask(self._coordinator, request, "group")
             if answer is not None and int(answer.error_code) == 0:
                 break
@@ -231,7 +239,7 @@ class SimMember:
         return build_request(
             api,
             version,
-            group_id=GROUP,
+            group_id=self.group,
             generation_id=self._generation,
             member_id=self._member_id,
             group_instance_id=None,
@@ -242,29 +250,29 @@ class SimMember:
         """Return the coordinator's answer.
 
         Raises:
-            _Rejoin: there is none.
+            Rejoin: there is none.
         """
         if self._coordinator is None:
-            self._coordinator = await find_coordinator(self.side, GROUP, GROUP_KEY)
+            self._coordinator = await find_coordinator(self.side, self.group, GROUP_KEY)
         answer = await self.side.ask(self._coordinator, request, "group")
         if answer is None:
             self._coordinator = None
             self._begin_anew()
-            raise _Rejoin
+            raise Rejoin
         return answer
 
-    def _check(self, request: Any, code: int) -> None:
+    def _check(self, what: str, code: int) -> None:
         """Go on if all is well.
 
         Raises:
-            _Rejoin: it is not.
+            Rejoin: it is not.
         """
         if code == 0:
             return
         if code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER):
             self._begin_anew()
         elif code not in EXPECTED:
-            self.side.complain(type(request).__name__, code)
+            self.side.complain(what, code)
         if code != REBALANCE_IN_PROGRESS:
             self._coordinator = None
-        raise _Rejoin
+        raise Rejoin

@@ -30,6 +30,10 @@ CONFIGS: Final = {
     "history.cache.bytes": str(1024 * 1024),
     "group.min.session.timeout.ms": "500",
     "group.initial.rebalance.delay.ms": "100",
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
 }

@@ -19,6 +19,7 @@ from sparklog.broker.marking import Marking, PlacedMarker
 from sparklog.broker.replicas import BrokerReplicas
 from sparklog.cluster.leadership import Event, Leadership
 from sparklog.coordinator.classic_group import ClassicGroup
+from sparklog.coordinator.consumer_group import ConsumerGroup
 from sparklog.coordinator.effects import Effects
 from sparklog.core.errors import Fenced, InvalidProducerEpoch, InvalidTxnState, SparklogError
 from sparklog.log import recover, wal_seal
@@ -183,6 +184,16 @@ def let_members_of_older_generations_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClassicGroup, "check_commit", lambda *_, **__: ErrorCode.none)
 
 
+def give_away_before_it_is_given_up(patch: pytest.MonkeyPatch) -> None:
+    """Let a member have partitions that the one before has not given up yet."""
+    patch.setattr(ConsumerGroup, "is_held_by_other", lambda *_: False)
+
+
+def let_members_of_older_epochs_commit(patch: pytest.MonkeyPatch) -> None:
+    """Take a commit of a group of the newer protocol whoever it is from."""
+    patch.setattr(ConsumerGroup, "check_commit", lambda *_, **__: ErrorCode.none)
+
+
 def load_coordinators_empty(patch: pytest.MonkeyPatch) -> None:
     """Begin to coordinate without reading what was committed."""
     patch.setattr(CoordinatorLog, "log_start_offset", property(lambda self: self.end_offset))
@@ -208,6 +219,11 @@ MUTANTS: dict[str, dict[str, Mutate]] = {
         "answer-commits-before-they-are-durable": answer_commits_before_they_are_durable,
         "let-members-of-older-generations-commit": let_members_of_older_generations_commit,
         "load-coordinators-empty": load_coordinators_empty,
+    },
+    "consumers": {
+        "give-away-before-it-is-given-up": give_away_before_it_is_given_up,
+        "let-members-of-older-epochs-commit": let_members_of_older_epochs_commit,
+        "forget-who-holds-what": load_coordinators_empty,
     },
 }
 """By the campaign whose seeds catch them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +17,9 @@ from sparklog.testing.sim_cluster import MakeNode, Plan, Report, SimCluster
 from sparklog.testing.sim_invariants import watch
 from sparklog.testing.sim_network import through_bytes
 from sparklog.testing.sim_node import SimulatedBroker
+
+FEW = 100
+"""Of fewer seeds, each is handed out alone, so that no processor idles."""
 
 BYTES_EVERY = 4
 """Every so many seeds, messages go through bytes: that finds faulty entities, and takes longer."""
@@ -102,6 +105,11 @@ def with_members(seed: int) -> Plan:
     return replace(plan_of(seed), producers=1, members=3)
 
 
+def with_group_consumers(seed: int) -> Plan:
+    """Return the plan of a seed whose clients are members of a group of the newer protocol too."""
+    return replace(plan_of(seed), producers=1, partitions=4, group_consumers=3)
+
+
 @dataclass(frozen=True)
 class Campaign:
     """What the clients of a cluster do, and the seeds that tests run of it."""
@@ -117,13 +125,15 @@ CAMPAIGNS = {
     "plain": Campaign(plan_of, range(200), range(10_000), range(1000, 1030)),
     "transactions": Campaign(with_transactions, range(6), range(2_000), range(10, 20)),
     "members": Campaign(with_members, range(6), range(2_000), range(16, 46)),
+    "consumers": Campaign(with_group_consumers, range(6), range(2_000), range(16, 46)),
 }
 
 
-def stories(seeds: Iterable[int], campaign: str = "plain") -> Iterator[str]:
+def stories(seeds: Sequence[int], campaign: str) -> Iterator[str]:
     """Run seeds on all processors; yield the story of each that failed."""
+    at_once = 1 if len(seeds) < FEW else 10
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        yield from filter(None, pool.map(partial(_story, campaign), seeds, chunksize=10))
+        yield from filter(None, pool.map(partial(_story, campaign), seeds, chunksize=at_once))
 
 
 def _story(campaign: str, seed: int) -> str | None:

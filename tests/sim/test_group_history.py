@@ -1,9 +1,16 @@
-"""What is noticed of groups: two owners in a generation, a lost commit, an invented one."""
+"""What is noticed of groups: two owners, of a generation or at once, lost and invented commits."""
 
 from __future__ import annotations
 
 from sparklog.core.types import TopicPartition
-from sparklog.testing.group_history import Committed, GroupLog, Looked, Owned, check_group
+from sparklog.testing.group_history import (
+    Claim,
+    Committed,
+    GroupLog,
+    Looked,
+    Owned,
+    check_group,
+)
 
 WHERE = TopicPartition("t", 0)
 
@@ -25,3 +32,12 @@ def test_who_looks_after_a_commit_is_told_of_it_or_of_a_later_one() -> None:
     assert _kinds(log) == []
     log.looks = [Looked(WHERE, -1, 1.1), Looked(WHERE, 6, 1.2)]
     assert _kinds(log) == ["lost-commit", "invented-commit"]
+
+
+def test_nobody_is_given_what_is_still_anothers() -> None:
+    log = GroupLog(claims=[Claim("a", WHERE, 1.0, 2.0), Claim("b", WHERE, 2.0, 3.0)])
+    assert _kinds(log) == []
+    log.claims.append(Claim("a", WHERE, 2.5, 2.6))
+    assert _kinds(log) == ["read-by-two"]
+    log.claims[2] = Claim("b", WHERE, 2.5, 2.6)
+    assert _kinds(log) == []
