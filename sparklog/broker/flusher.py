@@ -259,7 +259,10 @@ class Flusher:
 def _draft(
     layout: PartitionLayout, batches: list[bytes], nonce: str, rules: TopicRules
 ) -> FlushDraft:
-    return draft_batches(layout, batches, nonce, codec=rules.codec, level=rules.zstd_level)
+    return draft_batches(
+        layout, batches, nonce,
+        codec=rules.codec, level=rules.zstd_level, indexes_keys=rules.indexes_keys,
+    )  # fmt: skip
 
 
 def _first_bytes(batches: list[bytes], size_bytes: int) -> list[bytes]:

@@ -125,7 +125,12 @@ class Takeover:
         nonce = new_nonce(self._environment.entropy)
         draft = await self._environment.compute(
             lambda: draft_batches(
-                role.layout, batches, nonce, codec=role.rules.codec, level=role.rules.zstd_level
+                role.layout,
+                batches,
+                nonce,
+                codec=role.rules.codec,
+                level=role.rules.zstd_level,
+                indexes_keys=role.rules.indexes_keys,
             )
         )
         if not role.live:

@@ -19,6 +19,7 @@ class TopicRules:
     commit: CommitRules
     codec: str
     zstd_level: int
+    indexes_keys: bool
     flush_s: float
     flush_bytes: int
 
@@ -36,6 +37,7 @@ class TopicRules:
             commit=CommitRules.of(parsed, replica_lag_time_max_ms),
             codec=stored.codec,
             zstd_level=stored.zstd_level,
+            indexes_keys=stored.indexes_keys,
             flush_s=min(parsed.whole("flush.ms"), 86_400_000) / 1000,
             flush_bytes=parsed.whole("flush.bytes"),
         )

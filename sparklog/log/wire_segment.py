@@ -76,6 +76,7 @@ def draft_batches(
     *,
     codec: str,
     level: int | None = None,
+    indexes_keys: bool = False,
     plain_bytes_max: int = PLAIN_BYTES_MAX,
 ) -> FlushDraft:
     """Encode as many of `batches` as one segment takes: one leader epoch, one timestamp type.
@@ -87,6 +88,7 @@ def draft_batches(
         nonce: of this attempt.
         codec: of the segment: none, lz4 or zstd.
         level: of zstd.
+        indexes_keys: add what tells which keys are not there.
         plain_bytes_max: decompressed records that end the segment.
 
     A reference batch makes a segment of its own, which points where it does.
@@ -111,7 +113,8 @@ def draft_batches(
         if sum(len(batches[at]) for at in unread) >= UNREAD_BYTES_MAX:
             headers = headers[: unread[-1] + 1]
         content = _decoded(batches, headers, unread, plain_bytes_max)
-    draft = _draft(layout, nonce, codec, level, headers[: content.batches], content)
+    about = _about(layout, nonce, codec, headers[: content.batches], content)
+    draft = _draft(about, level, content, int(headers["base_offset"][0]), indexes_keys=indexes_keys)
     base_offset = int(headers["base_offset"][0])
     return FlushDraft(draft.placed(base_offset), draft.at(base_offset), content.batches)
 
@@ -195,26 +198,20 @@ def _unreadable(
     return found
 
 
-def _draft(
-    layout: PartitionLayout,
-    nonce: str,
-    codec: str,
-    level: int | None,
-    headers: Headers,
-    content: _Content,
-) -> SegmentDraft:
+def _about(
+    layout: PartitionLayout, nonce: str, codec: str, headers: Headers, content: _Content
+) -> Segment:
+    """Return what is known of the segment before its rows are encoded."""
     base_offset = int(headers["base_offset"][0])
     end_offset = int(headers["base_offset"][-1]) + int(headers["last_offset_delta"][-1]) + 1
-    runs = content.runs
-    rows = sum(run.num_rows for run in runs)
     of_data = headers[headers["attributes"] & CONTROL_BIT == 0]
     append_time = len(of_data) and of_data["attributes"][0] & TIMESTAMP_TYPE_BIT
-    about = Segment(
+    return Segment(
         topic_id=layout.topic_id,
         partition=layout.partition,
         base_offset=0,
         end_offset=end_offset - base_offset,
-        rows=rows,
+        rows=sum(run.num_rows for run in content.runs),
         nonce=nonce,
         leader_epoch=int(headers["leader_epoch"][0]),
         led=True,
@@ -224,15 +221,23 @@ def _draft(
         markers=content.markers,
         unread=content.unread,
     )
+
+
+def _draft(
+    about: Segment, level: int | None, content: _Content, base_offset: int, *, indexes_keys: bool
+) -> SegmentDraft:
+    runs = content.runs
     columns = ["timestamp", "value"]
-    if rows < end_offset - base_offset:
+    if about.rows < about.end_offset:
         columns.insert(0, "offset")
     if any(run.column("key").null_count < run.num_rows for run in runs):
         columns.insert(-1, "key")
     if any(run.column("headers").null_count < run.num_rows for run in runs):
         columns.append("headers")
     stored = [run.select(columns) for run in runs]
-    return draft_rows(about, columns, stored, level, first_offset=base_offset)
+    return draft_rows(
+        about, columns, stored, level, first_offset=base_offset, indexes_keys=indexes_keys
+    )
 
 
 def _one_kind(headers: Headers) -> int:

@@ -6,9 +6,13 @@ import pytest
 
 from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.log.effects import run
+from sparklog.log.flush import flush_at
 from sparklog.log.layout import topic_of_key
+from sparklog.log.led import take_lead
 from sparklog.log.partition_log import LogConfig, PartitionLog
-from sparklog.log.view import read_segment
+from sparklog.log.view import PartitionView, read_segment
+from sparklog.log.wire_segment import draft_batches
+from sparklog.protocol.record_batch import BatchSettings, encode
 from sparklog.store.counting import CountingStore
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT, batch
@@ -45,6 +49,20 @@ def test_the_newest_record_ends_the_search() -> None:
     assert [part.column("offset").to_pylist() for part in found.records] == [[118]]
     assert found.segments == 2
     assert found.searched == 1
+
+
+def test_what_a_leader_flushed_is_skipped_too() -> None:
+    store = MemoryStore("find")
+    view = run(take_lead(PartitionView(LAYOUT), 1, "1" * 32), store)
+    for n in range(3):
+        rows = batch([b"v"] * 2, keys=[b"a-%d" % n, b"z-%d" % n])
+        wire = encode(rows, BatchSettings(leader_epoch=1), base_offset=view.end_offset)
+        draft = draft_batches(LAYOUT, [wire], f"{n:032x}", codec="lz4", indexes_keys=True)
+        view = run(flush_at(view, draft, 1), store)
+    found = PartitionLog(store, LAYOUT).find(b"z-1", ("offset",))
+    assert [part.column("offset").to_pylist() for part in found.records] == [[4]]
+    assert found.segments == 3
+    assert found.searched < 3
 
 
 def test_without_an_index_all_keys_are_read() -> None:
