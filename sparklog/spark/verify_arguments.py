@@ -83,7 +83,7 @@ def parse_verify(argv: Sequence[str]) -> VerifyJob:
     )  # fmt: skip
     parser.add_argument(
         "--dry-run", action="store_true",
-        help="with --repair or --drop-damaged: say what would be done, do nothing",
+        help="say what --repair or --drop-damaged would do, do nothing",
     )  # fmt: skip
     given = parser.parse_args(argv)
     try:
@@ -104,8 +104,6 @@ def parse_verify(argv: Sequence[str]) -> VerifyJob:
 
 
 def _check(job: VerifyJob) -> None:
-    if job.dry_run and not job.changes:
-        raise InvalidRequest("--dry-run goes with --repair or --drop-damaged")
     if job.quick and job.drops:
         raise InvalidRequest("--drop-damaged reads all records of the object; leave out --quick")
     if job.drops and job.topics:
