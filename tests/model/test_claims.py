@@ -1,0 +1,82 @@
+"""Claims of scheduled runs, model-checked: applications in every order, with every fault.
+
+Two applications come to the same two times, and each deletes the older claim once it has the newer.
+However it goes, nobody runs what another runs, and without faults the newest time is run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sparklog.core.errors import SparklogError
+from sparklog.log.effects import Protocol
+from sparklog.spark import schedule_claims
+from sparklog.spark.schedule_claims import Claim, take
+from tests.model.explorer import Actor, Explorer, State
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let old claims go at once, and give up early, so that all there is can be visited."""
+    monkeypatch.setattr(schedule_claims, "KEPT", 1)
+    monkeypatch.setattr(schedule_claims, "TRIES_MAX", 2)
+
+
+def application(name: str, *times: int) -> Actor:
+    """Claims these times one after the other, and reports those that are its own."""
+
+    def start(done: Callable[[Any], None]) -> Protocol[None]:
+        for at_ms in times:
+            try:
+                mine = yield from take(Claim("job", at_ms, 1, name))
+            except SparklogError:
+                continue  # the store does not tell: it does not run
+            if mine:
+                done(at_ms)
+
+    return Actor(name, start)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [{}, {"lost_replies": 1}, {"late_puts": 1}, {"crashes": 1}, {"lost_replies": 1, "crashes": 1}],
+    ids=lambda faults: "+".join(faults) or "none",
+)
+def test_a_time_is_run_by_one_application_at_most(faults: dict[str, int]) -> None:
+    actors = [application("a", 1, 2), application("b", 1, 2)]
+    explorer = Explorer(actors)
+    run_at: set[int] = set()
+
+    def check(state: State, final: bool) -> None:
+        reports = [
+            one
+            for number in range(len(actors))
+            for one in explorer.standing(number, state.histories[number]).reports
+        ]
+        assert max(Counter(reports).values(), default=0) <= 1, reports
+        run_at.update(reports)
+        if final and not faults:
+            assert 2 in reports
+
+    start = State((), ((),) * len(actors), (False,) * len(actors), **faults)  # type: ignore[arg-type]
+    states = explorer.explore(start, check)
+    assert states > 100
+    assert run_at == {1, 2}
+
+
+def test_without_the_second_look_a_time_could_be_run_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model sees what it is there to see."""
+
+    def hasty(claim: Claim) -> Protocol[bool]:
+        mine = yield from schedule_claims._created(claim)
+        if mine:
+            yield from schedule_claims._drop_old(claim.job)
+        return mine
+
+    monkeypatch.setitem(globals(), "take", hasty)
+    with pytest.raises(AssertionError):
+        test_a_time_is_run_by_one_application_at_most({})
