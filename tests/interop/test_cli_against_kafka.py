@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,9 @@ from tests.peers.kafka_tools import KafkaTools
 from tests.waiting import eventually
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[KafkaCluster]:
-    with KafkaCluster(nodes=3, heap="256m") as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def cli(
-    kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
-) -> Cli:
-    return Cli("", monkeypatch, capsysbinary, kafka.bootstrap)
+def cli(kafka_cli: Cli) -> Cli:
+    return kafka_cli
 
 
 def tool(kafka: KafkaCluster, name: str, *arguments: str) -> list[str]:
@@ -55,19 +46,21 @@ def test_topics_are_described_as_kafka_topics_does(kafka: KafkaCluster, cli: Cli
 def test_records_come_back_with_offsets_as_kafkas_tools_see_them(
     kafka: KafkaCluster, cli: Cli
 ) -> None:
-    cli.ok("topics", "--create", "--topic", "t", "--partitions", "2", "--replication-factor", "2")
+    cli.ok(
+        "topics", "--create", "--topic", "kept", "--partitions", "2", "--replication-factor", "2"
+    )
     lines = "".join(f"h:{n}\tkey2\t{n}\n" for n in range(1000)).encode()
     reports = cli.ok(
-        "produce", "--topic", "t", "--property", "parse.key=true", "--property",
+        "produce", "--topic", "kept", "--property", "parse.key=true", "--property",
         "parse.headers=true", "--compression-codec", "zstd", "--json", stdin=lines,
     ).documents  # fmt: skip
     assert {report["partition"] for report in reports} == {1}
     assert sum(report["count"] for report in reports) == 1000
 
-    outcome = cli.ok("consume", "--topic", "t", "--from-beginning", "--timeout-ms", "0")
+    outcome = cli.ok("consume", "--topic", "kept", "--from-beginning", "--timeout-ms", "0")
     assert outcome.lines == [str(n) for n in range(1000)]
     assert outcome.errors == "Processed a total of 1000 messages\n"
-    at = ("consume", "--topic", "t", "--partition", "1", "--offset")
+    at = ("consume", "--topic", "kept", "--partition", "1", "--offset")
     fields = [word for f in ("partition", "offset", "headers", "key")
               for word in ("--property", f"print.{f}=true")]  # fmt: skip
     last = cli.ok(*at, "999", *fields, "--max-messages", "1").lines
@@ -75,14 +68,17 @@ def test_records_come_back_with_offsets_as_kafkas_tools_see_them(
     assert "log_end_offset=1000" in cli.fails(*at, "1001", "--timeout-ms", "0")
     assert cli.ok(*at, "latest", "--timeout-ms", "0").text == ""
 
-    ours = cli.ok("get-offsets", "--topic", "t").lines
-    assert ours == ["t:0:0", "t:1:1000"]
-    assert ours == tool(kafka, "GetOffsetShell", "--topic", "t")
+    ours = cli.ok("get-offsets", "--topic", "kept").lines
+    assert ours == ["kept:0:0", "kept:1:1000"]
+    assert ours == tool(kafka, "GetOffsetShell", "--topic", "kept")
 
-    offsets = b'{"partitions": [{"topic": "t", "partition": 1, "offset": 4}], "version": 1}'
+    offsets = b'{"partitions": [{"topic": "kept", "partition": 1, "offset": 4}], "version": 1}'
     deleted = cli.ok("delete-records", "--offset-json-file", "-", stdin=offsets)
-    assert deleted.lines[-1] == "partition: t-1\tlow_watermark: 4"
-    assert cli.ok("get-offsets", "--topic", "t", "--time", "earliest").lines == ["t:0:0", "t:1:4"]
+    assert deleted.lines[-1] == "partition: kept-1\tlow_watermark: 4"
+    assert cli.ok("get-offsets", "--topic", "kept", "--time", "earliest").lines == [
+        "kept:0:0",
+        "kept:1:4",
+    ]
 
 
 def test_a_group_goes_on_where_it_was(cli: Cli) -> None:
@@ -91,6 +87,8 @@ def test_a_group_goes_on_where_it_was(cli: Cli) -> None:
     group = ("consume", "--topic", "grouped", "--group", "g", "--from-beginning")
     assert cli.ok(*group, "--max-messages", "2", "--timeout-ms", "20000").lines == ["a", "b"]
     assert cli.ok(*group, "--max-messages", "1", "--timeout-ms", "20000").lines == ["c"]
+    cli.ok("groups", "--delete", "--group", "g")
+    assert cli.ok("groups", "--list").lines == []
 
 
 def test_settings_of_topics_and_brokers(kafka: KafkaCluster, cli: Cli) -> None:

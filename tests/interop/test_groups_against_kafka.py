@@ -21,17 +21,9 @@ READ_S = 40.0
 TOPIC = "t"
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[KafkaCluster]:
-    with KafkaCluster(nodes=1, heap="384m") as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def cli(
-    kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
-) -> Cli:
-    return Cli("", monkeypatch, capsysbinary, kafka.bootstrap)
+def cli(kafka_cli: Cli) -> Cli:
+    return kafka_cli
 
 
 @pytest.fixture(scope="module")
