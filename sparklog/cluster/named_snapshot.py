@@ -11,6 +11,7 @@ from typing import Any
 
 from crc32c import crc32c
 
+from sparklog.cluster.image import Partition, Topic
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import PartitionId, TopicPartition
 from sparklog.log.effects import Protocol, Range, get_many, list_after
@@ -66,6 +67,14 @@ class NamedSnapshot:
     def topics(self) -> list[str]:
         """Return the names of its topics, sorted."""
         return sorted({one.topic for one in self.partitions})
+
+    def as_topics(self) -> dict[str, Topic]:
+        """Return its topics with as many partitions as they had, by name."""
+        states: dict[str, tuple[str, tuple[Partition, ...]]] = {}
+        for one in self.partitions:
+            _, before = states.get(one.topic, ("", ()))
+            states[one.topic] = one.topic_id, (*before, Partition())
+        return {name: Topic(name, topic_id, some) for name, (topic_id, some) in states.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ KNOWN: Final = (
     "includeHeaders",
     "includeUnflushed",
     "isolationLevel",
+    "snapshot",
 )
 WITHOUT_EFFECT: Final = (
     "groupIdPrefix",
@@ -129,12 +130,14 @@ class SourceOptions:
     """Brokers to find the leaders by; by default those that the root's registry names."""
     committed_only: bool = False
     """Leave out what aborted transactions wrote, and stop before what an open one has written."""
+    snapshot: str | None = None
+    """The named snapshot that a batch reads, instead of what is there now."""
     group_id: str | None = None
     """The group as whose offsets a stream tells where it is."""
 
     def leaders(self, clock: Clock = SYSTEM_CLOCK) -> Leaders | None:
         """Return what asks the leaders, unless none are to be asked."""
-        if not self.include_unflushed:
+        if not self.include_unflushed or self.snapshot is not None:
             return None
         return Leaders(self.bootstrap, clock, committed_only=self.committed_only)
 
@@ -163,6 +166,8 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
         InvalidConfig: unknown, missing, contradictory or unsupported options.
     """
     given = _lowered(options)
+    if "snapshot" in given:
+        raise InvalidConfig("a snapshot does not grow: read it as a batch. option=snapshot")
     if "endingoffsets" in given:
         raise InvalidConfig("ending offset not valid in streaming queries. option=endingOffsets")
     for name in ("endingOffsetsByTimestamp", "endingTimestamp"):
@@ -211,6 +216,12 @@ def _committed_only(given: Mapping[str, str]) -> bool:
     return READ_COMMITTED in levels.values()
 
 
+def _snapshot(text: str | None) -> str | None:
+    if text is not None and not text.strip():
+        raise InvalidConfig("the option snapshot is empty; name a snapshot, or leave it out")
+    return None if text is None else text.strip()
+
+
 def _group_id(text: str | None) -> str | None:
     if text is not None and not text.strip():
         raise InvalidConfig("the option kafka.group.id is empty; name a group, or leave it out")
@@ -252,6 +263,7 @@ def _parse(given: Mapping[str, str], default_start: int) -> SourceOptions:
         include_unflushed=_flag(given, "includeUnflushed", default=True),
         bootstrap=parse_bootstrap(given.get("kafka.bootstrap.servers")),
         committed_only=_committed_only(given),
+        snapshot=_snapshot(given.get("snapshot")),
         group_id=_group_id(given.get("kafka.group.id")),
     )
 

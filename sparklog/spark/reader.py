@@ -59,7 +59,12 @@ class SparklogReader(DataSourceReader):
         with new_pool() as pool, closing(leaders) if leaders is not None else nullcontext():
             log = self._open_log(options.root)
             look = Look(
-                log, options.selection, pool, leaders, committed_only=options.committed_only
+                log,
+                options.selection,
+                pool,
+                leaders,
+                committed_only=options.committed_only,
+                pinned=options.snapshot,
             )
             snapshot = look.take()
             start = resolve_start(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.open import Log
+from sparklog.cluster.snapshots import SnapshotReader, read_snapshot
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import DataCorrupt, SparklogError
 from sparklog.core.types import TopicPartition
@@ -98,10 +99,12 @@ class Look:
         clock: Clock = SYSTEM_CLOCK,
         *,
         committed_only: bool = False,
+        pinned: str | None = None,
     ) -> None:
         """Look with the threads of `pool`; without `leaders`, at the segments alone.
 
-        `committed_only`: ends are last stable offsets, and what was aborted is told.
+        `committed_only`: ends are last stable offsets, and what was aborted is told. `pinned`: look
+        at what the named snapshot has, not at what is there now.
         """
         self._log = log
         self._selection = selection
@@ -109,6 +112,7 @@ class Look:
         self._leaders = leaders
         self._clock = clock
         self._committed_only = committed_only
+        self._pinned = pinned
         self._decided: dict[PartitionLayout, tuple[int, Decided]] = {}
         """What was last read of transactions, and the end of the segments then."""
 
@@ -135,6 +139,8 @@ class Look:
         Cost: three listings for the registry and for each partition; probing, one request each.
             Where brokers lead, two requests to brokers, and one more for each that leads.
         """
+        if self._pinned is not None:
+            return self._kept(self._pinned)
         deadline_s = self._clock.monotonic_s() + LEADER_PATIENCE_S
         known = known_ends or {}
         while True:
@@ -159,6 +165,20 @@ class Look:
             if self._clock.monotonic_s() >= deadline_s:
                 raise unknown
             probing = False
+
+    def _kept(self, name: str) -> Snapshot:
+        """Return what a named snapshot has of the selected partitions."""
+        store = self._log.store
+        reader = SnapshotReader(store, read_snapshot(store, name), self._pool)
+        places = select(self._selection, reader.snapshot.as_topics())
+        each = map if len(places) < 2 else self._pool.map
+        opened = dict(
+            zip(places, each(lambda p: reader.partition(p.topic, p.partition), places), strict=True)
+        )
+        return Snapshot(
+            {place: log for place, (log, _) in opened.items()},
+            {place: self._extent(view) for place, (_, view) in opened.items()},
+        )
 
     def _ends(
         self, image: MetadataImage, served: Collection[TopicPartition], patience_s: float
