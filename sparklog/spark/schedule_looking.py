@@ -134,8 +134,11 @@ class Looking:
             bytes_after=amounts.bytes_after,
         )
         self._keep(ended)
-        self._say(ended, f"{ended.outcome}: {ended.message}")
         return ended
+
+    def announce(self, ended: JobRun) -> None:
+        """Tell how a run ended."""
+        self._say(ended, f"{ended.outcome}: {ended.message}")
 
     def write_again(self) -> None:
         """Write what could not be written before."""

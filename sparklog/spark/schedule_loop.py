@@ -173,7 +173,9 @@ class ScheduledJobs:
         finally:
             with self._lock:
                 del self._sessions[run.run_id]
-        self._ended(self._looking.end(run, ending))
+        ended = self._looking.end(run, ending)
+        self._ended(ended)
+        self._looking.announce(ended)
         return None
 
     def _ring_at(self, name: str, at_ms: int) -> None:
