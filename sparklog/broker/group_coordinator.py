@@ -7,8 +7,8 @@ FindCoordinator. Decisions are the shard's: `coordinator.group_shard`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
@@ -49,6 +49,8 @@ from sparklog.log.producer_state import UNVERIFIED, Verification
 
 logger = logging.getLogger(__name__)
 
+NONE_SET: Final[Mapping[str, str]] = {}
+
 Reply = TypeVar("Reply")
 GroupEvent = Callable[[GroupShard, Token, int], Effects]
 
@@ -78,7 +80,9 @@ class GroupCoordinator:
             topic=GROUPS_TOPIC,
             broker_id=broker_id,
             make_shard=lambda partition, leader_epoch: GroupShard(
-                settings, lambda: TopicsView(metadata.image)
+                settings,
+                lambda: TopicsView(metadata.image),
+                lambda group_id: metadata.image.group_configs.get(group_id, NONE_SET),
             ),
             commit_timeout_s=config.whole("offsets.commit.timeout.ms") / 1000,
         )

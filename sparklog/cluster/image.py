@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from sparklog.cluster.records import (
     BROKER_RESOURCE,
     EVERY_BROKER,
+    GROUP_RESOURCE,
     NO_LEADER,
     TOPIC_RESOURCE,
     BrokerRegistrationChangeRecord,
@@ -148,6 +149,8 @@ class MetadataImage:
     next_producer_id: int = 0
     cluster_id: str = ""
     """Empty until the first broker comes."""
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Set at run time: by group id."""
 
     def applied(self, records: Sequence[Record | None], end_offset: int) -> MetadataImage:
         """Return the image after these records, one per offset; the log then ends there."""
@@ -198,6 +201,7 @@ class _Change:
         self._topic_defaults = inherited(before.broker_configs.get(EVERY_BROKER, {}))
         self._next_producer_id = before.next_producer_id
         self._cluster_id = before.cluster_id
+        self._group_configs = before.group_configs
 
     def apply(self, record: Record | None, offset: int) -> None:
         """Take one record in; one of an unknown type, or about something unknown, is skipped."""
@@ -238,6 +242,7 @@ class _Change:
             self._broker_configs,
             self._next_producer_id,
             self._cluster_id,
+            self._group_configs,
         )
 
     def _own_topics(self) -> dict[str, Topic]:
@@ -291,11 +296,12 @@ class _Change:
                 configs = _with_config(topics[name].configs, record)
                 self._own_topics()[name] = replace(topics[name], configs=configs)
         elif record.resource_type == BROKER_RESOURCE:
-            configs = _with_config(self._broker_configs.get(name, {}), record)
-            kept = {k: v for k, v in self._broker_configs.items() if k != name}
-            self._broker_configs = {**kept, name: configs} if configs else kept
+            self._broker_configs = _with_resource(self._broker_configs, record)
             if name == EVERY_BROKER:
-                self._default(inherited(configs))
+                self._default(inherited(self._broker_configs.get(name, {})))
+
+        elif record.resource_type == GROUP_RESOURCE:
+            self._group_configs = _with_resource(self._group_configs, record)
 
     def _default(self, defaults: Mapping[str, str]) -> None:
         self._topic_defaults = dict(defaults)
@@ -318,6 +324,15 @@ class _Change:
 
 
 _PARTITION_ATTRIBUTES = Partition.__slots__
+
+
+def _with_resource(
+    resources: Mapping[str, Mapping[str, str]], record: ConfigRecord
+) -> Mapping[str, Mapping[str, str]]:
+    name = record.resource_name
+    configs = _with_config(resources.get(name, {}), record)
+    kept = {k: v for k, v in resources.items() if k != name}
+    return {**kept, name: configs} if configs else kept
 
 
 def _with_config(configs: Mapping[str, str], record: ConfigRecord) -> dict[str, str]:

@@ -18,6 +18,7 @@ from sparklog.core.errors import DataCorrupt
 NO_LEADER = -1
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 """Kafka's numbers for whose setting it is."""
 EVERY_BROKER = ""
 """Instead of a broker's id, in settings."""
@@ -57,7 +58,7 @@ class ConfigRecord:
     """A setting was set, or removed when `value` is None."""
 
     resource_name: str
-    """A topic's name, a broker's id, or '' for what holds for every broker."""
+    """A topic's name, a broker's id, '' for what holds for every broker, or a group's id."""
     name: str
     value: str | None
     resource_type: int = TOPIC_RESOURCE

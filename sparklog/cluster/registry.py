@@ -9,6 +9,7 @@ from sparklog.cluster.image import MetadataImage, Partition, Topic
 from sparklog.cluster.records import (
     BROKER_RESOURCE,
     EVERY_BROKER,
+    GROUP_RESOURCE,
     ConfigRecord,
     PartitionRecord,
     Record,
@@ -16,14 +17,17 @@ from sparklog.cluster.records import (
     TopicRecord,
 )
 from sparklog.core.broker_settings import parse_broker_configs
+from sparklog.core.config import Config, check_names
 from sparklog.core.errors import (
     InvalidConfig,
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
+    InvalidRequest,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from sparklog.core.group_configs import GROUP_CONFIGS, parse_group_configs
 from sparklog.core.names import check_topic_name
 from sparklog.core.settings import check_topic_config_names, parse_topic_configs
 from sparklog.core.topic_defaults import check_default_names, inherited, parse_topic_defaults
@@ -189,6 +193,31 @@ def alter_topic_defaults(
     made = [(k, v) for k, v in set_.items() if before.get(k) != v]
     gone = [(k, None) for k in removed if k in before and k not in set_]
     return [ConfigRecord(EVERY_BROKER, k, v, BROKER_RESOURCE) for k, v in (*made, *gone)]
+
+
+def alter_group_configs(
+    image: MetadataImage,
+    group_id: str,
+    broker: Config,
+    set_: Mapping[str, str],
+    remove: Iterable[str],
+) -> list[Record]:
+    """Return the records that change a group's settings; empty when nothing changes.
+
+    Raises:
+        InvalidConfig: unknown setting or bad value, alone or beside `broker`, a broker's settings.
+        InvalidRequest: there is no default for all groups but the brokers' own.
+    """
+    if not group_id:
+        raise InvalidRequest("Default group resources are not allowed.")
+    removed = list(remove)
+    check_names(removed, GROUP_CONFIGS)
+    before = image.group_configs.get(group_id, {})
+    merged = {**{k: v for k, v in before.items() if k not in removed}, **set_}
+    parse_group_configs(merged, broker)
+    made = [(k, v) for k, v in set_.items() if before.get(k) != v]
+    gone = [(k, None) for k in removed if k in before and k not in set_]
+    return [ConfigRecord(group_id, k, v, GROUP_RESOURCE) for k, v in (*made, *gone)]
 
 
 def topic_defaults(image: MetadataImage) -> Mapping[str, str]:

@@ -54,6 +54,8 @@ def to_document(image: MetadataImage) -> dict[str, Any]:
         document["controller"] = [getattr(image.controller, n) for n in Controller.__slots__]
     if image.broker_configs:
         document["brokerConfigs"] = {k: dict(v) for k, v in image.broker_configs.items()}
+    if image.group_configs:
+        document["groupConfigs"] = {k: dict(v) for k, v in image.group_configs.items()}
     if image.next_producer_id:
         document["nextProducerId"] = image.next_producer_id
     if image.cluster_id:
@@ -91,6 +93,7 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
         broker_configs,
         int(document.get("nextProducerId", 0)),
         str(document.get("clusterId", "")),
+        document.get("groupConfigs", {}),
     )
 
 

@@ -6,7 +6,7 @@ Source: Kafka's `GroupMetadataManager`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -54,6 +54,7 @@ from sparklog.coordinator.mixed_groups import (
 from sparklog.coordinator.subscribed_topics import NoTopics, Topics
 from sparklog.coordinator.timers import Timers
 from sparklog.core.errors import GroupIdNotFound, GroupMaxSizeReached
+from sparklog.core.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 
 UNSETTLED_MS: Final = 500
 UNSETTLED_MS_PER_MEMBER: Final = 5
@@ -73,6 +74,15 @@ class ConsumerTimer(IntEnum):
     """A classic member was told to join again, and has not for too long."""
 
 
+Configs = Callable[[str], Mapping[str, str]]
+"""Tells what is set for a group; checked when it was."""
+
+
+def no_configs(group_id: str) -> Mapping[str, str]:
+    """Return nothing: a group has the brokers' settings."""
+    return {}
+
+
 TimerKey = tuple[str, str, ConsumerTimer]
 """Group, member, what."""
 
@@ -80,9 +90,10 @@ TimerKey = tuple[str, str, ConsumerTimer]
 class ConsumerGroups:
     """See the module."""
 
-    def __init__(self, settings: GroupSettings) -> None:
-        """Start empty: the log comes next."""
+    def __init__(self, settings: GroupSettings, configs: Configs = no_configs) -> None:
+        """Start empty: the log comes next. `configs` tells what is set for a group."""
         self._settings = settings
+        self._configs = configs
         self._timers: Timers[TimerKey] = Timers()
         self._groups: dict[str, ConsumerGroup] = {}
         self._topics: Topics = NoTopics()
@@ -296,7 +307,9 @@ class ConsumerGroups:
 
     def _interval_ms(self, group: ConsumerGroup) -> int:
         """Return when a member is to be heard of again: soon, while partitions change hands."""
-        settled_ms = self._settings.group_consumer_heartbeat_interval_ms
+        settled_ms = self._set_for(
+            group, HEARTBEAT_INTERVAL, self._settings.group_consumer_heartbeat_interval_ms
+        )
         if group.state in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY):
             return settled_ms
         return min(settled_ms, max(UNSETTLED_MS, UNSETTLED_MS_PER_MEMBER * len(group.members)))
@@ -306,15 +319,23 @@ class ConsumerGroups:
     ) -> None:
         session = (group.group_id, member.member_id, ConsumerTimer.SESSION)
         classic = member.about.classic
-        session_ms = self._settings.group_consumer_session_timeout_ms
         if classic is not None:
             session_ms = classic.session_timeout_ms
+        else:
+            session_ms = self._set_for(
+                group, SESSION_TIMEOUT, self._settings.group_consumer_session_timeout_ms
+            )
         self._timers.set(session, now_ms + session_ms)
         revoke = (group.group_id, member.member_id, ConsumerTimer.REVOKE)
         if not _is_revoking(member):
             self._timers.cancel(revoke)
         elif revoke_anew or self._timers.get(revoke) is None:
             self._timers.set(revoke, now_ms + max(0, member.about.rebalance_timeout_ms))
+
+    def _set_for(self, group: ConsumerGroup, name: str, default: int) -> int:
+        """Return a setting of a group."""
+        value = self._configs(group.group_id).get(name)
+        return default if value is None else int(value)
 
     def _cancel_timers(self, group_id: str, member_id: str) -> None:
         for kind in ConsumerTimer:

@@ -18,7 +18,7 @@ from sparklog.coordinator import joining, membership, rebalancing
 from sparklog.coordinator.classic_group import ClassicGroup, GroupState
 from sparklog.coordinator.committed_offsets import CommittedOffsets
 from sparklog.coordinator.consumer_group import ConsumerGroup
-from sparklog.coordinator.consumer_groups import ConsumerGroups
+from sparklog.coordinator.consumer_groups import Configs, ConsumerGroups, no_configs
 from sparklog.coordinator.consumer_membership import check
 from sparklog.coordinator.consumer_messages import (
     JOIN_EPOCH,
@@ -77,13 +77,21 @@ RECORDS_AT_ONCE = 1000
 class GroupShard:
     """See the module."""
 
-    def __init__(self, settings: GroupSettings, topics: Callable[[], Topics] = NoTopics) -> None:
-        """Start empty: the log comes next. `topics` tells of those there are when it is asked."""
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: Callable[[], Topics] = NoTopics,
+        configs: Configs = no_configs,
+    ) -> None:
+        """Start empty: the log comes next.
+
+        `topics` tells of those there are when it is asked, `configs` what is set for a group.
+        """
         self._settings = settings
         self._topics = topics
         self._timers: Timers[TimerKey] = Timers()
         self._groups: dict[str, ClassicGroup] = {}
-        self._consumers = ConsumerGroups(settings)
+        self._consumers = ConsumerGroups(settings, configs)
         self._offsets = GroupOffsets(CommittedOffsets(), settings)
         self._position = 0
         """Of the next record in the log, or beyond: orders commits."""

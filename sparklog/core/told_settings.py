@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from sparklog.core.config import Config, Setting
+from sparklog.core.config import Config, Setting, parse_configs
+from sparklog.core.group_configs import GROUP_CONFIGS, default_name
 from sparklog.core.settings import parse_topic_configs
 from sparklog.core.topic_defaults import DEFAULT_NAMES, DEFAULT_SETTINGS, parse_topic_defaults
 
@@ -73,6 +74,26 @@ def topic_told(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[Told
             ],
         )
         for name, setting in {**{n: mine.table[n] for n in own}, **mine.table}.items()
+    ]
+
+
+def group_told(own: Mapping[str, str], broker: Config) -> list[ToldSetting]:
+    """Return every setting of a group, with what `broker` was started with behind it.
+
+    Raises:
+        InvalidConfig: a stored value is none.
+    """
+    mine = parse_configs(own, GROUP_CONFIGS)
+    for_one, for_all = ConfigSource.DYNAMIC_GROUP_CONFIG, ConfigSource.STATIC_BROKER_CONFIG
+    return [
+        _told(
+            setting,
+            [
+                (for_one, mine, name, name),
+                (for_all, broker, default_name(name), default_name(name)),
+            ],
+        )
+        for name, setting in GROUP_CONFIGS.items()
     ]
 
 

@@ -1,4 +1,6 @@
-"""AlterConfigs (33) and IncrementalAlterConfigs (44): settings of topics. Source: KIP-226, KIP-339.
+"""AlterConfigs (33) and IncrementalAlterConfigs (44): settings of topics and groups.
+
+Source: KIP-226, KIP-339, KIP-848.
 
 Brokers without an id stand for the defaults of all topics. A broker's own settings are those it was
 started with. None is ever set at run time, so unsetting one succeeds: Kafka's reassignment tool
@@ -22,8 +24,9 @@ from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import EVERY_BROKER, Record
-from sparklog.core.config import Config, Kind, Setting, check_names
+from sparklog.core.config import Config, Kind, Setting, check_names, parse_configs
 from sparklog.core.errors import InvalidConfig, InvalidRequest
+from sparklog.core.group_configs import GROUP_CONFIGS
 from sparklog.core.settings import TOPIC_SETTINGS, parse_topic_configs
 from sparklog.core.topic_defaults import DEFAULT_SETTINGS, parse_topic_defaults
 from sparklog.protocol.building import Answer
@@ -57,7 +60,7 @@ async def _alter(node: HandlerNode, request: Any, alter: Any) -> Any:
         decisions[key] = (
             refusing(named_twice("resource", resource.resource_name))
             if key in decisions
-            else _decision(resource, alter)
+            else _decision(resource, alter, node.config)
         )
     decided = await decide_each(node.metadata, decisions, validate_only=request.validate_only)
     return _response(Answer.to(request), decisions, decided)
@@ -81,9 +84,11 @@ def _response(
     )
 
 
-def _decision(resource: Any, alter: Any) -> Decision:
+def _decision(resource: Any, alter: Any, broker: Config) -> Decision:
     if resource.resource_type == Resource.TOPIC:
         return partial(alter, resource, _of_topic)
+    if resource.resource_type == Resource.GROUP:
+        return partial(alter, resource, partial(_of_group, broker))
     if resource.resource_type == Resource.BROKER:
         if resource.resource_name == EVERY_BROKER:
             return partial(alter, resource, _of_all_topics)
@@ -98,7 +103,7 @@ def _decision(resource: Any, alter: Any) -> Decision:
         )
     return refusing(
         InvalidRequest(
-            "only topics, one by one or all, have settings to change. "
+            "only topics, one by one or all, and groups have settings to change. "
             f"resource_type={resource.resource_type}"
         )
     )
@@ -106,7 +111,7 @@ def _decision(resource: Any, alter: Any) -> Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """What is changed: the settings of one topic, or the defaults of all."""
+    """What is changed: the settings of one topic or group, or the defaults of all topics."""
 
     table: Mapping[str, Setting]
     own: Mapping[str, str]
@@ -129,6 +134,12 @@ def _of_all_topics(image: MetadataImage, name: str) -> _Settings:
     own = image.broker_configs.get(name, {})
     decide = partial(registry.alter_topic_defaults, image)
     return _Settings(DEFAULT_SETTINGS, own, parse_topic_defaults(own), decide)
+
+
+def _of_group(broker: Config, image: MetadataImage, group_id: str) -> _Settings:
+    own = image.group_configs.get(group_id, {})
+    decide = partial(registry.alter_group_configs, image, group_id, broker)
+    return _Settings(GROUP_CONFIGS, own, parse_configs(own, GROUP_CONFIGS), decide)
 
 
 def _nothing(image: MetadataImage) -> list[Record]:

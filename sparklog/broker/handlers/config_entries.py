@@ -16,6 +16,7 @@ class Resource(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 _TYPES: Final = {

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): settings of topics, of all topics and of this broker, with their origin."""
+"""DescribeConfigs (32): settings of topics, groups and this broker, with their origin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
 from sparklog.cluster.records import EVERY_BROKER
 from sparklog.core.errors import InvalidRequest, SparklogError
-from sparklog.core.told_settings import ToldSetting, broker_told, defaults_told, topic_told
+from sparklog.core.told_settings import (
+    ToldSetting,
+    broker_told,
+    defaults_told,
+    group_told,
+    topic_told,
+)
 from sparklog.protocol.building import Answer
 
 
@@ -60,4 +66,8 @@ def _told(node: HandlerNode, resource_type: int, name: str) -> list[ToldSetting]
                 f"broker={node.broker_id} asked={name}"
             )
         return [*broker_told(node.config), *defaults_told(defaults, set_only=False)]
-    raise InvalidRequest(f"only topics and brokers have settings. resource_type={resource_type}")
+    if resource_type == Resource.GROUP:
+        return group_told(node.metadata.image.group_configs.get(name, {}), node.config)
+    raise InvalidRequest(
+        f"only topics, brokers and groups have settings. resource_type={resource_type}"
+    )

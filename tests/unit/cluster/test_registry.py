@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.cluster import snapshot
+from sparklog.cluster import registry, snapshot
+from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.open import Log, open_log
+from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.core.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -211,3 +213,16 @@ def test_a_default_that_a_topic_contradicts_is_refused_and_names_the_topic(
     with pytest.raises(InvalidConfig, match=r"log\.retention\.ms"):
         log.alter_topic_defaults({"retention.ms": "1"})
     assert log.topic_defaults() == {"log.cleaner.min.compaction.lag.ms": "10"}
+
+
+def test_what_is_set_for_a_group_is_in_the_snapshot_too() -> None:
+    name = "consumer.session.timeout.ms"
+    broker = parse_broker_configs({})
+    image = MetadataImage().applied(
+        registry.alter_group_configs(MetadataImage(), "g", broker, {name: "50000"}, ()), 1
+    )
+    assert image.group_configs == {"g": {name: "50000"}}
+    assert snapshot.from_document(snapshot.to_document(image), 1) == image
+    gone = registry.alter_group_configs(image, "g", broker, {}, [name])
+    assert image.applied(gone, 2).group_configs == {}
+    assert registry.alter_group_configs(image, "g", broker, {name: "50000"}, ()) == []

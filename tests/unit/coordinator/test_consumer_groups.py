@@ -53,7 +53,8 @@ class OneTopic:
 
 class Coordinator:
     def __init__(self, settings: GroupSettings | None = None) -> None:
-        self.groups = ConsumerGroups(settings or GroupSettings())
+        self.configs: dict[str, str] = {}
+        self.groups = ConsumerGroups(settings or GroupSettings(), lambda group_id: self.configs)
         self.topics = OneTopic()
         self.now_ms = 0
 
@@ -258,3 +259,14 @@ def test_only_the_assignors_on_offer_are_taken_and_the_first_is_the_default() ->
     found = coordinator.groups.get("g")
     assert found is not None
     assert found.assignor == "range"
+
+
+def test_a_group_has_times_of_its_own() -> None:
+    coordinator = Coordinator()
+    coordinator.configs["consumer.heartbeat.interval.ms"] = "7000"
+    coordinator.configs["consumer.session.timeout.ms"] = "50000"
+    assert coordinator.join("a").heartbeat_interval_ms == 7_000
+    coordinator.pass_time(49_999)
+    assert coordinator.members == {"a"}
+    coordinator.pass_time(1)
+    assert coordinator.members == set()

@@ -60,7 +60,7 @@ def test_a_brokers_settings_are_told_by_itself_only() -> None:
         assert configs["max.connections"].config_source == 5
         (other,) = (await node.ask(describe_configs(BROKER, "2"))).results
         assert other.error_code is ErrorCode.invalid_request
-        (strange,) = (await node.ask(describe_configs(GROUP, "g"))).results
+        (strange,) = (await node.ask(describe_configs(99, "g"))).results
         assert strange.error_code is ErrorCode.invalid_request
 
     tell(story, num_partitions="9")
@@ -98,7 +98,8 @@ def test_settings_are_changed_one_by_one() -> None:
         (TOPIC, "t", ("flush.ms", APPEND, "1"), ErrorCode.invalid_config),
         (TOPIC, "t", ("flush.ms", 9, "1"), ErrorCode.invalid_request),
         (BROKER, "1", ("num.partitions", SET, "1"), ErrorCode.invalid_request),
-        (GROUP, "g", ("x", SET, "1"), ErrorCode.invalid_request),
+        (GROUP, "g", ("x", SET, "1"), ErrorCode.invalid_config),
+        (99, "g", ("x", SET, "1"), ErrorCode.invalid_request),
     ],
 )
 def test_a_change_that_cannot_be_is_refused(
@@ -167,3 +168,38 @@ def test_defaults_of_all_topics_are_set_under_brokers_names_without_an_id() -> N
         assert await altered(node, wrong) is ErrorCode.invalid_config
 
     tell(story)
+
+
+def test_a_groups_settings_stand_before_the_brokers() -> None:
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+    async def story(node: ToyNode) -> None:
+        told = await described(node, GROUP, "g")
+        assert {n: (c.value, c.config_source) for n, c in told.items()} == {
+            session: ("50000", 4),
+            heartbeat: ("5000", 5),
+        }
+        assert await altered(node, alter_configs(GROUP, "g", (session, SET, "60000"))) is NONE
+        assert node.metadata.image.group_configs == {"g": {session: "60000"}}
+        told = await described(node, GROUP, "g")
+        assert (told[session].value, told[session].config_source) == ("60000", 8)
+        assert [(s.name, s.value, s.source) for s in told[session].synonyms] == [
+            (session, "60000", 8),
+            (f"group.{session}", "50000", 4),
+            (session, "45000", 5),
+        ]
+        assert not told[session].read_only
+        for name, value in (
+            (session, "44999"),
+            (session, "60001"),
+            (heartbeat, "4999"),
+            ("x", "1"),
+        ):
+            refused = await altered(node, alter_configs(GROUP, "g", (name, SET, value)))
+            assert refused is ErrorCode.invalid_config
+        nobody = await altered(node, alter_configs(GROUP, "", (session, SET, "60000")))
+        assert nobody is ErrorCode.invalid_request
+        assert await altered(node, alter_configs(GROUP, "g", (session, DELETE, None))) is NONE
+        assert node.metadata.image.group_configs == {}
+
+    tell(story, group_consumer_session_timeout_ms="50000")
