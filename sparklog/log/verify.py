@@ -7,7 +7,7 @@ batch where a segment's index can be read, else by the segment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -61,15 +61,24 @@ def verify(
 
 
 def examine(
-    store: ObjectStore, layout: PartitionLayout, pool: Executor, *, deep: bool, now_ms: int
+    store: ObjectStore,
+    layout: PartitionLayout,
+    pool: Executor,
+    *,
+    deep: bool,
+    now_ms: int,
+    pins: Collection[str] = (),
 ) -> Findings:
-    """Look a partition over; see `verify`."""
+    """Look a partition over; see `verify`. `pins`: those that named snapshots have of it."""
     listed = run(list_folder(layout), store)
+    pinned = [
+        Damage(key, what, kind=Kind.PIN) for key, what in pin_problems(store, layout, listed, pins)
+    ]
     names = {layout.relative(info.key): info for info in listed}
     damages = list(_manifest_damages(store, layout, listed))
     view, _ = run(look_for_manifest(PartitionView(layout)), store)
     if view.manifest.deleted:
-        return Findings(Verified(), view, tuple(listed))
+        return Findings(Verified(damages=tuple(pinned)), view, tuple(listed))
     view, found = _tail(store, view, names)
     damages += found
     reader = SegmentReader(store, layout, pool)
@@ -87,9 +96,7 @@ def examine(
     damages += _epoch_damages(view)
     problems = hints.problems(complete=not any(d.lost_end > d.lost_base for d in damages))
     damages += [Damage(key, what, kind=Kind.HINT) for key, what in problems]
-    damages += [
-        Damage(key, what, kind=Kind.PIN) for key, what in pin_problems(store, layout, listed)
-    ]
+    damages += pinned
     orphans = 0
     if not damages:
         garbage = run(find_garbage(view, listed, GarbageRules(now_ms, 0, 0)), store)

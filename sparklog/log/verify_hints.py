@@ -8,7 +8,7 @@ segments that are gone, and less, of producers that were forgotten.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from crc32c import crc32c
@@ -74,10 +74,18 @@ class HintCheck:
 
 
 def pin_problems(
-    store: ObjectStore, layout: PartitionLayout, listed: Sequence[ObjectInfo]
+    store: ObjectStore,
+    layout: PartitionLayout,
+    listed: Sequence[ObjectInfo],
+    wanted: Collection[str],
 ) -> Iterator[tuple[str, str]]:
-    """Yield the keys of pins that are damaged, or name what is not there, and what is wrong."""
+    """Yield the keys of pins that are damaged, or name what is not there, and what is wrong.
+
+    `wanted`: the pins that snapshots have.
+    """
     names = {layout.relative(info.key) for info in listed}
+    for name in sorted(set(map(layout.pin_name, wanted)) - names):
+        yield layout.key(name), "a pin that a snapshot names is missing; it cannot be read here"
     for info in listed:
         if layout.pin_nonce(info.key) is None:
             continue

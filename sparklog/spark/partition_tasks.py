@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,9 +17,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sparklog.cluster.image import MetadataImage, Topic
+from sparklog.cluster.named_snapshot import SnapshotRecords
 from sparklog.cluster.open import Log
 from sparklog.core.errors import SparklogError, TopicDeleted, UnknownTopicOrPartition
 from sparklog.core.telemetry import by_kind, diff
+from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout
 from sparklog.spark.open_logs import shared_log
 
@@ -81,6 +83,23 @@ def work_on(topics: Iterable[Topic]) -> list[PartitionWork]:
         PartitionWork(topic.name, topic.topic_id, number, topic.settings)
         for topic in topics
         for number in range(topic.partitions)
+    ]
+
+
+def with_pins(works: Iterable[PartitionWork], snapshots: SnapshotRecords) -> list[PartitionWork]:
+    """Return the work with the pins that named snapshots have of each partition."""
+    pins = snapshots.pins()
+    return [
+        replace(
+            work,
+            details={
+                **work.details,
+                "pins": None
+                if pins is None
+                else sorted(pins.get(PartitionId(work.topic_id, work.partition), ())),
+            },
+        )
+        for work in works
     ]
 
 

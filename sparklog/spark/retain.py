@@ -35,6 +35,7 @@ from sparklog.spark.partition_tasks import (
     PartitionWork,
     chosen_topics,
     run_tasks,
+    with_pins,
     work_on,
 )
 from sparklog.spark.progress import Progress, StageSampler, bytes_text, watched
@@ -87,23 +88,6 @@ def with_unpublished(
                         PartitionId(work.topic_id, work.partition), []
                     )
                 ],
-            },
-        )
-        for work in works
-    ]
-
-
-def with_pins(works: Iterable[PartitionWork], snapshots: SnapshotRecords) -> list[PartitionWork]:
-    """Return the work with the pins that named snapshots have of each partition."""
-    pins = snapshots.pins()
-    return [
-        replace(
-            work,
-            details={
-                **work.details,
-                "pins": None
-                if pins is None
-                else sorted(pins.get(PartitionId(work.topic_id, work.partition), ())),
             },
         )
         for work in works

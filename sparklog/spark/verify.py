@@ -8,12 +8,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from sparklog.cluster.image import MetadataImage, Topic
+from sparklog.cluster.named_snapshot import SnapshotRecords, snapshot_records
 from sparklog.cluster.open import Log, open_log
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.core.types import OffsetRange
 from sparklog.log.drop_damaged import Dropper, LeadNow
+from sparklog.log.effects import run as run_protocol
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID
 from sparklog.log.mend import Mended, Mender
 from sparklog.log.rewriting import Encoding
@@ -24,6 +26,7 @@ from sparklog.spark.partition_tasks import (
     PartitionWork,
     chosen_topics,
     run_tasks,
+    with_pins,
     work_on,
 )
 from sparklog.spark.progress import Progress, StageSampler, bytes_text, watched
@@ -53,16 +56,35 @@ def _works(job: VerifyJob) -> tuple[list[PartitionWork], list[str]]:
     """Return what to look at; the registry alone when it cannot be read."""
     registry = PartitionWork(METADATA_TOPIC, METADATA_TOPIC_ID, 0, {})
     with open_log(job.root) as log:
+        snapshots = run_protocol(snapshot_records(), log.store)
+        problems = [f"a snapshot is damaged; drop it. object={key}" for key in snapshots.damaged]
         try:
             image = log.refresh()
         except DataCorrupt as error:
             if job.topics or job.drops:
                 raise
-            return [registry], [f"only the registry was looked at, it cannot be read: {error}"]
+            told = f"only the registry was looked at, it cannot be read: {error}"
+            return [registry], [*problems, told]
     if job.drops:
-        return _drop_works(job, image), []
-    works = work_on(chosen_topics(image, job.topics))
-    return (works if job.topics else [registry, *works]), []
+        return _drop_works(job, image), problems
+    works = with_pins(work_on(chosen_topics(image, job.topics)), snapshots)
+    if job.topics:
+        return works, problems
+    return [registry, *works, *_pinned_works(snapshots, works)], problems
+
+
+def _pinned_works(
+    snapshots: SnapshotRecords, works: Sequence[PartitionWork]
+) -> list[PartitionWork]:
+    """Return the partitions of deleted topics that snapshots have."""
+    known = {(work.topic_id, work.partition) for work in works}
+    found = {
+        (one.topic_id, one.partition): PartitionWork(one.topic, one.topic_id, one.partition, {})
+        for snapshot in snapshots.snapshots
+        for one in snapshot.partitions
+        if (one.topic_id, one.partition) not in known
+    }
+    return with_pins(found.values(), snapshots)
 
 
 def _drop_works(job: VerifyJob, image: MetadataImage) -> list[PartitionWork]:
@@ -107,8 +129,14 @@ class _Verify:
         return {**asdict(found.verified), "mended": [asdict(one) for one in done]}
 
     def _look(self, log: Log, work: PartitionWork, pool: Executor) -> Findings:
-        deep = not self._job.quick
-        return examine(log.store, work.layout, pool, deep=deep, now_ms=self._clock.now_ms())
+        return examine(
+            log.store,
+            work.layout,
+            pool,
+            deep=not self._job.quick,
+            now_ms=self._clock.now_ms(),
+            pins=work.details.get("pins") or (),
+        )
 
     def _mend(self, log: Log, work: PartitionWork, found: Findings, pool: Executor) -> list[Mended]:
         dry_run = self._job.dry_run

@@ -34,8 +34,8 @@ from sparklog.log.garbage import ORPHAN_AGE_MS
 from sparklog.log.layout import PartitionLayout, named_snapshot_key, topic_folder
 from sparklog.log.manifest import Manifest
 from sparklog.log.rewriting import Encoding
-from sparklog.spark.partition_tasks import work_on
-from sparklog.spark.retain import retained_by, with_pins, with_unpublished
+from sparklog.spark.partition_tasks import with_pins, work_on
+from sparklog.spark.retain import retained_by, with_unpublished
 from sparklog.spark.retain_arguments import RetainJob
 from sparklog.store.base import PutOutcome
 from sparklog.store.memory import MemoryStore

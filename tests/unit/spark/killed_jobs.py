@@ -24,8 +24,8 @@ from sparklog.cluster.snapshots import create_snapshot
 from sparklog.log.effects import run
 from sparklog.spark.compact import compacted_by
 from sparklog.spark.compact_arguments import CompactJob
-from sparklog.spark.partition_tasks import work_on
-from sparklog.spark.retain import retained_by, with_pins
+from sparklog.spark.partition_tasks import with_pins, work_on
+from sparklog.spark.retain import retained_by
 from sparklog.spark.retain_arguments import RetainJob
 from sparklog.store.base import ObjectStore, PutOutcome
 from sparklog.store.file import FileStore

@@ -23,8 +23,8 @@ from sparklog.log.layout import commit_key
 from sparklog.log.manifest import Entry, Manifest
 from sparklog.log.manifest import encode as encode_manifest
 from sparklog.spark.job import FAILED
-from sparklog.spark.partition_tasks import PartitionAnswer, chosen_topics, work_on
-from sparklog.spark.retain import retained_by, with_pins, with_unpublished
+from sparklog.spark.partition_tasks import PartitionAnswer, chosen_topics, with_pins, work_on
+from sparklog.spark.retain import retained_by, with_unpublished
 from sparklog.spark.retain_arguments import RetainJob, parse_retain
 from sparklog.spark.upkeep_report import UpkeepReport, total_of
 from sparklog.store.counting import CountingStore

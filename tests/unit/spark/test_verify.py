@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from sparklog.cluster.open import Log
+from sparklog.cluster.snapshots import create_snapshot, drop_snapshot
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark import verify as verify_job
 from sparklog.spark.partition_tasks import PartitionAnswer
@@ -115,3 +116,26 @@ def test_a_registry_that_cannot_be_read_is_looked_at_alone(
     assert report.ended_by == 1
     assert [a.topic for a in report.answers] == ["__cluster_metadata"]
     assert "only the registry was looked at" in report.to_text()
+
+
+def test_what_snapshots_have_is_looked_at_also_of_deleted_topics(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = create_snapshot(log, "s", ["t"])
+    whole = run_job(log, monkeypatch)
+    assert (whole.ended_by, len(whole.answers)) == (None, 3)
+    log.delete_topic("t")
+    whole = run_job(log, monkeypatch)
+    assert (whole.ended_by, len(whole.answers)) == (None, 3)
+    layout = snapshot.partitions[1].layout
+    log.store.delete(layout.key(layout.chain_name(4)))
+    missing = run_job(log, monkeypatch)
+    assert missing.ended_by == 1
+    assert "a snapshot misses offsets 4 to 8" in missing.to_text()
+    log.store.delete(layout.key(layout.pin_name(snapshot.partitions[1].pin)))
+    assert "a pin that a snapshot names is missing" in run_job(log, monkeypatch).to_text()
+    drop_snapshot(log.store, "s")
+    log.store.put("snapshots/bad.json", b"{}")
+    told = run_job(log, monkeypatch)
+    assert (told.ended_by, len(told.answers)) == (None, 1)
+    assert "a snapshot is damaged; drop it" in told.to_text()
