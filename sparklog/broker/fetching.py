@@ -31,6 +31,7 @@ from sparklog.core.errors import (
     UnknownLeaderEpoch,
 )
 from sparklog.core.types import PartitionId
+from sparklog.log.isolation import met
 from sparklog.log.tail import NO_OFFSET, EpochEnd
 from sparklog.log.view import refresh
 
@@ -362,7 +363,7 @@ def _fetched(
     aborted = None
     if spec.is_consumer and spec.isolation == READ_COMMITTED:
         found = led.producers.transactions.aborted_between(offset, end_offset)
-        aborted = tuple((one.producer_id, one.first_offset) for one in found)
+        aborted = tuple((one.producer_id, one.first_offset) for one in met(found, batches))
     return Fetched(
         batches,
         led.high_watermark,

@@ -18,8 +18,10 @@ from sparklog.core.types import UNLED_EPOCH
 from sparklog.log.effects import Protocol
 from sparklog.log.producer_snapshot import load_producers
 from sparklog.log.segment import Segment
+from sparklog.log.transactions import AbortedTransaction
 from sparklog.log.view import PartitionView
-from sparklog.protocol.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
+from sparklog.protocol.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT, BytesLike
+from sparklog.protocol.batch_run import read_headers
 
 AbortedRange = tuple[int, int, int]
 """Producer id, first offset, and offset of the marker of an aborted transaction."""
@@ -57,6 +59,32 @@ def decided(view: PartitionView) -> Protocol[Decided]:
             if one.last_offset >= view.log_start_offset
         ),
     )
+
+
+def met(
+    aborted: Sequence[AbortedTransaction], batches: Sequence[BytesLike]
+) -> list[AbortedTransaction]:
+    """Return the aborted transactions that these batches have records of.
+
+    A client that is told of one drops the producer's batches until it meets the marker. Where
+    compaction removed the records it removed the marker, too: told of that, a client would drop
+    committed records.
+    """
+    if not aborted or not batches:
+        return []
+    headers = read_headers(batches)
+    kinds = headers["attributes"] & (TRANSACTIONAL_BIT | CONTROL_BIT)
+    headers = headers[kinds == TRANSACTIONAL_BIT]
+    producers, bases = headers["producer_id"], headers["base_offset"]
+    return [
+        one
+        for one in aborted
+        if (
+            (producers == one.producer_id)
+            & (bases >= one.first_offset)
+            & (bases <= one.last_offset)
+        ).any()
+    ]
 
 
 def aborted_stretches(
