@@ -24,6 +24,7 @@ from tests.bench.common.side import ANSWER_TIMEOUT_S, Side
 from tests.bench.common.targets import CostAtMost, CostAtMostPeer
 from tests.bench.groups.members import CLIENT, PROTOCOLS
 from tests.bench.groups.plan import Plan
+from tests.waiting import eventually
 
 GROUP = "coordinator failover, s"
 CALM_S = 2.0
@@ -107,9 +108,7 @@ class _Commits(_Worker):
 
     def __init__(self, side: Side, topic: str) -> None:
         super().__init__(side, topic)
-        probe = Consumer({"bootstrap.servers": side.bootstrap, "group.id": "makes-the-topic"})
-        probe.committed([TopicPartition(topic, 0)], ANSWER_TIMEOUT_S)
-        probe.close()
+        _make_topic_of_groups(side, topic)
         group_id, self.partition = _coordinated_elsewhere(side, topic, self.internal)
         self._sent: dict[int, float] = {}
         self._consumer = Consumer(
@@ -191,6 +190,21 @@ class _Transactions(_Worker):
 
     def close(self) -> None:
         self.side.drop(self.topic)
+
+
+def _make_topic_of_groups(side: Side, topic: str) -> None:
+    """Ask for a committed offset until there is an answer."""
+    probe = Consumer({"bootstrap.servers": side.bootstrap, "group.id": "makes-the-topic"})
+
+    def is_answered() -> bool:
+        try:
+            probe.committed([TopicPartition(topic, 0)], ANSWER_TIMEOUT_S)
+        except KafkaException:
+            return False
+        return True
+
+    eventually(is_answered, "groups have a topic")
+    probe.close()
 
 
 def _producer(side: Side, transactional_id: str) -> Producer:
