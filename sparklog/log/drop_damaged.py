@@ -10,26 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import DataCorrupt, InvalidRequest, Unavailable
 from sparklog.core.types import OffsetRange, TimestampType
+from sparklog.log.cover import cover
 from sparklog.log.damage import Damage, Kind
-from sparklog.log.effects import Protocol, create, get, put, run
+from sparklog.log.effects import Protocol, create, run
 from sparklog.log.lineage import Lineage, lineage_of
-from sparklog.log.manifest import Entry, Manifest, encode
-from sparklog.log.manifest_change import change, with_tail
+from sparklog.log.manifest import Entry
+from sparklog.log.manifest_change import change
 from sparklog.log.mend import Mended
 from sparklog.log.reading import SegmentReader
 from sparklog.log.rewrite import Replacement, is_published, swap
 from sparklog.log.rewriting import ROW_COLUMNS, Encoding, Place, rewritten
 from sparklog.log.segment import Segment
 from sparklog.log.verify import Findings, batch_problem, clipped
-from sparklog.log.view import PartitionView, newer_manifest
-from sparklog.store.base import ObjectStore, PutOutcome
+from sparklog.log.view import PartitionView
+from sparklog.store.base import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +175,6 @@ class Dropper:
 
     def _cover(self, wanted: OffsetRange) -> Protocol[None]:
         view = self._found.view
-        taken = with_tail(view, 0)
-        if taken.end_offset != wanted.base_offset:
-            raise Unavailable(
-                "a transaction is open before the damaged segment; try again when it has ended. "
-                f"partition={self._layout.folder}"
-            )
         place = Place(
             self._layout,
             wanted.base_offset,
@@ -190,25 +185,9 @@ class Dropper:
         )
         ((entry, data),) = rewritten(place, (), Lineage(), self._encoding, self._nonces())
         yield from create(self._layout.key(entry.object), data)
-        made = replace(
-            taken,
-            entries=(*taken.entries, entry),
-            end_offset=wanted.end_offset,
-            leader_epoch=entry.leader_epoch,
-            led=self._lead.led,
+        yield from cover(
+            view, [entry], leader_epoch=entry.leader_epoch, led=self._lead.led, nonce=self._nonce()
         )
-        yield from self._publish(view, made)
-
-    def _publish(self, view: PartitionView, made: Manifest) -> Protocol[None]:
-        """Publish the next manifest; the tail cannot be read, so nothing is planned anew."""
-        version = view.manifest_name_version + 1
-        key = self._layout.key(self._layout.manifest_name(version))
-        data = encode(replace(made, version=version, nonce=self._nonce()), self._layout)
-        outcome = yield from put(key, data)
-        ours = outcome is PutOutcome.CREATED or (yield from get(key)) == data
-        _, moved = yield from newer_manifest(replace(view, manifest_name_version=version))
-        if not ours or moved:
-            raise Unavailable(f"the log changed meanwhile; verify it again. object={key}")
 
     def _nonce(self) -> str:
         return new_nonce(self._entropy)

@@ -5,6 +5,7 @@
       damaged versions that nothing depends on any more the objects go
   R3  a merged object that is damaged gives way to the objects it was made of, where an older
       manifest names them, all are whole, and none of their rows was compacted away
+  R4  a leader's segment that is damaged is made again from a write-ahead log that has its batches
 
 Everything else stays as it is: an object that holds the only copy of anything is never touched.
 What is left can be given up with `drop_damaged`, which somebody has to ask for.
@@ -18,17 +19,21 @@ from dataclasses import dataclass
 
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import DataCorrupt
+from sparklog.core.types import UNLED_EPOCH
 from sparklog.log import manifest as manifests
+from sparklog.log.cover import cover
 from sparklog.log.damage import Damage, Kind
 from sparklog.log.effects import run
 from sparklog.log.garbage import DAY_MS
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.manifest import Entry, Manifest
+from sparklog.log.manifest import REWRITTEN_NONCE, Entry, Manifest
 from sparklog.log.manifest_change import Plan, change, with_tail
 from sparklog.log.reading import SegmentReader
 from sparklog.log.rewrite import Replacement, is_published, swap
+from sparklog.log.rewriting import Encoding
 from sparklog.log.verify import Findings, entry_damages
-from sparklog.log.view import PartitionView
+from sparklog.log.view import PartitionView, read_segment
+from sparklog.log.wal_refill import refilled, wal_batches
 from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore
 
 SETTLED_MS = DAY_MS
@@ -51,6 +56,7 @@ class Mender:
         store: ObjectStore,
         found: Findings,
         pool: Executor,
+        encoding: Encoding,
         *,
         now_ms: int,
         dry_run: bool,
@@ -61,6 +67,7 @@ class Mender:
         self._layout: PartitionLayout = found.view.layout
         self._found = found
         self._pool = pool
+        self._encoding = encoding
         self._now_ms = now_ms
         self._dry_run = dry_run
         self._entropy = entropy
@@ -75,11 +82,12 @@ class Mender:
             Unavailable: the store, or others were faster time and again; run it again.
         """
         done = [self._without_hint(d) for d in self._of(Kind.HINT)]
-        if not self._of(Kind.CHAIN):
-            for entry in self._damaged_entries():
-                done += self._restored(entry)
-            done += self._new_manifest()
-        return done
+        broken = self._of(Kind.CHAIN)
+        if broken:
+            return [*done, *(one for damage in broken for one in self._rejoined(damage))]
+        for entry in self._damaged_entries():
+            done += list(self._restored(entry)) or self._refilled(entry)
+        return done + self._new_manifest()
 
     def _of(self, kind: Kind) -> list[Damage]:
         return [d for d in self._found.damages if d.kind is kind]
@@ -106,6 +114,49 @@ class Mender:
                 names = ", ".join(e.object for e in old)
                 yield Mended(self._layout.key(entry.object), f"replaced by what it held: {names}")
                 return
+
+    def _refilled(self, entry: Entry) -> list[Mended]:
+        """Make a leader's segment again from a write-ahead log (R4)."""
+        if entry.leader_epoch == UNLED_EPOCH or entry.nonce == REWRITTEN_NONCE:
+            return []
+        finding = wal_batches(self._layout, entry.base_offset, entry.end_offset, entry.leader_epoch)
+        batches = run(finding, self._store, self._pool)
+        if not batches:
+            return []
+        told = Mended(self._layout.key(entry.object), "made again from a write-ahead log")
+        if self._dry_run:
+            return [told]
+        new = run(refilled(self._layout, batches, self._encoding, self._nonces()), self._store)
+        return [told] if self._swapped(Replacement((entry,), tuple(new))) else []
+
+    def _rejoined(self, damage: Damage) -> list[Mended]:
+        """Make a segment of the tail again, so that the chain goes on (R4).
+
+        Its epoch is known only where the segments before and after it have the same.
+        """
+        view = self._found.view
+        following = self._layout.chain_name(damage.lost_end)
+        try:
+            after = run(read_segment(self._layout, following), self._store)
+        except DataCorrupt:
+            after = None
+        if after is None or after[0].leader_epoch != view.leader_epoch or not view.is_led:
+            return []
+        epoch = view.leader_epoch
+        finding = wal_batches(self._layout, damage.lost_base, damage.lost_end, epoch)
+        batches = run(finding, self._store, self._pool)
+        if not batches:
+            return []
+        if not self._dry_run:
+            new = run(refilled(self._layout, batches, self._encoding, self._nonces()), self._store)
+            nonce = next(self._nonces())
+            covering = cover(view, new, leader_epoch=epoch, led=True, nonce=nonce)
+            run(covering, self._store, self._pool)
+        return [Mended(damage.object, "made again from a write-ahead log")]
+
+    def _nonces(self) -> Iterator[str]:
+        while True:
+            yield new_nonce(self._entropy)
 
     def _older_manifests(self) -> Iterator[Manifest]:
         """Yield the versions before the newest that can be read, newest first."""

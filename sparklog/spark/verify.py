@@ -140,11 +140,11 @@ class _Verify:
 
     def _mend(self, log: Log, work: PartitionWork, found: Findings, pool: Executor) -> list[Mended]:
         dry_run = self._job.dry_run
-        if self._job.repair:
-            now_ms = self._clock.now_ms()
-            return Mender(log.store, found, pool, now_ms=now_ms, dry_run=dry_run).mend()
         config = log_config(work.configs)
         encoding = Encoding(config.codec, config.zstd_level)
+        if self._job.repair:
+            now_ms = self._clock.now_ms()
+            return Mender(log.store, found, pool, encoding, now_ms=now_ms, dry_run=dry_run).mend()
         lead = LeadNow(**work.details["lead"])
         dropper = Dropper(log.store, found, pool, encoding, lead=lead, dry_run=dry_run)
         return dropper.drop([OffsetRange(*one) for one in work.details["drops"]])

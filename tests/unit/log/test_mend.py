@@ -20,15 +20,20 @@ from sparklog.log.damage import Damage, Kind
 from sparklog.log.drop_damaged import Dropper, LeadNow
 from sparklog.log.effects import run
 from sparklog.log.flush import flush_at
+from sparklog.log.layout import WalLayout
 from sparklog.log.led import take_lead
+from sparklog.log.manifest_change import absorb_tail, change
 from sparklog.log.mend import SETTLED_MS, Mended, Mender
 from sparklog.log.partition_log import LogConfig, PartitionLog
 from sparklog.log.pins import pin
 from sparklog.log.producer_rebuild import rebuilt, snapshot
-from sparklog.log.producer_snapshot import save_producers
+from sparklog.log.producer_snapshot import load_producers, save_producers
 from sparklog.log.rewriting import Encoding
 from sparklog.log.verify import Findings, examine
 from sparklog.log.view import PartitionView, refresh
+from sparklog.log.wal_object import WalBatch, WalHeader, WalKind
+from sparklog.log.wal_object import encode as encode_wal
+from sparklog.log.wal_refill import wal_batches
 from sparklog.log.wire_segment import draft_batches
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT, batch, numbered
@@ -144,7 +149,8 @@ def look(store: MemoryStore, clock: ManualClock, pool: ThreadPoolExecutor) -> Fi
 def mended(
     store: MemoryStore, found: Findings, clock: ManualClock, pool: ThreadPoolExecutor
 ) -> list[Mended]:
-    return Mender(store, found, pool, now_ms=clock.now_ms(), dry_run=False).mend()
+    encoding = Encoding("none")
+    return Mender(store, found, pool, encoding, now_ms=clock.now_ms(), dry_run=False).mend()
 
 
 def dropped(store: MemoryStore, found: Findings, pool: ThreadPoolExecutor, *, dry: bool) -> None:
@@ -355,3 +361,54 @@ def test_one_bad_record_batch_loses_its_own_rows_only(pool: ThreadPoolExecutor) 
     after = look(store, clock, pool)
     assert after.damages == ()
     assert after.verified.rows == whole.verified.rows - damage.rows
+
+
+def wal_of(store: MemoryStore, whole: Findings) -> None:
+    """Put what the leader's segments hold into a write-ahead log, as if not yet trimmed."""
+    rows = []
+    for number, entry in enumerate(e for e in whole.view.entries if e.rows):
+        made = produced([1] * 2, producer_id=7, producer_epoch=0, base_sequence=2 * number,
+                        base_offset=entry.base_offset, leader_epoch=1)  # fmt: skip
+        data = bytes(made.data)
+        rows.append(WalBatch(LAYOUT.topic_id, LAYOUT.partition, entry.base_offset, 1, data))
+    layout = WalLayout(3, "e" * 32)
+    header = WalHeader(WalKind.WINDOW, 1, 0, "f" * 32)
+    store.put(layout.key(1), encode_wal(layout, header, rows))
+
+
+@pytest.mark.parametrize("absorbed", [False, True])
+def test_a_leaders_segment_is_made_again_from_a_write_ahead_log(
+    pool: ThreadPoolExecutor, absorbed: bool
+) -> None:
+    clock = ManualClock()
+    store = MemoryStore("wal", clock)
+    led(store, clock, pool)
+    if absorbed:
+        run(change(COLD, absorb_tail(1, 0), "c" * 32), store)
+    whole = look(store, clock, pool)
+    victim = [e for e in whole.view.entries if e.rows][1]
+    key = LAYOUT.key(victim.object)
+    store.put(key, b"damaged")
+    found = look(store, clock, pool)
+    (damage,) = [d for d in found.damages if d.lost_end > d.lost_base]
+    assert damage.kind is (Kind.SEGMENT if absorbed else Kind.CHAIN)
+    assert mended(store, found, clock, pool) == [], "nobody else has the records"
+    wal_of(store, whole)
+    (done,) = mended(store, found, clock, pool)
+    assert (done.object, done.what) == (key, "made again from a write-ahead log")
+    after = look(store, clock, pool)
+    assert after.damages == ()
+    assert readable(store, after.view, pool) == set(range(1, whole.view.end_offset))
+    assert (after.view.is_led, after.view.leader_epoch) == (True, 1)
+    producers = run(load_producers(after.view, 0), store)
+    assert [known.last_sequence for _, known in producers] == [7]
+
+
+def test_batches_of_another_epoch_or_with_a_gap_make_no_segment(pool: ThreadPoolExecutor) -> None:
+    clock = ManualClock()
+    store = MemoryStore("wal", clock)
+    led(store, clock, pool)
+    wal_of(store, look(store, clock, pool))
+    assert len(run(wal_batches(LAYOUT, 1, 5, 1), store)) == 2
+    for base, end, epoch in ((1, 5, 2), (2, 5, 1), (1, 4, 1), (1, 11, 1)):
+        assert run(wal_batches(LAYOUT, base, end, epoch), store) == []

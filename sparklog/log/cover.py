@@ -1,0 +1,57 @@
+"""Putting objects in the place of a segment of the tail that cannot be read. Pure.
+
+The chain ends there for everybody who reads it, so nothing can be planned anew after a lost race:
+whoever wants this has looked, and is told when the log has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sparklog.core.errors import Unavailable
+from sparklog.log.effects import Protocol, get, put
+from sparklog.log.manifest import Entry, encode
+from sparklog.log.manifest_change import with_tail
+from sparklog.log.view import PartitionView, newer_manifest
+from sparklog.store.base import PutOutcome
+
+
+def cover(
+    view: PartitionView, entries: Sequence[Entry], *, leader_epoch: int, led: bool, nonce: str
+) -> Protocol[None]:
+    """Publish a manifest that goes on from the end of `view` with these entries.
+
+    Args:
+        view: of the partition, up to the segment that cannot be read.
+        entries: in order, the first one where `view` ends.
+        leader_epoch: the highest so far.
+        led: whether only a leader may append where they end, if the chain does not go on.
+        nonce: of this attempt.
+
+    Raises:
+        Unavailable: the log changed meanwhile, or a transaction is open there; look again.
+    """
+    taken = with_tail(view, 0)
+    if taken.end_offset != entries[0].base_offset:
+        raise Unavailable(
+            "a transaction is open before the damaged segment; try again when it has ended. "
+            f"partition={view.layout.folder}"
+        )
+    version = view.manifest_name_version + 1
+    key = view.layout.key(view.layout.manifest_name(version))
+    made = replace(
+        taken,
+        version=version,
+        nonce=nonce,
+        entries=(*taken.entries, *entries),
+        end_offset=entries[-1].end_offset,
+        leader_epoch=max(leader_epoch, taken.leader_epoch),
+        led=led,
+    )
+    data = encode(made, view.layout)
+    outcome = yield from put(key, data)
+    ours = outcome is PutOutcome.CREATED or (yield from get(key)) == data
+    _, moved = yield from newer_manifest(replace(view, manifest_name_version=version))
+    if not ours or moved:
+        raise Unavailable(f"the log changed meanwhile; verify it again. object={key}")
