@@ -1,6 +1,7 @@
 """`sparklog find`: the records of one key, without reading all of a topic.
 
-Kafka has no such tool. Records are printed as `sparklog consume` prints them.
+Kafka has no such tool. It reads the storage, not brokers. Records are printed as `sparklog consume`
+prints them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sparklog.cli.record_format import (
     record_documents,
     record_format,
 )
-from sparklog.cli.root import add_root_options, opened_log, warn_if_led
+from sparklog.cli.root import add_root_options, opened_log
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, key_values, whole_number
 from sparklog.cluster.image import Topic
 from sparklog.cluster.open import Log
@@ -67,7 +68,11 @@ def run(args: Arguments, output: Output) -> int:
     shape = record_format(key_values(args.formatter, "--formatter-property"))
     with opened_log(args) as log:
         topic = log.topic(args.topic)
-        warn_if_led(topic)
+        if any(state.leader >= 0 for state in topic.partition_states):
+            say(
+                "note: brokers lead this topic, and hold its newest records until they are "
+                f"flushed; this looks at the storage only. topic={topic.name}"
+            )
         numbers = _partitions(args, topic, key)
         rows = 0
         for number in numbers:

@@ -182,6 +182,8 @@ def test_the_root_of_a_led_topic_says_who_has_the_newest_records(
     assert "--bootstrap-server" in refused
     for call in (("get-offsets", "--topic"), ("consume", "--timeout-ms", "0", "--topic")):
         assert "note: brokers lead this topic" in cli.ok(*call, name, *root).errors
+    found = cli.ok("find", "--key", "x", "--topic", name, *root)
+    assert "this looks at the storage only" in found.errors
 
 
 def test_groups_and_isolation_need_brokers(brokers: Brokers, cli: Cli, name: str) -> None:
