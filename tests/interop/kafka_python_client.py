@@ -32,9 +32,18 @@ def main(bootstrap: str, topic: str) -> None:
         "offsets": offsets,
         "values": values,
         "listed": topic in listed,
-        "listed_after": topic in admin.list_topics(),
+        "listed_after": is_listed_still(admin, topic),
     }
     sys.stdout.write(json.dumps(seen))
+
+
+def is_listed_still(admin: kafka.KafkaAdminClient, topic: str) -> bool:
+    """Say whether a deleted topic stays listed: each broker hears of it in its own time."""
+    deadline = time.monotonic() + DEADLINE_S
+    while topic in admin.list_topics():
+        if time.monotonic() > deadline:
+            return True
+    return False
 
 
 def write(bootstrap: str, topic: str, codec: str | None) -> list[int]:
