@@ -18,9 +18,10 @@ class Recoveries:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Event] = {}
 
-    def want(self, name: str, *, internal: bool) -> None:
-        self._ends[name] = asyncio.Event()
-        self._tasks[name] = asyncio.ensure_future(self._recover(name, internal))
+    def want(self, *names: str, internal: bool) -> None:
+        for name in names:
+            self._ends[name] = asyncio.Event()
+            self._tasks[name] = asyncio.ensure_future(self._recover(name, internal))
 
     async def end(self, *names: str) -> None:
         for name in names:
@@ -53,8 +54,7 @@ def test_internal_partitions_take_few_places_beside_others_and_all_afterwards() 
     async def story() -> None:
         recoveries = Recoveries()
         internal = [f"internal {n}" for n in range(AT_ONCE + 1)]
-        for name in internal:
-            recoveries.want(name, internal=True)
+        recoveries.want(*internal, internal=True)
         recoveries.want("mine", internal=False)
         await settle()
         assert recoveries.placed == [*internal[:BESIDE_OTHERS], "mine"]
@@ -70,8 +70,7 @@ def test_places_are_bounded_and_go_to_who_waited_longest() -> None:
     async def story() -> None:
         recoveries = Recoveries()
         names = [f"mine {n}" for n in range(AT_ONCE + 2)]
-        for name in names:
-            recoveries.want(name, internal=False)
+        recoveries.want(*names, internal=False)
         await settle()
         assert recoveries.placed == names[:AT_ONCE]
         await recoveries.end(names[3])
@@ -86,8 +85,7 @@ def test_who_gives_up_leaves_no_place_taken() -> None:
     async def story() -> None:
         recoveries = Recoveries()
         names = [f"mine {n}" for n in range(AT_ONCE + 2)]
-        for name in names:
-            recoveries.want(name, internal=False)
+        recoveries.want(*names, internal=False)
         await settle()
         await recoveries.cancel(names[0], names[-1])
         await settle()
