@@ -17,6 +17,8 @@ class Kind(StrEnum):
     """An object that the log names: some of its records cannot be read."""
     CHAIN = "chain"
     """A segment of the tail that says nothing of itself: nothing from it on can be reached."""
+    INDEX = "index"
+    """What tells which keys an object does not have. Its records can be read."""
     HINT = "hint"
     """Something that the log itself tells as well."""
     PIN = "pin"

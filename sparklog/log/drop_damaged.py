@@ -12,23 +12,19 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
-from sparklog.core.errors import DataCorrupt, InvalidRequest, Unavailable
+from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.core.types import OffsetRange, TimestampType
 from sparklog.log.cover import cover
 from sparklog.log.damage import Damage, Kind
 from sparklog.log.effects import Protocol, create, run
-from sparklog.log.lineage import Lineage, lineage_of
-from sparklog.log.manifest import Entry
+from sparklog.log.lineage import Lineage
 from sparklog.log.manifest_change import change
 from sparklog.log.mend import Mended
-from sparklog.log.reading import SegmentReader
-from sparklog.log.rewrite import Replacement, is_published, swap
-from sparklog.log.rewriting import ROW_COLUMNS, Encoding, Place, rewritten
-from sparklog.log.segment import Segment
-from sparklog.log.verify import Findings, batch_problem, clipped
+from sparklog.log.rewrite import is_published, swap
+from sparklog.log.rewriting import Encoding, Place, rewritten
+from sparklog.log.salvage import salvaged
+from sparklog.log.verify import Findings
 from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectStore
 
@@ -114,46 +110,14 @@ class Dropper:
         """Replace an object by one with the rows that can be read."""
         view = self._found.view
         entry = next(e for e in view.entries if self._layout.key(e.object) == damage.object)
-        reader = SegmentReader(self._store, self._layout, self._pool)
-        try:
-            segment: Segment | None = reader.footer(entry)
-            lineage = lineage_of([(entry, reader.footer(entry))], compacted=False)
-        except DataCorrupt:
-            segment, lineage = None, Lineage()
-        place = Place(
-            self._layout,
-            entry.base_offset,
-            entry.end_offset,
-            entry.leader_epoch,
-            view.is_led if segment is None else segment.led,
-            TimestampType.CREATE_TIME if segment is None else segment.timestamp_type,
-        )
-        rows = iter(()) if segment is None else self._readable(reader, entry, segment)
         told = Mended(damage.object, f"gave up offsets {damage.lost_base} to {damage.lost_end}")
         if self._dry_run:
             return told
-        new = tuple(self._uploaded(place, rows, lineage))
-        replacement = Replacement((entry,), new)
-        changing = change(PartitionView(self._layout), swap([replacement]), self._nonce())
-        if not is_published(run(changing, self._store, self._pool), [replacement]):
+        made = salvaged(self._store, view, entry, self._pool, self._encoding, self._nonces())
+        changing = change(PartitionView(self._layout), swap([made]), self._nonce())
+        if not is_published(run(changing, self._store, self._pool), [made]):
             raise Unavailable(f"the log changed meanwhile; verify it again. object={damage.object}")
         return told
-
-    def _readable(
-        self, reader: SegmentReader, entry: Entry, segment: Segment
-    ) -> Iterator[pa.RecordBatch]:
-        view = self._found.view
-        for batch in segment.batches:
-            low, high = clipped(view, entry, batch.base, batch.end)
-            if low < high and not batch_problem(reader, view, entry, batch):
-                yield from reader.read(view, low, high, ROW_COLUMNS)
-
-    def _uploaded(
-        self, place: Place, rows: Iterator[pa.RecordBatch], lineage: Lineage
-    ) -> Iterator[Entry]:
-        for entry, data in rewritten(place, rows, lineage, self._encoding, self._nonces()):
-            run(create(self._layout.key(entry.object), data), self._store)
-            yield entry
 
     def _covered(self, damage: Damage, wanted: OffsetRange) -> Mended:
         """Put an object without rows in the place of a segment that cannot be read at all."""

@@ -6,6 +6,7 @@
   R3  a merged object that is damaged gives way to the objects it was made of, where an older
       manifest names them, all are whole, and none of their rows was compacted away
   R4  a leader's segment that is damaged is made again from a write-ahead log that has its batches
+  R5  an object whose records are whole and whose filter of keys is not is written anew
 
 Everything else stays as it is: an object that holds the only copy of anything is never touched.
 What is left can be given up with `drop_damaged`, which somebody has to ask for.
@@ -31,6 +32,7 @@ from sparklog.log.manifest_change import Plan, change, with_tail
 from sparklog.log.reading import SegmentReader
 from sparklog.log.rewrite import Replacement, is_published, swap
 from sparklog.log.rewriting import Encoding
+from sparklog.log.salvage import salvaged
 from sparklog.log.verify import Findings, entry_damages
 from sparklog.log.view import PartitionView, read_segment
 from sparklog.log.wal_refill import refilled, wal_batches
@@ -85,7 +87,9 @@ class Mender:
         broken = self._of(Kind.CHAIN)
         if broken:
             return [*done, *(one for damage in broken for one in self._rejoined(damage))]
-        for entry in self._damaged_entries():
+        for entry in self._entries_with(Kind.INDEX):
+            done += self._reindexed(entry)
+        for entry in self._entries_with(Kind.SEGMENT):
             done += list(self._restored(entry)) or self._refilled(entry)
         return done + self._new_manifest()
 
@@ -97,8 +101,8 @@ class Mender:
             self._store.delete(damage.object)
         return Mended(damage.object, "deleted: the log tells the same")
 
-    def _damaged_entries(self) -> list[Entry]:
-        keys = {d.object for d in self._of(Kind.SEGMENT)}
+    def _entries_with(self, kind: Kind) -> list[Entry]:
+        keys = {d.object for d in self._of(kind)}
         return [e for e in self._found.view.entries if self._layout.key(e.object) in keys]
 
     def _restored(self, entry: Entry) -> Iterator[Mended]:
@@ -128,6 +132,15 @@ class Mender:
             return [told]
         new = run(refilled(self._layout, batches, self._encoding, self._nonces()), self._store)
         return [told] if self._swapped(Replacement((entry,), tuple(new))) else []
+
+    def _reindexed(self, entry: Entry) -> list[Mended]:
+        """Write an object anew for the sake of its filter (R5)."""
+        told = [Mended(self._layout.key(entry.object), "written anew, with its filter of keys")]
+        if self._dry_run:
+            return told
+        view = self._found.view
+        made = salvaged(self._store, view, entry, self._pool, self._encoding, self._nonces())
+        return told if self._swapped(made) else []
 
     def _rejoined(self, damage: Damage) -> list[Mended]:
         """Make a segment of the tail again, so that the chain goes on (R4).

@@ -12,6 +12,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import pairwise
 
+from crc32c import crc32c
+
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import UNLED_EPOCH
 from sparklog.log import manifest as manifests
@@ -88,6 +90,8 @@ def examine(
         lost = entry_damages(reader, view, entry, names, deep=deep)
         rows += entry.rows - min(entry.rows, sum(one.rows or 0 for one in lost))
         damages += lost
+        if deep and not lost:
+            damages += _index_damages(store, layout, entry, reader.footer(entry))
         try:
             if not lost:
                 hints.take(entry, reader.footer(entry))
@@ -222,6 +226,22 @@ def entry_damages(
             return [Damage(key, str(error), *all_lost)]
         return _batch_damages(reader, view, entry, segment)
     return []
+
+
+def _index_damages(
+    store: ObjectStore, layout: PartitionLayout, entry: Entry, segment: Segment
+) -> Iterator[Damage]:
+    """Yield that an object's key filter fails a checksum."""
+    key = layout.key(entry.object)
+    for span in segment.keys.pages() if segment.keys is not None else ():
+        try:
+            page = store.get(key, span.start, span.start + span.length)
+        except ObjectNotFound:  # replaced meanwhile
+            return
+        if crc32c(page) != span.crc:
+            what = f"key filter fails its checksum. position={span.start} object={key}"
+            yield Damage(key, what, kind=Kind.INDEX)
+            return
 
 
 def _batch_damages(

@@ -74,7 +74,10 @@ def refilled(
     left = list(batches)
     while left:
         nonce = next(nonces)
-        draft = draft_batches(layout, left, nonce, codec=encoding.codec, level=encoding.level)
+        draft = draft_batches(
+            layout, left, nonce,
+            codec=encoding.codec, level=encoding.level, indexes_keys=encoding.indexes_keys,
+        )  # fmt: skip
         name = layout.rewritten_name(draft.base_offset, nonce)
         yield from create(layout.key(name), draft.data)
         entries += entries_of(draft.segment, name, len(draft.data))

@@ -141,7 +141,7 @@ class _Verify:
     def _mend(self, log: Log, work: PartitionWork, found: Findings, pool: Executor) -> list[Mended]:
         dry_run = self._job.dry_run
         config = log_config(work.configs)
-        encoding = Encoding(config.codec, config.zstd_level)
+        encoding = Encoding(config.codec, config.zstd_level, config.indexes_keys)
         if self._job.repair:
             now_ms = self._clock.now_ms()
             return Mender(log.store, found, pool, encoding, now_ms=now_ms, dry_run=dry_run).mend()

@@ -19,6 +19,7 @@ from sparklog.log.compactor import Compactor
 from sparklog.log.damage import Damage, Kind
 from sparklog.log.drop_damaged import Dropper, LeadNow
 from sparklog.log.effects import run
+from sparklog.log.find import find_key
 from sparklog.log.flush import flush_at
 from sparklog.log.layout import WalLayout
 from sparklog.log.led import take_lead
@@ -28,6 +29,7 @@ from sparklog.log.partition_log import LogConfig, PartitionLog
 from sparklog.log.pins import pin
 from sparklog.log.producer_rebuild import rebuilt, snapshot
 from sparklog.log.producer_snapshot import load_producers, save_producers
+from sparklog.log.reading import SegmentReader
 from sparklog.log.rewriting import Encoding
 from sparklog.log.verify import Findings, examine
 from sparklog.log.view import PartitionView, refresh
@@ -412,3 +414,32 @@ def test_batches_of_another_epoch_or_with_a_gap_make_no_segment(pool: ThreadPool
     assert len(run(wal_batches(LAYOUT, 1, 5, 1), store)) == 2
     for base, end, epoch in ((1, 5, 2), (2, 5, 1), (1, 4, 1), (1, 11, 1)):
         assert run(wal_batches(LAYOUT, base, end, epoch), store) == []
+
+
+def test_a_damaged_filter_of_keys_loses_nothing_and_is_written_anew(
+    pool: ThreadPoolExecutor,
+) -> None:
+    clock = ManualClock()
+    store = MemoryStore("filter", clock)
+    config = LogConfig(codec="none", indexes_keys=True)
+    PartitionLog(store, LAYOUT, config, clock=clock, pool=pool).append([numbered(0, 40)])
+    whole = look(store, clock, pool)
+    (entry,) = whole.view.entries
+    index = SegmentReader(store, LAYOUT, pool).footer(entry).keys
+    assert index is not None
+    key = LAYOUT.key(entry.object)
+    data = bytearray(store.get(key))
+    data[index.start] ^= 1
+    store.put(key, bytes(data))
+    found = look(store, clock, pool)
+    assert [(d.kind, d.lost_end - d.lost_base) for d in found.damages] == [(Kind.INDEX, 0)]
+    encoding = Encoding("none", indexes_keys=True)
+    for dry_run in (True, False):
+        mender = Mender(store, found, pool, encoding, now_ms=clock.now_ms(), dry_run=dry_run)
+        assert [one.object for one in mender.mend()] == [key]
+        assert len(look(store, clock, pool).damages) == dry_run
+    after = look(store, clock, pool)
+    assert readable(store, after.view, pool) == set(range(40))
+    columns = ("offset", "value")
+    got = find_key(store, pool, after.view, b"key-3", columns, newest_only=True)
+    assert [b.column("value").to_pylist() for b in got.records] == [[b"value-38"]]
