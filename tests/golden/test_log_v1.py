@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -12,6 +13,7 @@ import pytest
 from crc32c import crc32c
 
 from sparklog.cluster.open import Log
+from sparklog.cluster.snapshots import SnapshotReader, read_snapshot
 from sparklog.log.segment import CommitKey
 from sparklog.store.file import FileStore
 
@@ -49,6 +51,18 @@ def test_the_golden_log_reads_as_it_was_written(codec: str) -> None:
     headers = table["headers"].to_pylist()
     assert headers[2] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
     assert headers.count(None) == 7
+
+
+def test_a_golden_snapshot_reads_as_it_was_made() -> None:
+    with Log(FileStore(ROOT)) as log, ThreadPoolExecutor(2) as pool:
+        snapshot = read_snapshot(log.store, "golden")
+        assert snapshot.timestamp_ms > 1_700_000_000_000
+        ranges = [(p.partition, p.log_start_offset, p.end_offset) for p in snapshot.partitions]
+        assert ranges == [(0, 0, 0), (1, 1, 9)]
+        reader = SnapshotReader(log.store, snapshot, pool)
+        table = pa.Table.from_batches(reader.read("golden-lz4", 1))
+    assert table["offset"].to_pylist() == list(range(1, 9))
+    assert table["value"].to_pylist() == VALUES
 
 
 def chain(codec: str) -> list[Path]:
