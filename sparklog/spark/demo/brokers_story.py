@@ -6,6 +6,9 @@ goes on sending while executors are killed, and a consumer group goes on reading
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,14 +36,16 @@ PRINTED_RECORDS = 3
 CALM_S = 1.0
 
 
-def play_brokers(scene: Scene, log: Log, expected: Expected) -> None:
-    """Play it.
+def play_brokers(
+    scene: Scene, log: Log, expected: Expected, schedule: Path, upkeep: Callable[[Brokers], None]
+) -> None:
+    """Play it; `upkeep` looks at jobs of `schedule` before brokers are asked to end.
 
     Raises:
         SparklogError: it could not be played to its end.
     """
     scene.narrator.step("Brokers: three tasks on three executors serve the same log")
-    brokers = Brokers(scene)
+    brokers = Brokers(scene, schedule)
     brokers.await_event("serving")
     servers = brokers.bootstrap_servers
     _create_topic(scene, servers)
@@ -72,6 +77,7 @@ def play_brokers(scene: Scene, log: Log, expected: Expected) -> None:
     scene.narrator.step("Every acknowledged record: there, once, in order")
     found = check_records(scene, servers, client, by_spark)
     check_group(scene, servers, group, found)
+    upkeep(brokers)
     drained = brokers.drain()
     scene.checks.equal("brokers that handed over in good order", drained, BROKERS, "there were")
     total = by_spark + len(client.acknowledged)

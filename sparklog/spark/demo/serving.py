@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
@@ -24,10 +25,14 @@ PATIENCE_S = 90.0
 class Brokers:
     """The launcher's process, and what it says of its brokers."""
 
-    def __init__(self, scene: Scene) -> None:
-        """Submit it."""
+    def __init__(self, scene: Scene, schedule: Path) -> None:
+        """Submit it, with a schedule of upkeep jobs."""
         self._narrator = scene.narrator
-        arguments = ("--root", scene.stage.root, "--brokers", str(BROKERS), "--port", "0")
+        self._jobs_done: set[str] = set()
+        arguments = (
+            *("--root", scene.stage.root, "--brokers", str(BROKERS), "--port", "0"),
+            *("--jobs", str(schedule)),
+        )
         call = shown("jobs/serve.py", arguments)
         self._narrator.command(call.replace("spark-submit", f'spark-submit --master "{MASTER}"', 1))
         words = scene.submitter.words(
@@ -61,6 +66,15 @@ class Brokers:
             self._tell(found)
             if found["event"] == event and broker in (None, found.get("broker")):
                 return found
+
+    def await_job(self, job: str) -> None:
+        """Wait until a scheduled job is done, unless it has been already.
+
+        Raises:
+            Unavailable: it is not in time. ChildFailed: the launcher has ended instead.
+        """
+        while job not in self._jobs_done:
+            self.await_event("job")
 
     def look(self) -> None:
         """Tell what has happened meanwhile."""
@@ -98,6 +112,11 @@ class Brokers:
             self._narrator.tell(f"broker {broker} serves at {where}, process {event['pid']}")
         elif kind == "lost":
             self._narrator.tell(f"broker {broker} is gone; Spark starts it again")
+        elif kind == "job":
+            if event["outcome"] != "running":
+                self._narrator.tell(f"{event['text']} ({event['duration_ms'] / 1000:.1f} s)")
+            if event["outcome"] == "done":
+                self._jobs_done.add(event["job"])
         elif kind in ("failed", "note"):
             self._narrator.tell(str(event.get("message") or event.get("text")))
 

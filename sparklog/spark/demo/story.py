@@ -1,6 +1,7 @@
 """The demo, step by step: flights go into a log and come out as a stream, and every total is right.
 
-Then brokers serve the same log, and two of them are killed: `brokers_story.py`.
+Then brokers serve the same log, and two of them are killed: `brokers_story.py`. Beside them the
+scheduler compacts one topic and lets old records of another go: `upkeep.py`.
 
 The story runs in a process without Spark. Producers, the follower and the second consumer are
 submitted to Spark, each a process of its own, as in real life.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 from urllib.parse import urlsplit
@@ -19,7 +21,7 @@ from urllib.request import Request, urlopen
 from sparklog.cluster.open import Log
 from sparklog.core.errors import InvalidRequest
 from sparklog.log.layout import topic_of_key
-from sparklog.spark.demo import brokers_story
+from sparklog.spark.demo import brokers_story, upkeep
 from sparklog.spark.demo.brokers_story import play_brokers
 from sparklog.spark.demo.checks import Checks
 from sparklog.spark.demo.children import Children
@@ -47,7 +49,7 @@ def play(stage: Stage, environment: Mapping[str, str], output: TextIO) -> bool:
         SparklogError: it could not be played to its end.
     """
     prepare_folder(stage.folder)
-    narrator = Narrator(output, LOG_STEPS + brokers_story.STEPS)
+    narrator = Narrator(output, LOG_STEPS + brokers_story.STEPS + upkeep.STEPS)
     checks = Checks(narrator.tell)
     try:
         with Children(stage.spark_log) as children:
@@ -93,7 +95,10 @@ def _play(scene: Scene) -> None:
         check_log(scene, log, expected)
         look_inside(scene, log)
         tell_bill(scene, log, store.counters)
-        play_brokers(scene, log, expected)
+        before = upkeep.prepare(scene, log)
+        schedule = upkeep.schedule_of(scene)
+        play_brokers(scene, log, expected, schedule, partial(upkeep.await_runs, scene))
+        upkeep.check_upkeep(scene, log, expected, before)
 
 
 def _read_rows(scene: Scene) -> Expected:

@@ -1,0 +1,92 @@
+"""Upkeep on schedule in a serving application: what was missed is done once, whoever is killed.
+
+The brokers here only echo: the topics are written and looked at without them.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pyarrow as pa
+
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.log.effects import run
+from sparklog.spark.job_history import DONE
+from sparklog.spark.job_history_log import read_history
+from sparklog.spark.schedule import CATCH_UP, SEEN
+from sparklog.spark.schedule_claims import Claim, take
+from tests.peers.sparklog import SparklogCluster
+from tests.spark.conftest import MakeLog
+
+PROGRAM = Path(__file__).with_name("serve_echo.py")
+DAY_MS = 86_400_000
+SCHEDULE = """
+[jobs.compaction]
+kind = "compact"
+cron = "0 3 * * *"
+arguments = ["--topic", "status"]
+
+[jobs.retention]
+kind = "retain"
+cron = "0 3 * * *"
+arguments = ["--topic", "old"]
+"""
+ONE_MORE = """
+[jobs.verification]
+kind = "verify"
+cron = "0 3 * * *"
+"""
+
+
+def test_missed_jobs_run_once_in_the_application_and_again_in_none(
+    make_log: MakeLog, log_root: str, tmp_path: Path
+) -> None:
+    log = make_log(old=1)
+    log.create_topic("status", 1, {"cleanup.policy": "compact"})
+    log.alter_configs("old", {"retention.bytes": "0"})
+    rows = pa.record_batch({"key": [b"a", b"b"], "value": [b"1", b"2"]})
+    for topic in ("old", "status", "old", "status", "old"):
+        log.partition(topic, 0).append([rows])
+    schedule = tmp_path / "jobs.toml"
+    schedule.write_text(SCHEDULE)
+    words = (sys.executable, str(PROGRAM), "--brokers", "1", "--master", "local[3]")
+    program = (*words, "--jobs", str(schedule))
+
+    def known(job: str) -> None:
+        seen_ms = SYSTEM_CLOCK.now_ms() - 2 * DAY_MS
+        assert run(take(Claim(job, seen_ms, SEEN, claimed_ms=seen_ms)), log.store)
+
+    known("compaction")
+    known("retention")
+    with SparklogCluster(tmp_path / "first", program=program, root=log_root) as first:
+        page = next(one["metrics"] for one in first.seen if one["event"] == "jobs")
+        done = {first.until("job", outcome=DONE)["job"] for _ in range(2)}
+        with urlopen(page) as answer:
+            metrics = answer.read().decode()
+    assert done == {"compaction", "retention"}
+    assert 'sparklog_job_runs_total{job="retention",outcome="done"} 1.0' in metrics
+    status, old = log.partition("status", 0), log.partition("old", 0)
+    batches = status.read(0, 4, ("offset", "key"), view=status.view())
+    kept = [row for batch in batches for row in batch.to_pylist()]
+    assert kept == [{"offset": 2, "key": b"a"}, {"offset": 3, "key": b"b"}]
+    assert old.view().log_start_offset == 6
+    runs = {one.job: one for one in read_history(log).newest_first()}
+    assert {(r.outcome, r.exit_code, r.trigger) for r in runs.values()} == {(DONE, 0, CATCH_UP)}
+    assert (runs["compaction"].records_before, runs["compaction"].records_after) == (4, 2)
+    assert runs["retention"].report["let_go"] == 6
+
+    # The first application was killed. The second has the same schedule, and one job more.
+    schedule.write_text(SCHEDULE + ONE_MORE)
+    known("verification")
+    with SparklogCluster(tmp_path / "second", program=program, root=log_root) as second:
+        assert second.until("job", outcome=DONE)["job"] == "verification"
+        second.process.send_signal(signal.SIGTERM)
+        ended = second.rest()
+    assert ended[-1]["drained"] == 1
+    assert [
+        one for one in second.seen + ended if one["event"] == "job" and one["job"] in runs
+    ] == []
+    assert len(read_history(log).runs) == 3
