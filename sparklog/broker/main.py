@@ -47,6 +47,10 @@ CONNECTIONS_DRAIN_S: Final = 2.0
 """How long clients may take to read their last answers."""
 COMPUTE_THREADS_MAX: Final = 4
 
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long the event loop may keep threads waiting that come back from a disk. A put makes ten
+calls, and by default each may find the interpreter taken for 5 ms."""
+
 COLLECT_AFTER: Final = 10_000
 """New objects that can form cycles; hardly any here do."""
 
@@ -81,6 +85,7 @@ def run(
     config = parse_broker_configs(configs)
     node_id(config)
     store = (open_store or _open_store)(root)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(store, config, stop, ready))
 

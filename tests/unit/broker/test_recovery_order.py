@@ -23,6 +23,12 @@ class Recoveries:
             self._ends[name] = asyncio.Event()
             self._tasks[name] = asyncio.ensure_future(self._recover(name, internal))
 
+    def want_many(self, count: int) -> list[str]:
+        names = [f"mine {n}" for n in range(count)]
+        for name in names:
+            self.want(name, internal=False)
+        return names
+
     async def end(self, *names: str) -> None:
         for name in names:
             self._ends[name].set()
