@@ -75,11 +75,7 @@ def begin_producer(
             )
 
         answer = brokers.tell(coordinator.address, Api.INIT_PRODUCER_ID, *INIT_VERSIONS, draft)
-        if answer.error_code != 0:
-            return _refused(answer.error_code, "no producer id was given", transactional_id)
-        return TransactionalProducer(
-            transactional_id, int(answer.producer_id), int(answer.producer_epoch)
-        )
+        return _producer(answer, "no producer id was given", transactional_id)
 
     found = _asked(brokers, CoordinatorKind.TRANSACTION, transactional_id, ask, clock)
     assert isinstance(found, TransactionalProducer), found
@@ -162,12 +158,8 @@ def end_transaction(
 
     def ask(coordinator: ServingBroker) -> TransactionalProducer | SparklogError:
         answer = brokers.tell(coordinator.address, Api.END_TXN, *END_VERSIONS, draft)
-        if answer.error_code != 0:
-            doing = f"the transaction was not {'committed' if commit else 'aborted'}"
-            return _refused(answer.error_code, doing, producer.transactional_id)
-        return TransactionalProducer(
-            producer.transactional_id, int(answer.producer_id), int(answer.producer_epoch)
-        )
+        doing = f"the transaction was not {'committed' if commit else 'aborted'}"
+        return _producer(answer, doing, producer.transactional_id)
 
     found = _asked(brokers, CoordinatorKind.TRANSACTION, producer.transactional_id, ask, clock)
     assert isinstance(found, TransactionalProducer), found
@@ -193,6 +185,16 @@ def _asked(
     if isinstance(outcome, SparklogError):
         raise outcome
     return outcome
+
+
+def _producer(
+    answer: Any, doing: str, transactional_id: str
+) -> TransactionalProducer | SparklogError:
+    if answer.error_code != 0:
+        return _refused(answer.error_code, doing, transactional_id)
+    return TransactionalProducer(
+        transactional_id, int(answer.producer_id), int(answer.producer_epoch)
+    )
 
 
 def _refused(code: int, doing: str, transactional_id: str) -> SparklogError:

@@ -31,9 +31,15 @@ from sparklog.client.transacting import (
     end_transaction,
 )
 from sparklog.cluster.open import Log
-from sparklog.cluster.publication import Publication
+from sparklog.cluster.publication import LED_AGAIN_S, LED_PATIENCE_S, Publication
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.errors import Fenced, OutcomeUnknown, SparklogError, Unavailable
+from sparklog.core.errors import (
+    Fenced,
+    NotServing,
+    OutcomeUnknown,
+    SparklogError,
+    Unavailable,
+)
 from sparklog.core.types import TopicPartition
 from sparklog.log.append import Appended
 from sparklog.log.reference_batch import Enlisted, encode_references, reference_batch
@@ -74,13 +80,23 @@ class TransactionalAppends:
         self._clock = clock
 
     def __call__(self, batch: Publication) -> Mapping[TopicPartition, Appended]:
-        """Append the batch; see `AppendInTransaction`.
+        """Append the batch; see `AppendInTransaction`. Brokers that are away are waited for.
 
         Raises:
-            Unavailable: brokers or leaders are away; call again.
+            Unavailable, NotServing: they, or leaders, were away too long; call again.
             Fenced: another driver of the query has taken over.
             OutcomeUnknown: nothing tells any more whether the batch is there.
         """
+        deadline_s = self._clock.monotonic_s() + LED_PATIENCE_S
+        while True:
+            try:
+                return self._attempt(batch)
+            except (Unavailable, NotServing):
+                if self._clock.monotonic_s() >= deadline_s:
+                    raise
+            self._clock.sleep_s(LED_AGAIN_S)
+
+    def _attempt(self, batch: Publication) -> Mapping[TopicPartition, Appended]:
         addresses = self._bootstrap or registered(self._log.refresh())
         if not addresses:
             raise NOBODY
@@ -148,8 +164,10 @@ class _Attempt:
         self._group = group_of(batch.writer)
 
     def run(self) -> Mapping[TopicPartition, Appended]:
-        done = self._committed()
-        if done is not None:  # before anybody is fenced for it
+        # Before anybody is fenced for it. What a dead attempt has left open is not waited for:
+        # that is what the take-over ends.
+        done = self._committed(require_stable=False)
+        if done is not None:
             return done
         producer = self._steps.begin(self._brokers, self._batch.writer)
         done = self._committed()
@@ -172,12 +190,8 @@ class _Attempt:
         except SparklogError:
             self._abort(producer)
             raise
-        try:
-            self._steps.end(self._brokers, producer, commit=True)
-        except Unavailable as error:
-            raise OutcomeUnknown(
-                f"the batch may be committed; publish it again. {error}"
-            ) from error
+        # Without an answer it may be committed: the next attempt finds its number then.
+        self._steps.end(self._brokers, producer, commit=True)
         return appended
 
     def _abort(self, producer: TransactionalProducer) -> None:
@@ -187,10 +201,12 @@ class _Attempt:
         except SparklogError:
             return  # its time-out does it, or the next attempt
 
-    def _committed(self) -> Mapping[TopicPartition, Appended] | None:
+    def _committed(
+        self, *, require_stable: bool = True
+    ) -> Mapping[TopicPartition, Appended] | None:
         """Return where the batch is, if it is there: nowhere, if a later one is the newest."""
         outcome = read_group_offsets(
-            self._brokers, [self._group], self._clock, require_stable=True
+            self._brokers, [self._group], self._clock, require_stable=require_stable
         )[self._group]
         if isinstance(outcome, SparklogError):
             raise outcome

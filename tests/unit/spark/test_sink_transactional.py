@@ -75,14 +75,16 @@ class Query:
             transactional=True,
         )
 
-    def begin(self, batch: int, parts: tuple[StagedPartition, ...]) -> None:
+    def begin(self, batch: int, parts: tuple[StagedPartition, ...], *, tells: bool = False) -> None:
         """Send a batch and die before the transaction ends."""
 
         class Dead(Exception):
             pass
 
         class Dies(TransactionalAppends):
-            def tell(self, *_: object) -> None:
+            def tell(self, *args: Any) -> None:
+                if tells:
+                    super().tell(*args)
                 raise Dead
 
         self.appends = Dies(self.topic.log, None)
@@ -244,6 +246,15 @@ def test_an_older_driver_is_fenced_and_told_so(topic: LedTopic, successor_is_don
             query.publish(0, parts)
         assert consumed(topic) == []
     query.publish(0, parts)
+    until(lambda: consumed(topic) == numbered(0, 10))
+
+
+def test_what_a_dead_attempt_left_open_is_not_waited_for(topic: LedTopic) -> None:
+    query = Query(topic)
+    query.begin(0, query.parts(0, 10), tells=True)
+    began_s = SYSTEM_CLOCK.monotonic_s()
+    query.publish(0, query.parts(0, 10))
+    assert SYSTEM_CLOCK.monotonic_s() - began_s < 20, "well below the transaction's time-out"
     until(lambda: consumed(topic) == numbered(0, 10))
 
 
