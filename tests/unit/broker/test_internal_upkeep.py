@@ -7,6 +7,7 @@ transactions that end one way or the other, deleted groups. The jobs run beside 
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from sparklog.broker.coordinator_load import load
 from sparklog.coordinator.placing import GROUPS_TOPIC, partition_for
 from sparklog.core.settings import parse_topic_configs
 from sparklog.log.effects import run
+from sparklog.log.verify import verify
 from sparklog.log.view import PartitionView, refresh
 from sparklog.protocol.api import Api
 from sparklog.protocol.building import build_request_part
@@ -73,6 +75,19 @@ async def known(cluster: LiveCluster) -> dict[str, Any]:
     return found
 
 
+def check_whole(cluster: LiveCluster) -> int:
+    """Verify every partition, beside running brokers; return the snapshots of producers met."""
+    hints = 0
+    with ThreadPoolExecutor(2) as pool:
+        for topic in next(iter(cluster.nodes.values())).node.metadata.image.topics.values():
+            for layout in topic.layouts():
+                store = cluster.objects.objects
+                found = verify(store, layout, pool, deep=True, now_ms=1 << 42)
+                assert found.damages == ()
+                hints += len(list(store.list(layout.snapshot_prefix)))
+    return hints
+
+
 def rows(cluster: LiveCluster, jobs: Jobs) -> int:
     view = run(refresh(PartitionView(jobs.layout)), cluster.objects.objects)
     return sum(entry.rows for entry in view.entries)
@@ -101,7 +116,9 @@ async def told(cluster: LiveCluster) -> tuple[str, int]:
         await clients["simple"].commit((turn % 2, turn))
         await clients["deleted"].commit((0, turn))
         await commit_in_transaction(tx, "transactional", turn)
+        await tx.send(f"{turn}")
         await tx.end(commit=turn % 4 != 3)
+        await asyncio.sleep(0.3)  # a flush of `t` for each, so that leaders store producers
         if turn % 10 == 0:
             await tx.settled()
             await clients["members"].heartbeat(*mine)
@@ -133,7 +150,7 @@ def test_a_coordinator_knows_after_compaction_what_it_knew_before(
             await cluster.leave(victim)
 
     async def story() -> None:
-        await cluster.begin(3, partitions=2)
+        await cluster.begin(3, partitions=2, flush_ms="100")
         mine = await told(cluster)
         before = await known(cluster)
         assert before["members"][0] == "Stable"
@@ -142,6 +159,7 @@ def test_a_coordinator_knows_after_compaction_what_it_knew_before(
         assert [offset for offset, _ in before["simple"][-1]] == [38, -1]
         assert before["deleted"][0] == "Dead"
         await asyncio.sleep(15)  # flush.ms
+        assert check_whole(cluster) > 0
         topic = cluster.nodes[1].node.metadata.image.topics[GROUPS_TOPIC]
         assert "compact" in parse_topic_configs(topic.configs).words("cleanup.policy")
         configs = {**topic.configs, "delete.retention.ms": "1000", "file.delete.delay.ms": "1000"}
@@ -168,5 +186,6 @@ def test_a_coordinator_knows_after_compaction_what_it_knew_before(
         await move()
         assert await known(cluster) == before
         assert 0 < sum(loaded) <= kept + 1
+        check_whole(cluster)
 
     cluster.run(story())
