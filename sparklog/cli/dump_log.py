@@ -77,7 +77,7 @@ def run(args: Arguments, output: Output) -> int:
         shown = ", ".join(damaged[:SHOWN_DAMAGED_MAX])
         more = len(damaged) - SHOWN_DAMAGED_MAX
         raise DataCorrupt(
-            "stored bytes are damaged; restore them from a copy, or delete the records there. "
+            "stored bytes are damaged; jobs/verify.py says what is lost and what can be done. "
             f"damaged={shown}{f' and {more} more' if more > 0 else ''}"
         )
     return 0
@@ -104,9 +104,7 @@ class _Walk:
             name = layout.relative(info.key)
             if is_data_name(name):
                 self._segment(info.key, info.size_bytes, layout, bases)
-            elif layout.manifest_version(info.key) is None and (
-                layout.snapshot_end(info.key) is None
-            ):
+            elif not layout.owns(info.key):
                 self._output.flush()
                 say(f"Ignoring unknown file {info.key}")
 

@@ -194,6 +194,15 @@ class PartitionLayout:
         """Return a key's name relative to the partition's folder."""
         return key.removeprefix(self.folder)
 
+    def owns(self, key: str) -> bool:
+        """Say whether an object is one of those that a partition's folder has."""
+        return (
+            is_data_name(self.relative(key))
+            or self.manifest_version(key) is not None
+            or self.snapshot_end(key) is not None
+            or self.pin_nonce(key) is not None
+        )
+
     def chain_base(self, key: str) -> int | None:
         """Return the base offset in a chain segment's key, or None for any other object."""
         match = _CHAIN_NAME.fullmatch(self.relative(key))

@@ -20,7 +20,7 @@ from sparklog.log import manifest as manifests
 from sparklog.log.damage import Damage, Kind, Verified
 from sparklog.log.effects import run
 from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
-from sparklog.log.layout import PartitionLayout, is_data_name
+from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Entry
 from sparklog.log.reading import SegmentReader
 from sparklog.log.rewriting import ROW_COLUMNS
@@ -113,18 +113,9 @@ def examine(
         sum(e.size_bytes for e in view.entries),
         tuple(damages),
         orphans,
-        tuple(info.key for info in listed if not _is_known(layout, info)),
+        tuple(info.key for info in listed if not layout.owns(info.key)),
     )
     return Findings(verified, view, tuple(listed))
-
-
-def _is_known(layout: PartitionLayout, info: ObjectInfo) -> bool:
-    return (
-        is_data_name(layout.relative(info.key))
-        or layout.manifest_version(info.key) is not None
-        or layout.snapshot_end(info.key) is not None
-        or layout.pin_nonce(info.key) is not None
-    )
 
 
 def _manifest_damages(
