@@ -31,6 +31,8 @@ class Gauge(StrEnum):
     FENCED_BROKERS = "kafka_controller_kafkacontroller_fencedbrokercount"
     PRODUCE_WAITING = "kafka_server_delayedoperationpurgatory_produce_purgatorysize"
     FETCH_WAITING = "kafka_server_delayedoperationpurgatory_fetch_purgatorysize"
+    FETCH_SESSIONS = "kafka_server_fetchsessioncache_numincrementalfetchsessions"
+    FETCH_SESSION_PARTITIONS = "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached"
     CONNECTIONS = "kafka_server_socketservermetrics_connection_count"
     TAIL_BYTES = "sparklog_tail_bytes"
     TAIL_BYTES_LIMIT = "sparklog_tail_bytes_limit"

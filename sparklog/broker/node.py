@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker import handlers
 from sparklog.broker.controller_loop import HeartbeatAnswer
 from sparklog.broker.environment import Address, Environment
+from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.handlers.answering import NO_THROTTLE
 from sparklog.broker.heartbeats import DEAF_SESSIONS, hears_any
@@ -72,6 +73,8 @@ class BrokerNode:
         self.metadata = MetadataLog(self.environment)
         self.metadata.subscribe(self.sight.saw)
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
+        slots = config.whole("max.incremental.fetch.session.cache.slots")
+        self.fetch_sessions = FetchSessions(slots, environment.entropy)
         self._make_replicas = make_replicas
         self._life: Life | None = None
         self._alive = asyncio.Event()
@@ -299,6 +302,8 @@ class BrokerNode:
             return sum(1 for _ in unled)
 
         watch(Gauge.ACTIVE_CONTROLLER, active)
+        watch(Gauge.FETCH_SESSIONS, lambda: len(self.fetch_sessions))
+        watch(Gauge.FETCH_SESSION_PARTITIONS, lambda: self.fetch_sessions.partitions)
         watch(Gauge.OFFLINE_PARTITIONS, offline)
         watch(Gauge.ACTIVE_BROKERS, lambda: len(metadata.image.live_brokers()))
         watch(Gauge.FENCED_BROKERS, lambda: sum(b.fenced for b in metadata.image.brokers.values()))

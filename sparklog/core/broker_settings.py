@@ -116,6 +116,15 @@ _REPLICAS = (
         at_least=1024,
     ),
     Setting(
+        "max.incremental.fetch.session.cache.slots",
+        Kind.INT,
+        1000,
+        Acts.BROKER,
+        "Clients whose partitions are remembered between fetches; others name all of theirs each "
+        "time.",
+        at_least=0,
+    ),
+    Setting(
         "replica.lag.time.max.ms",
         Kind.LONG,
         30_000,

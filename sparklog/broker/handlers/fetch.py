@@ -1,29 +1,32 @@
 """Fetch (1): read batches, for consumers and for followers.
 
-Every fetch is a full one: a client that asks for a session is told there is none (session id 0),
-and names its partitions each time. Source: KIP-74, KIP-227, KIP-320, KIP-516.
+A partition that one request names twice is read where it is named last, as by Kafka.
+Source: KIP-74, KIP-227, KIP-320, KIP-516.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.fetch_sessions import LAST_EPOCH, NO_SESSION, FetchAsked, PartKey, TopicKey
 from sparklog.broker.fetching import FetchAt, Fetched, FetchSpec
-from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, leader_hints, named_twice
+from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, leader_hints
 from sparklog.broker.handlers.node import HandlerNode
-from sparklog.broker.handlers.partitions import partition_of, topic_of
+from sparklog.broker.handlers.partitions import partition_of, topic_known_as
 from sparklog.broker.request import RequestContext
-from sparklog.cluster.image import MetadataImage
+from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.core.errors import Fenced, NotServing, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.protocol.building import Answer
 
 MILLISECOND: Final = timedelta(milliseconds=1)
-NO_SESSION: Final = 0
 CONSUMER: Final = -1
+TOPIC_IDS_SINCE: Final = 13
 LEADER_HINTS_SINCE: Final = 16
 DIVERGENCE_SINCE: Final = 12
 _UNKNOWN: Final = -1
@@ -32,36 +35,70 @@ _UNKNOWN: Final = -1
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
     """Read what there is, or wait for it; every partition has its own error."""
     answer = Answer.to(request)
-    if getattr(request, "session_id", NO_SESSION) != NO_SESSION:
+    try:
+        turn = node.fetch_sessions.begin(_asked(request), asyncio.get_running_loop().time())
+    except SparklogError as refused:
         return answer.response(
             throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.fetch_session_id_not_found,
+            error_code=code_of(refused),
             session_id=NO_SESSION,
             responses=(),
         )
-    image = node.metadata.image
-    asked: dict[PartitionId, FetchAt] = {}
-    places: list[list[PartitionId | SparklogError]] = []
-    for topic_asked in request.topics:
-        topic = topic_of(image, topic_asked)
-        found = []
-        for part in topic_asked.partitions:
-            where = partition_of(topic, part.partition)
-            if isinstance(where, PartitionId) and where in asked:
-                where = named_twice("partition", str(where))
-            elif isinstance(where, PartitionId):
-                asked[where] = _at(part)
-            found.append(where)
-        places.append(found)
+    found = _found(node.metadata.image, turn.wanted)
+    asked = {w: turn.wanted[key] for key, w in found.items() if isinstance(w, PartitionId)}
     spec = _spec(node, request, asked)
-    fetched = await node.replicas.fetch(spec) if asked else {}
-    return _response(answer, node.metadata.image, request, places, fetched)
+    fetched = await node.replicas.fetch(spec)
+    outcomes = {
+        key: where if isinstance(where, SparklogError) else fetched[where]
+        for key, where in found.items()
+    }
+    told = {key: one for key, one in outcomes.items() if turn.answers(key, one)}
+    return _response(answer, node.metadata.image, turn.session_id, found, told)
+
+
+def _asked(request: Any) -> FetchAsked:
+    by_topic_id = request.__version__ >= TOPIC_IDS_SINCE
+    field = "topic_id" if by_topic_id else "topic"
+    return FetchAsked(
+        session_id=getattr(request, "session_id", NO_SESSION),
+        epoch=getattr(request, "session_epoch", LAST_EPOCH),
+        by_topic_id=by_topic_id,
+        is_follower=_replica_id(request) != CONSUMER,
+        parts={
+            (getattr(topic, field), part.partition): _at(part)
+            for topic in request.topics
+            for part in topic.partitions
+        },
+        forgotten=[
+            (getattr(topic, field), number)
+            for topic in getattr(request, "forgotten_topics_data", ())
+            for number in topic.partitions
+        ],
+    )
+
+
+def _found(
+    image: MetadataImage, wanted: Iterable[PartKey]
+) -> dict[PartKey, PartitionId | SparklogError]:
+    topics: dict[TopicKey, Topic | SparklogError] = {}
+    found = {}
+    for key in wanted:
+        name, number = key
+        if name not in topics:
+            topics[name] = topic_known_as(image, name)
+        found[key] = partition_of(topics[name], number)
+    return found
+
+
+def _replica_id(request: Any) -> int:
+    replica = getattr(request, "replica_state", None)
+    return int(request.replica_id if replica is None else replica.replica_id)
 
 
 def _spec(node: HandlerNode, request: Any, asked: dict[PartitionId, FetchAt]) -> FetchSpec:
     replica = getattr(request, "replica_state", None)
     return FetchSpec(
-        replica_id=request.replica_id if replica is None else replica.replica_id,
+        replica_id=_replica_id(request),
         replica_epoch=_UNKNOWN if replica is None else replica.replica_epoch,
         max_wait_ms=max(0, request.max_wait // MILLISECOND),
         min_bytes=max(0, request.min_bytes),
@@ -83,35 +120,31 @@ def _at(part: Any) -> FetchAt:
 def _response(
     answer: Answer,
     image: MetadataImage,
-    request: Any,
-    places: list[list[PartitionId | SparklogError]],
-    fetched: Any,
+    session_id: int,
+    found: Mapping[PartKey, PartitionId | SparklogError],
+    told: Mapping[PartKey, Fetched | SparklogError],
 ) -> Any:
     leaders: set[int] = set()
-    responses = []
-    for asked, found in zip(request.topics, places, strict=True):
-        parts = []
-        for part, where in zip(asked.partitions, found, strict=True):
-            outcome = where if isinstance(where, SparklogError) else fetched[where]
-            if isinstance(outcome, Fetched):
-                parts.append(_read(answer, part.partition, outcome))
-            else:
-                hint = _hint(answer, image, where, outcome, leaders)
-                parts.append(_failed(answer, part.partition, outcome, hint))
-        responses.append(
-            answer.entity(
-                "FetchableTopicResponse",
-                topic=getattr(asked, "topic", None),
-                topic_id=getattr(asked, "topic_id", None),
-                partitions=tuple(parts),
-            )
-        )
+    topics: dict[TopicKey, list[Any]] = {}
+    for key, outcome in told.items():
+        name, number = key
+        if isinstance(outcome, Fetched):
+            part = _read(answer, number, outcome)
+        else:
+            hint = _hint(answer, image, found[key], outcome, leaders)
+            part = _failed(answer, number, outcome, hint)
+        topics.setdefault(name, []).append(part)
+    field = "topic_id" if answer.version >= TOPIC_IDS_SINCE else "topic"
+    responses = tuple(
+        answer.entity("FetchableTopicResponse", partitions=tuple(parts), **{field: name})
+        for name, parts in topics.items()
+    )
     endpoints = leader_hints(answer, "NodeEndpoint", image, leaders) if leaders else ()
     return answer.response(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
-        session_id=NO_SESSION,
-        responses=tuple(responses),
+        session_id=session_id,
+        responses=responses,
         **({"node_endpoints": endpoints} if endpoints else {}),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from sparklog.broker.environment import Environment
+from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.fetching import Fetched, FetchSpec
 from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.marking import Marking
@@ -94,6 +95,11 @@ class HandlerNode(Protocol):
     @property
     def replicas(self) -> Replicas:
         """Return the partitions held here."""
+        ...
+
+    @property
+    def fetch_sessions(self) -> FetchSessions:
+        """Return what is remembered of who fetches what."""
         ...
 
     @property

@@ -24,11 +24,16 @@ def topic_of(image: MetadataImage, asked: Any) -> Topic | SparklogError:
     """
     uuid: UUID | None = getattr(asked, "topic_id", None)
     name: str | None = getattr(asked, "name", None) or getattr(asked, "topic", None)
-    if name is None:
-        found = None if uuid is None else image.topic_of(topic_id_of(uuid))
-        return found or UnknownTopicId(f"no topic has this id; refresh metadata. topic_id={uuid}")
-    topic = image.topics.get(name)
-    return topic or UnknownTopicOrPartition(f"no such topic; refresh metadata. topic={name}")
+    return topic_known_as(image, uuid if name is None else name)
+
+
+def topic_known_as(image: MetadataImage, key: UUID | str | None) -> Topic | SparklogError:
+    """Return the topic with this id or name, or why there is none; None is the id of none."""
+    if isinstance(key, str):
+        named = image.topics.get(key)
+        return named or UnknownTopicOrPartition(f"no such topic; refresh metadata. topic={key}")
+    found = None if key is None else image.topic_of(topic_id_of(key))
+    return found or UnknownTopicId(f"no topic has this id; refresh metadata. topic_id={key}")
 
 
 def partition_of(topic: Topic | SparklogError, number: int) -> PartitionId | SparklogError:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.broker.environment import Address
+from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.fetching import CONSUMER, FetchAt, Fetched, FetchResult, FetchSpec
 from sparklog.broker.handlers import fetch as fetch_handler
 from sparklog.broker.identity import Identity
@@ -32,7 +33,7 @@ from sparklog.cluster.records import (
     TopicRecord,
 )
 from sparklog.core.broker_settings import parse_broker_configs
-from sparklog.core.entropy import new_nonce
+from sparklog.core.entropy import SeededEntropy, new_nonce
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run
@@ -138,6 +139,7 @@ class ReplicaCluster:
             metadata=self.metadata,
             replicas=broker.manager,
             config=SimpleNamespace(whole=lambda name: 55 << 20),
+            fetch_sessions=FetchSessions(10, SeededEntropy(broker_id)),
         )
 
         async def serve(request: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sparklog.broker.environment import Environment
+from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.fetching import Fetched, FetchSpec
 from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.handlers import handle
@@ -159,6 +160,8 @@ class ToyNode:
             self.replicas.marking,
         )
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
+        slots = self.config.whole("max.incremental.fetch.session.cache.slots")
+        self.fetch_sessions = FetchSessions(slots, environment.entropy)
         self.metrics = BrokerMetrics()
         self.sight = Sight(environment.network, 3.0)
         self.heartbeat_answer: Any = None

@@ -163,13 +163,45 @@ def test_a_fetch_asks_for_no_more_than_the_broker_gives() -> None:
     tell(story, fetch_max_bytes="2048")
 
 
-def test_there_are_no_fetch_sessions() -> None:
+def test_a_session_is_answered_about_what_is_new() -> None:
     async def story(node: ToyNode) -> None:
-        await made(node)
-        answer = await node.ask(fetch("t", (0, 0), session_id=0, session_epoch=0))
+        uuid = await made(node)
+        first = await node.ask(fetch(uuid, (0, 0), (1, 0), version=16, session_epoch=0))
+        assert [p.partition_index for p in read(first)] == [0, 1]
+        session: dict[str, Any] = {"session_id": first.session_id, "version": 16}
+        assert first.session_id > 0
+        await node.ask(produce("t", (1, b"x")))
+        second = await node.ask(fetch(uuid, session_epoch=1, **session))
+        assert second.session_id == first.session_id
+        assert [(p.partition_index, p.records) for p in read(second)] == [(1, b"x")]
+        asked = where(node, 1)
+        third = await node.ask(fetch(uuid, (1, 1), session_epoch=2, **session))
+        assert node.replicas.spec is not None
+        assert node.replicas.spec.partitions[asked].offset == 1
+        assert third.responses == ()
+        late = await node.ask(fetch(uuid, session_epoch=2, **session))
+        assert late.error_code is ErrorCode.invalid_fetch_session_epoch
+        by_name = fetch("t", session_id=first.session_id, session_epoch=3)
+        answer = await node.ask(by_name)
+        assert answer.error_code is ErrorCode.fetch_session_topic_id_error
+        forgets = build_request_part(
+            Api.FETCH, 16, "ForgottenTopic", topic_id=uuid, partitions=(0, 1)
+        )
+        session["forgotten_topics_data"] = (forgets,)
+        last = await node.ask(fetch(uuid, session_epoch=3, **session))
+        assert (last.session_id, last.responses, len(node.fetch_sessions)) == (0, (), 0)
+        gone = await node.ask(fetch(uuid, session_epoch=4, **session))
+        assert gone.error_code is ErrorCode.fetch_session_id_not_found
+
+    tell(story)
+
+
+def test_a_client_that_wants_no_session_gets_none() -> None:
+    async def story(node: ToyNode) -> None:
+        uuid = await made(node)
+        answer = await node.ask(fetch(uuid, (0, 0), version=16, session_epoch=-1))
         assert (answer.error_code, answer.session_id) == (NONE, 0)
-        answer = await node.ask(fetch("t", (0, 0), session_id=9, session_epoch=3))
-        assert answer.error_code is ErrorCode.fetch_session_id_not_found
+        assert len(node.fetch_sessions) == 0
 
     tell(story)
 

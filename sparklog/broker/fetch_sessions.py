@@ -1,0 +1,232 @@
+"""What a client fetches again and again, remembered, so that only changes are sent. Pure.
+
+A consumer or follower of many partitions names them once. After that it sends those whose place has
+changed, and is answered about those that have something new.
+  Y1  requests of a session come in the order of their epochs; any other is refused, and the client
+      begins anew with all its partitions
+  Y2  a partition is answered about when it has records, an error, or offsets that the client has
+      not been told; so a new one always is
+  Y3  who had records comes last next time, so that none is left out for ever
+  Y4  there are so many sessions and no more: an idle one makes room, a follower goes before
+      consumers, and one with many partitions before one with few, unless that is young
+Source: KIP-227; Kafka's FetchSession, whose time for eviction is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from sparklog.broker.fetching import FetchAt, Fetched
+from sparklog.core.config import INT_MAX
+from sparklog.core.entropy import Entropy
+from sparklog.core.errors import InvalidRequest, SparklogError
+
+NO_SESSION: Final = 0
+FIRST_EPOCH: Final = 0
+"""Of a request with all partitions that asks for a session."""
+LAST_EPOCH: Final = -1
+"""Of a request with all partitions that asks for none."""
+EVICTABLE_AFTER_S: Final = 120.0
+_NOT_TOLD: Final = -1
+
+TopicKey = UUID | str | None
+"""A topic by its id or, before version 13, its name; None is the id of no topic."""
+PartKey = tuple[TopicKey, int]
+
+
+class FetchSessionIdNotFound(InvalidRequest):
+    """There is no such session, any more: begin a new one."""
+
+    kafka_code = 70
+
+
+class InvalidFetchSessionEpoch(InvalidRequest):
+    """A request of the session was lost: begin a new one."""
+
+    kafka_code = 71
+
+
+class FetchSessionTopicIdError(InvalidRequest):
+    """The session was begun with names and goes on with ids, or the other way round."""
+
+    kafka_code = 106
+
+
+@dataclass(slots=True)
+class _Part:
+    at: FetchAt
+    high_watermark: int = _NOT_TOLD
+    log_start_offset: int = _NOT_TOLD
+
+    def tell(self, outcome: Fetched | SparklogError) -> bool:
+        """Note what the client is told, and say whether it needs to be."""
+        if isinstance(outcome, SparklogError):
+            self.high_watermark = _NOT_TOLD
+            return True
+        told = (self.high_watermark, self.log_start_offset)
+        self.high_watermark = outcome.high_watermark
+        self.log_start_offset = outcome.log_start_offset
+        is_new = told != (outcome.high_watermark, outcome.log_start_offset)
+        return is_new or bool(outcome.batches) or outcome.diverging is not None
+
+
+@dataclass(slots=True)
+class _Session:
+    session_id: int
+    by_topic_id: bool
+    is_follower: bool
+    created_s: float
+    used_s: float
+    epoch: int
+    """Of the next request."""
+    parts: dict[PartKey, _Part] = field(default_factory=dict)
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        return self.is_follower, len(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAsked:
+    """What a request says of partitions."""
+
+    session_id: int
+    epoch: int
+    by_topic_id: bool
+    is_follower: bool
+    parts: Mapping[PartKey, FetchAt]
+    forgotten: Collection[PartKey] = ()
+
+
+class FetchTurn:
+    """One request: what to read for it, and what of that to answer."""
+
+    def __init__(
+        self, wanted: Mapping[PartKey, FetchAt], session: _Session | None, *, answers_all: bool
+    ) -> None:
+        """Answer a request of `session`; `answers_all` whether there is news or not."""
+        self.wanted = wanted
+        """In the order in which they are to be read."""
+        self._session = session
+        self._answers_all = answers_all
+
+    @property
+    def session_id(self) -> int:
+        """Return the session that the client may go on with; 0 for none."""
+        return NO_SESSION if self._session is None else self._session.session_id
+
+    def answers(self, key: PartKey, outcome: Fetched | SparklogError) -> bool:
+        """Say whether the client is to be answered about a partition. Call it once for each."""
+        if self._session is None:
+            return True
+        part = self._session.parts.get(key)
+        if part is None:  # a later request of this session has dropped it
+            return False
+        if isinstance(outcome, Fetched) and outcome.batches:
+            del self._session.parts[key]
+            self._session.parts[key] = part
+        return part.tell(outcome) or self._answers_all
+
+
+class FetchSessions:
+    """The sessions of one broker."""
+
+    def __init__(self, slots: int, entropy: Entropy) -> None:
+        """Keep up to `slots` sessions; ids are drawn from `entropy`."""
+        self._slots = slots
+        self._entropy = entropy
+        self._sessions: dict[int, _Session] = {}
+        """Least recently used first."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partitions(self) -> int:
+        """Return the partitions of all sessions."""
+        return sum(len(session.parts) for session in self._sessions.values())
+
+    def begin(self, asked: FetchAsked, now_s: float) -> FetchTurn:
+        """Take a request in.
+
+        Raises:
+            FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError: the client
+                begins anew.
+        """
+        if asked.epoch not in (FIRST_EPOCH, LAST_EPOCH):
+            return self._next(asked, now_s)
+        self._sessions.pop(asked.session_id, None)
+        session = None
+        if asked.epoch == FIRST_EPOCH and asked.parts and self._has_room(asked, now_s):
+            session = _Session(
+                self._new_id(), asked.by_topic_id, asked.is_follower, now_s, now_s, next_epoch(0)
+            )
+            session.parts = {key: _Part(at) for key, at in asked.parts.items()}
+            self._sessions[session.session_id] = session
+        return FetchTurn(dict(asked.parts), session, answers_all=True)
+
+    def _next(self, asked: FetchAsked, now_s: float) -> FetchTurn:
+        session = self._sessions.get(asked.session_id)
+        if session is None:
+            raise FetchSessionIdNotFound(
+                f"no such fetch session; begin a new one. session_id={asked.session_id}"
+            )
+        if asked.epoch != session.epoch:
+            raise InvalidFetchSessionEpoch(
+                "a request of the fetch session was lost; begin a new one. "
+                f"session_id={asked.session_id} epoch={asked.epoch} expected={session.epoch}"
+            )
+        if asked.by_topic_id != session.by_topic_id:
+            raise FetchSessionTopicIdError(
+                "a fetch session names topics as it began; begin a new one. "
+                f"session_id={asked.session_id}"
+            )
+        for key in asked.forgotten:
+            session.parts.pop(key, None)
+        for key, at in asked.parts.items():
+            part = session.parts.get(key)
+            if part is None:
+                session.parts[key] = _Part(at)
+            else:
+                part.at = at
+        del self._sessions[session.session_id]
+        if not session.parts:
+            return FetchTurn({}, None, answers_all=True)
+        self._sessions[session.session_id] = session
+        session.epoch, session.used_s = next_epoch(session.epoch), now_s
+        return FetchTurn(
+            {key: p.at for key, p in session.parts.items()}, session, answers_all=False
+        )
+
+    def _has_room(self, asked: FetchAsked, now_s: float) -> bool:
+        """Say whether there may be one more; another session goes for it if need be (Y4)."""
+        if len(self._sessions) < self._slots:
+            return True
+        before_s = now_s - EVICTABLE_AFTER_S
+        idle = next((s for s in self._sessions.values() if s.used_s < before_s), None)
+        may_go = [
+            s
+            for s in self._sessions.values()
+            if s.created_s < before_s or (asked.is_follower and not s.is_follower)
+        ]
+        weakest = idle or min(may_go, key=lambda s: s.rank, default=None)
+        if weakest is None:
+            return False
+        if weakest is not idle and weakest.rank >= (asked.is_follower, len(asked.parts)):
+            return False
+        del self._sessions[weakest.session_id]
+        return True
+
+    def _new_id(self) -> int:
+        while True:
+            drawn = int.from_bytes(self._entropy.random_bytes(4), "big") & INT_MAX
+            if drawn != NO_SESSION and drawn not in self._sessions:
+                return drawn
+
+
+def next_epoch(epoch: int) -> int:
+    """Return the epoch of the next request; 0 and -1 have meanings of their own."""
+    return 1 if epoch == INT_MAX else epoch + 1

@@ -1,0 +1,175 @@
+"""Fetch sessions: both sides together against a client that asks for everything each time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklog.broker.asked_session import AskedSession
+from sparklog.broker.fetch_sessions import (
+    EVICTABLE_AFTER_S,
+    FetchAsked,
+    FetchSessionIdNotFound,
+    FetchSessions,
+    InvalidFetchSessionEpoch,
+    PartKey,
+    next_epoch,
+)
+from sparklog.broker.fetching import FetchAt, Fetched
+from sparklog.core.config import INT_MAX
+from sparklog.core.entropy import SeededEntropy
+from sparklog.core.errors import InvalidRequest, NotServing
+from sparklog.core.types import PartitionId
+
+TOPIC = "t" * 22
+PARTITIONS = 5
+
+
+@dataclass
+class Leader:
+    """Partitions with an end, or an error; each unit is one batch of one byte."""
+
+    sessions: FetchSessions
+    ends: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
+    broken: set[int] = field(default_factory=set)
+
+    def outcome(self, number: int, at: FetchAt) -> Fetched | NotServing:
+        if number in self.broken:
+            return NotServing("elsewhere")
+        end = self.ends[number]
+        return Fetched([b"x"] * max(0, end - at.offset), end, end, 0)
+
+
+@dataclass
+class Follower:
+    """What a follower holds of each partition, and what it was told last."""
+
+    session: AskedSession = field(default_factory=AskedSession)
+    ends: dict[int, int] = field(default_factory=dict)
+    marks: dict[int, int] = field(default_factory=dict)
+
+    def fetch(self, leader: Leader, *, loses_answer: bool) -> int:
+        """Fetch once; return how many partitions were named."""
+        ask = self.session.ask(
+            {PartitionId(TOPIC, n): FetchAt(end, 10) for n, end in self.ends.items()}
+        )
+        asked = FetchAsked(
+            ask.session_id, ask.epoch, True, True,
+            {(w.topic_id, w.partition): at for w, at in ask.changed.items()},
+            [(w.topic_id, w.partition) for w in ask.forgotten],
+        )  # fmt: skip
+        try:
+            turn = leader.sessions.begin(asked, 0.0)
+        except InvalidRequest:
+            self.session.lost()
+            return 0
+        assert {(key[1], at.offset) for key, at in turn.wanted.items()} == set(self.ends.items())
+        told = {
+            key[1]: outcome
+            for key, at in turn.wanted.items()
+            for outcome in [leader.outcome(key[1], at)]
+            if turn.answers(key, outcome)
+        }
+        if loses_answer:
+            self.session.lost()
+            return len(ask.changed)
+        self.session.answered(turn.session_id)
+        for number, outcome in told.items():
+            if isinstance(outcome, Fetched):
+                self.ends[number] += len(outcome.batches)
+                self.marks[number] = outcome.high_watermark
+        return len(ask.changed)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(0, PARTITIONS - 1)),
+        st.tuples(st.just("break"), st.integers(0, PARTITIONS - 1)),
+        st.tuples(st.just("mend"), st.integers(0, PARTITIONS - 1)),
+        st.tuples(st.just("follow"), st.integers(0, PARTITIONS - 1)),
+        st.tuples(st.just("leave"), st.integers(0, PARTITIONS - 1)),
+        st.tuples(st.sampled_from(["fetch", "lose", "forget"]), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=200)
+@given(STEPS)
+def test_a_follower_has_all_that_it_would_have_without_a_session(
+    steps: list[tuple[str, int]],
+) -> None:
+    leader = Leader(FetchSessions(10, SeededEntropy(1)))
+    follower = Follower(ends={0: 0})
+    for what, number in steps:
+        match what:
+            case "append":
+                leader.ends[number] += 1
+            case "break":
+                leader.broken.add(number)
+            case "mend":
+                leader.broken.discard(number)
+            case "follow":
+                follower.ends.setdefault(number, 0)
+            case "leave":
+                if len(follower.ends) > 1:
+                    follower.ends.pop(number, None)
+            case "forget":
+                leader.sessions = FetchSessions(10, SeededEntropy(2))
+            case _:
+                follower.fetch(leader, loses_answer=what == "lose")
+    leader.broken.clear()
+    for _ in range(3):
+        follower.fetch(leader, loses_answer=False)
+    for number, end in follower.ends.items():
+        assert end == follower.marks[number] == leader.ends[number]
+    assert follower.fetch(leader, loses_answer=False) == 0
+
+
+def asked(parts: int, session_id: int = 0, epoch: int = 0, *, follower: bool = False) -> FetchAsked:
+    wanted: dict[PartKey, FetchAt] = {("t", number): FetchAt(0, 1) for number in range(parts)}
+    return FetchAsked(session_id, epoch, False, follower, wanted)
+
+
+def test_who_had_records_comes_last_next_time() -> None:
+    sessions = FetchSessions(1, SeededEntropy(1))
+    turn = sessions.begin(asked(3), 0.0)
+    assert turn.answers(("t", 0), Fetched([b"x"], 1, 1, 0))
+    again = sessions.begin(FetchAsked(turn.session_id, 1, False, False, {}), 1.0)
+    assert list(again.wanted) == [("t", 1), ("t", 2), ("t", 0)]
+
+
+def test_a_full_house_makes_room_for_followers_and_instead_of_the_idle() -> None:
+    sessions = FetchSessions(2, SeededEntropy(1))
+    small = sessions.begin(asked(1), 0.0).session_id
+    large = sessions.begin(asked(9), 0.0).session_id
+    assert sessions.begin(asked(99), 1.0).session_id == 0, "both are young"
+    follower = sessions.begin(asked(1, follower=True), 2.0).session_id
+    assert follower
+    with pytest.raises(FetchSessionIdNotFound):
+        sessions.begin(asked(1, small, 1), 3.0)
+    sessions.begin(asked(9, large, 1), EVICTABLE_AFTER_S)
+    larger = sessions.begin(asked(10), 1.5 + EVICTABLE_AFTER_S).session_id
+    assert larger, "one that was never idle goes when it is old, and smaller"
+    with pytest.raises(FetchSessionIdNotFound):
+        sessions.begin(asked(9, large, 2), 1.5 + EVICTABLE_AFTER_S)
+    assert sessions.begin(asked(1), 2.5 + EVICTABLE_AFTER_S).session_id, "the follower was idle"
+    assert len(sessions) == 2
+
+
+def test_epochs_are_checked_and_begin_again_at_one() -> None:
+    sessions = FetchSessions(1, SeededEntropy(1))
+    session_id = sessions.begin(asked(1), 0.0).session_id
+    for epoch in (2, INT_MAX, -2):
+        with pytest.raises(InvalidFetchSessionEpoch):
+            sessions.begin(asked(1, session_id, epoch), 0.0)
+    assert sessions.begin(asked(1, session_id, 1), 0.0).session_id == session_id
+    assert (next_epoch(0), next_epoch(INT_MAX)) == (1, 1)
+
+
+def test_no_slots_no_sessions() -> None:
+    sessions = FetchSessions(0, SeededEntropy(1))
+    assert sessions.begin(asked(1, follower=True), 0.0).session_id == 0
