@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.log.led import take_lead
+from sparklog.log.pins import pin
+from sparklog.log.view import PartitionView
 from sparklog.protocol.api import Api
 from sparklog.protocol.building import build_request, build_request_part
 from sparklog.protocol.topic_ids import uuid_of
@@ -178,6 +181,24 @@ def test_a_topic_grows() -> None:
         assert codes(refused.results) == [ErrorCode.unknown_topic_or_partition]
 
     tell(story, brokers=(1, 2))
+
+
+def test_what_named_snapshots_have_of_a_deleted_topic_stays() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t", configs={"file.delete.delay.ms": "1000"}))
+        (layout,) = node.metadata.image.topics["t"].layouts()
+        store = node.environment.store
+        await store.run(take_lead(PartitionView(layout), 1, "a" * 32))
+        pinned = await store.run(pin(PartitionView(layout), iter(["5" * 32])))
+        await store.put(layout.key(layout.chain_name(1)), b"later")
+        await node.ask(delete_topics("t", version=5))
+        for task in node.tasks:
+            await task
+        left = [layout.relative(info.key) for info in await store.list(layout.folder)]
+        named = [entry.object for entry in pinned.manifest.entries]
+        assert left == [*named, layout.manifest_name(1), layout.pin_name("5" * 32)]
+
+    tell(story)
 
 
 @pytest.mark.parametrize("version", [1, 5, 6])
