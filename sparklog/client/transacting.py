@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from sparklog.client.asking import Brokers, Draft
-from sparklog.client.by_leader import by_topic
+from sparklog.client.by_leader import parts_by_topic
 from sparklog.client.coordinators import CoordinatorKind, ask_coordinators
 from sparklog.client.errors import of_code
 from sparklog.client.values import ServingBroker
@@ -97,22 +97,15 @@ def commit_offsets_in_transaction(
     """
 
     def draft(of: Draft) -> Any:
-        topics = tuple(
-            of.part(
-                "TxnOffsetCommitRequestTopic",
-                name=topic,
-                partitions=tuple(
-                    of.part(
-                        "TxnOffsetCommitRequestPartition",
-                        partition_index=tp.partition,
-                        committed_offset=offsets[tp].offset,
-                        committed_leader_epoch=-1,
-                        committed_metadata=offsets[tp].metadata,
-                    )
-                    for tp in chosen
-                ),
-            )
-            for topic, chosen in by_topic(list(offsets))
+        topics = parts_by_topic(
+            of,
+            ("TxnOffsetCommitRequestTopic", "TxnOffsetCommitRequestPartition"),
+            list(offsets),
+            lambda tp: {
+                "committed_offset": offsets[tp].offset,
+                "committed_leader_epoch": -1,
+                "committed_metadata": offsets[tp].metadata,
+            },
         )
         return of.request(
             transactional_id=producer.transactional_id,
