@@ -128,7 +128,12 @@ CASES: dict[str, tuple[int, list[Actor], dict[str, int]]] = {
 """Segments at the start, who acts, and faults."""
 
 
-@pytest.mark.parametrize("case", CASES)
+LARGE = {"beside an absorber and a retainer"}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.soak) if c in LARGE else c for c in CASES]
+)
 def test_a_pin_taken_for_complete_keeps_what_it_names(case: str) -> None:
     appends, actors, budget = CASES[case]
     states, checker = explore(actors, PinChecker, written(appends), **budget)
