@@ -14,6 +14,7 @@ import confluent_kafka as ck
 import pytest
 
 from sparklog.client.admin import Admin
+from tests.interop.broker_processes import BrokerProcesses
 from tests.interop.brokers import Brokers
 from tests.peers.jars import KAFKA_BROKER, KAFKA_STREAMS
 from tests.peers.kafka import java
@@ -58,14 +59,16 @@ def running(class_path: str, *command: str, log: Path) -> Iterator[subprocess.Po
             process.kill()
 
 
-def send(brokers: Brokers, lines: tuple[str, ...]) -> None:
+def send(brokers: Brokers | BrokerProcesses, lines: tuple[str, ...]) -> None:
     producer = ck.Producer({"bootstrap.servers": brokers.bootstrap})
     for number, line in enumerate(lines):
         producer.produce(INPUT, line.encode(), key=str(number).encode())
     assert producer.flush(RUN_S) == 0
 
 
-def counted(brokers: Brokers, expected: dict[str, int], log: Path) -> dict[str, int]:
+def counted(
+    brokers: Brokers | BrokerProcesses, expected: dict[str, int], log: Path
+) -> dict[str, int]:
     """Return the newest counts, once they are as expected or time is up."""
     consumer = ck.Consumer(
         {
