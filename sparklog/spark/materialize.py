@@ -129,9 +129,7 @@ class Materialization:
 
     def plan(self) -> Report:
         """Say what would be done; schemas are looked for in the first batch."""
-        found = self._tables.newest()
-        if found.exists:
-            self._fields = self._tables.fields()
+        found = self._looked_up()
         commit = self._planned(found)
         if commit is None:
             return planned_report(self._job, found, {}, 0, StructType([]), self._progress)
@@ -147,11 +145,18 @@ class Materialization:
 
     def _begin(self) -> Found:
         """Return where the table is, after completing what a killed job has left (E3)."""
+        found = self._looked_up()
+        if found.commit is not None:
+            self._complete(found, found.commit)
+        return found
+
+    def _looked_up(self) -> Found:
+        """Return where the table is, whose columns must take what was given."""
         found = self._tables.newest()
         if found.exists:
             self._fields = self._tables.fields()
-        if found.commit is not None:
-            self._complete(found, found.commit)
+        if self._job.format == JSON and self._job.schema is not None:
+            merged_given(self._fields, given_fields(self._job.schema))
         return found
 
     def _complete(self, found: Found, last: Commit) -> None:

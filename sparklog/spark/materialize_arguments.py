@@ -25,6 +25,7 @@ from sparklog.spark.materialize_commit import (
     JSON,
     MODES,
     UPSERT,
+    avro_fields,
 )
 from sparklog.spark.materialize_schema import DATE_COLUMN, RECORD_COLUMNS
 
@@ -252,8 +253,10 @@ def _whole_number(text: str) -> int:
 
 def _text_of(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
+        avro_fields(text)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(
             f"the Avro schema cannot be read. file={path} reason={error}"
         ) from error
+    return text

@@ -125,6 +125,27 @@ def parse_commit(text: str | None) -> Commit | None:
         ) from error
 
 
+def avro_fields(schema: str) -> dict[str, bool]:
+    """Return the fields of an Avro record, and whether each may be null.
+
+    Raises:
+        InvalidRequest: it is not the schema of a record with fields.
+    """
+    try:
+        document = json.loads(schema)
+        if document["type"] != "record" or not document["fields"]:
+            raise ValueError("it has no fields")
+        return {str(field["name"]): _may_be_null(field["type"]) for field in document["fields"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidRequest(
+            f"an Avro schema of values must be a record, in JSON. reason={error!r}"
+        ) from error
+
+
+def _may_be_null(kind: Any) -> bool:
+    return kind == "null" or (isinstance(kind, list) and "null" in kind)
+
+
 def offsets_in(ranges: Ranges) -> int:
     """Return how many offsets ranges cover."""
     return sum(one.end_offset - one.base_offset for one in ranges.values())

@@ -5,7 +5,8 @@ for each field of the value. Names of fields that look like a record's column ge
 underscore (`_offset` becomes `__offset`, `__offset` becomes `___offset`), so that no two meet.
 
   C1  what a table has stays: a column never goes, is never renamed and never narrows
-  C2  names that differ in case only are one column to Delta; the first one seen has it
+  C2  names that differ in case only are one column to Delta: of new ones in one batch the first in
+      the alphabet has it (capitals come first), and then the one that the table has
 """
 
 from __future__ import annotations

@@ -11,11 +11,18 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.materialize_commit import AVRO, JSON, RAW, UPSERT, Values
+from sparklog.spark.materialize_commit import (
+    AVRO,
+    JSON,
+    RAW,
+    UPSERT,
+    Values,
+    avro_fields,
+)
 from sparklog.spark.materialize_schema import (
     DATE_COLUMN,
     RECORD_COLUMNS,
@@ -82,7 +89,7 @@ def classified(records: DataFrame, values: Values, mode: str) -> DataFrame:
         read, bad = sf.lit(None), sf.lit(False)
     elif values.format == AVRO:
         read = from_avro(sf.col("value"), values.schema or "", _PERMISSIVE)
-        bad = sf.col("value").isNotNull() & sf.col(FIELDS).isNull()
+        bad = sf.col("value").isNotNull() & _not_avro(values.schema or "")
     else:
         fields = fields_of(values).add(StructField(_CORRUPT, StringType()))
         options = {**_PERMISSIVE, "columnNameOfCorruptRecord": _CORRUPT}
@@ -105,7 +112,7 @@ def table_rows(
     columns are wider.
 
     Raises:
-        InvalidRequest: the Avro schema is no record, or a field does not fit the table's column.
+        InvalidRequest: a field does not fit the table's column.
     """
     record = [sf.col(of).alias(name) for name, of in RECORD_COLUMNS.items() if of in good.columns]
     if dated:
@@ -115,11 +122,8 @@ def table_rows(
     if values.format == RAW:
         return good.select(*record, "value")
     kind = good.schema[FIELDS].dataType
-    if not isinstance(kind, StructType):
-        raise InvalidRequest(
-            f"the Avro schema of a value must be a record. type={kind.simpleString()}"
-        )
-    given = StructType([field for field in kind.fields if field.name != _CORRUPT])
+    fields_read = kind.fields if isinstance(kind, StructType) else []
+    given = StructType([field for field in fields_read if field.name != _CORRUPT])
     fields = [
         sf.col(f"{FIELDS}.`{_escaped(one.name)}`").cast(one.dataType).alias(column_of(one.name))
         for one in merged_given(known, given).fields
@@ -132,6 +136,20 @@ def rejected_rows(bad: DataFrame, values: Values, topic: str, mode: str) -> Data
     kept = [sf.col(n) for n in ("partition", "offset", "timestamp", "key", "value", "headers")
             if n in bad.columns]  # fmt: skip
     return bad.select(_reason(values, mode).alias("reason"), sf.lit(topic).alias("topic"), *kept)
+
+
+def _not_avro(schema: str) -> Column:
+    """Say whether `from_avro` could not read a value: it makes a record of nulls of it then.
+
+    A record that may be all nulls is told apart by writing it again.
+    """
+    fields = avro_fields(schema)
+    nothing = sf.lit(True)
+    for name in fields:
+        nothing = nothing & sf.col(f"{FIELDS}.`{_escaped(name)}`").isNull()
+    if not all(fields.values()):
+        return nothing
+    return nothing & (to_avro(sf.col(FIELDS), schema) != sf.col("value"))
 
 
 def _is_json_object() -> Column:

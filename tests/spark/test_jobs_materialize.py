@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from sparklog.client.producer import Producer
 from sparklog.cluster.open import Log
-from sparklog.core.errors import Fenced, OffsetOutOfRange
+from sparklog.core.errors import Fenced, InvalidRequest, OffsetOutOfRange
+from sparklog.spark.job import TERMINATED
 from sparklog.spark.materialize import materialize
 from sparklog.spark.materialize_arguments import parse_materialize
 from sparklog.spark.materialize_commit import Commit
 from sparklog.spark.materialize_tables import DeltaTables
 from sparklog.spark.progress import Progress, Report
 from sparklog.spark.table_view import table_view
+from tests.interop.brokers import Brokers
+from tests.waiting import eventually
 
 Run = Callable[..., Report]
 MakeLog = Callable[..., Log]
@@ -185,3 +190,84 @@ def test_upserts_keep_the_newest_row_of_a_key_and_a_view_does_too(
     assert {(row["_key"], row["value"]) for row in view.collect()} == {(b"a", b"3"), (b"c", b"6")}
     run(*words)
     assert {(r["_key"], r["value"]) for r in rows(spark, table)} == {(b"a", b"3"), (b"c", b"6")}
+
+
+def test_avro_records_become_columns_and_other_bytes_are_parked(
+    run: Run, spark: SparkSession, make_log: MakeLog, table: str, tmp_path: Path
+) -> None:
+    optional = [{"name": name, "type": ["null", "string"]} for name in ("a", "b")]
+    schema = {"type": "record", "name": "r", "fields": optional}
+    (tmp_path / "s.avsc").write_text(json.dumps(schema))
+    values = (b"\x02\x02x\x02\x02y", b"\x00\x00", b"\xff", b"", None)
+    append(make_log(t=1), 0, *values)
+    report = run("--format", "avro", "--avro-schema", str(tmp_path / "s.avsc"))
+    assert report.details["rejected"] == 2
+    found = [(row["_offset"], row["a"], row["b"]) for row in rows(spark, table)]
+    assert found == [(0, "x", "y"), (1, None, None), (4, None, None)]
+    parked = [(row["offset"], row["reason"]) for row in rows(spark, table + "_rejected")]
+    assert parked == [(n, "the value does not fit the Avro schema") for n in (2, 3)]
+
+
+def test_columns_widen_and_take_any_name_and_small_files_are_merged(
+    run: Run, spark: SparkSession, make_log: MakeLog, table: str
+) -> None:
+    log = make_log(t=1)
+    append(log, 0, as_json(n=1))
+    words = ("--partition-by", "_date", "--no-headers", "--optimize-every", "1", "--schema")
+    planned = run(*words, "n INT", "--dry-run")
+    assert planned.rows == planned.details["batches"] == 1
+    assert planned.details["schema"].endswith("_date:date,n:int>")
+    assert not Path(table).exists()
+    run(*words, "n INT")
+    append(log, 0, as_json(n=1 << 40, **{"first name": "Ann"}))
+    report = run(*words, "n BIGINT, `first name` STRING")
+    assert report.details["merged_files"] == 2
+    assert [(row["n"], row["first name"]) for row in rows(spark, table)] == [
+        (1, None),
+        (1 << 40, "Ann"),
+    ]
+    with pytest.raises(InvalidRequest, match="column=bigint given=string"):
+        run(*words, "n STRING")
+
+
+def test_a_job_that_follows_ends_when_it_is_asked_to(
+    spark: SparkSession, make_log: MakeLog, log_root: str, table: str
+) -> None:
+    log = make_log(t=1)
+    append(log, 0, b"before")
+    batches: list[int] = []
+
+    class Watched(DeltaTables):
+        def append(self, rows: DataFrame, commit: Commit, properties: Mapping[str, str]) -> None:
+            super().append(rows, commit, properties)
+            batches.append(commit.batch)
+            if commit.batch == 1:
+                append(log, 0, b"after")
+            else:
+                signal.raise_signal(signal.SIGTERM)
+
+    argv = ["--root", log_root, "--topic", "t", "--table", table, "--format", "raw",
+            "--from-offset", "latest", "--trigger", "100 ms"]  # fmt: skip
+    report = materialize(
+        parse_materialize(argv), lambda conf: spark, Progress(io.StringIO()), Watched
+    )
+    assert report.ended_by == TERMINATED
+    assert batches == [1, 2]
+    assert [(row["_offset"], row["value"]) for row in rows(spark, table)] == [(1, b"after")]
+
+
+def test_a_led_topic_is_there_with_what_only_its_leader_has(
+    run: Run, spark: SparkSession, make_log: MakeLog, log_root: str, table: str
+) -> None:
+    log = make_log(t=1)
+    with Brokers(log_root) as brokers:
+        eventually(lambda: log.partition("t", 0).view().is_led, "a broker leads")
+        with Producer(brokers.bootstrap) as producer:
+            producer.send("t", b"first", key=b"k")
+        assert run("--format", "raw").rows == 1
+        with Producer(brokers.bootstrap) as producer:
+            producer.send("t", b"second", key=b"k")
+        view = table_view(spark, table, log_root)
+        assert sorted(row["value"] for row in view.collect()) == [b"first", b"second"]
+    assert run("--format", "raw").rows == 1
+    assert [row["value"] for row in rows(spark, table)] == [b"first", b"second"]

@@ -29,9 +29,20 @@ def test_paths_are_made_absolute_for_tasks_run_elsewhere(
 
 
 def test_an_avro_schema_is_read_from_its_file(tmp_path: Path) -> None:
-    (tmp_path / "s.avsc").write_text('{"type": "record"}')
+    schema = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "long"}]}'
+    (tmp_path / "s.avsc").write_text(schema)
     words = ("--format", "avro", "--avro-schema", str(tmp_path / "s.avsc"))
-    assert parse_materialize([*NEEDED, *words]).schema == '{"type": "record"}'
+    assert parse_materialize([*NEEDED, *words]).schema == schema
+
+
+@pytest.mark.parametrize("text", ["", "5", '"string"', '{"type": "enum"}', '{"type": "record"}'])
+def test_an_avro_schema_that_is_no_record_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s.avsc").write_text(text)
+    with pytest.raises(SystemExit):
+        parse_materialize([*NEEDED, "--format", "avro", "--avro-schema", str(tmp_path / "s.avsc")])
+    assert "must be a record" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

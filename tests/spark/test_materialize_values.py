@@ -1,0 +1,99 @@
+"""Which values become rows of a table, and what is said of the others."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from sparklog.spark.materialize_commit import UPSERT, Values
+from sparklog.spark.materialize_values import (
+    BAD,
+    classified,
+    given_fields,
+    rejected_rows,
+    seen_fields,
+    table_rows,
+)
+
+FIELDS = "a BIGINT, s STRUCT<x: DOUBLE>, t STRING"
+NO_OBJECT = "the value is not a JSON object"
+
+REASONS: dict[bytes | None, str | None] = {
+    b'{"a": 1, "s": {"x": 1}, "t": "text", "unknown": 1}': None,
+    b'\n {"a": null} \t': None,
+    b"{}": None,
+    None: None,
+    b'{"t": {"any": [1]}}': None,  # a string takes everything, as its text
+    b'{"a": 1.5}': "a field does not fit its column: a bigint",
+    b'{"a": 99999999999999999999}': "a field does not fit its column: a bigint",
+    b'{"s": 5}': "a field does not fit its column: s struct<x:double>",
+    b'{"s": {"x": "one"}}': "a field within a field does not fit its column",
+    b"{'a': 2}": None,  # as Spark reads JSON
+    b"{bad}": "the value is not JSON",
+    b"{bad": NO_OBJECT,
+    b"": NO_OBJECT,
+    b"null": NO_OBJECT,
+    b"5": NO_OBJECT,
+    b'[{"a": 1}]': NO_OBJECT,
+    b'{"a": 1} and more': NO_OBJECT,
+    b'{"t": "\xff"}': NO_OBJECT,
+}
+
+
+def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
+    rows = [(b"k", value, 0, at) for at, value in enumerate(values)]
+    frame = spark.createDataFrame(rows, "key BINARY, value BINARY, partition INT, offset BIGINT")
+    return frame.selectExpr("*", "timestamp_millis(offset) AS timestamp")
+
+
+def test_values_that_do_not_fit_are_told_with_their_reason(spark: SparkSession) -> None:
+    values = Values(schema=given_fields(FIELDS).json())
+    found = classified(records(spark, *REASONS), values, "append").cache()
+    bad = rejected_rows(found.where(BAD), values, "t", "append").collect()
+    reasons = {None if row.value is None else bytes(row.value): row.reason for row in bad}
+    assert reasons == {value: reason for value, reason in REASONS.items() if reason}
+    good = table_rows(found.where(f"NOT {BAD}"), values, StructType([]), dated=True)
+    assert good.columns == ["_key", "_partition", "_offset", "_timestamp", "_date", "a", "s", "t"]
+    kept = good.orderBy("_offset").select("a", "s.x", "t").collect()
+    assert [tuple(row) for row in kept] == [
+        (1, 1.0, "text"),
+        (None, None, None),
+        (None, None, None),
+        (None, None, None),
+        (None, None, '{"any":[1]}'),
+        (2, None, None),
+    ]
+
+
+def test_fields_are_found_and_those_that_differ_in_case_only_park_their_rows(
+    spark: SparkSession,
+) -> None:
+    known = given_fields("id BIGINT")
+    rows = records(
+        spark, b'{"id": 1, "new": {"p": 1}}', b'{"ID": 2}', b'{"new": {"P": 2, "q": [1.5]}}',
+        b'{"none": null, "empty": [], "deep": {}}', b"{bad", b'[{"listed": 1}]',
+    )  # fmt: skip
+    growth = seen_fields(spark.newSession(), rows, known)
+    assert growth.clashes == ('$["ID"]', '$["new"]["p"]')
+    expected = given_fields("id BIGINT, new STRUCT<P: BIGINT, q: ARRAY<DOUBLE>>")
+    assert sorted(growth.schema.fields, key=lambda f: f.name) == list(expected.fields)
+    values = Values(schema=growth.schema.json(), grows=True, clashes=growth.clashes)
+    bad = classified(rows, values, "append").where(BAD)
+    told = rejected_rows(bad, values, "t", "append").orderBy("offset").collect()
+    assert [(row.offset, row.reason.split(":")[0]) for row in told] == [
+        (0, "a column differs from this field in case only"),
+        (1, "a column differs from this field in case only"),
+        (4, NO_OBJECT),
+        (5, NO_OBJECT),
+    ]
+
+
+@pytest.mark.parametrize("format_name", ["raw", "json"])
+def test_an_upsert_needs_a_key(spark: SparkSession, format_name: str) -> None:
+    rows = records(spark, b"{}").selectExpr("CAST(NULL AS BINARY) AS key", "* EXCEPT (key)")
+    values = Values(format_name, given_fields("a INT").json())
+    assert classified(rows, values, "append").where(BAD).isEmpty()
+    bad = classified(rows, values, UPSERT).where(BAD)
+    (row,) = rejected_rows(bad, values, "t", UPSERT).collect()
+    assert row.reason == "the record has no key"
