@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from sparklog.cluster.image import MetadataImage, Topic
@@ -209,6 +210,13 @@ def _line(answer: PartitionAnswer, damage: Mapping[str, Any]) -> str:
         lost = f"offsets from {base:,} on lost"
     if damage["rows"] and end > base:
         lost += f" ({damage['rows']:,} records)"
+    if damage["max_timestamp_ms"] >= 0 and end > base:
+        oldest, newest = _time(damage["min_timestamp_ms"]), _time(damage["max_timestamp_ms"])
+        lost += f", of {oldest} to {newest}"
     if damage["unreachable_end"] > end:
         lost += f", {end:,} to {damage['unreachable_end']:,} not reached"
     return f"  {answer.topic}-{answer.partition}: {lost}: {damage['what']}"
+
+
+def _time(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="seconds")

@@ -41,6 +41,10 @@ def test_records_go_in_and_come_out_of_s3(s3: Cli) -> None:
     names = [line.removeprefix("Dumping ") for line in dumped if line.startswith("Dumping")]
     by_url = s3.ok("dump-log", "--print-data-log", "--files", f"s3://logs/here/{names[0]}").lines
     assert by_url == dumped[: len(by_url)]
+    s3.ok("snapshots", "--create", "s", "--topic", "t")
+    s3.ok("topics", "--delete", "--topic", "t")
+    assert sorted(s3.ok("consume", "--topic", "t", "--snapshot", "s").lines) == ["1", "2"]
+    s3.ok("snapshots", "--drop", "s")
 
 
 def test_a_bucket_that_is_not_there_is_named(s3: Cli) -> None:
