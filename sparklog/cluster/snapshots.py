@@ -28,6 +28,7 @@ from sparklog.core.errors import (
 from sparklog.core.types import TopicPartition
 from sparklog.log.effects import Protocol, get, put, run
 from sparklog.log.layout import PartitionLayout, named_snapshot_key
+from sparklog.log.manifest_change import with_tail
 from sparklog.log.partition_log import DEFAULT_COLUMNS, PartitionLog
 from sparklog.log.pins import pin, read_pin
 from sparklog.log.view import PartitionView, refresh
@@ -241,13 +242,16 @@ class _Making:
         wanted = self._flushed.get(TopicPartition(layout.topic, layout.partition), 0)
         while wanted:
             view = run(refresh(view), self._store)
-            if view.end_offset >= wanted:
+            # Behind what an open transaction refers to, nothing can be pinned yet.
+            end_offset = with_tail(view, 0).end_offset
+            if end_offset >= wanted:
                 break
             if self._clock.monotonic_s() >= self._deadline_s:
                 raise Unavailable(
-                    "the partition's leader did not flush in time; is flush.ms longer? Try again, "
-                    f"or take what is flushed. partition={layout.topic}-{layout.partition} "
-                    f"flushed={view.end_offset} wanted={wanted}"
+                    "the partition's leader did not flush in time; is flush.ms longer, or a "
+                    "transaction of a query open? Try again, or take what is there. "
+                    f"partition={layout.topic}-{layout.partition} "
+                    f"flushed={end_offset} wanted={wanted}"
                 )
             self._clock.sleep_s(FLUSH_LOOK_S)
         return view

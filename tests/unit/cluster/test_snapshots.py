@@ -30,16 +30,23 @@ from sparklog.log import manifest as manifests
 from sparklog.log.compaction import CompactionPolicy
 from sparklog.log.compactor import Compactor
 from sparklog.log.effects import run
+from sparklog.log.flush import flush_at
 from sparklog.log.garbage import ORPHAN_AGE_MS
 from sparklog.log.layout import PartitionLayout, named_snapshot_key, topic_folder
+from sparklog.log.led import take_lead
 from sparklog.log.manifest import Manifest
+from sparklog.log.reference_batch import Enlisted, encode_references, reference_batch
 from sparklog.log.rewriting import Encoding
+from sparklog.log.wire_segment import draft_batches
+from sparklog.protocol.batch_header import stamp_offset
+from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
 from sparklog.spark.partition_tasks import with_pins, work_on
 from sparklog.spark.retain import retained_by, with_unpublished
 from sparklog.spark.retain_arguments import RetainJob
 from sparklog.store.base import PutOutcome
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import numbered
+from tests.unit.log.wire import produced
 
 PINS = "/pinned/"
 
@@ -227,6 +234,40 @@ def test_leaders_are_waited_for_until_patience_ends(log: Log, clock: ManualClock
     log.partition("t", 1).append([numbered(4, 2)])
     snapshot = create_snapshot(log, "s", ["t"], flushed=wanted, patience_s=5, clock=clock)
     assert snapshot.by_place[TopicPartition("t", 1)].end_offset == 6
+
+
+def test_what_lies_behind_an_open_transaction_of_a_query_is_waited_for(
+    log: Log, clock: ManualClock
+) -> None:
+    partition = log.partition("t", 1)
+    layout = partition.layout
+    view = run(take_lead(partition.view(), 1, "a" * 32), log.store)
+
+    def flush(number: int, data: bytes) -> int:
+        nonlocal view
+        stamped = bytearray(data)
+        stamp_offset(stamped, view.end_offset, 1)
+        draft = draft_batches(layout, [bytes(stamped)], f"{number:032x}", codec="none")
+        view = run(flush_at(view, draft, 1), log.store)
+        return view.end_offset
+
+    staged = partition.stage([numbered(0, 5)])
+    referring = encode_references(reference_batch([staged], None), Enlisted(7, 0, 0))
+    flush(1, bytes(referring))
+    end = flush(2, bytes(produced([1] * 2).data))
+    wanted = {TopicPartition("t", 1): end}
+    with pytest.raises(Unavailable, match="transaction"):
+        create_snapshot(log, "s", ["t"], flushed=wanted, patience_s=5, clock=clock)
+    marker = EndTransactionMarker(is_commit=True, coordinator_epoch=0)
+    flush(
+        3,
+        encode_end_transaction(
+            marker, base_offset=end, timestamp_ms=1, producer_id=7, producer_epoch=0,
+            leader_epoch=1,
+        ),
+    )  # fmt: skip
+    create_snapshot(log, "s", ["t"], flushed=wanted, patience_s=5, clock=clock)
+    assert len(read(log, partition=1)) == 4 + 5 + 2
 
 
 def test_pins_that_no_snapshot_names_go_when_they_are_old(log: Log, clock: ManualClock) -> None:
