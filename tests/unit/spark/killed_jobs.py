@@ -29,7 +29,9 @@ from sparklog.spark.retain import retained_by
 from sparklog.spark.retain_arguments import RetainJob
 from sparklog.store.base import ObjectStore, PutOutcome
 from sparklog.store.file import FileStore
+from sparklog.store.memory import MemoryStore
 from tests.passing_store import PassingStore
+from tests.unit.log.records import numbered
 
 TOPIC = "t"
 Result = TypeVar("Result")
@@ -101,7 +103,17 @@ def ended(root: str, job: str, at: int, when: str) -> tuple[int, int]:
     return code, writes
 
 
+def warm_up() -> None:
+    """Load what a job compiles, before there are forks that would each do it."""
+    with Log(MemoryStore("warm")) as log:
+        log.create_topic(TOPIC, 1, {"cleanup.policy": "compact"})
+        for number in range(2):
+            log.partition(TOPIC, 0).append([numbered(8 * number, 8)])
+        do("compact", log)
+
+
 if __name__ == "__main__":
+    warm_up()
     for line in sys.stdin:
         given_root, given_job, number, moment = line.split()
         print(*ended(given_root, given_job, int(number), moment), flush=True)
