@@ -28,6 +28,7 @@ from sparklog.spark.materialize_commit import (
     avro_fields,
 )
 from sparklog.spark.materialize_schema import DATE_COLUMN, RECORD_COLUMNS
+from sparklog.spark.metrics_option import add_metrics_option
 
 MAX_PER_BATCH: Final = 10_000_000
 """Offsets in a commit: so much is read again when a job is killed, and none if it is not."""
@@ -98,6 +99,7 @@ def _parser() -> JobParser:
         _EXAMPLES,
     )
     add_log_options(parser)
+    add_metrics_option(parser)
     parser.add_argument("--topic", required=True, metavar="NAME", help="the topic")
     parser.add_argument(
         "--table", required=True, metavar="PATH", help="folder or URL of the Delta table"
