@@ -125,8 +125,8 @@ def amounts_of(report: Mapping[str, Any]) -> Amounts:
     """Return the amounts of a report: under their own names, or under those of each job."""
     works = [report[key] for key in ("compacted", "merged") if isinstance(report.get(key), dict)]
 
-    def amount(name: str, reads: str) -> int | None:
-        for key in (name, reads):  # what only reads leaves as much as it finds
+    def amount(name: str, *reads: str) -> int | None:
+        for key in (name, *reads):  # what only reads leaves as much as it finds
             if _number(report.get(key)) is not None:
                 return _number(report[key])
         own = name.replace("records", "rows")
@@ -136,8 +136,8 @@ def amounts_of(report: Mapping[str, Any]) -> Amounts:
     return Amounts(
         records_before=amount("records_before", "rows"),
         records_after=amount("records_after", "rows"),
-        bytes_before=amount("bytes_before", "size_bytes"),
-        bytes_after=amount("bytes_after", "size_bytes"),
+        bytes_before=amount("bytes_before", "size_bytes", "bytes"),
+        bytes_after=amount("bytes_after", "size_bytes", "bytes"),
     )
 
 

@@ -103,6 +103,7 @@ def test_amounts_are_found_in_every_kind_of_report() -> None:
     merged = {"rows_before": 1, "rows_after": 1, "bytes_before": 10, "bytes_after": 9}
     assert amounts_of({"compacted": works, "merged": merged}) == Amounts(6, 3, 60, 29)
     assert amounts_of({"rows": 4, "size_bytes": 40}) == Amounts(4, 4, 40, 40)
+    assert amounts_of({"rows": 4, "bytes": 40}) == Amounts(4, 4, 40, 40)
     own = {"records_before": 9, "records_after": 7, "bytes_before": 90, "bytes_after": 70}
     assert amounts_of(own) == Amounts(9, 7, 90, 70)
     assert amounts_of({"let_go": 3, "rows": None, "records_before": True}) == Amounts()
