@@ -110,7 +110,7 @@ class Dropper:
         """Replace an object by one with the rows that can be read."""
         view = self._found.view
         entry = next(e for e in view.entries if self._layout.key(e.object) == damage.object)
-        told = Mended(damage.object, f"gave up offsets {damage.lost_base} to {damage.lost_end}")
+        told = Mended(damage.object, f"offsets {damage.lost_base} to {damage.lost_end} given up")
         if self._dry_run:
             return told
         made = salvaged(self._store, view, entry, self._pool, self._encoding, self._nonces())
@@ -132,7 +132,8 @@ class Dropper:
                 "leader has flushed it, verify tells. "
                 f"partition={self._layout.topic}:{self._layout.partition}"
             )
-        told = Mended(damage.object, f"gave up offsets {wanted.base_offset} to {wanted.end_offset}")
+        what = f"offsets {wanted.base_offset} to {wanted.end_offset} given up"
+        told = Mended(damage.object, what)
         if not self._dry_run:
             run(self._cover(wanted), self._store, self._pool)
         return told

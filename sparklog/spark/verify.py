@@ -173,7 +173,7 @@ def verify_report(
     """Return what is said at the end."""
     damages = [(a, d) for a in answers for d in a.result.get("damages", ())]
     mended = [(a, m) for a in answers for m in a.result.get("mended", ())]
-    verb = "would be " if job.dry_run else ""
+    verb = "planned: " if job.dry_run else ""
     lines = [
         *(f"  {a.topic}-{a.partition}: {verb}{m['what']}. object={m['object']}" for a, m in mended),
         *(_line(answer, damage) for answer, damage in damages),

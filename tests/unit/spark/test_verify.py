@@ -99,7 +99,7 @@ def test_what_is_repaired_given_up_and_left_ends_with_different_codes(
     assert run_job(log, monkeypatch, *drop, "--dry-run").ended_by == 1
     given_up = run_job(log, monkeypatch, *drop)
     assert given_up.ended_by == 3
-    assert "gave up offsets 4 to 8" in given_up.to_text()
+    assert "offsets 4 to 8 given up" in given_up.to_text()
     assert log.partition("t", 1).append([numbered(0, 1)]).base_offset == 8
     assert "nothing is damaged there" in run_job(log, monkeypatch, *drop).to_text()
     with pytest.raises(InvalidRequest, match="does not have"):
