@@ -65,6 +65,10 @@ class KilledBrokers:
             if kind is None:
                 assert code == 0, self.said()
 
+    def kill(self, number: int) -> None:
+        """Kill a broker with SIGKILL; it starts again."""
+        self._running[number].kill()
+
     def said(self) -> str:
         """Return the end of what the brokers have printed."""
         return (self.folder / "brokers").read_text(errors="replace")[-6000:]

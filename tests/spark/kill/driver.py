@@ -37,7 +37,11 @@ class Job:
     root: str
     checkpoint: str
     output: str
+    """A topic; or, for a Delta table, its path."""
     topic: str = ""
+    reading: dict[str, str] = field(default_factory=dict)
+    """More options of the source."""
+    sink: str = "sparklogpoints"
     folder: str = ""
     records_per_batch: int = 0
     restarts_max: int = 0
@@ -52,15 +56,20 @@ def rows_of(spark: SparkSession, job: Job) -> DataFrame:
         return files.json(job.folder)
     read = spark.readStream.format("sparklog").option("path", job.root)
     read = read.option("subscribe", job.topic).option("startingOffsets", "earliest")
+    read = read.options(**job.reading)
     stream = read.option("maxOffsetsPerTrigger", job.records_per_batch).load()
     return stream.select("key", "value")
 
 
 def copy(spark: SparkSession, job: Job) -> None:
     """Run the query until it has copied what there was when it began."""
-    rows = rows_of(spark, job).writeStream.format("sparklogpoints").option("path", job.root)
-    query = rows.option("topic", job.output).option("checkpointLocation", job.checkpoint)
-    query.trigger(availableNow=True).start().awaitTermination()
+    rows = rows_of(spark, job).writeStream.format(job.sink)
+    rows = rows.option("checkpointLocation", job.checkpoint)
+    if job.sink == "delta":
+        rows = rows.option("path", job.output)
+    else:
+        rows = rows.option("path", job.root).option("topic", job.output)
+    rows.trigger(availableNow=True).start().awaitTermination()
 
 
 def main() -> None:
