@@ -22,10 +22,10 @@ POLITE_S = 20
 PR_SET_PDEATHSIG = 1
 
 
-def _die_with_parent() -> None:
-    """Ask the kernel to kill this process when the guard is gone."""
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Ask the kernel to send this process a signal when who started it is gone."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def _await_order(server: subprocess.Popen[bytes], parent: int) -> bytes:
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        preexec_fn=_die_with_parent,  # noqa: PLW1509 - the guard has one thread
+        preexec_fn=die_with_parent,  # noqa: PLW1509 - the guard has one thread
         start_new_session=True,
     ) as server:
         order = _await_order(server, parent)

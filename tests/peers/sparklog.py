@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -22,6 +23,8 @@ from types import TracebackType
 from typing import Any
 
 import pyspark
+
+from tests.peers.guard import die_with_parent
 
 PROJECT = Path(__file__).resolve().parents[2]
 SERVE = PROJECT / "jobs" / "serve.py"
@@ -80,6 +83,8 @@ class SparklogCluster:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                # Its brokers would outlive a test or benchmark that is killed.
+                preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509
                 start_new_session=True,
             )
         Thread(target=self._listen, daemon=True).start()
