@@ -169,17 +169,25 @@ def _interrupt(process: subprocess.Popen[bytes]) -> None:
 
 
 def _wait_until_read(process: subprocess.Popen[bytes]) -> None:
-    """Wait until the pipe is empty and the process sleeps, waiting for more of it."""
+    """Wait until the pipe is empty and the process sleeps on, waiting for more of it."""
     pipe = process.stdin
     assert pipe is not None
-    stat = Path(f"/proc/{process.pid}/stat")
+    status = Path(f"/proc/{process.pid}/status")
+    before = ""
 
     def waits() -> bool:
+        nonlocal before
         assert process.poll() is None
         (left,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))
-        return left == 0 and stat.read_text().rpartition(")")[2].split()[0] == "S"
+        last, before = before, status.read_text()
+        # The same number of context switches: it has not run between two looks.
+        return left == 0 and "State:\tS" in before and _switches(before) == _switches(last)
 
-    eventually(waits, "the process waits for more input", DEADLINE_S, every_s=0.01)
+    eventually(waits, "the process waits for more input", DEADLINE_S, every_s=0.2)
+
+
+def _switches(status: str) -> list[str]:
+    return [line for line in status.splitlines() if "ctxt_switches" in line]
 
 
 def test_a_reader_that_goes_away_ends_the_consumer_quietly(root: str, log: Log) -> None:
