@@ -9,7 +9,7 @@ Source: WAL.md 4 and 5. `tests/model/test_wal.py` runs this code through every o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparklog.core.errors import Unavailable
@@ -32,6 +32,8 @@ SEAL_ROUNDS_MAX = 100
 LOOKS_MAX = 100
 """Looks in a row that objects vanished from. A broker trims once per flush, not once per look."""
 BARRIER_DISTANCE_MAX = 1 << 10
+MARK_BYTES_MAX = 4096
+"""No seal or barrier is larger, so what is larger is a window, whose kind need not be read."""
 FOOTERS_READ_AT_ONCE = 64
 OBJECTS_READ_AT_ONCE = 32
 """Whole objects. What they hold is kept anyway, so reading many at once costs no more memory."""
@@ -62,7 +64,8 @@ def seal(layout: WalLayout, nonce: str) -> Protocol[Sealed]:
     """Make sure that the log is sealed, by whomever, and return where.
 
     Idempotent, and may be abandoned at any point. Two looks and one put when the broker is dead; a
-    look is a listing and the footers of all objects from the boundary on, each read once.
+    look is a listing and the footers of the newest window and of small objects from the boundary
+    on, each read once.
 
     Raises:
         Unavailable: lost every round; try again.
@@ -160,10 +163,10 @@ def _survey(layout: WalLayout, known: dict[int, WalHeader]) -> Protocol[_Look]:
     nothing, whatever its name is taken for.
     """
     for _ in range(LOOKS_MAX):
-        sequences = yield from _listed(layout)
-        headers = yield from _read_headers(layout, sequences, known)
+        sizes = yield from _sizes(layout)
+        headers = yield from _read_headers(layout, sizes, known)
         if headers is not None:
-            return _judged(sequences, headers)
+            return _judged(list(sizes), headers)
     raise _vanishing(layout)
 
 
@@ -203,32 +206,43 @@ def _put_mark(
 ) -> Protocol[PutOutcome]:
     # It carries the boundary on: when all else is cleared away, it must still tell a seal that
     # counts from one that landed on a trimmed name.
-    header = WalHeader(kind, sequence, boundary, nonce)
-    return (yield from put(layout.key(sequence), encode(layout, header)))
+    data = encode(layout, WalHeader(kind, sequence, boundary, nonce))
+    assert len(data) <= MARK_BYTES_MAX, len(data)
+    return (yield from put(layout.key(sequence), data))
 
 
 def _listed(layout: WalLayout) -> Protocol[list[int]]:
     """Return the sequences there are, ascending."""
+    return list((yield from _sizes(layout)))
+
+
+def _sizes(layout: WalLayout) -> Protocol[dict[int, int]]:
+    """Return the sizes of the objects there are by their sequences, which ascend."""
     infos = yield from list_after(layout.folder, "")
-    return sorted(s for info in infos if (s := layout.sequence(info.key)) is not None)
+    found = [(layout.sequence(info.key), info.size_bytes) for info in infos]
+    return dict(sorted((s, size_bytes) for s, size_bytes in found if s is not None))
 
 
 def _read_headers(
-    layout: WalLayout, sequences: Sequence[int], known: dict[int, WalHeader]
+    layout: WalLayout, sizes: Mapping[int, int], known: dict[int, WalHeader]
 ) -> Protocol[list[WalHeader] | None]:
-    """Return the headers from the newest object's boundary on; None if an object has vanished.
+    """Return the headers that tell all there is to know; None if one of them has vanished.
 
-    Boundaries are true whoever carries them, so nothing below the newest one's need be read.
+    Boundaries are true whoever carries them, so nothing below the newest object's need be read.
+    Windows' never fall, so of those that are too large for a mark only the newest need be.
     """
+    newest = list(sizes)[-1:]
+    windows = [s for s, size_bytes in sizes.items() if size_bytes > MARK_BYTES_MAX]
+    small = [s for s, size_bytes in sizes.items() if size_bytes <= MARK_BYTES_MAX]
     boundary = 0
-    for wanted in (sequences[-1:], sequences[:-1]):
+    for wanted in (newest, [*small, *windows[-1:]]):
         unread = [s for s in wanted if s >= boundary and s not in known]
         some = yield from _footers(layout, unread)
         if some is None:
             return None
         known.update(zip(unread, some, strict=True))
-        boundary = known[sequences[-1]].boundary if sequences else 0
-    return [known[s] for s in sequences if s in known]
+        boundary = known[newest[0]].boundary if newest else 0
+    return [known[s] for s in sizes if s in known]
 
 
 def _footers(layout: WalLayout, sequences: Sequence[int]) -> Protocol[list[WalHeader] | None]:

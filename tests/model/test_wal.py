@@ -33,12 +33,14 @@ from sparklog.log.wal import (
     place,
     register,
 )
-from sparklog.log.wal_object import WalHeader, WalKind
-from sparklog.log.wal_seal import Sealed, clear, read_sealed, read_tail, seal
+from sparklog.log.wal_object import WalBatch, WalHeader, WalKind
+from sparklog.log.wal_seal import MARK_BYTES_MAX, Sealed, clear, read_sealed, read_tail, seal
 from sparklog.store.base import PutOutcome
 from tests.model.explorer import Actor, AnyOf, Explorer, Objects, State
 
 WAL = WalLayout(1, "0" * 32)
+LARGE = WalBatch("topic", 0, 0, 1, bytes(MARK_BYTES_MAX))
+"""Makes a window larger than any mark; the others are as small as one."""
 REGISTRATION = wal_object.encode(WAL, WalHeader(WalKind.REGISTRATION, 0, 0, "registration"))
 
 
@@ -115,7 +117,8 @@ class Broker:
                     self._go_on(self._trim(instruction), None)
 
     def _put(self, what: PutWindow) -> Protocol[PutSettled]:
-        settled = yield from place(what.placed(WAL, (), f"window {what.sequence}"))
+        batches = (LARGE,) if what.sequence % 2 else ()
+        settled = yield from place(what.placed(WAL, batches, f"window {what.sequence}"))
         return PutSettled(what.sequence, settled)
 
     def _trim(self, what: Trim) -> Protocol[None]:
@@ -201,7 +204,7 @@ class Checker:
         return self.explorer.actors[actor].name != "broker"
 
 
-def _explore(actors: list[Actor], *, registered: bool = True, **budget: int) -> tuple[int, Checker]:
+def _explore(actors: list[Actor], *, registered: bool = True, **budget: Any) -> tuple[int, Checker]:
     explorer = Explorer(actors)
     checker = Checker(explorer)
     blank: tuple[Any, ...] = ()

@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import DataCorrupt, Fenced
-from sparklog.log.effects import Effect, ListAfter, Protocol, Put, perform, run
+from sparklog.log.effects import Effect, GetMany, ListAfter, Protocol, Put, perform, run
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal import PutWindow, Settled, place, register
 from sparklog.log.wal_object import WalBatch, WalHeader, WalKind, WalObject, encode
-from sparklog.log.wal_seal import Sealed, clear, read_tail, seal
+from sparklog.log.wal_seal import (
+    MARK_BYTES_MAX,
+    Sealed,
+    clear,
+    read_sealed,
+    read_tail,
+    seal,
+)
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.asked import run_noting
 
@@ -28,8 +35,8 @@ def _log(*boundaries: int) -> MemoryStore:
     return store
 
 
-def _write(store: MemoryStore, sequence: int, boundary: int = 0) -> Settled:
-    batch = WalBatch("t" * 22, 0, sequence, 0, b"batch")
+def _write(store: MemoryStore, sequence: int, boundary: int = 0, data: bytes = b"batch") -> Settled:
+    batch = WalBatch("t" * 22, 0, sequence, 0, data)
     return run(place(PutWindow(sequence, boundary).placed(WAL, [batch], f"w{sequence}")), store)
 
 
@@ -59,6 +66,38 @@ def test_a_dead_brokers_log_is_sealed_at_its_end_by_one_put() -> None:
     assert [type(e) for e in effects].count(ListAfter) == 2
     assert run(seal(WAL, "another"), store) == Sealed(3, 0)
     assert _names(store) == [0, 1, 2, 3]
+
+
+def _read(effects: list[Effect]) -> list[int]:
+    """Return the sequences of the objects that were read, in any order."""
+    asked = [one for effect in effects if isinstance(effect, GetMany) for one in effect.ranges]
+    return sorted(WAL.sequence(one.key) or 0 for one in asked)
+
+
+def test_of_large_windows_only_the_newest_is_looked_at_and_a_seal_among_them_is_seen() -> None:
+    store = _log(0)
+    for sequence in (2, 3, 5, 6):
+        _write(store, sequence, 1 if sequence > 3 else 0, bytes(MARK_BYTES_MAX))
+    effects = _effects(seal(WAL, "s"), store)
+    assert _read(effects) == [1, 4, 6], "the small window, the newest one, the seal; each once"
+    assert run(seal(WAL, "another"), store) == Sealed(4, 1)
+
+
+def test_a_sealed_log_is_read_in_one_look_each_object_once() -> None:
+    store = _log(0, 0, 1, 1)
+    sealed = run(seal(WAL, "s"), store)
+    found: list[Effect] = []
+    assert run_noting(read_sealed(WAL), store, found) == (
+        sealed,
+        run(read_tail(WAL, sealed), store),
+    )
+    assert [type(effect) for effect in found] == [ListAfter, GetMany, GetMany]
+    assert _read(found) == [1, 2, 3, 4, 5, 5], "the seal's footer tells where to begin"
+
+
+def test_a_log_that_shows_no_seal_is_not_taken_for_a_sealed_one() -> None:
+    assert run(read_sealed(WAL), _log(0, 0)) is None
+    assert run(read_sealed(WAL), MemoryStore("wal")) is None
 
 
 def test_a_sealed_log_fences_its_broker() -> None:
