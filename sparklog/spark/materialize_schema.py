@@ -50,7 +50,7 @@ FIELDS_MAX: Final = 2000
 
 _RESERVED: Final = re.compile(r"_+(key|partition|offset|timestamp|headers|date)", re.IGNORECASE)
 _NEEDS_MAPPING: Final = re.compile(r"[ ,;{}()\n\t=]")
-_WIDER: Final = {
+_WIDER: Final[dict[type[DataType], tuple[type[DataType], ...]]] = {
     ByteType: (ShortType, IntegerType, LongType, DoubleType),
     ShortType: (IntegerType, LongType, DoubleType),
     IntegerType: (LongType, DoubleType),
