@@ -28,10 +28,14 @@ AVRO_COORDINATE = "org.apache.spark:spark-avro_2.13:4.1.1"
 
 COORDINATES = (DELTA_COORDINATE, AVRO_COORDINATE)
 
-DELTA_SESSION = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+DELTA_EXTENSION = {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"}
+"""What a Spark application must be started with to write Delta tables."""
+
+DELTA_CATALOG = {
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 }
+"""What a session needs besides. It can be set for one session of many; a session that has it knows
+no Python data sources in `CREATE TABLE … USING`, so that tables of a log need another."""
 
 _VERSION = re.compile(r"-\d[^/]*\.jar$")
 
@@ -42,16 +46,18 @@ def jars_folder() -> Path:
     return Path(override) if override else Path(sys.prefix) / "sparklog-jars"
 
 
-def delta_conf(folder: Path | None = None) -> dict[str, str]:
-    """Return the Spark configuration that makes Delta tables (and Avro) work in a new session.
+def delta_conf(folder: Path | None = None, *, catalog: bool = True) -> dict[str, str]:
+    """Return the Spark configuration that makes Delta tables (and Avro) work in a new application.
 
+    Without the `catalog` its sessions have to set that (`DELTA_CATALOG`) to write such tables.
     With the jars on this machine it names them, and the session needs no network; without them
     (sparklog installed by pip alone) it names the coordinate, which Spark then resolves itself.
     """
     jars = sorted((folder or jars_folder()).glob("*.jar"))
+    settings = {**DELTA_EXTENSION, **(DELTA_CATALOG if catalog else {})}
     if not jars:
-        return {**DELTA_SESSION, "spark.jars.packages": ",".join(COORDINATES)}
-    return {**DELTA_SESSION, "spark.jars": ",".join(str(jar) for jar in jars)}
+        return {**settings, "spark.jars.packages": ",".join(COORDINATES)}
+    return {**settings, "spark.jars": ",".join(str(jar) for jar in jars)}
 
 
 def fetch_jars(coordinates: Iterable[str], folder: Path) -> list[Path]:

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.window import Window
 
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.jars import DELTA_COORDINATE, DELTA_SESSION
+from sparklog.spark.jars import DELTA_CATALOG, DELTA_COORDINATE, DELTA_EXTENSION
 from sparklog.spark.materialize_commit import APP_ID, Commit, parse_commit
 from sparklog.spark.materialize_schema import value_fields
 from sparklog.spark.materialize_values import DEAD
@@ -63,7 +63,7 @@ def own_session(spark: SparkSession) -> SparkSession:
     Raises:
         InvalidRequest: the application was started without Delta Lake.
     """
-    for name, wanted in DELTA_SESSION.items():
+    for name, wanted in DELTA_EXTENSION.items():
         if wanted not in (spark.conf.get(name, "") or ""):
             raise InvalidRequest(
                 "this Spark application was started without Delta Lake, and cannot be given it "
@@ -71,7 +71,7 @@ def own_session(spark: SparkSession) -> SparkSession:
                 f"has fetched), and with --conf {name}={wanted}"
             )
     session = spark.newSession()
-    for name, value in SESSION_CONF.items():
+    for name, value in {**DELTA_CATALOG, **SESSION_CONF}.items():
         session.conf.set(name, value)
     return session
 

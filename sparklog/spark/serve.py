@@ -66,7 +66,7 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
             if job.connect_port is not None:
                 conf |= connect_conf(job.connect_port, job.listening_host(master))
             if job.schedule is not None and job.schedule.has("materialize"):
-                conf |= delta_conf()
+                conf |= delta_conf(catalog=False)
             spark = open_session(conf)
             server = _Launcher(job, entry, spark, master, progress)
             jvm_end = stack.enter_context(JvmEnd(spark, _end_timeout_s(job)))

@@ -28,7 +28,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two local cores, shared by all tests here: leave its settings as they were."""
     home = tmp_path_factory.mktemp("spark")
     warehouse = {"spark.sql.warehouse.dir": (home / "warehouse").as_uri()}
-    settings = {**LOCAL_SETTINGS, **delta_conf(), **warehouse}
+    settings = {**LOCAL_SETTINGS, **delta_conf(catalog=False), **warehouse}
     session = session_builder(settings).master("local[2]").appName("tests").getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session

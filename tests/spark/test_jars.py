@@ -90,6 +90,8 @@ def test_a_session_with_fetched_jars_names_them_and_asks_no_repository(tmp_path:
     assert conf["spark.jars"] == f"{tmp_path}/a-1.jar,{tmp_path}/b-1.jar"
     assert "spark.jars.packages" not in conf
     assert "DeltaCatalog" in conf["spark.sql.catalog.spark_catalog"]
+    without = delta_conf(tmp_path, catalog=False)
+    assert conf.keys() - without.keys() == {"spark.sql.catalog.spark_catalog"}
 
 
 def test_a_session_without_fetched_jars_lets_spark_resolve_them(tmp_path: Path) -> None:

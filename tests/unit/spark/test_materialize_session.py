@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.jars import DELTA_SESSION
 from sparklog.spark.materialize_tables import own_session
 
 
@@ -19,9 +18,7 @@ class StartedWith:
         self.conf = settings
 
 
-@pytest.mark.parametrize("missing", list(DELTA_SESSION))
-def test_the_error_says_how_to_start_the_application(missing: str) -> None:
-    settings = {name: value for name, value in DELTA_SESSION.items() if name != missing}
-    session = cast("SparkSession", StartedWith(**settings))
-    with pytest.raises(InvalidRequest, match=f"--packages io.delta:.* --conf {missing}="):
+def test_the_error_says_how_to_start_the_application() -> None:
+    session = cast("SparkSession", StartedWith())
+    with pytest.raises(InvalidRequest, match=r"--packages io\.delta:.* --conf spark\.sql\.ext"):
         own_session(session)
