@@ -44,8 +44,9 @@ def main(arguments: list[str]) -> int:
     scratch, *command = arguments
     parent = os.getppid()
     # A Ctrl-C reaches the whole terminal group; the parent decides what it means for the server.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # By a handler that does nothing: what is ignored would be ignored by the server, too.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: None)
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
