@@ -100,14 +100,18 @@ def _held(classic: ClassicGroup, topics: Topics) -> dict[str, Parts]:
 
 
 def downgraded(group: ConsumerGroup, topics: Topics, now_ms: int) -> ClassicGroup:
-    """Return the classic group that is left when all members are classic ones: it is stable."""
+    """Return the classic group that is left when all members are classic ones: it is stable.
+
+    A member's assignment is what it may be reading, so that a member of the newer protocol that
+    comes before the next rebalance is given none of it.
+    """
     classic = ClassicGroup(group.group_id, now_ms)
     classic.generation = group.epoch
     classic.protocol_type = PROTOCOL_TYPE
     for member in group.members.values():
         about = member.about
         assert about.classic is not None, about
-        target = group.targets.get(member.member_id, NO_PARTS)
+        held = member.has.assigned | member.has.revoking
         classic.add(
             Member(
                 member_id=member.member_id,
@@ -117,7 +121,7 @@ def downgraded(group: ConsumerGroup, topics: Topics, now_ms: int) -> ClassicGrou
                 rebalance_timeout_ms=about.rebalance_timeout_ms,
                 session_timeout_ms=about.classic.session_timeout_ms,
                 protocols=about.classic.protocols,
-                assignment=_spelled(target, about.classic, topics),
+                assignment=_spelled(held, about.classic, topics),
             )
         )
     classic.state = GroupState.STABLE

@@ -88,7 +88,7 @@ def test_a_group_goes_on_where_it_was(cli: Cli) -> None:
     assert cli.ok(*group, "--max-messages", "2", "--timeout-ms", "20000").lines == ["a", "b"]
     assert cli.ok(*group, "--max-messages", "1", "--timeout-ms", "20000").lines == ["c"]
     cli.ok("groups", "--delete", "--group", "g")
-    assert cli.ok("groups", "--list").lines == []
+    assert "g" not in cli.ok("groups", "--list").lines
 
 
 def test_settings_of_topics_and_brokers(kafka: KafkaCluster, cli: Cli) -> None:
