@@ -35,7 +35,7 @@ class SystemClock:
 
     def sleep_s(self, seconds: float) -> None:
         """Wait for `seconds`."""
-        time.sleep(seconds)  # the only sleep there is: what waits is given a clock
+        time.sleep(seconds)  # the one place that really waits: everything else takes a Clock
 
 
 class ManualClock:

@@ -70,9 +70,14 @@ def resident_bytes(pids: Sequence[int]) -> int:
 
 def _requests_per_minute(side: Side, seconds: int) -> float | None:
     if not isinstance(side, SparklogSide):
-        time.sleep(seconds)  # both clusters idle for as long before their memory is read
+        _stay_idle(seconds)
         return None
     side.await_quiet()
     before = total(side.samples(), "sparklog_store_requests_total")
-    time.sleep(seconds)  # what brokers do while nothing is asked of them is measured
+    _stay_idle(seconds)
     return (total(side.samples(), "sparklog_store_requests_total") - before) * 60 / seconds
+
+
+def _stay_idle(seconds: int) -> None:
+    """Ask nothing of a cluster: what it does by itself in a given time is the measurement."""
+    time.sleep(seconds)  # idleness is what is measured, so there is nothing to look for

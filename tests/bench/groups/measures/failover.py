@@ -31,6 +31,7 @@ CALM_S = 2.0
 """Working before the kill, and after the first success that follows it."""
 PAUSE_S = 0.005
 BACKOFF_S = 0.02
+"""As long as the client itself waits."""
 QUICK_RETRIES: Final = {
     name: value for name, value in PATIENCE.items() if name.startswith(("retry.", "reconnect."))
 }
@@ -223,14 +224,17 @@ def _producer(side: Side, transactional_id: str) -> Producer:
 
 def _until_done(call: Callable[[], object]) -> None:
     """Call again while the client says that it may be."""
-    while True:
+
+    def is_done() -> bool:
         try:
             call()
-            return
         except KafkaException as error:
             if not error.args[0].retriable():
                 raise
-            time.sleep(BACKOFF_S)  # as long as the client itself waits
+            return False
+        return True
+
+    eventually(is_done, "the transaction ends", ANSWER_TIMEOUT_S, every_s=BACKOFF_S)
 
 
 def _coordinated_elsewhere(side: Side, topic: str, internal: str) -> tuple[str, int]:

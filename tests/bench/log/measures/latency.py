@@ -55,8 +55,7 @@ def measure_latency(
                 waited_ms = _copy_once(live, query, (source, sink), sample)
                 if sample > plan.latency_warm_up:
                     results.add(measure, system.name, waited_ms, number)
-                # Appends out of step with the query, as people are.
-                time.sleep(pauses.uniform(*PAUSE_S))
+                time.sleep(pauses.uniform(*PAUSE_S))  # out of step with the query, as people append
         finally:
             query.stop()
         name = f"{system.name}: every record came through the stream once, round {number}"
