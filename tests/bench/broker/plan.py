@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.bench.common.plan import GIB, MIB, Plan, RecordShape
 
@@ -45,11 +45,11 @@ FULL = BrokerPlan(
     idle_partitions=1000,
     idle_seconds=60,
 )
-QUICK = BrokerPlan(
+QUICK = replace(
+    FULL,
     name="quick",
     small=RecordShape("100 B", 1_000_000, 100),
     large=RecordShape("1 KiB", 200_000, 1024),
-    partitions=3,
     rounds=1,
     latency_seconds=10,
     end_to_end_records=300,

@@ -6,6 +6,7 @@ system that was not measured gives no verdict, which is not the same as a missed
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -39,45 +40,56 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True)
-class RateTimesPeer:
+class _BesidePeer(ABC):
+    """Our figure, compared with that of a peer."""
+
+    peer: str
+    factor: float
+
+    def judge(self, medians: Medians) -> Verdict:
+        """Return whether our figure is good enough beside the peer's."""
+        times = self._times(medians.get(OURS), medians.get(self.peer))
+        return _verdict(self._target(), times, "x", self._reached)
+
+    @abstractmethod
+    def _target(self) -> str:
+        """Return what is to be reached, in words."""
+
+    def _times(self, ours: float | None, theirs: float | None) -> float | None:
+        return _ratio(ours, theirs)
+
+    def _reached(self, found: float) -> bool:
+        return found <= self.factor
+
+
+class RateTimesPeer(_BesidePeer):
     """Our rate is at least `factor` times the peer's."""
 
-    peer: str
-    factor: float
+    def _target(self) -> str:
+        return f">= {self.factor:g}x {self.peer}"
 
-    def judge(self, medians: Medians) -> Verdict:
-        """Return whether our rate is high enough."""
-        target = f">= {self.factor:g}x {self.peer}"
-        times = _ratio(medians.get(OURS), medians.get(self.peer))
-        return _verdict(target, times, "x", lambda found: found >= self.factor)
+    def _reached(self, found: float) -> bool:
+        return found >= self.factor
 
 
-@dataclass(frozen=True)
-class TimeWithinPeer:
+class TimeWithinPeer(_BesidePeer):
     """Our time for the same rows is at most `factor` times the peer's; figures are rates."""
 
-    peer: str
-    factor: float
+    def _target(self) -> str:
+        return f"time <= {self.factor:g}x {self.peer}"
 
-    def judge(self, medians: Medians) -> Verdict:
-        """Return whether our time is short enough."""
-        target = f"time <= {self.factor:g}x {self.peer}"
-        times = _ratio(medians.get(self.peer), medians.get(OURS))
-        return _verdict(target, times, "x", lambda found: found <= self.factor)
+    def _times(self, ours: float | None, theirs: float | None) -> float | None:
+        return _ratio(theirs, ours)
 
 
 @dataclass(frozen=True)
-class CostAtMostPeer:
+class CostAtMostPeer(_BesidePeer):
     """Our cost is at most `factor` times the peer's."""
 
-    peer: str
     factor: float = 1.0
 
-    def judge(self, medians: Medians) -> Verdict:
-        """Return whether our cost is low enough."""
-        target = f"<= {self.peer}" if self.factor == 1 else f"<= {self.factor:g}x {self.peer}"
-        times = _ratio(medians.get(OURS), medians.get(self.peer))
-        return _verdict(target, times, "x", lambda found: found <= self.factor)
+    def _target(self) -> str:
+        return f"<= {self.peer}" if self.factor == 1 else f"<= {self.factor:g}x {self.peer}"
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import sys
 import time
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from tests.bench.common.side import ANSWER_TIMEOUT_S
-from tests.bench.groups.members import CLIENT, POLL_S, PROTOCOLS
+from tests.bench.groups.members import POLL_S, joined
 
 SLICE_S = 0.005
 """Commits of so long are sent together."""
@@ -36,20 +36,7 @@ class Committer:
         self.failed: list[str] = []
         self.last_at = 0.0
         self._topic = topic
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": group_id,
-                **CLIENT,
-                **PROTOCOLS["classic"],
-                "on_commit": self._answered,
-            }
-        )
-        self._consumer.subscribe([topic])
-        deadline = time.monotonic() + ANSWER_TIMEOUT_S
-        while not self._consumer.assignment():
-            assert time.monotonic() < deadline, "the group did not form in time"
-            self._consumer.poll(POLL_S)
+        self._consumer = joined(bootstrap, group_id, topic, {"on_commit": self._answered})
 
     def commit(self, number: int) -> None:
         """Commit an offset."""

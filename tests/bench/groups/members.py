@@ -15,6 +15,8 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
+from tests.bench.common.side import ANSWER_TIMEOUT_S
+
 POLL_S = 0.05
 HEARTBEAT_MS = 500
 """Members hear of a change with a heartbeat: with the defaults (3 and 5 s) nothing else shows."""
@@ -43,6 +45,27 @@ CLIENT: Mapping[str, object] = {
     "fetch.wait.max.ms": 100,
     "log_level": 2,
 }
+
+
+def client_settings(bootstrap: str, group_id: str, protocol: str) -> dict[str, object]:
+    """Return what a member of a group tells its client."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": group_id,
+        **CLIENT,
+        **PROTOCOLS[protocol],
+    }
+
+
+def joined(bootstrap: str, group_id: str, topic: str, more: Mapping[str, object]) -> Consumer:
+    """Return a consumer that is the only member of its group, and has its partitions."""
+    consumer = Consumer({**client_settings(bootstrap, group_id, "classic"), **more})
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while not consumer.assignment():
+        assert time.monotonic() < deadline, "the group did not form in time"
+        consumer.poll(POLL_S)
+    return consumer
 
 
 class Member:
@@ -84,12 +107,7 @@ class Group:
     def __init__(self, bootstrap: str, group_id: str, topic: str, protocol: str) -> None:
         """Begin without members."""
         self.topic = topic
-        self.client = {
-            "bootstrap.servers": bootstrap,
-            "group.id": group_id,
-            **CLIENT,
-            **PROTOCOLS[protocol],
-        }
+        self.client = client_settings(bootstrap, group_id, protocol)
         self.members: list[Member] = []
         self._changed = Condition()
         self._read_at: dict[int, float] = {}

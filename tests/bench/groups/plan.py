@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.bench.common import plan as common
 
@@ -42,16 +42,12 @@ FULL = Plan(
     history_transactions=5_000,
     kills=3,
 )
-QUICK = Plan(
+QUICK = replace(
+    FULL,
     name="quick",
     rounds=1,
-    members=10,
-    partitions=300,
     commit_seconds=8,
-    commits_per_s=5_000,
-    committers=4,
     transactions=100,
-    producers=(1, 8),
     history_transactions=1_000,
     kills=1,
 )

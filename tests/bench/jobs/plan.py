@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.bench.common.plan import Plan
 
@@ -44,14 +44,12 @@ FULL = JobsPlan(
     loaded_seconds=60,
     materialised_records=5_000_000,
 )
-QUICK = JobsPlan(
+QUICK = replace(
+    FULL,
     name="quick",
     rounds=1,
     compacted=KeyedShape(2_000_000, 100_000, 100),
     distinct=KeyedShape(6_000_000, 5_000_000, 20),
-    retained_segments=10_000,
-    loaded_records_per_s=1000,
-    loaded_bytes=1024,
     loaded_seconds=20,
     materialised_records=500_000,
 )

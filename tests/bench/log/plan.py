@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.bench.common.plan import Plan, RecordShape
 
@@ -33,11 +33,11 @@ FULL = LogPlan(
     lookup_rows=10_000_000,
     lookup_segments=1000,
 )
-QUICK = LogPlan(
+QUICK = replace(
+    FULL,
     name="quick",
     small=RecordShape("100 B", 400_000, 100),
     large=RecordShape("1 KiB", 80_000, 1024),
-    partitions=4,
     rounds=3,
     latency_samples=20,
     latency_warm_up=5,

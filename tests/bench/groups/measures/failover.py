@@ -22,7 +22,7 @@ from tests.bench.common.results import Measure, Results
 from tests.bench.common.rounds import turns
 from tests.bench.common.side import ANSWER_TIMEOUT_S, Side
 from tests.bench.common.targets import CostAtMost, CostAtMostPeer
-from tests.bench.groups.members import CLIENT, PROTOCOLS
+from tests.bench.groups.members import joined
 from tests.bench.groups.plan import Plan
 from tests.waiting import eventually
 
@@ -112,21 +112,8 @@ class _Commits(_Worker):
         _make_topic_of_groups(side, topic)
         group_id, self.partition = _coordinated_elsewhere(side, topic, self.internal)
         self._sent: dict[int, float] = {}
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": side.bootstrap,
-                "group.id": group_id,
-                **CLIENT,
-                **PROTOCOLS["classic"],
-                **QUICK_RETRIES,
-                "on_commit": self._answered,
-            }
-        )
-        self._consumer.subscribe([topic])
-        deadline = time.monotonic() + ANSWER_TIMEOUT_S
-        while not self._consumer.assignment():
-            assert time.monotonic() < deadline, "the group did not form in time"
-            self._consumer.poll(PAUSE_S)
+        settings = {**QUICK_RETRIES, "on_commit": self._answered}
+        self._consumer = joined(side.bootstrap, group_id, topic, settings)
 
     def work(self) -> None:
         self.begun += 1
