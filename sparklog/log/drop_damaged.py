@@ -8,25 +8,19 @@ Both are a change of the manifest: no name of the chain is ever written twice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from concurrent.futures import Executor
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.core.types import OffsetRange, TimestampType
 from sparklog.log.cover import cover
 from sparklog.log.damage import Damage, Kind
-from sparklog.log.effects import Protocol, create, run
+from sparklog.log.effects import Protocol, create
 from sparklog.log.lineage import Lineage
-from sparklog.log.manifest_change import change
 from sparklog.log.mend import Mended
+from sparklog.log.repair import Repair
 from sparklog.log.rewrite import is_published, swap
-from sparklog.log.rewriting import Encoding, Place, rewritten
-from sparklog.log.salvage import salvaged
-from sparklog.log.verify import Findings
-from sparklog.log.view import PartitionView
-from sparklog.store.base import ObjectStore
+from sparklog.log.rewriting import Place, rewritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +34,12 @@ class LeadNow:
 class Dropper:
     """Gives up damaged records of one partition."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        found: Findings,
-        pool: Executor,
-        encoding: Encoding,
-        *,
-        lead: LeadNow,
-        dry_run: bool,
-        entropy: Entropy = SYSTEM_ENTROPY,
-    ) -> None:
-        """Work on what `found` says is damaged; `dry_run`, say what would be done."""
-        self._store = store
-        self._found = found
-        self._layout = found.view.layout
-        self._pool = pool
-        self._encoding = encoding
+    def __init__(self, repair: Repair, lead: LeadNow) -> None:
+        """Work on what `repair` found damaged."""
+        self._repair = repair
+        self._found = repair.found
+        self._layout = repair.layout
         self._lead = lead
-        self._dry_run = dry_run
-        self._entropy = entropy
 
     def drop(self, ranges: Collection[OffsetRange]) -> list[Mended]:
         """Give up these offsets, each range just as it was told.
@@ -108,14 +88,14 @@ class Dropper:
 
     def _replaced(self, damage: Damage) -> Mended:
         """Replace an object by one with the rows that can be read."""
-        view = self._found.view
-        entry = next(e for e in view.entries if self._layout.key(e.object) == damage.object)
+        entry = next(
+            e for e in self._found.view.entries if self._layout.key(e.object) == damage.object
+        )
         told = Mended(damage.object, f"offsets {damage.lost_base} to {damage.lost_end} given up")
-        if self._dry_run:
+        if self._repair.dry_run:
             return told
-        made = salvaged(self._store, view, entry, self._pool, self._encoding, self._nonces())
-        changing = change(PartitionView(self._layout), swap([made]), self._nonce())
-        if not is_published(run(changing, self._store, self._pool), [made]):
+        made = self._repair.salvaged(entry)
+        if not is_published(self._repair.change(swap([made])), [made]):
             raise Unavailable(f"the log changed meanwhile; verify it again. object={damage.object}")
         return told
 
@@ -134,12 +114,12 @@ class Dropper:
             )
         what = f"offsets {wanted.base_offset} to {wanted.end_offset} given up"
         told = Mended(damage.object, what)
-        if not self._dry_run:
-            run(self._cover(wanted), self._store, self._pool)
+        if not self._repair.dry_run:
+            self._repair.run(self._cover(wanted))
         return told
 
     def _cover(self, wanted: OffsetRange) -> Protocol[None]:
-        view = self._found.view
+        view, nonces = self._found.view, self._repair.nonces()
         place = Place(
             self._layout,
             wanted.base_offset,
@@ -148,15 +128,8 @@ class Dropper:
             self._lead.led,
             TimestampType.CREATE_TIME,
         )
-        ((entry, data),) = rewritten(place, (), Lineage(), self._encoding, self._nonces())
+        ((entry, data),) = rewritten(place, (), Lineage(), self._repair.encoding, nonces)
         yield from create(self._layout.key(entry.object), data)
         yield from cover(
-            view, [entry], leader_epoch=entry.leader_epoch, led=self._lead.led, nonce=self._nonce()
+            view, [entry], leader_epoch=entry.leader_epoch, led=self._lead.led, nonce=next(nonces)
         )
-
-    def _nonce(self) -> str:
-        return new_nonce(self._entropy)
-
-    def _nonces(self) -> Iterator[str]:
-        while True:
-            yield self._nonce()

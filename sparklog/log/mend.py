@@ -15,28 +15,23 @@ What is left can be given up with `drop_damaged`, which somebody has to ask for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import UNLED_EPOCH
 from sparklog.log import manifest as manifests
 from sparklog.log.cover import cover
 from sparklog.log.damage import Damage, Kind
-from sparklog.log.effects import run
 from sparklog.log.garbage import DAY_MS
-from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import REWRITTEN_NONCE, Entry, Manifest
-from sparklog.log.manifest_change import Plan, change, with_tail
+from sparklog.log.manifest_change import with_tail
 from sparklog.log.reading import SegmentReader
+from sparklog.log.repair import Repair
 from sparklog.log.rewrite import Replacement, is_published, swap
-from sparklog.log.rewriting import Encoding
-from sparklog.log.salvage import salvaged
-from sparklog.log.verify import Findings, entry_damages
+from sparklog.log.verify import entry_damages
 from sparklog.log.view import PartitionView, read_segment
 from sparklog.log.wal_refill import refilled, wal_batches
-from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore
+from sparklog.store.base import ObjectInfo, ObjectNotFound
 
 SETTLED_MS = DAY_MS
 """Longer than `file.delete.delay.ms` is anywhere: who looked at an older version has finished."""
@@ -53,28 +48,14 @@ class Mended:
 class Mender:
     """Repairs one partition."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        found: Findings,
-        pool: Executor,
-        encoding: Encoding,
-        *,
-        now_ms: int,
-        dry_run: bool,
-        entropy: Entropy = SYSTEM_ENTROPY,
-    ) -> None:
-        """Repair what `found` says is damaged; `dry_run`, say what would be done and do nothing."""
-        self._store = store
-        self._layout: PartitionLayout = found.view.layout
-        self._found = found
-        self._pool = pool
-        self._encoding = encoding
+    def __init__(self, repair: Repair, now_ms: int) -> None:
+        """Repair what `repair` found damaged."""
+        self._repair = repair
+        self._found = repair.found
+        self._layout = repair.layout
         self._now_ms = now_ms
-        self._dry_run = dry_run
-        self._entropy = entropy
         self._names: Mapping[str, ObjectInfo] = {
-            self._layout.relative(info.key): info for info in found.listed
+            self._layout.relative(info.key): info for info in self._found.listed
         }
 
     def mend(self) -> list[Mended]:
@@ -97,8 +78,8 @@ class Mender:
         return [d for d in self._found.damages if d.kind is kind]
 
     def _without_hint(self, damage: Damage) -> Mended:
-        if not self._dry_run:
-            self._store.delete(damage.object)
+        if not self._repair.dry_run:
+            self._repair.store.delete(damage.object)
         return Mended(damage.object, "deleted: the log tells the same")
 
     def _entries_with(self, kind: Kind) -> list[Entry]:
@@ -114,7 +95,7 @@ class Mender:
             if not all(self._is_whole(older, e) for e in old):
                 continue
             replacement = Replacement((entry,), old)
-            if self._dry_run or self._swapped(replacement):
+            if self._repair.dry_run or self._swapped(replacement):
                 names = ", ".join(e.object for e in old)
                 yield Mended(self._layout.key(entry.object), f"replaced by what it held: {names}")
                 return
@@ -124,22 +105,21 @@ class Mender:
         if entry.leader_epoch == UNLED_EPOCH or entry.nonce == REWRITTEN_NONCE:
             return []
         finding = wal_batches(self._layout, entry.base_offset, entry.end_offset, entry.leader_epoch)
-        batches = run(finding, self._store, self._pool)
+        batches = self._repair.run(finding)
         if not batches:
             return []
         told = Mended(self._layout.key(entry.object), "made again from a write-ahead log")
-        if self._dry_run:
+        if self._repair.dry_run:
             return [told]
-        new = run(refilled(self._layout, batches, self._encoding, self._nonces()), self._store)
+        new = self._remade(batches)
         return [told] if self._swapped(Replacement((entry,), tuple(new))) else []
 
     def _reindexed(self, entry: Entry) -> list[Mended]:
         """Write an object anew for the sake of its filter (R5)."""
         told = [Mended(self._layout.key(entry.object), "written anew, with its filter of keys")]
-        if self._dry_run:
+        if self._repair.dry_run:
             return told
-        view = self._found.view
-        made = salvaged(self._store, view, entry, self._pool, self._encoding, self._nonces())
+        made = self._repair.salvaged(entry)
         return told if self._swapped(made) else []
 
     def _rejoined(self, damage: Damage) -> list[Mended]:
@@ -150,26 +130,26 @@ class Mender:
         view = self._found.view
         following = self._layout.chain_name(damage.lost_end)
         try:
-            after = run(read_segment(self._layout, following), self._store)
+            after = self._repair.run(read_segment(self._layout, following))
         except DataCorrupt:
             after = None
         if after is None or after[0].leader_epoch != view.leader_epoch or not view.is_led:
             return []
         epoch = view.leader_epoch
         finding = wal_batches(self._layout, damage.lost_base, damage.lost_end, epoch)
-        batches = run(finding, self._store, self._pool)
+        batches = self._repair.run(finding)
         if not batches:
             return []
-        if not self._dry_run:
-            new = run(refilled(self._layout, batches, self._encoding, self._nonces()), self._store)
-            nonce = next(self._nonces())
-            covering = cover(view, new, leader_epoch=epoch, led=True, nonce=nonce)
-            run(covering, self._store, self._pool)
+        if not self._repair.dry_run:
+            new = self._remade(batches)
+            nonce = next(self._repair.nonces())
+            self._repair.run(cover(view, new, leader_epoch=epoch, led=True, nonce=nonce))
         return [Mended(damage.object, "made again from a write-ahead log")]
 
-    def _nonces(self) -> Iterator[str]:
-        while True:
-            yield new_nonce(self._entropy)
+    def _remade(self, batches: Sequence[bytes]) -> Sequence[Entry]:
+        """Write segments of batches."""
+        repair = self._repair
+        return repair.run(refilled(self._layout, batches, repair.encoding, repair.nonces()))
 
     def _older_manifests(self) -> Iterator[Manifest]:
         """Yield the versions before the newest that can be read, newest first."""
@@ -178,17 +158,17 @@ class Mender:
             if version is None or version >= self._found.view.manifest.version:
                 continue
             try:
-                yield manifests.decode(self._store.get(key), self._layout, key)
+                yield manifests.decode(self._repair.store.get(key), self._layout, key)
             except (DataCorrupt, ObjectNotFound):
                 continue
 
     def _is_whole(self, older: Manifest, entry: Entry) -> bool:
-        reader = SegmentReader(self._store, self._layout, self._pool)
+        reader = SegmentReader(self._repair.store, self._layout, self._repair.pool)
         view = PartitionView(self._layout, older)
         return not entry_damages(reader, view, entry, dict(self._names), deep=True)
 
     def _swapped(self, replacement: Replacement) -> bool:
-        after = self._change(swap([replacement]))
+        after = self._repair.change(swap([replacement]))
         return is_published(after, [replacement])
 
     def _new_manifest(self) -> list[Mended]:
@@ -199,13 +179,13 @@ class Mender:
         done = []
         newest = self._layout.key(self._layout.manifest_name(self._newest_name()))
         if newest in damaged:
-            if not self._dry_run:
-                self._change(_as_read)
+            if not self._repair.dry_run:
+                self._repair.change(_as_read)
             done.append(Mended(newest, "its place is taken by a new version of what is read"))
         for key in damaged:
             if key != newest and self._is_settled(key):
-                if not self._dry_run:
-                    self._store.delete(key)
+                if not self._repair.dry_run:
+                    self._repair.store.delete(key)
                 done.append(Mended(key, "deleted: newer versions have taken its place"))
         return done
 
@@ -215,11 +195,6 @@ class Mender:
     def _is_settled(self, key: str) -> bool:
         info = self._names[self._layout.relative(key)]
         return info.modified_ms < self._now_ms - SETTLED_MS
-
-    def _change(self, plan: Plan) -> PartitionView:
-        nonce = new_nonce(self._entropy)
-        changing = change(PartitionView(self._layout), plan, nonce)
-        return run(changing, self._store, self._pool)
 
 
 def _as_read(view: PartitionView) -> Manifest | None:

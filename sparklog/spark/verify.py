@@ -19,6 +19,7 @@ from sparklog.log.drop_damaged import Dropper, LeadNow
 from sparklog.log.effects import run as run_protocol
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID
 from sparklog.log.mend import Mended, Mender
+from sparklog.log.repair import Repair
 from sparklog.log.rewriting import Encoding
 from sparklog.log.verify import Findings, examine
 from sparklog.spark.job import OpenSession
@@ -140,14 +141,12 @@ class _Verify:
         )
 
     def _mend(self, log: Log, work: PartitionWork, found: Findings, pool: Executor) -> list[Mended]:
-        dry_run = self._job.dry_run
         config = log_config(work.configs)
         encoding = Encoding(config.codec, config.zstd_level, config.indexes_keys)
+        repair = Repair(log.store, found, pool, encoding, self._job.dry_run)
         if self._job.repair:
-            now_ms = self._clock.now_ms()
-            return Mender(log.store, found, pool, encoding, now_ms=now_ms, dry_run=dry_run).mend()
-        lead = LeadNow(**work.details["lead"])
-        dropper = Dropper(log.store, found, pool, encoding, lead=lead, dry_run=dry_run)
+            return Mender(repair, self._clock.now_ms()).mend()
+        dropper = Dropper(repair, LeadNow(**work.details["lead"]))
         return dropper.drop([OffsetRange(*one) for one in work.details["drops"]])
 
 

@@ -30,6 +30,7 @@ from sparklog.log.pins import pin
 from sparklog.log.producer_rebuild import rebuilt, snapshot
 from sparklog.log.producer_snapshot import load_producers, save_producers
 from sparklog.log.reading import SegmentReader
+from sparklog.log.repair import Repair
 from sparklog.log.rewriting import Encoding
 from sparklog.log.verify import Findings, examine
 from sparklog.log.view import PartitionView, refresh
@@ -44,6 +45,7 @@ from tests.unit.log.wire import produced
 END = 1000
 COLD = PartitionView(LAYOUT)
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+PLAIN = Encoding("none")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,14 @@ def direct(store: MemoryStore, clock: ManualClock, pool: ThreadPoolExecutor) -> 
     log.append(two)
     log.append_staged([log.stage([numbered(61, 3)])])
     log.append([numbered(64, 3)])
+
+
+def direct_log(name: str, pool: ThreadPoolExecutor) -> tuple[MemoryStore, ManualClock]:
+    """A store with just that log."""
+    clock = ManualClock()
+    store = MemoryStore(name, clock)
+    direct(store, clock, pool)
+    return store, clock
 
 
 def led(store: MemoryStore, clock: ManualClock, pool: ThreadPoolExecutor) -> None:
@@ -151,15 +161,14 @@ def look(store: MemoryStore, clock: ManualClock, pool: ThreadPoolExecutor) -> Fi
 def mended(
     store: MemoryStore, found: Findings, clock: ManualClock, pool: ThreadPoolExecutor
 ) -> list[Mended]:
-    encoding = Encoding("none")
-    return Mender(store, found, pool, encoding, now_ms=clock.now_ms(), dry_run=False).mend()
+    return Mender(Repair(store, found, pool, PLAIN, dry_run=False), clock.now_ms()).mend()
 
 
 def dropped(store: MemoryStore, found: Findings, pool: ThreadPoolExecutor, *, dry: bool) -> None:
     ranges = [
         OffsetRange(d.lost_base, d.lost_end) for d in found.damages if d.lost_end > d.lost_base
     ]
-    Dropper(store, found, pool, Encoding("lz4"), lead=LeadNow(), dry_run=dry).drop(ranges)
+    Dropper(Repair(store, found, pool, Encoding("lz4"), dry), LeadNow()).drop(ranges)
 
 
 def lost(damages: tuple[Damage, ...]) -> set[int]:
@@ -236,9 +245,7 @@ def _check_way_out(
 def test_a_merge_that_is_damaged_gives_way_to_what_it_was_made_of(
     pool: ThreadPoolExecutor,
 ) -> None:
-    clock = ManualClock()
-    store = MemoryStore("merge", clock)
-    direct(store, clock, pool)
+    store, clock = direct_log("merge", pool)
     before = look(store, clock, pool)
     (merged,) = [e for e in before.view.entries if e.rows == 24]
     store.put(LAYOUT.key(merged.object), b"gone")
@@ -254,9 +261,7 @@ def test_a_merge_that_is_damaged_gives_way_to_what_it_was_made_of(
 def test_a_damaged_manifest_is_written_anew_and_old_ones_go_later(
     pool: ThreadPoolExecutor,
 ) -> None:
-    clock = ManualClock()
-    store = MemoryStore("manifests", clock)
-    direct(store, clock, pool)
+    store, clock = direct_log("manifests", pool)
     before = look(store, clock, pool)
     version = before.view.manifest.version
     key = LAYOUT.key(LAYOUT.manifest_name(version))
@@ -295,19 +300,15 @@ def test_a_snapshot_of_producers_that_contradicts_the_segments_is_told_and_goes(
 
 
 def test_ranges_are_named_as_they_were_told(pool: ThreadPoolExecutor) -> None:
-    clock = ManualClock()
-    store = MemoryStore("ranges", clock)
-    direct(store, clock, pool)
+    store, clock = direct_log("ranges", pool)
     end = look(store, clock, pool).view.end_offset
     store.put(LAYOUT.key(LAYOUT.chain_name(27)), b"damaged")
     found = look(store, clock, pool)
 
     def drop(*ranges: tuple[int, int], led: bool = False) -> list[Mended]:
         given = [OffsetRange(*one) for one in ranges]
-        return Dropper(
-            store, look(store, clock, pool), pool, Encoding("none"),
-            lead=LeadNow(led, 3), dry_run=False,
-        ).drop(given)  # fmt: skip
+        repair = Repair(store, look(store, clock, pool), pool, PLAIN, dry_run=False)
+        return Dropper(repair, LeadNow(led, 3)).drop(given)
 
     assert [(d.lost_base, d.lost_end) for d in found.damages] == [(27, 30)]
     for wrong in ((26, 30), (27, 31), (0, 3)):
@@ -328,9 +329,7 @@ def test_ranges_are_named_as_they_were_told(pool: ThreadPoolExecutor) -> None:
 
 
 def test_a_segment_in_mid_chain_ends_where_the_next_begins(pool: ThreadPoolExecutor) -> None:
-    clock = ManualClock()
-    store = MemoryStore("chain", clock)
-    direct(store, clock, pool)
+    store, clock = direct_log("chain", pool)
     whole = look(store, clock, pool)
     name = whole.view.tail[0].name
     store.delete(LAYOUT.key(name))
@@ -339,7 +338,7 @@ def test_a_segment_in_mid_chain_ends_where_the_next_begins(pool: ThreadPoolExecu
     assert (hole.lost_base, hole.lost_end) == (30, 61)
     assert hole.unreachable_end == whole.view.end_offset
     found = look(store, clock, pool)
-    dropper = Dropper(store, found, pool, Encoding("none"), lead=LeadNow(), dry_run=False)
+    dropper = Dropper(Repair(store, found, pool, PLAIN, dry_run=False), LeadNow())
     with pytest.raises(InvalidRequest, match="30-61"):
         dropper.drop([OffsetRange(30, 60)])
     dropper.drop([OffsetRange(30, 61)])
@@ -347,9 +346,7 @@ def test_a_segment_in_mid_chain_ends_where_the_next_begins(pool: ThreadPoolExecu
 
 
 def test_one_bad_record_batch_loses_its_own_rows_only(pool: ThreadPoolExecutor) -> None:
-    clock = ManualClock()
-    store = MemoryStore("batches", clock)
-    direct(store, clock, pool)
+    store, clock = direct_log("batches", pool)
     whole = look(store, clock, pool)
     (large,) = [e for e in whole.view.entries if e.size_bytes > 1 << 20]
     key = LAYOUT.key(large.object)
@@ -435,7 +432,7 @@ def test_a_damaged_filter_of_keys_loses_nothing_and_is_written_anew(
     assert [(d.kind, d.lost_end - d.lost_base) for d in found.damages] == [(Kind.INDEX, 0)]
     encoding = Encoding("none", indexes_keys=True)
     for dry_run in (True, False):
-        mender = Mender(store, found, pool, encoding, now_ms=clock.now_ms(), dry_run=dry_run)
+        mender = Mender(Repair(store, found, pool, encoding, dry_run), clock.now_ms())
         assert [one.object for one in mender.mend()] == [key]
         assert len(look(store, clock, pool).damages) == dry_run
     after = look(store, clock, pool)

@@ -1,0 +1,61 @@
+"""What every repair of a partition works with: what was found there, and how objects are written.
+
+A repair changes the manifest and makes new objects; no name of the chain is ever written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
+from sparklog.log.effects import Protocol, Result, run
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest import Entry
+from sparklog.log.manifest_change import Plan, change
+from sparklog.log.rewrite import Replacement
+from sparklog.log.rewriting import Encoding
+from sparklog.log.salvage import salvaged
+from sparklog.log.verify import Findings
+from sparklog.log.view import PartitionView
+from sparklog.store.base import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One partition that is repaired, after it was verified."""
+
+    store: ObjectStore
+    found: Findings
+    """What is damaged."""
+    pool: Executor
+    encoding: Encoding
+    """Of the objects that are written."""
+    dry_run: bool
+    """Say what would be done, and do nothing."""
+    entropy: Entropy = SYSTEM_ENTROPY
+
+    @property
+    def layout(self) -> PartitionLayout:
+        """Return the names of the partition's objects."""
+        return self.found.view.layout
+
+    def nonces(self) -> Iterator[str]:
+        """Yield nonces, one per object."""
+        while True:
+            yield new_nonce(self.entropy)
+
+    def run(self, protocol: Protocol[Result]) -> Result:
+        """Run a protocol on the partition's store."""
+        return run(protocol, self.store, self.pool)
+
+    def change(self, plan: Plan) -> PartitionView:
+        """Change the newest manifest; the plan looks again after every lost race."""
+        changing = change(PartitionView(self.layout), plan, next(self.nonces()))
+        return self.run(changing)
+
+    def salvaged(self, entry: Entry) -> Replacement:
+        """Write an object with the rows of a damaged one that can be read."""
+        view = self.found.view
+        return salvaged(self.store, view, entry, self.pool, self.encoding, self.nonces())
