@@ -75,8 +75,7 @@ def test_internal_partitions_take_few_places_beside_others_and_all_afterwards() 
 def test_places_are_bounded_and_go_to_who_waited_longest() -> None:
     async def story() -> None:
         recoveries = Recoveries()
-        names = [f"mine {n}" for n in range(AT_ONCE + 2)]
-        recoveries.want(*names, internal=False)
+        names = recoveries.want_many(AT_ONCE + 2)
         await settle()
         assert recoveries.placed == names[:AT_ONCE]
         await recoveries.end(names[3])
@@ -90,8 +89,7 @@ def test_places_are_bounded_and_go_to_who_waited_longest() -> None:
 def test_who_gives_up_leaves_no_place_taken() -> None:
     async def story() -> None:
         recoveries = Recoveries()
-        names = [f"mine {n}" for n in range(AT_ONCE + 2)]
-        recoveries.want(*names, internal=False)
+        names = recoveries.want_many(AT_ONCE + 2)
         await settle()
         await recoveries.cancel(names[0], names[-1])
         await settle()

@@ -23,11 +23,6 @@ REGISTRY = topic_folder(METADATA_TOPIC, METADATA_TOPIC_ID)
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def log(clock: ManualClock) -> Log:
     return Log(MemoryStore("leftovers", clock), clock=clock)
 

@@ -68,11 +68,6 @@ def store() -> CuttingStore:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def log(store: CuttingStore, clock: ManualClock) -> Log:
     log = reopened(store, clock)
     log.create_topic("t", PARTITIONS)

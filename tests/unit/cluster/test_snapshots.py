@@ -52,11 +52,6 @@ PINS = "/pinned/"
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def log(clock: ManualClock) -> Log:
     opened = Log(MemoryStore("snapshots", clock), clock=clock)
     opened.create_topic("t", 2, {"retention.bytes": "0"})

@@ -66,6 +66,14 @@ def filled(store: ObjectStore) -> PartitionLog:
     return log
 
 
+def shared(store: ObjectStore, pool: ThreadPoolExecutor) -> tuple[PartitionLog, Compactor, Shares]:
+    """A filled log, its compaction, and how that is done in shares."""
+    log, job = filled(store), compactor(store, pool)
+    shares = job.compact_or_share(0)
+    assert isinstance(shares, Shares)
+    return log, job, shares
+
+
 def offsets(store: ObjectStore) -> list[int]:
     log = open_partition(store)
     view = log.view()
@@ -118,10 +126,7 @@ def test_of_two_at_once_one_wins_and_the_other_has_done_nothing(pool: ThreadPool
 
 def test_shares_are_published_together_or_not_at_all(pool: ThreadPoolExecutor) -> None:
     store = MemoryStore("shares")
-    log = filled(store)
-    job = compactor(store, pool)
-    shares = job.compact_or_share(0)
-    assert isinstance(shares, Shares)
+    log, job, shares = shared(store, pool)
     before = offsets(store)
     parts = [job.share(shares, number, 2) for number in range(2)]
     done = [part for part in parts if part is not None]
@@ -137,10 +142,7 @@ def test_shares_are_published_together_or_not_at_all(pool: ThreadPoolExecutor) -
 
 def test_a_share_of_a_log_that_changed_is_refused(pool: ThreadPoolExecutor) -> None:
     store = MemoryStore("shares")
-    log = filled(store)
-    job = compactor(store, pool)
-    shares = job.compact_or_share(0)
-    assert isinstance(shares, Shares)
+    log, job, shares = shared(store, pool)
     first = job.share(shares, 0, 2)
     assert first is not None
     log.delete_records(41)

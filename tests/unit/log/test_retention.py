@@ -126,11 +126,6 @@ def test_retention_is_kafkas_rule_said_segment_by_segment(
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def store(clock: ManualClock) -> MemoryStore:
     return MemoryStore("retention", clock)
 

@@ -24,11 +24,6 @@ JOB = CompactJob("memory://compact")
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def log(clock: ManualClock) -> Log:
     opened = Log(MemoryStore("compact", clock), clock=clock)
     opened.create_topic("t", 1, {"cleanup.policy": "compact"})

@@ -35,11 +35,6 @@ JOB = RetainJob("memory://retain")
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def log(clock: ManualClock) -> Log:
     opened = Log(MemoryStore("retain", clock), clock=clock)
     opened.create_topic("t", 1, {"retention.bytes": "0"})
