@@ -64,22 +64,14 @@ def begin_producer(
         Unavailable: no coordinator answers, or the transaction before does not end; try again.
         InvalidRequest: refused, for example because the time-out is too long.
     """
+    nobody = TransactionalProducer(transactional_id, NO_PRODUCER, NO_PRODUCER)
 
-    def ask(coordinator: ServingBroker) -> TransactionalProducer | SparklogError:
-        def draft(of: Draft) -> Any:
-            return of.request(
-                transactional_id=transactional_id,
-                transaction_timeout=timedelta(milliseconds=timeout_ms),
-                producer_id=NO_PRODUCER,
-                producer_epoch=NO_PRODUCER,
-            )
+    def draft(of: Draft) -> Any:
+        timeout = timedelta(milliseconds=timeout_ms)
+        return of.request(**_fields(nobody), transaction_timeout=timeout)
 
-        answer = brokers.tell(coordinator.address, Api.INIT_PRODUCER_ID, *INIT_VERSIONS, draft)
-        return _producer(answer, "no producer id was given", transactional_id)
-
-    found = _asked(brokers, CoordinatorKind.TRANSACTION, transactional_id, ask, clock)
-    assert isinstance(found, TransactionalProducer), found
-    return found
+    step = _Step(Api.INIT_PRODUCER_ID, INIT_VERSIONS, draft, "no producer id was given")
+    return _stepped(brokers, transactional_id, step, clock)
 
 
 def commit_offsets_in_transaction(
@@ -108,10 +100,8 @@ def commit_offsets_in_transaction(
             },
         )
         return of.request(
-            transactional_id=producer.transactional_id,
+            **_fields(producer),
             group_id=group_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
             generation_id=NO_GENERATION,
             member_id=NO_MEMBER,
             group_instance_id=None,
@@ -142,21 +132,49 @@ def end_transaction(
     """
 
     def draft(of: Draft) -> Any:
-        return of.request(
-            transactional_id=producer.transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            committed=commit,
-        )
+        return of.request(**_fields(producer), committed=commit)
+
+    doing = f"the transaction was not {'committed' if commit else 'aborted'}"
+    step = _Step(Api.END_TXN, END_VERSIONS, draft, doing)
+    return _stepped(brokers, producer.transactional_id, step, clock)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What the coordinator of a transaction answers with the producer as it is from now on."""
+
+    api: Api
+    versions: tuple[int, int]
+    draft: Callable[[Draft], Any]
+    doing: str
+    """What did not happen when it is refused."""
+
+
+def _stepped(
+    brokers: Brokers, transactional_id: str, step: _Step, clock: Clock
+) -> TransactionalProducer:
+    """Have one step done, and return the producer after it."""
 
     def ask(coordinator: ServingBroker) -> TransactionalProducer | SparklogError:
-        answer = brokers.tell(coordinator.address, Api.END_TXN, *END_VERSIONS, draft)
-        doing = f"the transaction was not {'committed' if commit else 'aborted'}"
-        return _producer(answer, doing, producer.transactional_id)
+        answer = brokers.tell(coordinator.address, step.api, *step.versions, step.draft)
+        if answer.error_code != 0:
+            return _refused(answer.error_code, step.doing, transactional_id)
+        return TransactionalProducer(
+            transactional_id, int(answer.producer_id), int(answer.producer_epoch)
+        )
 
-    found = _asked(brokers, CoordinatorKind.TRANSACTION, producer.transactional_id, ask, clock)
+    found = _asked(brokers, CoordinatorKind.TRANSACTION, transactional_id, ask, clock)
     assert isinstance(found, TransactionalProducer), found
     return found
+
+
+def _fields(producer: TransactionalProducer) -> dict[str, Any]:
+    """Return what every request says of its producer."""
+    return {
+        "transactional_id": producer.transactional_id,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+    }
 
 
 def _asked(
@@ -178,16 +196,6 @@ def _asked(
     if isinstance(outcome, SparklogError):
         raise outcome
     return outcome
-
-
-def _producer(
-    answer: Any, doing: str, transactional_id: str
-) -> TransactionalProducer | SparklogError:
-    if answer.error_code != 0:
-        return _refused(answer.error_code, doing, transactional_id)
-    return TransactionalProducer(
-        transactional_id, int(answer.producer_id), int(answer.producer_epoch)
-    )
 
 
 def _refused(code: int, doing: str, transactional_id: str) -> SparklogError:
