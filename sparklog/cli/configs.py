@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from sparklog.cli.actions import add_actions, check_options
 from sparklog.cli.administered import Administered
 from sparklog.cli.output import Output
 from sparklog.cli.root import add_log_options, administered, bootstrap_of
@@ -13,15 +14,12 @@ from sparklog.client.values import ConfigValue, Resource
 from sparklog.cluster.records import EVERY_BROKER
 
 _ENTITIES = {"topics": Resource.TOPIC, "brokers": Resource.BROKER}
+_ACTIONS_OF_OPTION = {"add_config": ("alter",), "delete_config": ("alter",), "all": ("describe",)}
 
 
 def configure(parser: CommandParser) -> None:
     """Declare the options."""
-    actions = parser.add_mutually_exclusive_group(required=True)
-    for action, help_text in (("describe", "show settings"), ("alter", "change settings")):
-        actions.add_argument(
-            f"--{action}", dest="action", action="store_const", const=action, help=help_text
-        )
+    add_actions(parser, {"describe": "show settings", "alter": "change settings"})
     parser.add_argument("--entity-type", choices=list(_ENTITIES), help="what has the settings")
     parser.add_argument(
         "--entity-name", metavar="NAME", help="the topic or the broker's id; all without it"
@@ -53,10 +51,7 @@ def run(args: Arguments, output: Output) -> int:
     """Describe or alter."""
     kind, name = _entity(args)
     changes = bool(args.add_config or args.delete_config)
-    if args.action == "describe" and changes:
-        raise UsageError("--add-config and --delete-config go with --alter")
-    if args.action == "alter" and args.all:
-        raise UsageError("--all goes with --describe")
+    check_options(args, _ACTIONS_OF_OPTION)
     if args.action == "alter" and (name is None or not changes):
         raise UsageError(f"--alter needs a {kind.value}, and --add-config or --delete-config")
     if kind is Resource.BROKER and name != EVERY_BROKER and bootstrap_of(args) is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from sparklog.cli.actions import is_given
 from sparklog.cli.group_scope import chosen_partitions
 from sparklog.cli.group_tables import reset_lines
 from sparklog.cli.offset_plan import parse_plan, plan_lines
@@ -61,12 +62,6 @@ def reset(admin: Admin, group_ids: Sequence[str], args: Arguments, output: Outpu
             _carry_out(admin, group_id, offsets)
     _print(planned, args, output, one_group=len(args.group or ()) == 1)
     return 1 if failed else 0
-
-
-def is_given(args: Arguments, option: str) -> bool:
-    """Say whether an option was given; its value may be 0."""
-    value = getattr(args, option)
-    return value is not None and value is not False
 
 
 def _print(

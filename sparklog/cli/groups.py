@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sparklog.cli.actions import add_actions, check_options, is_given, spelled
 from sparklog.cli.group_describe import describe
-from sparklog.cli.group_reset import WHERE, is_given, reset
+from sparklog.cli.group_reset import WHERE, reset
 from sparklog.cli.group_scope import parse_topic
 from sparklog.cli.group_tables import deletion_lines, listing_lines
 from sparklog.cli.output import Output, say
@@ -34,7 +35,7 @@ TYPES = ("Classic", "Consumer")
 _ACTIONS = {
     "list": "print the names of all consumer groups; with --state or --type a table",
     "describe": "show what groups have read and their lag; or --members, or --state",
-    "reset_offsets": "let groups without members go on elsewhere",
+    "reset_offsets": "move the offsets of groups that have no members",
     "delete_offsets": "forget what a group committed of --topic",
     "delete": "delete groups without members, with their offsets",
 }
@@ -57,13 +58,7 @@ _ACTIONS_OF_OPTION = {
 
 def configure(parser: CommandParser) -> None:
     """Declare the options."""
-    actions = parser.add_mutually_exclusive_group(required=True)
-    for action, help_text in _ACTIONS.items():
-        option = f"--{action.replace('_', '-')}"
-        actions.add_argument(
-            option, dest="action", action="store_const", const=action, help=help_text
-        )
-    actions.add_argument(
+    add_actions(parser, _ACTIONS).add_argument(
         "--validate-regex", metavar="REGEX", help="say whether brokers take a pattern of topics"
     )
     parser.add_argument("--group", action="append", help="a group; may be given several times")
@@ -153,21 +148,19 @@ def _validate(pattern: str, output: Output) -> int:
 
 
 def _check(args: Arguments) -> None:
-    for option, actions in _ACTIONS_OF_OPTION.items():
-        if is_given(args, option) and args.action not in actions:
-            raise UsageError(f"--{_spelled(option)} does not go with --{_spelled(args.action)}")
+    check_options(args, _ACTIONS_OF_OPTION)
     given = [option for option in WHERE if is_given(args, option)]
     if given and args.action != "reset_offsets":
-        raise UsageError(f"--{_spelled(given[0])} goes with --reset-offsets")
+        raise UsageError(f"{spelled(given[0])} goes with --reset-offsets")
     if args.action == "reset_offsets" and not given:
-        choice = ", ".join(f"--{_spelled(option)}" for option in WHERE)
+        choice = ", ".join(map(spelled, WHERE))
         raise UsageError(f"--reset-offsets needs one of {choice}")
     if args.action == "describe" and args.state:
         raise UsageError("--state takes no value with --describe")
     if args.action == "delete_offsets" and (len(args.group or ()) != 1 or not args.topic):
         raise UsageError("--delete-offsets needs one --group and a --topic")
     if args.action not in ("list", "delete_offsets") and bool(args.group) == args.all_groups:
-        raise UsageError(f"--{_spelled(args.action)} needs either --group or --all-groups")
+        raise UsageError(f"{spelled(args.action)} needs either --group or --all-groups")
     if args.topic and args.all_topics:
         raise UsageError("--topic does not go with --all-topics")
 
@@ -255,7 +248,3 @@ def _words(text: str | None, known: Sequence[str], option: str) -> list[str]:
             raise UsageError(f"{option} knows no {word.strip()!r}; there are {', '.join(known)}")
         found.append(name)
     return found
-
-
-def _spelled(option: str) -> str:
-    return option.replace("_", "-")

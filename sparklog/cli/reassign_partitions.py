@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sparklog.cli.actions import add_actions, check_needed, check_options
 from sparklog.cli.assignment_file import (
     EXAMPLE,
     TOPICS_EXAMPLE,
@@ -17,7 +18,7 @@ from sparklog.cli.log_dirs import chosen_brokers
 from sparklog.cli.output import Output, say
 from sparklog.cli.partition_file import text_of
 from sparklog.cli.root import add_broker_options, connected
-from sparklog.cli.usage import Arguments, CommandParser, UsageError
+from sparklog.cli.usage import Arguments, CommandParser
 from sparklog.client.values import ServingBroker
 from sparklog.cluster.image import Broker, Topic
 from sparklog.cluster.placement import place
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 Replicas = tuple[int, ...]
 
+_HELP = {
+    "generate": "propose where the partitions of topics could go; moves nothing",
+    "execute": "start to move",
+    "verify": "show how far a move is; fails while one is under way",
+    "list": "show all moves under way",
+    "cancel": "call moves off",
+}
 _ACTIONS_OF_OPTION = {
     "topics_to_move_json_file": ("generate",),
     "broker_list": ("generate",),
@@ -47,17 +55,7 @@ _NEEDED = {
 
 def configure(parser: CommandParser) -> None:
     """Declare the options."""
-    actions = parser.add_mutually_exclusive_group(required=True)
-    for action, help_text in (
-        ("generate", "propose where the partitions of topics could go; moves nothing"),
-        ("execute", "start to move"),
-        ("verify", "show how far a move is; fails while one is under way"),
-        ("list", "show all moves under way"),
-        ("cancel", "call moves off"),
-    ):
-        actions.add_argument(
-            f"--{action}", dest="action", action="store_const", const=action, help=help_text
-        )
+    add_actions(parser, _HELP)
     parser.add_argument(
         "--topics-to-move-json-file", metavar="FILE", help=f"topics, such as {TOPICS_EXAMPLE}"
     )
@@ -76,12 +74,8 @@ def configure(parser: CommandParser) -> None:
 
 def run(args: Arguments, output: Output) -> int:
     """Run the action that was asked for."""
-    for option, actions in _ACTIONS_OF_OPTION.items():
-        if getattr(args, option) and args.action not in actions:
-            raise UsageError(f"--{option.replace('_', '-')} does not go with --{args.action}")
-    for option in _NEEDED[args.action]:
-        if getattr(args, option) is None:
-            raise UsageError(f"--{args.action} needs --{option.replace('_', '-')}")
+    check_options(args, _ACTIONS_OF_OPTION)
+    check_needed(args, _NEEDED[args.action])
     with connected(args) as admin:
         return _ACTIONS[args.action](admin, args, output)
 

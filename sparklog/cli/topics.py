@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sparklog.cli.actions import add_actions, check_needed, check_options
 from sparklog.cli.administered import Administered
 from sparklog.cli.output import Output, say
 from sparklog.cli.root import add_log_options, administered, bootstrap_of, root_of
@@ -14,6 +15,13 @@ from sparklog.client.values import Resource
 from sparklog.cluster.image import Topic
 from sparklog.core.errors import TopicAlreadyExists, UnknownTopicOrPartition
 
+_HELP = {
+    "create": "create a topic",
+    "list": "list the topics",
+    "describe": "show partitions and settings",
+    "alter": "add partitions or change settings",
+    "delete": "delete topics and all their records",
+}
 _ACTIONS_OF_OPTION = {
     "partitions": ("create", "alter"),
     "replication_factor": ("create",),
@@ -35,17 +43,7 @@ _ACTIONS_OF_OPTION = {
 
 def configure(parser: CommandParser) -> None:
     """Declare the options."""
-    actions = parser.add_mutually_exclusive_group(required=True)
-    for action, help_text in (
-        ("create", "create a topic"),
-        ("list", "list the topics"),
-        ("describe", "show partitions and settings"),
-        ("alter", "add partitions or change settings"),
-        ("delete", "delete topics and all their records"),
-    ):
-        actions.add_argument(
-            f"--{action}", dest="action", action="store_const", const=action, help=help_text
-        )
+    add_actions(parser, _HELP)
     parser.add_argument(
         "--topic", help="the topic; except for --create also a regular expression for names"
     )
@@ -93,12 +91,9 @@ def run(args: Arguments, output: Output) -> int:
 
 
 def _check(args: Arguments) -> None:
-    for option, actions in _ACTIONS_OF_OPTION.items():
-        given = getattr(args, option)
-        if given not in (None, False, []) and args.action not in actions:
-            raise UsageError(f"--{option.replace('_', '-')} does not go with --{args.action}")
-    if args.topic is None and args.action in ("create", "alter", "delete"):
-        raise UsageError(f"--{args.action} needs --topic")
+    check_options(args, _ACTIONS_OF_OPTION)
+    if args.action in ("create", "alter", "delete"):
+        check_needed(args, ("topic",))
     if args.action == "alter" and not (args.partitions or args.config or args.delete_config):
         raise UsageError("--alter needs --partitions, --config or --delete-config")
     if args.replica_assignment is None:

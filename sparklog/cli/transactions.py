@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sparklog.cli.actions import add_actions, check_needed, check_options
 from sparklog.cli.output import Output
 from sparklog.cli.root import add_broker_options, connected
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, whole_number
@@ -64,12 +65,7 @@ DEFAULT_TIMEOUT_MIN = 15
 
 def configure(parser: CommandParser) -> None:
     """Declare the options."""
-    actions = parser.add_mutually_exclusive_group(required=True)
-    for action, help_text in _HELP.items():
-        option = f"--{_spelled(action)}"
-        actions.add_argument(
-            option, dest="action", action="store_const", const=action, help=help_text
-        )
+    add_actions(parser, _HELP)
     parser.add_argument("--transactional-id", metavar="ID", help="with --describe")
     parser.add_argument("--topic", help="where the transaction writes")
     parser.add_argument("--partition", type=whole_number, metavar="N", help="with --topic")
@@ -99,12 +95,8 @@ def configure(parser: CommandParser) -> None:
 
 def run(args: Arguments, output: Output) -> int:
     """Run the action that was asked for."""
-    for option, actions in _ACTIONS_OF_OPTION.items():
-        if getattr(args, option) is not None and args.action not in actions:
-            raise UsageError(f"--{_spelled(option)} does not go with --{_spelled(args.action)}")
-    for option in _NEEDED[args.action]:
-        if getattr(args, option) is None:
-            raise UsageError(f"--{_spelled(args.action)} needs --{_spelled(option)}")
+    check_options(args, _ACTIONS_OF_OPTION)
+    check_needed(args, _NEEDED[args.action])
     with connected(args) as admin:
         if args.action == "abort":
             _abort(admin, args)
@@ -252,10 +244,6 @@ def _word(value: object) -> str:
 
 def _json_name(name: str) -> str:
     return name[0].lower() + name[1:].replace("(min)", "Min")
-
-
-def _spelled(option: str) -> str:
-    return option.replace("_", "-")
 
 
 _ROWS = {

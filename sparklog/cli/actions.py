@@ -1,0 +1,57 @@
+"""Commands of several actions, one per call: `--list`, `--describe`, … and what goes with which.
+
+An option that the action would ignore is refused: whoever gives it expects something of it.
+Actions and options are named as argparse keeps them, with underscores.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+
+from sparklog.cli.usage import Arguments, CommandParser, UsageError
+
+
+def add_actions(
+    parser: CommandParser, actions: Mapping[str, str]
+) -> argparse._MutuallyExclusiveGroup:
+    """Declare actions with their help, of which a call names one: `args.action`."""
+    group = parser.add_mutually_exclusive_group(required=True)
+    for action, help_text in actions.items():
+        group.add_argument(
+            spelled(action), dest="action", action="store_const", const=action, help=help_text
+        )
+    return group
+
+
+def spelled(name: str) -> str:
+    """Return an action or an option as a person types it."""
+    return f"--{name.replace('_', '-')}"
+
+
+def is_given(args: Arguments, option: str) -> bool:
+    """Return whether an option is among the arguments."""
+    value = getattr(args, option)
+    return value is not None and value is not False and value != []
+
+
+def check_options(args: Arguments, actions_of_option: Mapping[str, Sequence[str]]) -> None:
+    """Refuse an option that is for other actions.
+
+    Raises:
+        UsageError: the message names the option and the action.
+    """
+    for option, actions in actions_of_option.items():
+        if is_given(args, option) and args.action not in actions:
+            raise UsageError(f"{spelled(option)} does not go with {spelled(args.action)}")
+
+
+def check_needed(args: Arguments, options: Iterable[str]) -> None:
+    """Refuse an action without the options it needs.
+
+    Raises:
+        UsageError: the message names the first that is missing.
+    """
+    for option in options:
+        if not is_given(args, option):
+            raise UsageError(f"{spelled(args.action)} needs {spelled(option)}")
