@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from sparklog.core.errors import InvalidRequest
+from sparklog.spark.metrics_option import add_metrics_option
 from sparklog.spark.streaming import Pace
 
 ROOT_VARIABLE = "SPARKLOG_ROOT"
+
+Job = TypeVar("Job")
 
 
 class JobParser(argparse.ArgumentParser):
@@ -25,6 +29,14 @@ class JobParser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+
+    def parsed(self, argv: Sequence[str], job_of: Callable[[argparse.Namespace], Job]) -> Job:
+        """Return the job that the words describe; a wrong call ends the process with code 2."""
+        given = self.parse_args(argv)
+        try:
+            return job_of(given)
+        except InvalidRequest as error:
+            self.error(str(error))
 
 
 def counting_number(text: str) -> int:
@@ -57,6 +69,23 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
         help=f"where the log is: a folder, file://…, s3://bucket/prefix (default ${ROOT_VARIABLE})",
     )
     parser.add_argument("--json", action="store_true", help="report as one JSON object")
+
+
+def add_upkeep_options(parser: argparse.ArgumentParser, all_topics: str) -> None:
+    """Declare the log, its topics, the report and the metrics of a job that looks a log over."""
+    add_log_options(parser)
+    add_metrics_option(parser)
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="NAME",
+        help=f"only this topic; may be given more than once (default: {all_topics})",
+    )  # fmt: skip
+
+
+def add_dry_run(
+    parser: argparse.ArgumentParser, help_text: str = "say what would be done, do nothing"
+) -> None:
+    """Declare that nothing shall be changed."""
+    parser.add_argument("--dry-run", action="store_true", help=help_text)
 
 
 def log_root(given: argparse.Namespace) -> str:

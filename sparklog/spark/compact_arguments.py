@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparklog.core.errors import InvalidRequest
-from sparklog.spark.arguments import JobParser, add_log_options, log_root
-from sparklog.spark.metrics_option import add_metrics_option
+from sparklog.spark.arguments import JobParser, add_dry_run, add_upkeep_options, log_root
 
 _EXAMPLES = """
 examples:
@@ -36,22 +35,21 @@ def parse_compact(argv: Sequence[str]) -> CompactJob:
         "objects of small ones in all topics. Brokers and writers go on meanwhile.",
         _EXAMPLES,
     )
-    add_log_options(parser)
-    add_metrics_option(parser)
-    parser.add_argument(
-        "--topic", action="append", default=[],
-        help="only this topic; may be given more than once (default: all)",
-    )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
+    add_upkeep_options(parser, all_topics="all")
+    add_dry_run(parser)
     parser.add_argument(
         "--force", action="store_true", help="compact whatever min.cleanable.dirty.ratio says"
     )
     parser.add_argument("--no-merge", action="store_true", help="leave small objects as they are")
-    given = parser.parse_args(argv)
-    try:
-        root = log_root(given)
-    except InvalidRequest as error:
-        parser.error(str(error))
+    return parser.parsed(argv, _job)
+
+
+def _job(given: argparse.Namespace) -> CompactJob:
     return CompactJob(
-        root, tuple(given.topic), given.dry_run, given.force, not given.no_merge, given.json
+        log_root(given),
+        tuple(given.topic),
+        given.dry_run,
+        given.force,
+        not given.no_merge,
+        given.json,
     )

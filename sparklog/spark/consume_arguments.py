@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NoReturn
 
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.arguments import (
@@ -39,16 +38,7 @@ examples:
 
 def parse_consume(argv: Sequence[str]) -> ConsumeJob:
     """Return the job that the words describe; a wrong call ends the process with code 2."""
-    parser = _parser()
-    given = parser.parse_args(argv)
-    try:
-        return _job(given)
-    except InvalidRequest as error:
-        _refuse(parser, error)
-
-
-def _refuse(parser: JobParser, error: InvalidRequest) -> NoReturn:
-    parser.error(str(error))
+    return _parser().parsed(argv, _job)
 
 
 def _parser() -> JobParser:

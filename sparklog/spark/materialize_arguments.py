@@ -12,6 +12,7 @@ from typing import Final
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.arguments import (
     JobParser,
+    add_dry_run,
     add_log_options,
     counting_number,
     key_values,
@@ -83,12 +84,7 @@ class MaterializeJob:
 
 def parse_materialize(argv: Sequence[str]) -> MaterializeJob:
     """Return the job that the words describe; a wrong call ends the process with code 2."""
-    parser = _parser()
-    given = parser.parse_args(argv)
-    try:
-        return _job(given)
-    except InvalidRequest as error:
-        parser.error(str(error))
+    return _parser().parsed(argv, _job)
 
 
 def _parser() -> JobParser:
@@ -126,7 +122,7 @@ def _parser() -> JobParser:
         "--max-per-batch", type=counting_number, default=MAX_PER_BATCH, metavar="N",
         help="records per commit, about (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
+    add_dry_run(parser)
     return parser
 
 

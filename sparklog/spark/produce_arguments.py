@@ -46,12 +46,7 @@ examples:
 
 def parse_produce(argv: Sequence[str]) -> ProduceJob:
     """Return the job that the words describe; a wrong call ends the process with code 2."""
-    parser = _parser()
-    given = parser.parse_args(argv)
-    try:
-        return _job(given)
-    except InvalidRequest as error:
-        parser.error(str(error))
+    return _parser().parsed(argv, _job)
 
 
 def _parser() -> JobParser:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparklog.core.errors import InvalidRequest
 from sparklog.log.garbage import ORPHAN_AGE_MS
-from sparklog.spark.arguments import JobParser, add_log_options, counting_number, log_root
-from sparklog.spark.metrics_option import add_metrics_option
+from sparklog.spark.arguments import (
+    JobParser,
+    add_dry_run,
+    add_upkeep_options,
+    counting_number,
+    log_root,
+)
 
 HOUR_MS = 3_600_000
 
@@ -39,22 +44,16 @@ def parse_retain(argv: Sequence[str]) -> RetainJob:
         "that nothing needs: file.delete.delay.ms after the log start moved, so in a later run.",
         _EXAMPLES,
     )
-    add_log_options(parser)
-    add_metrics_option(parser)
-    parser.add_argument(
-        "--topic", action="append", default=[],
-        help="only this topic; may be given more than once (default: all, and what lies beside)",
-    )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
+    add_upkeep_options(parser, all_topics="all, and what lies beside")
+    add_dry_run(parser)
     parser.add_argument(
         "--orphan-hours", type=counting_number, default=ORPHAN_AGE_MS // HOUR_MS, metavar="N",
         help="age at which what no manifest ever named goes: more than the longest write takes "
         "(default: %(default)s)",
     )  # fmt: skip
-    given = parser.parse_args(argv)
-    try:
-        root = log_root(given)
-    except InvalidRequest as error:
-        parser.error(str(error))
+    return parser.parsed(argv, _job)
+
+
+def _job(given: argparse.Namespace) -> RetainJob:
     age_ms = given.orphan_hours * HOUR_MS
-    return RetainJob(root, tuple(given.topic), given.dry_run, age_ms, given.json)
+    return RetainJob(log_root(given), tuple(given.topic), given.dry_run, age_ms, given.json)

@@ -50,11 +50,7 @@ def parse_serve(argv: Sequence[str], program: str = "serve.py") -> ServeJob:
     """Return the job that the words describe; a wrong call ends the process with code 2."""
     parser = JobParser(program, "Run brokers as tasks of a Spark application.", EXAMPLES)
     add_serve_options(parser)
-    given = parser.parse_args(argv)
-    try:
-        return serve_job(given)
-    except InvalidRequest as error:
-        parser.error(str(error))
+    return parser.parsed(argv, serve_job)
 
 
 def add_serve_options(parser: argparse.ArgumentParser) -> None:
@@ -74,9 +70,9 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "executor per broker on this machine)",
     )  # fmt: skip
     network = parser.add_argument_group("network")
-    network.add_argument(
-        "--port", type=_port, default=9092, metavar="PORT",
-        help="of the first broker; the next ones count on, 0 takes free ports (default 9092)",
+    _add_port(
+        network, "--port", 9092,
+        "of the first broker; the next ones count on, 0 takes free ports (default 9092)",
     )  # fmt: skip
     network.add_argument(
         "--listen-host", metavar="HOST",
@@ -87,19 +83,19 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
         "--advertised-host", metavar="HOST",
         help="what clients are told (default: the address by which an executor reaches the driver)",
     )  # fmt: skip
-    network.add_argument(
-        "--control-port", type=_port, default=0, metavar="PORT",
-        help="where the driver hears its brokers, for firewalls (default: a free one)",
+    _add_port(
+        network, "--control-port", 0,
+        "where the driver hears its brokers, for firewalls (default: a free one)",
     )  # fmt: skip
-    network.add_argument(
-        "--metrics-port", type=_metrics_port, default=0, metavar="PORT",
-        help="of the first broker's page for Prometheus; counts on as --port does, -1: no page "
-        "(default: free ports)",
+    _add_port(
+        network, "--metrics-port", 0,
+        "of the first broker's page for Prometheus; counts on as --port does, -1: no page "
+        "(default: free ports)", lowest=-1,
     )  # fmt: skip
-    network.add_argument(
-        "--connect-port", type=_port, metavar="PORT",
-        help="let Spark Connect's clients in there: their queries run beside the brokers, in the "
-        "same application (default: nobody)",
+    _add_port(
+        network, "--connect-port", None,
+        "let Spark Connect's clients in there: their queries run beside the brokers, in the same "
+        "application (default: nobody)",
     )  # fmt: skip
     brokers = parser.add_argument_group("brokers")
     brokers.add_argument("--rack", metavar="NAME", help="broker.rack of every broker")
@@ -133,11 +129,24 @@ def _add_upkeep_options(parser: argparse.ArgumentParser) -> None:
         help="run the upkeep jobs of this schedule beside the brokers, for example conf/jobs.toml "
         "(default: none)",
     )  # fmt: skip
-    upkeep.add_argument(
-        "--jobs-metrics-port", type=_metrics_port, default=0, metavar="PORT",
-        help="of the page for Prometheus about these jobs, at the driver, -1: no page (default: a "
-        "free port)",
+    _add_port(
+        upkeep, "--jobs-metrics-port", 0,
+        "of the page for Prometheus about these jobs, at the driver, -1: no page (default: a free "
+        "port)", lowest=-1,
     )  # fmt: skip
+
+
+def _add_port(
+    group: argparse._ArgumentGroup,
+    option: str,
+    default: int | None,
+    help_text: str,
+    lowest: int = 0,
+) -> None:
+    def port(text: str) -> int:
+        return _number(text, lowest, PORT_MAX)
+
+    group.add_argument(option, type=port, default=default, metavar="PORT", help=help_text)
 
 
 def _schedule(path: Path | None) -> Schedule | None:
@@ -190,14 +199,6 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
         jobs_metrics_port=given.jobs_metrics_port,
         json=given.json,
     )
-
-
-def _port(text: str) -> int:
-    return _number(text, 0, PORT_MAX)
-
-
-def _metrics_port(text: str) -> int:
-    return _number(text, -1, PORT_MAX)
 
 
 def _broker_id(text: str) -> int:

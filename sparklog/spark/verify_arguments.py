@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.core.errors import InvalidRequest
 from sparklog.log.layout import METADATA_TOPIC
-from sparklog.spark.arguments import JobParser, add_log_options, log_root
-from sparklog.spark.metrics_option import add_metrics_option
+from sparklog.spark.arguments import JobParser, add_dry_run, add_upkeep_options, log_root
 
 _RANGE = re.compile(r"([A-Za-z0-9._-]{1,249}):(\d{1,9}):(\d{1,19})-(\d{1,19})")
 _EXAMPLES = """
@@ -61,12 +61,7 @@ def parse_verify(argv: Sequence[str]) -> VerifyJob:
         "asked to by --repair or --drop-damaged.",
         _EXAMPLES,
     )
-    add_log_options(parser)
-    add_metrics_option(parser)
-    parser.add_argument(
-        "--topic", action="append", default=[],
-        help="only this topic; may be given more than once (default: all, and the registry)",
-    )  # fmt: skip
+    add_upkeep_options(parser, all_topics="all, and the registry")
     parser.add_argument(
         "--quick", action="store_true", help="look at manifests and footers, not at the records"
     )
@@ -81,33 +76,24 @@ def parse_verify(argv: Sequence[str]) -> VerifyJob:
         help="give up these offsets, as verify tells them, so that what is around them can be read "
         "again; what can be read of the object is kept; may be given more than once",
     )  # fmt: skip
-    parser.add_argument(
-        "--dry-run", action="store_true",
-        help="say what --repair or --drop-damaged would do, do nothing",
-    )  # fmt: skip
-    given = parser.parse_args(argv)
-    try:
-        root = log_root(given)
-        job = VerifyJob(
-            root,
-            tuple(given.topic),
-            given.quick,
-            given.json,
-            given.repair,
-            tuple(_damaged_range(text) for text in given.drop_damaged),
-            given.dry_run,
-        )
-        _check(job)
-    except InvalidRequest as error:
-        parser.error(str(error))
-    return job
+    add_dry_run(parser, "say what --repair or --drop-damaged would do, do nothing")
+    return parser.parsed(argv, _job)
 
 
-def _check(job: VerifyJob) -> None:
-    if job.quick and job.drops:
+def _job(given: argparse.Namespace) -> VerifyJob:
+    if given.quick and given.drop_damaged:
         raise InvalidRequest("--drop-damaged reads all records of the object; leave out --quick")
-    if job.drops and job.topics:
+    if given.drop_damaged and given.topic:
         raise InvalidRequest("--drop-damaged names its topics; leave out --topic")
+    return VerifyJob(
+        log_root(given),
+        tuple(given.topic),
+        given.quick,
+        given.json,
+        given.repair,
+        tuple(_damaged_range(text) for text in given.drop_damaged),
+        given.dry_run,
+    )
 
 
 def _damaged_range(text: str) -> DamagedRange:
