@@ -5,7 +5,8 @@ changed, and is answered about those that have something new.
   Y1  requests of a session come in the order of their epochs; any other is refused, and the client
       begins anew with all its partitions
   Y2  a partition is answered about when it has records, an error, or offsets that the client has
-      not been told; so a new one always is
+      not been told, so a new one always is; and when it was asked for below its start, whatever the
+      client was told: it is waiting to hear where to go on
   Y3  who had records comes last next time, so that none is left out for ever
   Y4  there are so many sessions and no more: an idle one makes room, a follower goes before
       consumers, and one with many partitions before one with few, unless that is young
@@ -70,7 +71,8 @@ class _Part:
         self.high_watermark = outcome.high_watermark
         self.log_start_offset = outcome.log_start_offset
         is_new = told != (outcome.high_watermark, outcome.log_start_offset)
-        return is_new or bool(outcome.batches) or outcome.diverging is not None
+        is_below = self.at.offset < outcome.log_start_offset
+        return is_new or is_below or bool(outcome.batches) or outcome.diverging is not None
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparklog.broker.asked_session import AskedSession
@@ -30,17 +30,20 @@ PARTITIONS = 5
 
 @dataclass
 class Leader:
-    """Partitions with an end, or an error; each unit is one batch of one byte."""
+    """Partitions with a start and an end, or an error; each unit is one batch of one byte."""
 
     sessions: FetchSessions
+    starts: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     ends: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     broken: set[int] = field(default_factory=set)
 
     def outcome(self, number: int, at: FetchAt) -> Fetched | NotServing:
         if number in self.broken:
             return NotServing("elsewhere")
-        end = self.ends[number]
-        return Fetched([b"x"] * max(0, end - at.offset), end, end, 0)
+        start, end = self.starts[number], self.ends[number]
+        if at.offset < start:  # flushed: a follower begins where that ends
+            return Fetched([], end, end, start)
+        return Fetched([b"x"] * max(0, end - at.offset), end, end, start)
 
 
 @dataclass
@@ -80,6 +83,7 @@ class Follower:
         for number, outcome in told.items():
             if isinstance(outcome, Fetched):
                 self.ends[number] += len(outcome.batches)
+                self.ends[number] = max(self.ends[number], outcome.log_start_offset)
                 self.marks[number] = outcome.high_watermark
         return len(ask.changed)
 
@@ -87,6 +91,8 @@ class Follower:
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(0, PARTITIONS - 1)),
+        st.tuples(st.just("flush"), st.integers(0, PARTITIONS - 1)),
+        st.tuples(st.just("diverge"), st.integers(0, PARTITIONS - 1)),
         st.tuples(st.just("break"), st.integers(0, PARTITIONS - 1)),
         st.tuples(st.just("mend"), st.integers(0, PARTITIONS - 1)),
         st.tuples(st.just("follow"), st.integers(0, PARTITIONS - 1)),
@@ -99,6 +105,7 @@ STEPS = st.lists(
 
 @settings(max_examples=200)
 @given(STEPS)
+@example([("append", 0), ("flush", 0), ("fetch", 0), ("diverge", 0)])
 def test_a_follower_has_all_that_it_would_have_without_a_session(
     steps: list[tuple[str, int]],
 ) -> None:
@@ -108,6 +115,11 @@ def test_a_follower_has_all_that_it_would_have_without_a_session(
         match what:
             case "append":
                 leader.ends[number] += 1
+            case "flush":
+                leader.starts[number] = leader.ends[number]
+            case "diverge":
+                if number in follower.ends:
+                    follower.ends[number] = 0
             case "break":
                 leader.broken.add(number)
             case "mend":

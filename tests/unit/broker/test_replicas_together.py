@@ -241,6 +241,40 @@ def test_a_paused_leader_wakes_deposed_and_its_unacknowledged_record_is_nowhere(
     world.run(story())
 
 
+def test_a_follower_that_diverged_below_what_is_flushed_goes_on_from_there() -> None:
+    world = World()
+
+    async def story() -> None:
+        flushing = {"flush.ms": "1000"}
+        cluster, where = await together(world, 3, flushing, replica_lag_time_max_ms="4000")
+        await cluster.produced(where, batch(b"a"))
+        await asyncio.sleep(3)
+        second, third = cluster.brokers[2], cluster.brokers[3]
+        second.process.pause()
+        world.objects.weather = replace(world.objects.weather, lost_request=1.0)
+        lost = asyncio.ensure_future(cluster.produce(where, batch(*[b"lost"] * 30)))
+        await asyncio.sleep(0.5)
+        third.process.pause()
+        cluster.kill(1)
+        lost.cancel()
+        world.objects.weather = StoreWeather()
+        second.process.resume()
+        await cluster.fence(1)
+        assert state_of(cluster, where).leader == 2
+        await cluster.produced(where, batch(b"b"), acks=1)
+        await asyncio.sleep(12)
+        flushed = held(second, where).start_offset
+        assert held(second, where).size_bytes == 0, "all is flushed, and nobody writes"
+        assert held(third, where).start_offset < flushed < held(third, where).end_offset
+        third.process.resume()
+        await asyncio.sleep(3)
+        assert held(third, where).end_offset == flushed
+        assert 3 in state_of(cluster, where).isr
+        assert await values(cluster, where) == [b"a", b"b"]
+
+    world.run(story())
+
+
 def test_a_follower_that_lags_leaves_the_in_sync_replicas_and_comes_back() -> None:
     world = World()
 
