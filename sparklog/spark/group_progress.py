@@ -7,7 +7,7 @@ read. So a failure here costs nothing but news: it is logged, and tried again a 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from sparklog.client.addresses import bootstrap_addresses
@@ -15,7 +15,7 @@ from sparklog.client.asking import Brokers
 from sparklog.client.group_offsets import move_group_offsets
 from sparklog.cluster.image import MetadataImage
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.errors import SparklogError
+from sparklog.core.errors import NotServing, OutcomeUnknown, SparklogError, Unavailable
 from sparklog.core.types import TopicPartition
 from sparklog.spark.leaders import registered
 
@@ -25,6 +25,9 @@ PATIENCE_S: Final = 1.0
 """How long a batch may be held up for this."""
 AGAIN_S: Final = 10.0
 """How long nothing is tried after a failure, so that brokers that are away do not slow a query."""
+LAST_PATIENCE_S: Final = 30.0
+"""How long a query's end may be held up: a broker that died has successors long before."""
+LAST_AGAIN_S: Final = 0.5
 
 
 class GroupProgress:
@@ -48,28 +51,49 @@ class GroupProgress:
         Cost: nothing while they stay; else one request to the coordinator, and one to find it when
         it has moved. Without brokers nothing is committed.
         """
-        news = {tp: offset for tp, offset in offsets.items() if self._told.get(tp) != offset}
-        now_s = self._clock.monotonic_s()
-        addresses = self._bootstrap or registered(image)
-        if not news or not addresses or now_s < self._not_before_s:
+        if self._clock.monotonic_s() < self._not_before_s:
             return
-        try:
-            outcomes = move_group_offsets(
-                self._connected(addresses), self._group_id, news, self._clock
-            )
-        except SparklogError as error:
-            self._failed(error)
-            return
-        self._told.update((tp, news[tp]) for tp, failure in outcomes.items() if failure is None)
-        failures = [failure for failure in outcomes.values() if failure is not None]
-        if failures:
-            self._failed(failures[0])
+        failure = self._try(image, offsets)
+        if failure is not None:
+            self._failed(failure)
+
+    def tell_last(
+        self, refresh: Callable[[], MetadataImage], offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """Commit where a query ends; as nothing is told later, wait for brokers that are away.
+
+        `refresh` returns the metadata as it is; a query that ends may have begun with older one.
+        """
+        deadline_s = self._clock.monotonic_s() + LAST_PATIENCE_S
+        while (failure := self._try(refresh(), offsets)) is not None:
+            passes = isinstance(failure, Unavailable | NotServing | OutcomeUnknown)
+            if not passes or self._clock.monotonic_s() >= deadline_s:
+                self._failed(failure)
+                return
+            self._clock.sleep_s(LAST_AGAIN_S)
 
     def close(self) -> None:
         """Drop the connections."""
         if self._brokers is not None:
             self._brokers.close()
             self._brokers = None
+
+    def _try(
+        self, image: MetadataImage, offsets: Mapping[TopicPartition, int]
+    ) -> SparklogError | None:
+        """Commit what is new, if there is anybody to tell; return what went wrong."""
+        news = {tp: offset for tp, offset in offsets.items() if self._told.get(tp) != offset}
+        addresses = self._bootstrap or registered(image)
+        if not news or not addresses:
+            return None
+        try:
+            outcomes = move_group_offsets(
+                self._connected(addresses), self._group_id, news, self._clock
+            )
+        except SparklogError as error:
+            return error
+        self._told.update((tp, news[tp]) for tp, failure in outcomes.items() if failure is None)
+        return next((failure for failure in outcomes.values() if failure is not None), None)
 
     def _connected(self, addresses: str) -> Brokers:
         if self._brokers is None or addresses != self._addresses:

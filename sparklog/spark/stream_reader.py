@@ -215,7 +215,12 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._progress = GroupProgress(
                 self._options.group_id, self._options.bootstrap, self._clock
             )
-        self._progress.tell(snapshot.image, processed)
+        ends = snapshot.ends
+        if self._available_now and all(processed.get(tp, -1) >= end for tp, end in ends.items()):
+            log = self._open_log(self._options.root)
+            self._progress.tell_last(log.refresh, processed)
+        else:
+            self._progress.tell(snapshot.image, processed)
 
     def _available(self) -> Snapshot:
         if not self._available_now:

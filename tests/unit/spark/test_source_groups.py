@@ -13,12 +13,14 @@ import pytest
 from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.asking import Brokers as Connections
 from sparklog.client.groups import Groups
+from sparklog.client.wire import CLIENT_ID
 from sparklog.cluster.open import Log
 from sparklog.core.clock import SYSTEM_CLOCK, ManualClock
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
 from sparklog.spark.group_progress import AGAIN_S
 from tests.interop.brokers import Brokers
+from tests.soak.wire_proxy import WireProxy
 from tests.unit.spark.led_topics import LedTopic
 from tests.unit.spark.source_logs import append, new_log, numbered
 from tests.unit.spark.test_source_stream_reader import Query
@@ -95,6 +97,53 @@ def test_a_query_goes_on_from_its_checkpoint_wherever_the_group_is_moved(brokers
         assert running.trigger() == numbered(3, 2)
         running.trigger()
     assert committed(brokers, group) == {TopicPartition(topic.name, 0): 6}
+
+
+class Mending(ManualClock):
+    """A clock whose sleeper finds the way mended."""
+
+    def __init__(self, way: WireProxy) -> None:
+        super().__init__()
+        self.way = way
+
+    def sleep_s(self, seconds: float) -> None:
+        super().sleep_s(seconds)
+        self.way.mend()
+
+    def __reduce__(self) -> tuple[type[ManualClock], tuple[()]]:
+        return ManualClock, ()  # readers are pickled; the way stays here
+
+
+def test_a_query_that_ends_waits_for_brokers_that_are_away(brokers: Brokers) -> None:
+    topic = LedTopic(brokers)
+    topic.send(0, 3)
+    group = f"g-{uuid4().hex[:8]}"
+    way = WireProxy(int(brokers.bootstrap.rpartition(":")[2]))
+    through = {"kafka.bootstrap.servers": f"127.0.0.1:{way.port}"}
+    with GroupQuery(topic.log, topic.name, group, Mending(way), **through) as running:
+        running.reader.prepareForTriggerAvailableNow()
+        assert running.trigger() == numbered(0, 3)
+        way.cut(CLIENT_ID)
+        assert not running.plan()
+    way.close()
+    assert committed(brokers, group) == {TopicPartition(topic.name, 0): 4}
+
+
+def test_a_query_that_ends_tells_the_brokers_that_are_there_then() -> None:
+    root = f"memory://{uuid4()}"
+    few = {"offsets.topic.num.partitions": "1"}
+    group = "g"
+    with Brokers(root, settings=few) as first:
+        topic = LedTopic(first)
+        topic.send(0, 3)
+        running = GroupQuery(topic.log, topic.name, group)
+        running.reader.prepareForTriggerAvailableNow()
+        assert running.trigger() == numbered(0, 3)
+    place = TopicPartition(topic.name, 0)
+    with running, Brokers(root, settings=few) as second:
+        assert committed(second, group) == {place: 0}  # the coordinator is there
+        assert not running.plan()
+        assert committed(second, group) == {place: 4}
 
 
 def test_without_brokers_a_query_runs_and_tells_nobody() -> None:
