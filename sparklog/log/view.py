@@ -186,6 +186,8 @@ def _decode_segment(
 
 
 def _size_from_index(segment: Segment, footer_bytes: int) -> int:
+    if segment.keys is not None:  # its filter is the last before the footer
+        return segment.keys.start + segment.keys.length + footer_bytes
     if segment.batches:
         last = segment.batches[-1].stored
         stream_end = last.position + last.meta.length + last.body_length

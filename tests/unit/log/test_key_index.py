@@ -11,9 +11,14 @@ from crc32c import crc32c
 
 from sparklog.core.errors import DataCorrupt
 from sparklog.log.draft import draft_records
+from sparklog.log.effects import run
 from sparklog.log.key_index import BOUND_BYTES, PAGE_BYTES, KeyIndex, hashed_key, index_keys
+from sparklog.log.partition_log import LogConfig
+from sparklog.log.reference_batch import check_references, reference_batch
 from sparklog.log.segment import CRC_KEY, SEGMENT_KEY, from_metadata, to_metadata
-from tests.unit.log.records import LAYOUT, numbered
+from sparklog.log.view import FOOTER_READ_BYTES
+from sparklog.store.memory import MemoryStore
+from tests.unit.log.records import LAYOUT, batch, numbered, open_partition
 
 NONCE = "00112233445566778899aabbccddeeff"
 WORD = (1 << 64) - 1
@@ -110,6 +115,17 @@ def test_the_footer_says_it_and_an_impossible_one_is_refused() -> None:
     text = to_metadata(segment)[SEGMENT_KEY].replace('"length":32', '"length":31')
     with pytest.raises(DataCorrupt, match="not as the format says"):
         from_metadata({SEGMENT_KEY: text, CRC_KEY: str(crc32c(text.encode()))}, LAYOUT, "object")
+
+
+def test_an_object_with_a_filter_is_as_large_as_its_footer_tells() -> None:
+    store = MemoryStore("test")
+    log = open_partition(store, LogConfig(codec="none", indexes_keys=True))
+    keys = [b"%d" % n for n in range(1000)]
+    rows = batch([b"x" * 100] * len(keys), keys=keys)
+    log.append([rows])
+    (found,) = log.probe().entries
+    assert found.size_bytes == len(store.get(LAYOUT.key(found.object))) > FOOTER_READ_BYTES
+    run(check_references(LAYOUT, reference_batch([log.stage([rows])], None)), store)
 
 
 def test_another_segment_hashes_otherwise() -> None:
