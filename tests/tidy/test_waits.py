@@ -27,5 +27,6 @@ def test_every_sleep_says_why() -> None:
 
 
 def test_a_sleep_without_a_reason_is_found() -> None:
-    text = "time.sleep(1)\ntime.sleep(2)  # frost\n# it thaws\ntime.sleep(3)\nclock.sleep_s(4)\n"
-    assert unexplained(Source("spring.py", text)) == ["spring.py:1"]
+    for sleep in SLEEPS:
+        text = f"{sleep}(1)\n{sleep}(2)  # frost\n# it thaws\n{sleep}(3)\nclock.sleep_s(4)\n"
+        assert unexplained(Source("spring.py", text)) == ["spring.py:1"]
