@@ -14,24 +14,23 @@ from sparklog.spark.process_watch import parent_of
 from tests.waiting import eventually
 
 TIMEOUT_S = 20
-# Each of the three sleeps until it is killed, or until a broken test has long failed.
 WATCHED = """
 import os, sys, time
 from sparklog.spark.process_watch import die_with_parents
 die_with_parents()
 print(os.getpid(), flush=True)
-time.sleep(60)
+time.sleep(60)  # until it is killed, or the test has long failed
 """
 PARENT = f"""
 import os, subprocess, sys, time
 print(os.getpid(), flush=True)
 subprocess.Popen([sys.executable, "-c", {WATCHED!r}])
-time.sleep(60)
+time.sleep(60)  # until it is killed, or the test has long failed
 """
 GRANDPARENT = f"""
 import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", {PARENT!r}])
-time.sleep(60)
+time.sleep(60)  # until it is killed, or the test has long failed
 """
 
 
