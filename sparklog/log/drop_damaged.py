@@ -48,19 +48,21 @@ class Dropper:
             InvalidRequest: no such damage, or not all of an object's. Nothing was changed.
             Unavailable: the log changed meanwhile; verify it again.
         """
-        done = []
-        chain = [d for d in self._found.damages if d.kind is Kind.CHAIN]
+        chain = {d.lost_base: d for d in self._found.damages if d.kind is Kind.CHAIN}
+        covered: list[tuple[Damage, OffsetRange]] = []
+        replaced: dict[str, Damage] = {}
         for one in sorted(ranges, key=lambda r: r.base_offset):
-            known = [d for d in chain if d.lost_base == one.base_offset]
-            if known:
-                done.append(self._covered(known[0], one))
-                continue
-            damage = self._damage_at(one)
-            if any(m.object == damage.object for m in done):
-                continue  # another range of the same object
-            self._refuse_half(damage, ranges)
-            done.append(self._replaced(damage))
-        return done
+            broken = chain.get(one.base_offset)
+            if broken is not None:
+                self._refuse_guess(broken, one)
+                covered.append((broken, one))
+            else:
+                damage = self._damage_at(one)
+                self._refuse_half(damage, ranges)
+                replaced.setdefault(damage.object, damage)
+        # While the chain is broken no manifest can be planned, so that comes first.
+        done = [self._covered(damage, one) for damage, one in covered]
+        return [*done, *(self._replaced(damage) for damage in replaced.values())]
 
     def _damage_at(self, wanted: OffsetRange) -> Damage:
         for damage in self._found.damages:
@@ -86,6 +88,24 @@ class Dropper:
                     f"range={other.lost_base}-{other.lost_end} object={damage.object}"
                 )
 
+    def _refuse_guess(self, damage: Damage, wanted: OffsetRange) -> None:
+        if damage.end_known and wanted.end_offset != damage.lost_end:
+            raise InvalidRequest(
+                "the next segment says where the damaged one ends; name that range. "
+                f"range={damage.lost_base}-{damage.lost_end} object={damage.object}"
+            )
+        if wanted.end_offset <= damage.lost_base:
+            raise InvalidRequest(
+                "a segment has at least one offset; say where it ended. "
+                f"range={wanted.base_offset}-{wanted.end_offset} object={damage.object}"
+            )
+        if not damage.end_known and self._lead.led:
+            raise InvalidRequest(
+                "only its leader knows where this segment ends: produce a record, and when the "
+                "leader has flushed it, verify tells. "
+                f"partition={self._layout.topic}:{self._layout.partition}"
+            )
+
     def _replaced(self, damage: Damage) -> Mended:
         """Replace an object by one with the rows that can be read."""
         entry = next(
@@ -101,17 +121,6 @@ class Dropper:
 
     def _covered(self, damage: Damage, wanted: OffsetRange) -> Mended:
         """Put an object without rows in the place of a segment that cannot be read at all."""
-        if damage.end_known and wanted.end_offset != damage.lost_end:
-            raise InvalidRequest(
-                "the next segment says where the damaged one ends; name that range. "
-                f"range={damage.lost_base}-{damage.lost_end} object={damage.object}"
-            )
-        if not damage.end_known and self._lead.led:
-            raise InvalidRequest(
-                "only its leader knows where this segment ends: produce a record, and when the "
-                "leader has flushed it, verify tells. "
-                f"partition={self._layout.topic}:{self._layout.partition}"
-            )
         what = f"offsets {wanted.base_offset} to {wanted.end_offset} given up"
         told = Mended(damage.object, what)
         if not self._repair.dry_run:
