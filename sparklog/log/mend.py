@@ -4,7 +4,8 @@
   R2  what every reader sees because the newest manifest is damaged becomes the next version; of
       damaged versions that nothing depends on any more the objects go
   R3  a merged object that is damaged gives way to the objects it was made of, where an older
-      manifest names them, all are whole, and none of their rows was compacted away
+      manifest names them, all are whole, and no compaction came between: that may have removed
+      their rows, or the markers that tell what became of these
   R4  a leader's segment that is damaged is made again from a write-ahead log that has its batches
   R5  an object whose records are whole and whose filter of keys is not is written anew
 
@@ -89,6 +90,8 @@ class Mender:
     def _restored(self, entry: Entry) -> Iterator[Mended]:
         """Bring back the objects that `entry` was merged from (R3)."""
         for older in self._older_manifests():
+            if older.cleaned != self._found.view.manifest.cleaned:
+                return
             old = _covering(older, entry)
             if not old or sum(e.rows for e in old) != entry.rows or entry in old:
                 continue

@@ -44,7 +44,8 @@ def wal_batches(
             for one in batches:
                 if (one.topic_id, one.partition) != (layout.topic_id, layout.partition):
                     continue
-                if one.leader_epoch == leader_epoch and one.base_offset >= base_offset:
+                is_there = base_offset <= one.base_offset < end_offset
+                if one.leader_epoch == leader_epoch and is_there:
                     header = parse_header(one.data)
                     if not header.attributes & REFERENCE_BIT:
                         known[one.base_offset] = header.end_offset, one.data
