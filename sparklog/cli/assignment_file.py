@@ -31,7 +31,7 @@ def parse_assignment(text: str) -> dict[TopicPartition, tuple[int, ...]]:
                 f"a partition needs replicas, each once. partition={tp} replicas={replicas}"
             )
         directories = entry.get("log_dirs", [])
-        if any(directory != "any" for directory in directories):
+        if not isinstance(directories, list) or directories != ["any"] * len(directories):
             raise InvalidRequest(
                 f'log_dirs may only be "any": brokers have one place each. partition={tp}'
             )

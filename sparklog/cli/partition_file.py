@@ -16,10 +16,15 @@ VERSION = 1
 
 
 def text_of(file: str) -> str:
-    """Return the content of a file; `-` is standard input."""
-    if file == "-":
-        return sys.stdin.read()
-    return Path(file).read_text(encoding="utf-8")
+    """Return the content of a file; `-` is standard input.
+
+    Raises:
+        InvalidRequest: it is no text. OSError: it cannot be read.
+    """
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"the file is not text in UTF-8. file={file}") from error
 
 
 def entries_of(text: str, example: str, *, under: str = "partitions") -> list[dict[str, Any]]:
@@ -30,10 +35,12 @@ def entries_of(text: str, example: str, *, under: str = "partitions") -> list[di
     """
     try:
         document = json.loads(text)
-        version = document.get("version", VERSION)
-        entries = [dict(entry) for entry in document[under]]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InvalidRequest(f"the file must look like {example}. problem={error!r}") from error
+    except ValueError as error:
+        raise _unlike(example, str(error)) from error
+    entries = document.get(under) if isinstance(document, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise _unlike(example, f"{under} must be a list of objects")
+    version = document.get("version", VERSION)
     if version != VERSION:
         raise InvalidRequest(f"the file's version must be {VERSION}. version={version}")
     return entries
@@ -47,9 +54,7 @@ def named_partition(entry: dict[str, Any], example: str) -> TopicPartition:
     """
     topic = entry.get("topic")
     if not isinstance(topic, str):
-        raise InvalidRequest(
-            f"the file must look like {example}. problem=topic must be a string: {topic!r}"
-        )
+        raise _unlike(example, f"topic must be a string: {topic!r}")
     return TopicPartition(topic, whole(entry, "partition", example))
 
 
@@ -61,9 +66,7 @@ def whole(entry: dict[str, Any], name: str, example: str) -> int:
     """
     value = entry.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidRequest(
-            f"the file must look like {example}. problem={name} must be a whole number: {value!r}"
-        )
+        raise _unlike(example, f"{name} must be a whole number: {value!r}")
     return value
 
 
@@ -78,3 +81,7 @@ def once_each(partitions: Iterable[TopicPartition]) -> None:
         raise InvalidRequest(
             f"the file names partitions more than once. partitions={','.join(twice)}"
         )
+
+
+def _unlike(example: str, problem: str) -> InvalidRequest:
+    return InvalidRequest(f"the file must look like {example}. problem={problem}")

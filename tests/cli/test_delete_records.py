@@ -60,6 +60,7 @@ def test_a_partition_that_fails_is_named_and_the_others_are_done(filled: Cli) ->
     [
         (b"", "must look like"),
         (b"[]", "must look like"),
+        (b"\xff\xfe", "not text in UTF-8"),
         (b'{"version": 1}', "must look like"),
         (offsets(("t", "0", 1)), "partition must be a whole number"),
         (offsets(("t", 0, None)), "offset must be a whole number"),
