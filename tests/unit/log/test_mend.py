@@ -279,9 +279,9 @@ def test_a_compacted_object_does_not_give_way_to_batches_whose_marker_is_gone(
 
     def end(*, is_commit: bool) -> None:
         marker = EndTransactionMarker(is_commit=is_commit, coordinator_epoch=1)
-        flush(encode_end_transaction(marker, base_offset=view.end_offset, timestamp_ms=1,
-                                     producer_id=7, producer_epoch=0,
-                                     leader_epoch=view.leader_epoch))  # fmt: skip
+        where = {"base_offset": view.end_offset, "leader_epoch": view.leader_epoch}
+        flush(encode_end_transaction(marker, timestamp_ms=1, producer_id=7, producer_epoch=0,
+                                     **where))  # fmt: skip
 
     view = run(take_lead(view, 1, "a" * 32), store)
     write(0, [b"committed", b"too"])
@@ -291,12 +291,10 @@ def test_a_compacted_object_does_not_give_way_to_batches_whose_marker_is_gone(
     end(is_commit=False)
     policy = CompactionPolicy.of(parse_topic_configs({"cleanup.policy": "compact"}))
     assert Compactor(store, LAYOUT, policy, PLAIN, pool, clock=clock).compact() is not None
-    (rewritten,) = [e for e in look(store, clock, pool).view.entries if e.rows]
-    store.put(LAYOUT.key(rewritten.object), b"damaged")
-    found = look(store, clock, pool)
-    # The objects before it are whole and have as many rows; but what ended them is gone, and the
-    # next marker of that producer is an abort.
-    assert mended(store, found, clock, pool) == []
+    (made,) = [e for e in look(store, clock, pool).view.entries if e.rows]
+    store.put(LAYOUT.key(made.object), b"damaged")
+    # What it was made of is whole and has as many rows, but the next marker is now an abort.
+    assert mended(store, look(store, clock, pool), clock, pool) == []
 
 
 def test_a_damaged_manifest_is_written_anew_and_old_ones_go_later(
@@ -372,23 +370,20 @@ def test_ranges_are_named_as_they_were_told(pool: ThreadPoolExecutor) -> None:
 def test_nothing_is_given_up_unless_all_that_is_asked_for_can_be(pool: ThreadPoolExecutor) -> None:
     store, clock = direct_log("all", pool)
     whole = look(store, clock, pool)
-    staged = whole.view.manifest.entries[1].object
-    for name in (staged, whole.view.tail[0].name):
+    for name in (whole.view.manifest.entries[1].object, whole.view.tail[0].name):
         store.put(LAYOUT.key(name), b"damaged")
     found = look(store, clock, pool)
     assert [(d.lost_base, d.lost_end) for d in found.damages] == [(30, 61), (24, 27)]
     objects = {info.key: store.get(info.key) for info in store.list("")}
-    dropper = Dropper(Repair(store, found, pool, PLAIN, dry_run=False), LeadNow())
+    dropper = Dropper(Repair(store, found, pool, PLAIN, False), LeadNow())
     for wrong in (OffsetRange(0, 3), OffsetRange(30, 60), OffsetRange(64, 67)):
         with pytest.raises(InvalidRequest):
             dropper.drop([OffsetRange(24, 27), wrong, OffsetRange(30, 61)])
         assert {info.key: store.get(info.key) for info in store.list("")} == objects
-    done = dropper.drop([OffsetRange(24, 27), OffsetRange(30, 61)])
-    assert len(done) == 2
+    assert len(dropper.drop([OffsetRange(24, 27), OffsetRange(30, 61)])) == 2
     after = look(store, clock, pool)
     assert after.damages == ()
-    left = readable(store, after.view, pool)
-    assert left == set(range(24)) | set(range(27, 30)) | set(range(61, 67))
+    assert readable(store, after.view, pool) == {*range(24), *range(27, 30), *range(61, 67)}
 
 
 def test_a_segment_in_mid_chain_ends_where_the_next_begins(pool: ThreadPoolExecutor) -> None:
