@@ -109,7 +109,9 @@ class Plan:
     spare: tuple[str, ...] = ()
     """Kinds of fault that are never drawn."""
     rest_s: float | None = None
-    """With a time given, no fault begins until the one before has ended for so long."""
+    """With a time given, no fault begins until the one before has ended for so long. A twin ends
+    when of all processes with its id one is left, which may be long after it has started: until
+    then, each that registers takes the place of the one before, and what that had in memory."""
 
 
 @dataclass(slots=True)
@@ -214,6 +216,15 @@ class SimCluster:
         broker.address = Address(broker.address.host, broker.address.port + 1)
         broker.twinned = True
         self._start(broker)
+
+    @property
+    def has_twins(self) -> bool:
+        """Say whether processes fight for a broker's id."""
+        return any(
+            process.state is not ProcessState.DEAD
+            for broker in self.brokers
+            for process, _ in broker.lives[:-1]
+        )
 
     def stop_broker(self, broker: SimBroker) -> None:
         """Have a broker leave in good order, if it is there. It is started again then."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CLOCK_JUMP_MS: Final = 3_600_000
 KINDS_MIN: Final = 2
+LOOK_EVERY_S: Final = 0.1
 
 Undo = Callable[[], None]
 Fault = Callable[["SimCluster", Entropy], Undo]
@@ -58,7 +59,10 @@ class Nemesis:
             self._undo.append(undo)
             loop.call_later(lasts_s, self._end, kind, undo)
             if plan.rest_s is not None:
-                await asyncio.sleep(lasts_s + plan.rest_s)
+                await asyncio.sleep(lasts_s)
+                while self._cluster.has_twins and loop.time() < end_s:  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(plan.rest_s)
         await asyncio.sleep(max(0.0, end_s - loop.time()))
 
     def _end(self, kind: str, undo: Undo) -> None:

@@ -77,6 +77,15 @@ def test_a_mutant_is_caught(mutant: type[ToyBroker], kinds: set[str]) -> None:
     pytest.fail(f"{mutant.__name__} went unnoticed for {SEEDS_TO_CATCH} seeds")
 
 
+@pytest.mark.parametrize("rests", [True, False])
+def test_where_faults_rest_none_begins_while_twins_fight(rests: bool) -> None:
+    """The toy's twins never cease to; a broker's may need seconds to seal a log that is written."""
+    plan = Plan(brokers=1, storm_s=4.0, faults=("twin",), rest_s=0.1 if rests else None)
+    cluster = SimCluster(0, plan, ToyBroker)
+    cluster.run()
+    assert (len(cluster.brokers[0].lives) == 2) == rests
+
+
 def test_a_broker_that_breaks_is_a_complaint_and_is_started_again() -> None:
     class Fragile(ToyBroker):
         async def run(self) -> None:
