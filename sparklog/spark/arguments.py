@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
-from sparklog.core.errors import InvalidRequest
+from sparklog.core.errors import InvalidConfig, InvalidRequest
 from sparklog.spark.metrics_option import add_metrics_option
+from sparklog.spark.root import ROOT_VARIABLE, parse_root
 from sparklog.spark.streaming import Pace
-
-ROOT_VARIABLE = "SPARKLOG_ROOT"
 
 Job = TypeVar("Job")
 
@@ -94,10 +91,10 @@ def log_root(given: argparse.Namespace) -> str:
     Raises:
         InvalidRequest: no root was given.
     """
-    root = given.root if given.root is not None else os.environ.get(ROOT_VARIABLE)  # noqa: TID251
-    if root is None or not root.strip():
-        raise InvalidRequest(f"which log? give --root URL or set {ROOT_VARIABLE}")
-    return root if "://" in root else str(Path(root).absolute())
+    try:
+        return parse_root(given.root)
+    except InvalidConfig:
+        raise InvalidRequest(f"which log? give --root URL or set {ROOT_VARIABLE}") from None
 
 
 def add_pace_options(parser: JobParser, stream_help: str) -> None:

@@ -15,7 +15,7 @@ from sparklog.spark.arguments import (
     key_values,
     log_root,
 )
-from sparklog.spark.root import parse_root, refuse_memory
+from sparklog.spark.root import refuse_memory
 from sparklog.spark.schedule import Schedule
 from sparklog.spark.schedule_file import read_schedule
 from sparklog.spark.serve_job import ServeJob
@@ -164,7 +164,7 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
     Raises:
         InvalidRequest: options that do not go together.
     """
-    root = parse_root(log_root(given), "serve")
+    root = log_root(given)
     refuse_memory(root)
     configs = key_values(given.config, "--config")
     for name, option in OWN_CONFIGS.items():

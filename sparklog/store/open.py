@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -46,7 +47,7 @@ def open_store(
         environment: where Amazon's variables are read; the process's own by default.
 
     Raises:
-        InvalidConfig: not a root sparklog knows.
+        InvalidConfig: not a root sparklog knows, or a file is there.
     """
     settings = settings if settings is not None else StoreSettings()
     parts = urlsplit(root)
@@ -55,6 +56,8 @@ def open_store(
         store = shared_memory_store(parts.netloc + parts.path, clock)
     elif parts.scheme == "file" or (not parts.scheme and root):
         folder = unquote(parts.path) if parts.scheme else root
+        if Path(folder).is_file():
+            raise InvalidConfig(f"a root is a folder, and a file is there. root={root!r}")
         store = FileStore(folder, fsync=settings.fsync, entropy=entropy)
     elif parts.scheme == "s3":
         process = os.environ  # noqa: TID251 - opening a store is an edge

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sparklog.spark.arguments import ROOT_VARIABLE
 from sparklog.spark.demo.checks import Checks
 from sparklog.spark.demo.children import Child, Children
 from sparklog.spark.demo.narrator import Narrator
 from sparklog.spark.demo.submit import Submitter, jobs_folder, shown
+from sparklog.spark.root import ROOT_VARIABLE
 
 NOTHING_YET = "0 records"
 

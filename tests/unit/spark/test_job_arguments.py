@@ -61,7 +61,9 @@ def test_a_path_becomes_absolute_because_tasks_run_elsewhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPARKLOG_ROOT", "log")
-    assert parse_produce(["--topic", "t", "--input", "x.csv"]).root == str(tmp_path / "log")
+    words = ["--topic", "t", "--input", "x.csv"]
+    assert parse_produce(words).root == str(tmp_path / "log")
+    assert parse_produce([*words, "--root", "s3a://bucket/log"]).root == "s3://bucket/log"
 
 
 @pytest.mark.parametrize(

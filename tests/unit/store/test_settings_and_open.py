@@ -51,6 +51,14 @@ def test_an_unknown_kind_of_root_is_refused(root: str) -> None:
         open_store(root)
 
 
+def test_a_root_where_a_file_is_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for root in (str(file), file.as_uri()):
+        with pytest.raises(InvalidConfig, match="a root is a folder"):
+            open_store(root)
+
+
 @pytest.mark.parametrize(
     "root",
     ["s3://", "s3:///prefix", "s3://x--use1-az4--x-s3/p", "s3://b/a//b", "s3://b/" + "x" * 201],
