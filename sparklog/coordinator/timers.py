@@ -6,8 +6,11 @@ earlier time, and looks at the real one when that comes. Times are ms.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-from typing import Any, Generic, Protocol, TypeVar
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+STALE_MIN: Final = 64
+"""Stale entries of the heap that are not worth making it anew."""
 
 
 class _Ordered(Protocol):
@@ -66,6 +69,9 @@ class Timers(Generic[Key]):
     def _push(self, key: Key, at_ms: int) -> None:
         self._queued[key] = at_ms
         heappush(self._heap, (at_ms, key))
+        if len(self._heap) > 2 * len(self._queued) + STALE_MIN:
+            self._heap = [(queued_ms, other) for other, queued_ms in self._queued.items()]
+            heapify(self._heap)
 
     def _settle(self) -> None:
         """Make the heap's first entry a deadline that stands."""

@@ -43,3 +43,15 @@ def test_a_deadline_moved_on_and_on_takes_no_memory() -> None:
         assert timers.get("member") == now_ms + 10
         assert timers.pop_due(now_ms) is None
     assert len(timers._heap) == 1
+
+
+def test_a_deadline_moved_far_and_back_again_and_again_takes_no_memory() -> None:
+    timers: Timers[str] = Timers()
+    timers.set("idle", 10**7)
+    for round_ms in range(0, 100_000, 10):
+        timers.set("id", round_ms + 10)
+        timers.set("id", 10**8 + round_ms)
+        assert timers.pop_due(round_ms + 10) is None
+    assert len(timers._heap) < 100
+    assert [timers.pop_due(10**9) for _ in range(2)] == ["idle", "id"]
+    assert timers.next_ms is None
