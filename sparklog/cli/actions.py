@@ -24,6 +24,11 @@ def add_actions(
     return group
 
 
+def set_action(args: Arguments, actions: Iterable[str]) -> None:
+    """Note which action was given, of those that take a value: `--create NAME`."""
+    args.action = next(action for action in actions if is_given(args, action))
+
+
 def spelled(name: str) -> str:
     """Return an action or an option as a person types it."""
     return f"--{name.replace('_', '-')}"
@@ -39,11 +44,14 @@ def check_options(args: Arguments, actions_of_option: Mapping[str, Sequence[str]
     """Refuse an option that is for other actions.
 
     Raises:
-        UsageError: the message names the option and the action.
+        UsageError: the message names the actions that the option goes with.
     """
     for option, actions in actions_of_option.items():
         if is_given(args, option) and args.action not in actions:
-            raise UsageError(f"{spelled(option)} does not go with {spelled(args.action)}")
+            fitting = " or ".join(map(spelled, actions))
+            raise UsageError(
+                f"{spelled(option)} does not go with {spelled(args.action)}, but with {fitting}"
+            )
 
 
 def check_needed(args: Arguments, options: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparklog.cli.output import Output
+from sparklog.cli.output import Output, say
 from sparklog.cli.root import add_log_options, administered
 from sparklog.cli.usage import Arguments, CommandParser
 
@@ -16,6 +16,8 @@ def run(args: Arguments, output: Output) -> int:
     """Print one line per broker; under a root, of those that are registered there."""
     with administered(args) as log:
         brokers = log.brokers()
+    if not brokers:
+        say("note: no broker is registered here; `sparklog serve --root URL` starts some")
     for broker in brokers:
         rack = "null" if broker.rack is None else broker.rack
         controller = str(broker.controller).lower()

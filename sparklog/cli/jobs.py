@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sparklog.cli.actions import check_options, set_action
 from sparklog.cli.output import Output, say
 from sparklog.cli.root import add_log_options, bootstrap_of, connected, opened_log, root_of
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, counting_number
@@ -26,6 +27,12 @@ from sparklog.spark.schedule_file import read_schedule
 Row = tuple[str, ...]
 
 RUNS_SHOWN = 20
+_ACTIONS_OF_OPTION = {
+    "job": ("history",),
+    "max": ("history",),
+    "file": ("list", "run"),
+    "master": ("run",),
+}
 JOB_HEAD: Row = ("JOB", "KIND", "CRON", "ZONE", "NEXT", "LAST", "OUTCOME")
 RUN_HEAD: Row = ("STARTED", "JOB", "TRIGGER", "OUTCOME", "CODE", "TOOK", "MESSAGE")
 
@@ -39,12 +46,13 @@ def configure(parser: CommandParser) -> None:
     what.add_argument("--run", metavar="JOB", help="run a job now, here")
     parser.add_argument("--job", metavar="JOB", help="with --history: only this job's runs")
     parser.add_argument(
-        "--max", type=counting_number, default=RUNS_SHOWN, metavar="N",
+        "--max", type=counting_number, metavar="N",
         help=f"with --history: how many runs (default {RUNS_SHOWN})",
     )  # fmt: skip
     parser.add_argument(
         "--file", type=Path, metavar="FILE",
-        help="the schedule, such as conf/jobs.toml (default: what applications said in the log)",
+        help="with --list and --run: the schedule, such as conf/jobs.toml (default: what "
+        "applications said in the log)",
     )  # fmt: skip
     parser.add_argument(
         "--master", metavar="URL", help="with --run: where Spark runs (default local[*])"
@@ -53,19 +61,23 @@ def configure(parser: CommandParser) -> None:
 
 def run(args: Arguments, output: Output) -> int:
     """Do what the options say, and return the exit code."""
-    if args.run is not None:
+    set_action(args, ("list", "history", "run"))
+    check_options(args, _ACTIONS_OF_OPTION)
+    if args.action == "run":
         return _run_now(args)
-    if args.master is not None:
-        raise UsageError("--master goes with --run")
     history = _history(args)
-    if args.history:
-        _show(history.newest_first(args.job)[: args.max], output)
+    if args.action == "history":
+        runs = history.newest_first(args.job)[: args.max or RUNS_SHOWN]
+        if not runs:
+            say("note: no run is known here; `sparklog jobs --list` shows the jobs")
+        _show(runs, output)
         return 0
-    if args.job is not None:
-        raise UsageError("--job goes with --history")
     jobs = _jobs(args.file, history)
     if not jobs:
-        say("no jobs: `sparklog serve --jobs conf/jobs.toml` runs some, --file shows a schedule")
+        say(
+            "note: no jobs here; `sparklog serve --jobs conf/jobs.toml` runs some, and "
+            "--file shows a schedule"
+        )
     _list(jobs.values(), history, output)
     return 0
 

@@ -50,7 +50,7 @@ class CommandModule(Protocol):
 
 COMMANDS = {
     "topics": Command("topics", "Create, list, describe, alter and delete topics."),
-    "configs": Command("configs", "Show and change the settings of topics."),
+    "configs": Command("configs", "Show and change the settings of topics and brokers."),
     "produce": Command("produce", "Append each line of standard input to a topic."),
     "consume": Command("consume", "Print the records of topics, and follow them."),
     "find": Command("find", "Print the records of one key."),

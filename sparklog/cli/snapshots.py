@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from sparklog.cli.actions import check_options, set_action
 from sparklog.cli.output import Output, say
 from sparklog.cli.root import add_root_options, opened_log
 from sparklog.cli.selection import matching_topics
-from sparklog.cli.usage import Arguments, CommandParser, UsageError, whole_number
+from sparklog.cli.usage import Arguments, CommandParser, whole_number
 from sparklog.client.values import LATEST
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.named_snapshot import NamedSnapshot, PinnedPartition, snapshot_records
@@ -20,6 +21,7 @@ from sparklog.core.types import TopicPartition
 from sparklog.log.effects import run as run_protocol
 
 PATIENCE_S = 60
+_ACTIONS_OF_OPTION = dict.fromkeys(("topic", "flushed_only", "timeout"), ("create",))
 
 _EPILOG = """
 A snapshot keeps the objects that it names: retention, DeleteRecords, compaction and the deletion of
@@ -50,22 +52,22 @@ def configure(parser: CommandParser) -> None:
         help="with --create: ask no brokers, take what is in the storage now",
     )
     parser.add_argument(
-        "--timeout", type=whole_number, default=PATIENCE_S, metavar="SECONDS",
-        help="with --create: how long brokers may take to flush (default: %(default)s)",
+        "--timeout", type=whole_number, metavar="SECONDS",
+        help=f"with --create: how long brokers may take to flush (default: {PATIENCE_S})",
     )  # fmt: skip
     add_root_options(parser)
 
 
 def run(args: Arguments, output: Output) -> int:
     """Do what was asked for."""
-    if args.create is None and (args.topic or args.flushed_only):
-        raise UsageError("--topic and --flushed-only go with --create")
+    set_action(args, ("create", "list", "describe", "drop"))
+    check_options(args, _ACTIONS_OF_OPTION)
     with opened_log(args) as log:
-        if args.create is not None:
+        if args.action == "create":
             _create(log, args, output)
-        elif args.describe is not None:
+        elif args.action == "describe":
             _describe(read_snapshot(log.store, args.describe), output)
-        elif args.drop is not None:
+        elif args.action == "drop":
             drop_snapshot(log.store, args.drop)
             output.put(f"Dropped snapshot {args.drop}.", {"dropped": args.drop})
         else:
@@ -81,7 +83,8 @@ def _create(log: Log, args: Arguments, output: Output) -> None:
     flushed: Mapping[TopicPartition, int] = {}
     if not args.flushed_only:
         flushed = _ends_of_led(image, topics)
-    made = create_snapshot(log, args.create, topics, flushed=flushed, patience_s=args.timeout)
+    patience_s = PATIENCE_S if args.timeout is None else args.timeout
+    made = create_snapshot(log, args.create, topics, flushed=flushed, patience_s=patience_s)
     output.put(f"Created snapshot {_line(made)}", _document(made))
 
 

@@ -69,13 +69,15 @@ def test_the_history_shows_the_newest_runs_first(file_cli: Cli) -> None:
     assert [(one["type"], one["run_id"], one["exit_code"]) for one in only] == [
         ("run", "b" * 32, 1)
     ]
-    assert file_cli.ok("jobs", "--history", "--job", "never").lines == []
+    never = file_cli.ok("jobs", "--history", "--job", "never")
+    assert (never.lines, "no run is known" in never.errors) == ([], True)
 
 
 def test_options_that_do_not_go_together_are_refused(file_cli: Cli) -> None:
     assert "required" in file_cli.misused("jobs")
-    assert "--job goes with --history" in file_cli.misused("jobs", "--list", "--job", "x")
-    assert "--master goes with --run" in file_cli.misused("jobs", "--list", "--master", "local")
+    for option, action in (("--job", "--history"), ("--max", "--history"), ("--master", "--run")):
+        said = file_cli.misused("jobs", "--list", option, "1")
+        assert f"{option} does not go with --list, but with {action}" in said
     failed = file_cli("jobs", "--run", "nightly")
     assert failed.code == 1
     assert "no such job" in failed.errors

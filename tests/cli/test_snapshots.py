@@ -48,7 +48,9 @@ def test_a_wrong_call_is_told(filled: Cli) -> None:
     filled.ok("snapshots", "--create", "s")
     assert "exists already" in filled.fails("snapshots", "--create", "s")
     assert "no such topic" in filled.fails("snapshots", "--create", "n", "--topic", "nosuch")
-    assert "go with --create" in filled.misused("snapshots", "--list", "--topic", "t")
+    assert "--topic does not go with --list, but with --create" in filled.misused(
+        "snapshots", "--list", "--topic", "t"
+    )
     assert filled.misused("snapshots")
 
 
