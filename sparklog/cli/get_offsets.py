@@ -32,7 +32,7 @@ def configure(parser: CommandParser) -> None:
         "a time means the first record at or after it",
     )
     parser.add_argument(
-        "--exclude-internal-topics", action="store_true", help="leave out Kafka's own"
+        "--exclude-internal-topics", action="store_true", help="leave out internal topics"
     )
     add_log_options(parser)
 

@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from sparklog.cli.usage import UsageError
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+from sparklog.core.names import TOLD_AS_INTERNAL
 
 PartitionFilter = Callable[[str, int], bool]
 
@@ -28,7 +27,7 @@ def matching_topics(
     """
     found = sorted(names)
     if exclude_internal:
-        found = [name for name in found if name not in INTERNAL_TOPICS]
+        found = [name for name in found if name not in TOLD_AS_INTERNAL]
     if pattern is None:
         return found
     if pattern in found:

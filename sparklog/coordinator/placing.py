@@ -10,6 +10,7 @@ from typing import Final
 GROUPS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({GROUPS_TOPIC, TRANSACTIONS_TOPIC})
+"""Written by coordinators alone."""
 
 _BITS: Final = 32
 _SIGN: Final = 1 << 31

@@ -7,6 +7,7 @@ Source: Kafka `org.apache.kafka.common.internals.Topic`.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from sparklog.core.errors import InvalidTopic
 
@@ -14,8 +15,11 @@ TOPIC_NAME_LENGTH_MAX = 249
 """Kafka's bound: with a partition number behind it the name still fits a 255-byte file name."""
 
 JOBS_TOPIC = "__sparklog_jobs"
-"""The history of upkeep jobs. Anybody may write it, and it is told to clients as internal, so that
-those who read all topics leave it out as they do Kafka's own."""
+"""The history of upkeep jobs, which anybody may write."""
+TOLD_AS_INTERNAL: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", JOBS_TOPIC}
+)
+"""Topics that whoever reads all of them, or those of a pattern, leaves out: Kafka's and ours."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 

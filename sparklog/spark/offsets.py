@@ -12,6 +12,7 @@ from typing import Protocol
 
 from sparklog.cluster.image import Topic
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
+from sparklog.core.names import TOLD_AS_INTERNAL
 from sparklog.core.types import OffsetRange, TopicPartition
 from sparklog.spark.data_loss import report_data_loss
 from sparklog.spark.offset_limits import (
@@ -25,9 +26,6 @@ from sparklog.spark.offset_limits import (
     spell,
 )
 from sparklog.spark.options import Assign, Selection, Subscribe
-
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-"""Topics that a pattern never matches."""
 
 
 class Extent(Protocol):
@@ -76,7 +74,7 @@ def select(
         chosen = [
             topic
             for name, topic in topics.items()
-            if pattern.search(name) and name not in INTERNAL_TOPICS
+            if pattern.search(name) and name not in TOLD_AS_INTERNAL
         ]
     return tuple(sorted(TopicPartition(t.name, p) for t in chosen for p in range(t.partitions)))
 

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.offsets import INTERNAL_TOPICS
+from sparklog.core.names import TOLD_AS_INTERNAL
 from sparklog.spark.open_logs import shared_log
 from sparklog.spark.read_schema import full_schema
 from sparklog.spark.root import parse_root
@@ -56,7 +56,7 @@ def create_topic_views(
     """
     place = parse_root(root)
     if topics is None:
-        topics = sorted(t for t in shared_log(place).topics() if t not in INTERNAL_TOPICS)
+        topics = sorted(t for t in shared_log(place).topics() if t not in TOLD_AS_INTERNAL)
     views = _view_names(topics, prefix)
     if database is not None:
         views = {topic: f"{database}.{view}" for topic, view in views.items()}

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.cluster.open import Log
+from sparklog.core.names import JOBS_TOPIC
 from tests.cli.conftest import Cli
 
 
@@ -31,12 +32,15 @@ def filled(file_cli: Cli, log: Log) -> Cli:
     return file_cli
 
 
-def test_the_log_end_is_the_default_for_every_partition_of_every_topic(filled: Cli) -> None:
+def test_the_log_end_is_the_default_for_every_partition_of_every_topic(
+    filled: Cli, log: Log
+) -> None:
     lines = filled.ok("get-offsets").lines
     assert len(lines) == 13
     assert lines[0] == "__consumer_offsets:0:0"
     assert lines[1:5] == ["t:0:3", "t:1:0", "t:2:1", "t:3:0"]
     assert lines[-2:] == ["t:10:0", "u:0:0"]
+    log.create_topic(JOBS_TOPIC)
     assert len(filled.ok("get-offsets", "--exclude-internal-topics").lines) == 12
 
 

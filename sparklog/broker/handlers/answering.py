@@ -9,7 +9,6 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.cluster.image import Broker, MetadataImage
 from sparklog.core.errors import InvalidRequest, SparklogError
-from sparklog.core.names import JOBS_TOPIC
 from sparklog.protocol.building import Answer
 
 NO_THROTTLE: Final = timedelta(0)
@@ -19,10 +18,6 @@ TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 """Read, write, create, delete, alter, describe and the two for configs: everybody may do it."""
 CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
 """Create, alter, describe, cluster action, the two for configs, idempotent write."""
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Written by coordinators alone."""
-TOLD_AS_INTERNAL: Final = INTERNAL_TOPICS | {JOBS_TOPIC}
-"""Left out by clients that ask for all topics."""
 
 Item = TypeVar("Item")
 

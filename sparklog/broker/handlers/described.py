@@ -6,9 +6,10 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.handlers.answering import TOLD_AS_INTERNAL, offline
+from sparklog.broker.handlers.answering import offline
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.records import NO_LEADER
+from sparklog.core.names import TOLD_AS_INTERNAL
 from sparklog.protocol.building import Answer
 from sparklog.protocol.topic_ids import uuid_of
 

@@ -11,7 +11,6 @@ from sparklog.broker.handlers.answering import (
     CLUSTER_OPERATIONS,
     NO_THROTTLE,
     NOT_ASKED,
-    TOLD_AS_INTERNAL,
     TOPIC_OPERATIONS,
     code_of,
     controller_id,
@@ -25,6 +24,7 @@ from sparklog.cluster import registry
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.core.entropy import new_topic_id
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
+from sparklog.core.names import TOLD_AS_INTERNAL
 from sparklog.protocol.building import Answer
 from sparklog.protocol.topic_ids import topic_id_of
 

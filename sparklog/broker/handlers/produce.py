@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from sparklog.broker.handlers import transactional
 from sparklog.broker.handlers.answering import (
-    INTERNAL_TOPICS,
     NO_THROTTLE,
     code_of,
     leader_hints,
@@ -20,6 +19,7 @@ from sparklog.broker.handlers.partitions import partition_of, topic_of
 from sparklog.broker.producing import Produced
 from sparklog.broker.request import CloseConnection, RequestContext
 from sparklog.cluster.image import MetadataImage, Topic
+from sparklog.coordinator.placing import INTERNAL_TOPICS
 from sparklog.coordinator.transaction_state import Partition
 from sparklog.core.errors import InvalidRequest, InvalidTopic, NotServing, SparklogError
 from sparklog.core.types import PartitionId
