@@ -205,8 +205,8 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 def _leave_metrics(
     name: str, words: Sequence[str], code: int, report: JobReport | None, seconds: float
 ) -> None:
-    path = metrics_file(words)
-    if path is None or code == MISUSED:
+    path = None if code == MISUSED else metrics_file(words)
+    if path is None:
         return
     from sparklog.spark.schedule_metrics import leave_metrics  # noqa: PLC0415 - seldom wanted
 

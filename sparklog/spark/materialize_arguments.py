@@ -240,7 +240,10 @@ def interval_s(text: str) -> float:
     if found is None:
         raise InvalidRequest(f'an interval is like "10 seconds" or 500ms. given={text!r}')
     unit = found.group(2) or "s"
-    return float(found.group(1)) * _UNIT_S[unit if unit in _UNIT_S else unit.rstrip("s")]
+    seconds = float(found.group(1)) * _UNIT_S[unit if unit in _UNIT_S else unit.rstrip("s")]
+    if not seconds:  # the storage would be asked for news without a pause
+        raise InvalidRequest(f"an interval is longer than nothing. given={text!r}")
+    return seconds
 
 
 def _whole_number(text: str) -> int:

@@ -9,9 +9,16 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 from sparklog.cluster.open import Log, open_log
-from sparklog.core.errors import InvalidPartitions, InvalidRequest, UnknownTopicOrPartition
+from sparklog.core.errors import InvalidRequest
 from sparklog.spark.job import OpenSession
-from sparklog.spark.produce_job import ProduceJob, read_rows, records_of, size_of, with_offsets
+from sparklog.spark.produce_job import (
+    ProduceJob,
+    is_to_be_created,
+    read_rows,
+    records_of,
+    size_of,
+    with_offsets,
+)
 from sparklog.spark.produce_to_brokers import produce_to_brokers
 from sparklog.spark.progress import Progress, Report, StageSampler, watched
 from sparklog.spark.streaming import TOTALS, Pace, await_query, observed, paced, totals_of
@@ -45,25 +52,14 @@ def prepare_topic(log: Log, job: ProduceJob) -> bool:
     """Make sure that the topic is there before Spark starts; returns whether it was created.
 
     Raises:
-        UnknownTopicOrPartition: it is not, and nobody asked to create it.
-        InvalidPartitions: it is, with another number of partitions.
+        UnknownTopicOrPartition, InvalidPartitions: as `is_to_be_created`.
         InvalidTopic, InvalidConfig: it cannot be created like this.
     """
     topic = log.topics().get(job.topic)
-    if topic is None:
-        if not job.create:
-            raise UnknownTopicOrPartition(
-                f"no such topic; add --create to have it created. topic={job.topic}"
-            )
-        log.create_topic(job.topic, job.partitions or 1, dict(job.configs))
-        return True
-    if job.partitions is not None and job.partitions != topic.partitions:
-        raise InvalidPartitions(
-            "the topic exists with another number of partitions; leave --partitions out, or use "
-            f"`sparklog topics --alter`. topic={job.topic} partitions={topic.partitions} "
-            f"asked={job.partitions}"
-        )
-    return False
+    if not is_to_be_created(job, None if topic is None else topic.partitions):
+        return False
+    log.create_topic(job.topic, job.partitions or 1, dict(job.configs))
+    return True
 
 
 def end_offsets(log: Log, topic: str) -> dict[int, int]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from sparklog.core.errors import InvalidRequest
+from sparklog.core.settings import parse_topic_configs
 from sparklog.spark.arguments import (
     JobParser,
     add_log_options,
@@ -97,7 +98,7 @@ def _parser() -> JobParser:
     topic.add_argument("--create", action="store_true", help="create it if it does not exist")
     topic.add_argument("--partitions", type=counting_number, metavar="N", help="with --create")
     topic.add_argument(
-        "--config", action="append", default=[], metavar="K=V", help="setting, with --create"
+        "--config", action="append", default=[], metavar="K=V", help="setting of a new topic"
     )
     topic.add_argument(
         "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"),
@@ -113,6 +114,9 @@ def _job(given: argparse.Namespace) -> ProduceJob:
         raise InvalidRequest("--partitions and --config are for a new topic: add --create")
     if given.replication_factor is not None and not (given.create and given.bootstrap_server):
         raise InvalidRequest("--replication-factor is for --create with --bootstrap-server")
+    configs = key_values(given.config, "--config")
+    # An existing topic keeps its settings, so a misspelled one would never be heard of.
+    parse_topic_configs(configs)
     pace = pace_of(given)
     if given.bootstrap_server is not None and given.root is not None:
         raise InvalidRequest("--root and --bootstrap-server are two ways to a log: give one")
@@ -136,7 +140,7 @@ def _job(given: argparse.Namespace) -> ProduceJob:
         partition=given.partition,
         create=given.create,
         partitions=given.partitions,
-        configs=key_values(given.config, "--config"),
+        configs=configs,
         compression=given.compression,
         bootstrap_servers=given.bootstrap_server,
         replication_factor=given.replication_factor,

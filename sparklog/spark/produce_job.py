@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from sparklog.core.errors import InvalidPartitions, UnknownTopicOrPartition
 from sparklog.spark.expressions import as_header_value, as_payload, as_timestamp
 from sparklog.spark.progress import Report
 from sparklog.spark.streaming import Pace
@@ -42,6 +43,26 @@ class ProduceJob:
     pace: Pace | None = None
     """How the stream runs; None reads the source once."""
     json: bool = False
+
+
+def is_to_be_created(job: ProduceJob, partitions: int | None) -> bool:
+    """Return whether the job's topic is still to be created; `partitions`: those it has, if any.
+
+    Raises:
+        UnknownTopicOrPartition: it does not exist, and nobody asked to create it.
+        InvalidPartitions: it exists, with another number of partitions.
+    """
+    if partitions is None and not job.create:
+        raise UnknownTopicOrPartition(
+            f"no such topic; add --create to have it created. topic={job.topic}"
+        )
+    if partitions is not None and job.partitions not in (None, partitions):
+        raise InvalidPartitions(
+            "the topic exists with another number of partitions; leave --partitions out, or use "
+            f"`sparklog topics --alter`. topic={job.topic} partitions={partitions} "
+            f"asked={job.partitions}"
+        )
+    return partitions is None
 
 
 def read_rows(spark: SparkSession, job: ProduceJob) -> DataFrame:

@@ -18,10 +18,16 @@ from pyspark.sql import functions as sf
 from sparklog.client.admin import Admin
 from sparklog.client.producer import Producer
 from sparklog.client.values import LATEST
-from sparklog.core.errors import InvalidPartitions, SparklogError, UnknownTopicOrPartition
+from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
 from sparklog.spark.job import OpenSession
-from sparklog.spark.produce_job import ProduceJob, read_rows, records_of, with_offsets
+from sparklog.spark.produce_job import (
+    ProduceJob,
+    is_to_be_created,
+    read_rows,
+    records_of,
+    with_offsets,
+)
 from sparklog.spark.progress import Progress, Report, StageSampler, watched
 
 SENT = "rows BIGINT, bytes BIGINT"
@@ -111,25 +117,14 @@ def _prepare_topic(admin: Admin, job: ProduceJob) -> bool:
     """Make sure that the topic is there before Spark starts; returns whether it was created.
 
     Raises:
-        UnknownTopicOrPartition: it is not, and nobody asked to create it.
-        InvalidPartitions: it is, with another number of partitions.
+        UnknownTopicOrPartition, InvalidPartitions: as `is_to_be_created`.
         SparklogError: it cannot be created like this, or no broker answers.
     """
-    if job.topic not in admin.topic_names():
-        if not job.create:
-            raise UnknownTopicOrPartition(
-                f"no such topic; add --create to have it created. topic={job.topic}"
-            )
-        admin.create_topic(job.topic, job.partitions, job.configs, job.replication_factor)
-        return True
-    partitions = admin.topic(job.topic).partitions
-    if job.partitions is not None and job.partitions != partitions:
-        raise InvalidPartitions(
-            "the topic exists with another number of partitions; leave --partitions out, or use "
-            f"`sparklog topics --alter`. topic={job.topic} partitions={partitions} "
-            f"asked={job.partitions}"
-        )
-    return False
+    exists = job.topic in admin.topic_names()
+    if not is_to_be_created(job, admin.topic(job.topic).partitions if exists else None):
+        return False
+    admin.create_topic(job.topic, job.partitions, job.configs, job.replication_factor)
+    return True
 
 
 def _end_offsets(admin: Admin, topic: str) -> dict[int, int]:

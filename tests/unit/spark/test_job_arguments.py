@@ -74,6 +74,7 @@ def test_a_path_becomes_absolute_because_tasks_run_elsewhere(
         (["--input", "x.csv", "--partitions", "3"], "add --create"),
         (["--input", "x.csv", "--config", "a=b"], "add --create"),
         (["--input", "x.csv", "--create", "--partitions", "0"], "at least 1"),
+        (["--input", "x.csv", "--create", "--config", "retention.mss=1"], "mean retention.ms?"),
         (["--input", "x.csv", "--option", "novalue"], "key=value"),
         (["--input", "x.csv", "--headers", "novalue"], "name=expression"),
         (["--input", "x.csv", "--select", "f(a"], "closing"),

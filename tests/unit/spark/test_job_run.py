@@ -14,6 +14,7 @@ from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import UnknownTopicOrPartition
 from sparklog.spark.job import OpenSession, failure_line, run_job
 from sparklog.spark.progress import Progress, Report
+from sparklog.spark.verify_arguments import parse_verify
 
 REPORT = Report("produced", "t", 3, 0, 1.0)
 TRACE = """[PYTHON_DATA_SOURCE_ERROR] Failed to write: Traceback (most recent call last):
@@ -114,3 +115,11 @@ def test_of_a_java_error_its_message_is_told() -> None:
 
 def test_a_message_without_end_is_cut() -> None:
     assert len(failure_line(OSError("x" * 100_000))) < 3000
+
+
+def test_a_wrong_call_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def body(*_: object) -> Report:
+        raise AssertionError("it was called wrongly")
+
+    assert run_job("test", parse_verify, body, ["--root", "r", "--metrics-file"]) == 2
+    assert capsys.readouterr().err.count("expected one argument") == 1

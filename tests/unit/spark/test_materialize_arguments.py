@@ -81,7 +81,7 @@ def test_intervals_are_spelt_as_people_and_spark_do(text: str, seconds: float) -
     assert interval_s(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "s", "ten seconds", "-1 s", "1 day ago"])
+@pytest.mark.parametrize("text", ["", "s", "ten seconds", "-1 s", "1 day ago", "0 s"])
 def test_other_intervals_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         interval_s(text)
