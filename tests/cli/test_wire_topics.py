@@ -192,14 +192,17 @@ def test_elections_say_what_came_of_each_partition(cli: Cli, name: str) -> None:
 
 def test_log_dirs_are_one_json_document_as_kafka_prints_it(cli: Cli, name: str) -> None:
     cli.ok("topics", "--create", "--topic", name, "--replica-assignment", "1:3")
-    described = cli.ok("log-dirs", "--describe", "--topic-list", name).lines
-    assert described[1] == "Received log directory information from brokers 1,2,3"
-    document = json.loads(described[2])
-    held = {
-        b["broker"]: [p["partition"] for d in b["logDirs"] for p in d["partitions"]]
-        for b in document["brokers"]
-    }
-    assert held == {1: [f"{name}-0"], 2: [], 3: [f"{name}-0"]}
+
+    def held() -> dict[int, list[str]]:
+        described = cli.ok("log-dirs", "--describe", "--topic-list", name).lines
+        assert described[1] == "Received log directory information from brokers 1,2,3"
+        return {
+            b["broker"]: [p["partition"] for d in b["logDirs"] for p in d["partitions"]]
+            for b in json.loads(described[2])["brokers"]
+        }
+
+    expected = {1: [f"{name}-0"], 2: [], 3: [f"{name}-0"]}
+    eventually(lambda: held() == expected, "brokers have heard of the topic")
     assert "brokers=8" in cli.fails("log-dirs", "--describe", "--broker-list", "1,8")
 
 
