@@ -27,12 +27,12 @@ MESSAGE_ROOM_BYTES = 8192
 """What the schema, or a record batch's metadata and padding, take at most beside its buffers."""
 TRAILER_BYTES = 4 + len(MAGIC)
 _BLOCK = struct.Struct("<qi4xq")
-_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _FOOTER_BLOCKS_FIELD = 3
-_MESSAGE_HEADER_FIELD = 2
-_MESSAGE_BODY_FIELD = 3
-_BATCH_BUFFERS_FIELD = 2
-_BUFFER = struct.Struct("<qq")
+MESSAGE_HEADER_FIELD = 2
+MESSAGE_BODY_FIELD = 3
+BATCH_BUFFERS_FIELD = 2
+BUFFER = struct.Struct("<qq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class StreamPart:
     @property
     def extra_start(self) -> int:
         """Return the file position of `extra`."""
-        return int(self.data.size) + len(_END_OF_STREAM)
+        return int(self.data.size) + len(END_OF_STREAM)
 
 
 def write_stream(
@@ -86,12 +86,12 @@ def write_stream(
     sink = pa.FixedSizeBufferWriter(room)
     try:
         edges = _write_messages(sink, schema, batches, options)
-        data = room.slice(0, sink.tell() - len(_END_OF_STREAM))
+        data = room.slice(0, sink.tell() - len(END_OF_STREAM))
     except pa.ArrowException:  # it did not fit: data that compression makes larger
         sink = pa.BufferOutputStream()
         edges = _write_messages(sink, schema, batches, options)
         data = sink.getvalue()
-        data = data.slice(0, data.size - len(_END_OF_STREAM))
+        data = data.slice(0, data.size - len(END_OF_STREAM))
     view = memoryview(data)
     head_end = STREAM_START + _message_length(view, STREAM_START)
     head = Span(0, head_end, crc32c(view[:head_end]))
@@ -120,9 +120,9 @@ def _write_messages(
 
 def finish_file(part: StreamPart, metadata: Mapping[str, str]) -> bytes:
     """Return the whole file: the stream, its end mark, and a footer that carries `metadata`."""
-    footer = _footer(part.schema, part.batches, metadata)
+    footer = footer_of(part.schema, part.batches, metadata)
     length = struct.pack("<i", len(footer))
-    return b"".join((part.data, _END_OF_STREAM, part.extra, footer, length, MAGIC))
+    return b"".join((part.data, END_OF_STREAM, part.extra, footer, length, MAGIC))
 
 
 def footer_start(tail: bytes, size_bytes: int, name: str) -> int:
@@ -152,7 +152,7 @@ def footer_metadata(footer: bytes, name: str) -> dict[str, str]:
         DataCorrupt: Arrow cannot read it.
     """
     # A footer without its blocks' bytes is still a file: Arrow reads blocks only when asked.
-    blank = MAGIC.ljust(STREAM_START, b"\0") + _END_OF_STREAM
+    blank = MAGIC.ljust(STREAM_START, b"\0") + END_OF_STREAM
     try:
         found = pa.ipc.open_file(pa.py_buffer(blank + footer)).metadata
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -176,21 +176,21 @@ def _index_batch(view: memoryview, start: int, end: int, schema: pa.Schema) -> S
     meta_length = _message_length(view, start)
     message = view[start + 8 : start + meta_length]
     root = struct.unpack_from("<I", message, 0)[0]
-    header = _field(message, root, _MESSAGE_HEADER_FIELD)
+    header = field_position(message, root, MESSAGE_HEADER_FIELD)
     batch = header + struct.unpack_from("<I", message, header)[0]
-    body_at = _field(message, root, _MESSAGE_BODY_FIELD)
+    body_at = field_position(message, root, MESSAGE_BODY_FIELD)
     (body_length,) = struct.unpack_from("<q", message, body_at)
-    vector = _field(message, batch, _BATCH_BUFFERS_FIELD)
+    vector = field_position(message, batch, BATCH_BUFFERS_FIELD)
     vector += struct.unpack_from("<I", message, vector)[0]
     (count,) = struct.unpack_from("<I", message, vector)
-    buffers = [_BUFFER.unpack_from(message, vector + 4 + i * _BUFFER.size) for i in range(count)]
+    buffers = [BUFFER.unpack_from(message, vector + 4 + i * BUFFER.size) for i in range(count)]
     body = view[start + meta_length : end]
     assert len(body) == body_length, (len(body), body_length)
     columns = []
     at = 0
     for field in schema:
-        mine = [span for span in buffers[at : at + _buffer_count(field.type)] if span[1]]
-        at += _buffer_count(field.type)
+        mine = [span for span in buffers[at : at + buffer_count(field.type)] if span[1]]
+        at += buffer_count(field.type)
         low = min((s[0] for s in mine), default=0)
         high = max((s[0] + s[1] for s in mine), default=0)
         columns.append(Span(low, high - low, crc32c(body[low:high])))
@@ -199,18 +199,18 @@ def _index_batch(view: memoryview, start: int, end: int, schema: pa.Schema) -> S
     return StoredBatch(start, meta, body_length, tuple(columns))
 
 
-def _buffer_count(kind: pa.DataType) -> int:
+def buffer_count(kind: pa.DataType) -> int:
     """Return how many buffers Arrow IPC writes for a column of this type."""
     if pa.types.is_struct(kind):
-        return 1 + sum(_buffer_count(field.type) for field in kind)
+        return 1 + sum(buffer_count(field.type) for field in kind)
     if pa.types.is_list(kind):
-        return 2 + _buffer_count(kind.value_type)
+        return 2 + buffer_count(kind.value_type)
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
         return 3
     return 2
 
 
-def _field(table: memoryview | bytes, position: int, index: int) -> int:
+def field_position(table: memoryview | bytes, position: int, index: int) -> int:
     """Return the position of a flatbuffer table's field, which must be present."""
     vtable = position - struct.unpack_from("<i", table, position)[0]
     (offset,) = struct.unpack_from("<H", table, vtable + 4 + 2 * index)
@@ -218,7 +218,7 @@ def _field(table: memoryview | bytes, position: int, index: int) -> int:
     return int(position + offset)
 
 
-def _footer(
+def footer_of(
     schema: pa.Schema, batches: Sequence[StoredBatch], metadata: Mapping[str, str]
 ) -> bytes:
     """Return Arrow's footer for `schema` and `metadata`, with the blocks of `batches`."""
@@ -228,7 +228,7 @@ def _footer(
     (length,) = struct.unpack_from("<i", empty, len(empty) - TRAILER_BYTES)
     footer = bytearray(empty[-TRAILER_BYTES - length : -TRAILER_BYTES])
     root = struct.unpack_from("<I", footer, 0)[0]
-    reference = _field(bytes(footer), root, _FOOTER_BLOCKS_FIELD)
+    reference = field_position(bytes(footer), root, _FOOTER_BLOCKS_FIELD)
     # Flatbuffer references point forward, so the new vector goes to the end. Its elements hold
     # 64-bit numbers and must start at a multiple of eight; the count before them takes four bytes.
     footer += b"\0" * ((4 - len(footer)) % 8)

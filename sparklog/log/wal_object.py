@@ -6,9 +6,11 @@ Values and a codec: no store, no clock. Record batches pass through as bytes, un
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +25,7 @@ from sparklog.log.arrow_file import (
     write_stream,
 )
 from sparklog.log.layout import WalLayout
+from sparklog.log.plain_file import PlainFile
 from sparklog.log.segment import CRC_KEY, FORMAT_VERSION, checked_document
 
 WAL_KEY = "sparklog.wal"
@@ -40,6 +43,12 @@ _SCHEMA = pa.schema(
         pa.field("batch", pa.binary(), nullable=False),
     ]
 )
+
+
+_WINDOWS = PlainFile(
+    _SCHEMA, {"topic_id": "t", "partition": 1, "base_offset": 1, "leader_epoch": 1, "batch": b"b"}
+)
+_JSON = json.JSONEncoder(separators=(",", ":"))
 
 
 class WalKind(StrEnum):
@@ -94,16 +103,37 @@ def encode(layout: WalLayout, header: WalHeader, batches: Sequence[WalBatch] = (
     problem = _problem(header)
     assert not problem, problem
     assert sum(len(b.data) for b in batches) <= WINDOW_BYTES_MAX, "a window is too large"
-    columns = [
-        pa.array([b.topic_id for b in batches], pa.string()),
-        pa.array([b.partition for b in batches], pa.int32()),
-        pa.array([b.base_offset for b in batches], pa.int64()),
-        pa.array([b.leader_epoch for b in batches], pa.int32()),
-        pa.array([b.data for b in batches], pa.binary()),
-    ]
-    rows = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
-    # Producers have compressed their batches; trying again would only cost time.
-    part = write_stream(_SCHEMA, [rows], "none")
+    if batches:
+        body = _WINDOWS.body(len(batches), _columns(batches))
+        about = _about(layout, header, len(batches), (body.size, body.crc))
+        return _WINDOWS.finish(body, about)
+    part = write_stream(_SCHEMA, [], "none")
+    return finish_file(part, _about(layout, header, 0, (part.data.size, crc32c(part.data))))
+
+
+def _columns(batches: Sequence[WalBatch]) -> tuple[Sequence[bytes], ...]:
+    """Return the buffers of the columns. Producers compressed their batches: nothing is tried."""
+    rows = len(batches)
+    ids = [b.topic_id.encode() for b in batches]
+    data = [b.data for b in batches]
+    return (
+        (_offsets(ids), b"".join(ids)),
+        (struct.pack(f"<{rows}i", *(b.partition for b in batches)),),
+        (struct.pack(f"<{rows}q", *(b.base_offset for b in batches)),),
+        (struct.pack(f"<{rows}i", *(b.leader_epoch for b in batches)),),
+        (_offsets(data), data[0] if rows == 1 else b"".join(data)),
+    )
+
+
+def _offsets(texts: Sequence[bytes]) -> bytes:
+    """Return where each text begins in their column, and where the last ends."""
+    return struct.pack(f"<{len(texts) + 1}i", 0, *accumulate(map(len, texts)))
+
+
+def _about(
+    layout: WalLayout, header: WalHeader, rows: int, body: tuple[int, int]
+) -> dict[str, str]:
+    """Return the footer's metadata; `body` is the length and CRC of what is before its mark."""
     document = {
         "format": FORMAT_VERSION,
         "kind": header.kind,
@@ -112,11 +142,11 @@ def encode(layout: WalLayout, header: WalHeader, batches: Sequence[WalBatch] = (
         "sequence": header.sequence,
         "boundary": header.boundary,
         "nonce": header.nonce,
-        "rows": len(batches),
-        "body": [part.data.size, crc32c(part.data)],
+        "rows": rows,
+        "body": body,
     }
-    text = json.dumps(document, separators=(",", ":"))
-    return finish_file(part, {WAL_KEY: text, CRC_KEY: str(crc32c(text.encode()))})
+    text = _JSON.encode(document)
+    return {WAL_KEY: text, CRC_KEY: str(crc32c(text.encode()))}
 
 
 def decode_header(tail: bytes, layout: WalLayout, sequence: int) -> WalHeader:
