@@ -41,7 +41,11 @@ class AskedSession:
         known, self._known = self._known, dict(wanted)
         if self._epoch == FIRST_EPOCH:
             return SessionAsk(self._session_id, FIRST_EPOCH, self._known, ())
-        changed = {where: at for where, at in wanted.items() if known.get(where) != at}
+        changed = {
+            where: at
+            for where, at in wanted.items()
+            if (before := known.get(where)) is not at and before != at
+        }
         forgotten = [where for where in known if where not in wanted]
         return SessionAsk(self._session_id, self._epoch, changed, forgotten)
 

@@ -61,9 +61,14 @@ class _Part:
     at: FetchAt
     high_watermark: int = _NOT_TOLD
     log_start_offset: int = _NOT_TOLD
+    told: Fetched | None = None
+    """What the client knows, if it was last found that there is nothing else to say."""
 
     def tell(self, outcome: Fetched | SparklogError) -> bool:
         """Note what the client is told, and say whether it needs to be."""
+        if outcome is self.told:
+            return False
+        self.told = None
         if isinstance(outcome, SparklogError):
             self.high_watermark = _NOT_TOLD
             return True
@@ -72,7 +77,10 @@ class _Part:
         self.log_start_offset = outcome.log_start_offset
         is_new = told != (outcome.high_watermark, outcome.log_start_offset)
         is_below = self.at.offset < outcome.log_start_offset
-        return is_new or is_below or bool(outcome.batches) or outcome.diverging is not None
+        if is_new or is_below or outcome.batches or outcome.diverging is not None:
+            return True
+        self.told = outcome
+        return False
 
 
 @dataclass(slots=True)
@@ -114,6 +122,14 @@ class FetchTurn:
         """In the order in which they are to be read."""
         self._session = session
         self._answers_all = answers_all
+
+    def told(self, key: PartKey) -> Fetched | None:
+        """Return what the client knows of a partition that had nothing new the last time.
+
+        An answer with the same object says that it still has nothing.
+        """
+        part = None if self._session is None else self._session.parts.get(key)
+        return None if part is None else part.told
 
     @property
     def session_id(self) -> int:

@@ -22,7 +22,6 @@ from typing import Any
 
 from sparklog.broker.asked_session import AskedSession, SessionAsk
 from sparklog.broker.environment import Address, Environment, Unreachable
-from sparklog.broker.fetching import FetchAt
 from sparklog.broker.followed_partition import FollowedPartition
 from sparklog.broker.identity import Identity
 from sparklog.broker.memory_budget import MemoryBudget
@@ -198,10 +197,7 @@ class LeaderLoop:
         max_wait_s = min(owner.limits.max_wait_s, self._shortest_pause_s())
         part_bytes = owner.limits.partition_max_bytes
         ask = self._session.ask(
-            {
-                where: FetchAt(f.fetch_offset, part_bytes, f.leader_epoch, f.last_fetched_epoch)
-                for where, f in asked.items()
-            }
+            {where: followed.fetch_at(part_bytes) for where, followed in asked.items()}
         )
         return await owner.environment.network.call(
             address,

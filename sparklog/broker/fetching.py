@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_partition import LedPartition
@@ -71,6 +71,8 @@ class FetchSpec:
     partitions: Mapping[PartitionId, FetchAt]
     replica_epoch: int = -1
     """The follower's broker epoch."""
+    told: Mapping[PartitionId, Fetched] = field(default_factory=dict)
+    """What the client knows of partitions, where that were no records; see `fetch_sessions`."""
 
     @property
     def is_consumer(self) -> bool:
@@ -96,6 +98,11 @@ class Fetched:
     def size_bytes(self) -> int:
         """Return the bytes of its batches."""
         return sum(map(len, self.batches))
+
+    def is_of(self, led: LedPartition) -> bool:
+        """Say whether a follower without news would be told the same of a partition now."""
+        same = self.high_watermark == led.high_watermark
+        return same and self.log_start_offset == led.flushed_end
 
 
 FetchResult = Fetched | SparklogError
@@ -130,16 +137,18 @@ class Fetching:
         deadline = loop.time() + min(max(spec.max_wait_ms, 0) / 1000, LONGEST_WAIT_S)
         reading = _Reading(spec, self._leaders)
         reading.look(spec.partitions, now_ms=int(loop.time() * 1000))
-        if reading.historic:
+        awaits = bool(reading.historic)
+        if awaits:
             await self._read_history(reading)
         if not reading.is_enough and loop.time() < deadline:
-            await self._wait(reading, deadline)
+            await self._wait(reading, deadline, looks_again=awaits)
             if reading.historic:  # flushed and trimmed while it waited
                 await self._read_history(reading)
         self._count(reading)
         return reading.results
 
-    async def _wait(self, reading: _Reading, deadline: float) -> None:
+    async def _wait(self, reading: _Reading, deadline: float, *, looks_again: bool) -> None:
+        """Wait for news; with `looks_again`, something may have come since the first look."""
         loop = asyncio.get_running_loop()
         delayed = DelayedFetch()
         watched: list[LedPartition] = []
@@ -150,8 +159,8 @@ class Fetching:
                 if led is not None:
                     watched.append(led)
                     _news(led, reading.spec).add(delayed)
-            # What came while history was read, or another await was made, is news too.
-            reading.look(reading.spec.partitions)
+            if looks_again:
+                reading.look(reading.spec.partitions)
             while not (reading.is_enough or reading.historic) and loop.time() < deadline:
                 news = await delayed.wait(deadline)
                 reading.look(news)
@@ -170,7 +179,8 @@ class Fetching:
                 for w, led in wanted.items()
             )
         )
-        reading.results.update(zip(wanted, found, strict=True))
+        for where, result in zip(wanted, found, strict=True):
+            reading.take(where, result)
 
     async def _read_one(self, led: LedPartition, spec: FetchSpec, max_bytes: int) -> FetchResult:
         """Read one partition's history; an old view is looked at anew."""
@@ -218,6 +228,8 @@ class Fetching:
     def _count(self, reading: _Reading) -> None:
         spec, metrics = reading.spec, self._metrics
         for where, result in reading.results.items():
+            if isinstance(result, Fetched) and not result.batches:
+                continue
             led = reading.led.get(where)
             if led is None:
                 continue
@@ -226,7 +238,7 @@ class Fetching:
                 metrics.fetch_failed(topic)
             elif not spec.is_consumer:
                 metrics.replicated_out(topic, result.size_bytes)
-            elif result.batches:
+            else:
                 from_history = spec.partitions[where].offset < led.tail.start_offset
                 metrics.fetched(topic, result.size_bytes, from_history=from_history)
 
@@ -240,14 +252,22 @@ class _Reading:
         self.led: dict[PartitionId, LedPartition] = {}
         self.historic: dict[PartitionId, LedPartition] = {}
         """Partitions that are read below the tail."""
+        self.size_bytes = 0
+        """Of all batches read so far."""
         self._leaders = leaders
         self._urgent = False
         """There is something to say besides records."""
 
-    @property
-    def size_bytes(self) -> int:
-        """Return the bytes read so far."""
-        return sum(r.size_bytes for r in self.results.values() if isinstance(r, Fetched))
+    def take(self, where: PartitionId, result: FetchResult) -> None:
+        """Note what a partition has to say."""
+        self.results[where] = result
+        if isinstance(result, Fetched) and result.batches:
+            self.size_bytes += result.size_bytes
+
+    def _drop(self, where: PartitionId) -> None:
+        result = self.results.pop(where, None)
+        if isinstance(result, Fetched) and result.batches:
+            self.size_bytes -= result.size_bytes
 
     @property
     def is_enough(self) -> bool:
@@ -256,10 +276,11 @@ class _Reading:
 
     def look(self, partitions: Collection[PartitionId], now_ms: int | None = None) -> None:
         """Read these partitions' tails; with a time given, take note of a follower's offsets."""
+        if self.results:
+            for where in partitions:
+                self._drop(where)
         for where in partitions:
-            self.results.pop(where, None)
-        left = self.spec.max_bytes - self.size_bytes
-        for where in partitions:
+            left = self.spec.max_bytes - self.size_bytes
             try:
                 result = self._look_at(where, left, now_ms)
             except SparklogError as error:
@@ -267,8 +288,7 @@ class _Reading:
                 self._urgent = True
                 continue
             if result is not None:
-                self.results[where] = result
-                left -= result.size_bytes
+                self.take(where, result)
 
     def _look_at(self, where: PartitionId, left: int, now_ms: int | None) -> Fetched | None:
         led = self._leaders(where)
@@ -300,7 +320,13 @@ class _Reading:
         if at.offset > led.tail.end_offset:
             raise _out_of_range(led, at.offset)
         if now_ms is not None:
-            led.follower_fetched(self.spec.replica_id, self.spec.replica_epoch, at.offset, now_ms)
+            who = self.spec.replica_id, self.spec.replica_epoch
+            if led.follower_waits(*who, at.offset, now_ms):
+                told = self.spec.told.get(led.where)
+                if told is not None and told.is_of(led):
+                    return told
+            else:
+                led.follower_fetched(*who, at.offset, now_ms)
         batches = self._read(led, at, left, led.tail.end_offset)
         return _fetched(led, self.spec, batches, at.offset, at.offset)
 
@@ -332,6 +358,8 @@ def _divergence(led: LedPartition, at: FetchAt) -> EpochEnd | None:
     """Return where a follower's log and this one still agree, when they differ before its end."""
     if at.last_fetched_epoch < 0 or at.offset < led.tail.start_offset:
         return None
+    if at.last_fetched_epoch == led.tail.latest_epoch and at.offset <= led.tail.end_offset:
+        return None  # as it is nearly always
     end = led.tail.end_of_epoch(at.last_fetched_epoch)
     if end.end_offset == NO_OFFSET:
         raise UnknownLeaderEpoch(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sparklog.broker.fetching import FetchAt
 from sparklog.broker.held_tail import HeldTail
 from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import CheckedBatch
@@ -39,6 +40,20 @@ class FollowedPartition:
         self.paused_until = 0.0
         """When it may be fetched again, on the loop's clock."""
         self._failures = 0
+        self._at: FetchAt | None = None
+
+    def fetch_at(self, max_bytes: int) -> FetchAt:
+        """Return where the next fetch begins: the same object as long as it is the same place."""
+        tail, at = self.held.tail, self._at
+        offset, epoch = tail.end_offset, tail.latest_epoch
+        if (
+            at is None
+            or at.offset != offset
+            or at.last_fetched_epoch != epoch
+            or at.max_bytes != max_bytes
+        ):
+            at = self._at = FetchAt(offset, max_bytes, self.leader_epoch, epoch)
+        return at
 
     @property
     def fetch_offset(self) -> int:

@@ -313,6 +313,17 @@ class LedPartition:
             self.leadership.forget(broker_id)
         self._obey(self.leadership.follower_fetched(broker_id, offset, now_ms))
 
+    def follower_waits(self, broker_id: int, broker_epoch: int, offset: int, now_ms: int) -> bool:
+        """Take in that a follower fetches where it did, having everything; False if it is not so.
+
+        Whose epoch was found to be registered stays so until `brokers_changed`.
+        """
+        return (
+            self.live
+            and self.follower_epochs.get(broker_id) == broker_epoch
+            and self.leadership.follower_waits(broker_id, offset, now_ms)
+        )
+
     def brokers_changed(self) -> None:
         """Forget what incarnations had that are not the registered ones any more."""
         for broker_id, epoch in list(self.follower_epochs.items()):

@@ -210,6 +210,20 @@ class Leadership:
             return self._propose(ExpandIsr(broker_id))
         return ()
 
+    def follower_waits(self, broker_id: int, offset: int, now_ms: int) -> bool:
+        """Note that a follower fetches again with nothing new to be had; False if it is not so.
+
+        Then, and only then, nothing can follow from it: it is in sync and has everything, as it had
+        before, and everything is committed. See `follower_fetched` for the rest.
+        """
+        follower = self._followers.get(broker_id)
+        if follower is None or broker_id not in self.isr:
+            return False
+        if not follower.log_end == offset == self.log_end == self.high_watermark:
+            return False
+        follower.fetched(offset, offset, now_ms)
+        return True
+
     def tick(self, now_ms: int) -> tuple[Event, ...]:
         """Ask out followers that were not caught up for `replica.lag.time.max.ms`.
 

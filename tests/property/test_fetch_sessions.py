@@ -14,6 +14,7 @@ from sparklog.broker.fetch_sessions import (
     FetchAsked,
     FetchSessionIdNotFound,
     FetchSessions,
+    FetchTurn,
     InvalidFetchSessionEpoch,
     PartKey,
     next_epoch,
@@ -36,6 +37,15 @@ class Leader:
     starts: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     ends: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     broken: set[int] = field(default_factory=set)
+
+    def answer(self, turn: FetchTurn, key: PartKey, at: FetchAt) -> Fetched | NotServing:
+        """Read a partition; who knows all there is to say is answered with what it was told."""
+        outcome, told = self.outcome(key[1], at), turn.told(key)
+        if told is None or not isinstance(outcome, Fetched) or outcome.batches:
+            return outcome
+        said = told.high_watermark, told.log_start_offset
+        same = said == (outcome.high_watermark, outcome.log_start_offset)
+        return told if same and at.offset == outcome.high_watermark else outcome
 
     def outcome(self, number: int, at: FetchAt) -> Fetched | NotServing:
         if number in self.broken:
@@ -73,7 +83,7 @@ class Follower:
         told = {
             key[1]: outcome
             for key, at in turn.wanted.items()
-            for outcome in [leader.outcome(key[1], at)]
+            for outcome in [leader.answer(turn, key, at)]
             if turn.answers(key, outcome)
         }
         if loses_answer:

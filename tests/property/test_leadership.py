@@ -6,6 +6,8 @@ a metadata change some time after it is true. What must hold is judged by what b
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -100,7 +102,14 @@ class LeadershipMachine(RuleBasedStateMachine):
         self.held[broker_id] = max(self.held[broker_id], self.leader.flushed_end)
         offset = self.held[broker_id]
         if self.heard[broker_id] == self.registered[broker_id]:
-            self.take(self.leader.follower_fetched(broker_id, offset, self.now_ms))
+            twin = deepcopy(self.leader)
+            if twin.follower_waits(broker_id, offset, self.now_ms):
+                events = self.leader.follower_fetched(broker_id, offset, self.now_ms)
+                assert not events
+                assert twin.follower(broker_id) == self.leader.follower(broker_id)
+            else:
+                assert twin.follower(broker_id) == self.leader.follower(broker_id)
+                self.take(self.leader.follower_fetched(broker_id, offset, self.now_ms))
         if arrives:
             self.held[broker_id] += round(part * (self.held[LEADER] - offset))
 

@@ -13,7 +13,14 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.fetch_sessions import LAST_EPOCH, NO_SESSION, FetchAsked, PartKey, TopicKey
+from sparklog.broker.fetch_sessions import (
+    LAST_EPOCH,
+    NO_SESSION,
+    FetchAsked,
+    FetchTurn,
+    PartKey,
+    TopicKey,
+)
 from sparklog.broker.fetching import FetchAt, Fetched, FetchSpec
 from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, leader_hints
 from sparklog.broker.handlers.node import HandlerNode
@@ -45,9 +52,7 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
             responses=(),
         )
     found = _found(node.metadata.image, turn.wanted)
-    asked = {w: turn.wanted[key] for key, w in found.items() if isinstance(w, PartitionId)}
-    spec = _spec(node, request, asked)
-    fetched = await node.replicas.fetch(spec)
+    fetched = await node.replicas.fetch(_spec(node, request, turn, found))
     outcomes = {
         key: where if isinstance(where, SparklogError) else fetched[where]
         for key, where in found.items()
@@ -81,12 +86,13 @@ def _found(
     image: MetadataImage, wanted: Iterable[PartKey]
 ) -> dict[PartKey, PartitionId | SparklogError]:
     topics: dict[TopicKey, Topic | SparklogError] = {}
-    found = {}
+    found: dict[PartKey, PartitionId | SparklogError] = {}
     for key in wanted:
         name, number = key
-        if name not in topics:
-            topics[name] = topic_known_as(image, name)
-        found[key] = partition_of(topics[name], number)
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = topic_known_as(image, name)
+        found[key] = partition_of(topic, number)
     return found
 
 
@@ -95,7 +101,20 @@ def _replica_id(request: Any) -> int:
     return int(request.replica_id if replica is None else replica.replica_id)
 
 
-def _spec(node: HandlerNode, request: Any, asked: dict[PartitionId, FetchAt]) -> FetchSpec:
+def _spec(
+    node: HandlerNode,
+    request: Any,
+    turn: FetchTurn,
+    found: Mapping[PartKey, PartitionId | SparklogError],
+) -> FetchSpec:
+    asked: dict[PartitionId, FetchAt] = {}
+    told: dict[PartitionId, Fetched] = {}
+    for key, where in found.items():
+        if isinstance(where, PartitionId):
+            asked[where] = turn.wanted[key]
+            known = turn.told(key)
+            if known is not None:
+                told[where] = known
     replica = getattr(request, "replica_state", None)
     return FetchSpec(
         replica_id=_replica_id(request),
@@ -105,6 +124,7 @@ def _spec(node: HandlerNode, request: Any, asked: dict[PartitionId, FetchAt]) ->
         max_bytes=min(max(0, request.max_bytes), node.config.whole("fetch.max.bytes")),
         isolation=request.isolation_level,
         partitions=asked,
+        told=told,
     )
 
 
