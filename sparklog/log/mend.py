@@ -3,9 +3,10 @@
   R1  a hint that is damaged or wrong is deleted: the log tells the same
   R2  what every reader sees because the newest manifest is damaged becomes the next version; of
       damaged versions that nothing depends on any more the objects go
-  R3  a merged object that is damaged gives way to the objects it was made of, where an older
-      manifest names them, all are whole, and no compaction came between: that may have removed
-      their rows, or the markers that tell what became of these
+  R3  a merged object that is damaged gives way to copies of the objects it was made of, where an
+      older manifest names them, all are whole, and no compaction came between: that may have
+      removed their rows, or the markers that tell what became of these. Copies, since whoever
+      collects garbage may have seen that nothing names them: an object leaves the log for good
   R4  a leader's segment that is damaged is made again from a write-ahead log that has its batches
   R5  an object whose records are whole and whose filter of keys is not is written anew
 
@@ -88,7 +89,7 @@ class Mender:
         return [e for e in self._found.view.entries if self._layout.key(e.object) in keys]
 
     def _restored(self, entry: Entry) -> Iterator[Mended]:
-        """Bring back the objects that `entry` was merged from (R3)."""
+        """Copy the objects that `entry` was merged from (R3)."""
         for older in self._older_manifests():
             if older.cleaned != self._found.view.manifest.cleaned:
                 return
@@ -97,11 +98,18 @@ class Mender:
                 continue
             if not all(self._is_whole(older, e) for e in old):
                 continue
-            replacement = Replacement((entry,), old)
-            if self._repair.dry_run or self._swapped(replacement):
+            if self._repair.dry_run or self._copied(entry, older, old):
                 names = ", ".join(e.object for e in old)
-                yield Mended(self._layout.key(entry.object), f"replaced by what it held: {names}")
+                what = f"replaced by copies of what it held: {names}"
+                yield Mended(self._layout.key(entry.object), what)
                 return
+
+    def _copied(self, entry: Entry, older: Manifest, old: Sequence[Entry]) -> bool:
+        view = PartitionView(self._layout, older)
+        new = [made for e in old for made in self._repair.salvaged(e, view).new]
+        if sum(e.rows for e in new) != entry.rows:
+            return False  # collected meanwhile
+        return self._swapped(Replacement((entry,), tuple(new)))
 
     def _refilled(self, entry: Entry) -> list[Mended]:
         """Make a leader's segment again from a write-ahead log (R4)."""

@@ -55,7 +55,7 @@ class Repair:
         changing = change(PartitionView(self.layout), plan, next(self.nonces()))
         return self.run(changing)
 
-    def salvaged(self, entry: Entry) -> Replacement:
-        """Write an object with the rows of a damaged one that can be read."""
-        view = self.found.view
-        return salvaged(self.store, view, entry, self.pool, self.encoding, self.nonces())
+    def salvaged(self, entry: Entry, view: PartitionView | None = None) -> Replacement:
+        """Write an object with the rows that can be read of one that `view` has, or the newest."""
+        seen = view or self.found.view
+        return salvaged(self.store, seen, entry, self.pool, self.encoding, self.nonces())
