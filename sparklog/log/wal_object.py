@@ -31,6 +31,8 @@ from sparklog.log.segment import CRC_KEY, FORMAT_VERSION, checked_document
 WAL_KEY = "sparklog.wal"
 FOOTER_READ_BYTES = 8 * 1024
 """The last bytes of an object that hold its whole footer, which is about 1 KiB and bounded."""
+WINDOW_BYTES_MIN = 4097
+"""No window is smaller, and no seal or barrier as large: a listing tells one from the other."""
 WINDOW_BYTES_MAX = 1 << 30
 """Arrow's `binary` counts a column's bytes with 31 bits."""
 
@@ -146,6 +148,9 @@ def _about(
         "body": body,
     }
     text = _JSON.encode(document)
+    if header.kind is WalKind.WINDOW:
+        # Blanks, should there be little else.
+        text = text.ljust(WINDOW_BYTES_MIN - body[0])
     return {WAL_KEY: text, CRC_KEY: str(crc32c(text.encode()))}
 
 

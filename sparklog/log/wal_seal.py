@@ -18,6 +18,7 @@ from sparklog.log.layout import WalLayout
 from sparklog.log.wal_object import (
     BROKERS_KINDS,
     FOOTER_READ_BYTES,
+    WINDOW_BYTES_MIN,
     WalHeader,
     WalKind,
     WalObject,
@@ -32,8 +33,9 @@ SEAL_ROUNDS_MAX = 100
 LOOKS_MAX = 100
 """Looks in a row that objects vanished from. A broker trims once per flush, not once per look."""
 BARRIER_DISTANCE_MAX = 1 << 10
-MARK_BYTES_MAX = 4096
-"""No seal or barrier is larger, so what is larger is a window, whose kind need not be read."""
+MARK_BYTES_MAX = WINDOW_BYTES_MIN - 1
+"""What is larger is a window, whose kind need not be read. What is not may be one as well: older
+versions wrote small ones."""
 FOOTERS_READ_AT_ONCE = 64
 OBJECTS_READ_AT_ONCE = 32
 """Whole objects. What they hold is kept anyway, so reading many at once costs no more memory."""

@@ -40,7 +40,7 @@ from tests.model.explorer import Actor, AnyOf, Explorer, Objects, State
 
 WAL = WalLayout(1, "0" * 32)
 LARGE = WalBatch("topic", 0, 0, 1, bytes(MARK_BYTES_MAX))
-"""Makes a window larger than any mark; the others are as small as one."""
+"""Makes a window larger than any mark; the others are as small as one, as older versions' were."""
 REGISTRATION = wal_object.encode(WAL, WalHeader(WalKind.REGISTRATION, 0, 0, "registration"))
 
 
@@ -50,6 +50,11 @@ def _each_object_is_coded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (wal, wal_seal):
         for name in {"encode", "decode", "decode_header"} & vars(module).keys():
             monkeypatch.setattr(module, name, cache(getattr(wal_object, name)))
+
+
+@pytest.fixture(autouse=True)
+def _windows_may_be_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wal_object, "WINDOW_BYTES_MIN", 0)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import DataCorrupt, Fenced
+from sparklog.log import wal_object
 from sparklog.log.effects import Effect, GetMany, ListAfter, Protocol, Put, perform, run
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal import PutWindow, Settled, place, register
@@ -74,8 +75,24 @@ def _read(effects: list[Effect]) -> list[int]:
     return sorted(WAL.sequence(one.key) or 0 for one in asked)
 
 
-def test_of_large_windows_only_the_newest_is_looked_at_and_a_seal_among_them_is_seen() -> None:
-    store = _log(0)
+def test_however_little_windows_hold_only_the_newest_is_looked_at() -> None:
+    store = _log(0, 0, 1, 1, 2)
+    effects = _effects(seal(WAL, "s"), store)
+    assert _read(effects) == [5, 6], "the newest window, and the seal; each once"
+    store = MemoryStore("wal")
+    run(register(WAL, "r"), store)
+    run(place(PutWindow(1, 0).placed(WAL, [], "empty")), store)
+    (window,) = [info for info in store.list(WAL.folder) if WAL.sequence(info.key) == 1]
+    assert window.size_bytes > MARK_BYTES_MAX
+    assert run(seal(WAL, "s"), store) == Sealed(2, 0)
+
+
+def test_of_large_windows_only_the_newest_is_looked_at_and_a_seal_among_them_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(wal_object, "WINDOW_BYTES_MIN", 0)
+        store = _log(0)
     for sequence in (2, 3, 5, 6):
         _write(store, sequence, 1 if sequence > 3 else 0, bytes(MARK_BYTES_MAX))
     effects = _effects(seal(WAL, "s"), store)
