@@ -8,11 +8,12 @@ settings that are dynamic for the whole cluster, and its `TopicConfigSynonyms`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from sparklog.core.config import Config, Setting, check_names, parse_configs, table_of
+from sparklog.core.config import Acts, Config, Kind, Setting, check_names, parse_configs, table_of
 from sparklog.core.errors import InvalidConfig
 from sparklog.core.settings import TOPIC_SETTINGS
 
@@ -58,8 +59,21 @@ DEFAULT_NAMES: Final[Mapping[str, str]] = {
 TOPIC_NAMES: Final[Mapping[str, str]] = {default: name for name, default in DEFAULT_NAMES.items()}
 """The other way round."""
 
+CLEANER_RATE: Final = Setting(
+    "log.cleaner.io.max.bytes.per.second",
+    Kind.DOUBLE,
+    sys.float_info.max,
+    Acts.JOBS,
+    "What a compaction reads and writes at most, all its tasks together, so that brokers on the "
+    "same machines keep their pace. Kafka's holds for each broker.",
+    unit="bytes/s",
+    at_least=1,
+)
+"""No topic has it, but it is kept, and set, where defaults of topics are."""
+
 DEFAULT_SETTINGS: Final[Mapping[str, Setting]] = table_of(
-    *(replace(TOPIC_SETTINGS[name], name=default) for name, default in DEFAULT_NAMES.items())
+    CLEANER_RATE,
+    *(replace(TOPIC_SETTINGS[name], name=default) for name, default in DEFAULT_NAMES.items()),
 )
 
 _UNITS: Final = {
@@ -112,6 +126,18 @@ def refuse_topic_defaults(names: Iterable[str]) -> None:
                 "`sparklog configs --alter --entity-type brokers --entity-default --add-config "
                 f"{known}=…`. setting={name!r}"
             )
+
+
+def cleaner_bytes_per_s(defaults: Mapping[str, str]) -> float | None:
+    """Return what a compaction may read and write; None when nobody has set a limit.
+
+    Raises:
+        InvalidConfig: the stored value is none.
+    """
+    name = CLEANER_RATE.name
+    if name not in defaults:
+        return None
+    return parse_topic_defaults({name: defaults[name]}).number(name)
 
 
 def inherited(defaults: Mapping[str, str]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from sparklog.log.compaction import (
 from sparklog.log.compaction_shares import Outcome, Share, Shares
 from sparklog.log.draft import BATCH_BYTES
 from sparklog.log.effects import create, run
+from sparklog.log.glance import glance
 from sparklog.log.isolation import AbortedRange, aborted_stretches, decided
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.lineage import lineage_of
@@ -96,10 +97,19 @@ class Compactor:
         self._clock = clock
         self._entropy = entropy
 
+    def glance(self) -> PartitionView:
+        """Return a look that serves until something is to be done. Two listings and a GET.
+
+        Raises:
+            DataCorrupt: the tail of the log is damaged. Unavailable: try again.
+        """
+        return run(glance(self._layout), self._store, self._pool)
+
     def compact(self, *, force: bool = False, dry_run: bool = False) -> Outcome | None:
         """Keep the newest record of each key; None when it is not worth it.
 
-        Cost: without work a look at the partition, and what `isolation.decided` costs.
+        Cost: a glance; what is not worth it although it might be costs a look at the partition,
+        and `isolation.decided`, too.
 
         Raises:
             DataCorrupt: an object is damaged; the log is as it was. Unavailable: try again.
@@ -109,18 +119,25 @@ class Compactor:
         return done
 
     def compact_or_share(
-        self, whole_bytes_max: int | None, *, force: bool = False, dry_run: bool = False
+        self,
+        whole_bytes_max: int | None,
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+        glanced: PartitionView | None = None,
     ) -> Outcome | Shares | None:
         """Compact as `compact`, unless more than `whole_bytes_max` would have to be written.
 
-        Then nothing is done, and what to hand to `share` and `publish` is returned.
+        Then nothing is done, and what to hand to `share` and `publish` is returned. `glanced` is
+        what `glance` returned a moment ago.
 
         Raises:
             DataCorrupt, Unavailable: as `compact`.
         """
-        view = run(refresh(PartitionView(self._layout)), self._store, self._pool)
-        if self._plan(view, view.end_offset, force=force) is None:
+        glanced = self.glance() if glanced is None else glanced
+        if self._plan(glanced, glanced.end_offset, force=force) is None:
             return None
+        view = run(refresh(glanced), self._store, self._pool)
         known = run(decided(view), self._store, self._pool)
         plan = self._plan(view, known.stable_end, force=force)
         if plan is None:
@@ -167,13 +184,17 @@ class Compactor:
         cleaning = Cleaning(shares.end_offset, shares.started_ms)
         return self._publish(view, replacements, cleaning, done[0].told)
 
-    def merge(self, *, dry_run: bool = False) -> Outcome | None:
+    def merge(
+        self, *, dry_run: bool = False, glanced: PartitionView | None = None
+    ) -> Outcome | None:
         """Make one object of many small neighbours, run by run; None when there are none.
+
+        `glanced` is what `glance` returned a moment ago.
 
         Raises:
             DataCorrupt: an object is damaged; what is merged stays so. Unavailable: try again.
         """
-        view = run(refresh(PartitionView(self._layout)), self._store, self._pool)
+        view = self.glance() if glanced is None else glanced
         runs = merge_runs(with_tail(view, 0), self._policy)
         if not runs:
             return None

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sparklog.core.errors import DataCorrupt, TopicDeleted
@@ -273,6 +273,12 @@ def look_for_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool
     versions = [v for info in listed if (v := layout.manifest_version(info.key)) is not None]
     if not versions:
         return view, False
+    return (yield from at_newest(view, versions)), True
+
+
+def at_newest(view: PartitionView, versions: Sequence[int]) -> Protocol[PartitionView]:
+    """Return the view moved to the newest of these manifests that can be read, if any can."""
+    layout = view.layout
     found = view.manifest
     unreadable = list(view.unreadable)
     for version in sorted(versions, reverse=True):
@@ -287,7 +293,7 @@ def look_for_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool
             continue
         found = candidate
         break
-    return at_manifest(view, found, max(versions), tuple(unreadable)), True
+    return at_manifest(view, found, max(versions, default=0), tuple(unreadable))
 
 
 def at_manifest(
@@ -324,6 +330,20 @@ def follow_chain(view: PartitionView) -> Protocol[PartitionView]:
         for info in listed
         if (base := layout.chain_base(info.key)) is not None and base >= end
     }
+    return (yield from follow_names(view, sizes))
+
+
+def follow_names(view: PartitionView, sizes: Mapping[int, int]) -> Protocol[PartitionView]:
+    """Extend the view by those of the chain's objects with these base offsets that follow its end.
+
+    Args:
+        view: to be extended.
+        sizes: bytes of each object, by its base offset.
+
+    Raises:
+        DataCorrupt: one is damaged, or gone.
+    """
+    layout = view.layout
     bases = sorted(sizes)
     for at in range(0, len(bases), NAMES_READ_AT_ONCE):
         some = bases[at : at + NAMES_READ_AT_ONCE]

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from sparklog.cluster.open import Log, open_log
+from sparklog.cluster.records import EVERY_BROKER
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import SparklogError
 from sparklog.core.settings import parse_topic_configs
+from sparklog.core.topic_defaults import cleaner_bytes_per_s
 from sparklog.log.compaction import CompactionPolicy
 from sparklog.log.compaction_shares import Outcome, Share, Shares
 from sparklog.log.compactor import Compactor
@@ -35,7 +37,9 @@ from sparklog.spark.partition_tasks import (
     work_on,
 )
 from sparklog.spark.progress import Progress, StageSampler, bytes_text, rate, watched
+from sparklog.spark.session import WAITING_JVM
 from sparklog.spark.upkeep_report import UpkeepReport
+from sparklog.store.throttled import Throttle, ThrottledStore
 
 READ_THREADS = 8
 
@@ -47,26 +51,35 @@ def compact(job: CompactJob, open_session: OpenSession, progress: Progress) -> U
         SparklogError: the registry, or a topic that does not exist. PySparkException: Spark.
     """
     with open_log(job.root) as log:
-        works = work_on(chosen_topics(log.refresh(), job.topics))
-        spark = open_session({})
+        image = log.refresh()
+        works = work_on(chosen_topics(image, job.topics))
+        bytes_per_s = cleaner_bytes_per_s(image.broker_configs.get(EVERY_BROKER, {}))
+        spark = open_session(WAITING_JVM)
         progress.start()
         with watched(progress, StageSampler(spark)):
             free = slots(spark)
             share_bytes = SHARE_BYTES if free > 1 and not job.dry_run else None
-            compacting = compacted_by(job, share_bytes=share_bytes)
-            answers = run_tasks(spark, job.root, works, compacting)
+
+            def compacting(tasks: int) -> _Compact:
+                limit = None if bytes_per_s is None else bytes_per_s / max(1, min(free, tasks))
+                return compacted_by(job, share_bytes=share_bytes, bytes_per_s=limit)
+
+            answers = run_tasks(spark, job.root, works, compacting(len(works)))
             parts = share_works(works, answers, free)
             if parts:
-                shared = run_tasks(spark, job.root, parts, compacting)
-                answers = published(log, compacting, works, answers, shared)
+                shared = run_tasks(spark, job.root, parts, compacting(len(parts)))
+                answers = published(log, compacting(1), works, answers, shared)
     return _report(job, answers, progress.elapsed_s())
 
 
 class _Compact:
     """The work on one partition, or on a share of it; sent to tasks."""
 
-    def __init__(self, job: CompactJob, clock: Clock, share_bytes: int | None) -> None:
+    def __init__(
+        self, job: CompactJob, clock: Clock, share_bytes: int | None, bytes_per_s: float | None
+    ) -> None:
         self._job = job
+        self._bytes_per_s = bytes_per_s
         self._clock = clock
         self._share_bytes = share_bytes
 
@@ -84,8 +97,11 @@ class _Compact:
     def compactor(self, log: Log, work: PartitionWork, pool: Executor) -> Compactor:
         """Return what compacts the partition."""
         stored = log_config(work.configs)
+        store = log.store
+        if self._bytes_per_s is not None:
+            store = ThrottledStore(store, Throttle(self._bytes_per_s, self._clock))
         return Compactor(
-            log.store,
+            store,
             work.layout,
             CompactionPolicy.of(parse_topic_configs(work.configs)),
             Encoding(stored.codec, stored.zstd_level, stored.indexes_keys),
@@ -96,23 +112,30 @@ class _Compact:
 
     def _whole(self, compactor: Compactor) -> dict[str, Any]:
         job = self._job
+        glanced = compactor.glance()
         compacted = compactor.compact_or_share(
-            self._share_bytes, force=job.force, dry_run=job.dry_run
+            self._share_bytes, force=job.force, dry_run=job.dry_run, glanced=glanced
         )
         if isinstance(compacted, Shares):  # small objects are merged by the next run
             return {"compacted": None, "merged": None, SHARES: asdict(compacted)}
-        merged = compactor.merge(dry_run=job.dry_run) if job.merges else None
+        same = glanced if compacted is None else None
+        merged = compactor.merge(dry_run=job.dry_run, glanced=same) if job.merges else None
         return {"compacted": _told(compacted), "merged": _told(merged)}
 
 
 def compacted_by(
-    job: CompactJob, clock: Clock = SYSTEM_CLOCK, *, share_bytes: int | None = None
+    job: CompactJob,
+    clock: Clock = SYSTEM_CLOCK,
+    *,
+    share_bytes: int | None = None,
+    bytes_per_s: float | None = None,
 ) -> _Compact:
     """Return the function that does one partition's work.
 
     What would write more than `share_bytes` is left, to be done in shares; None leaves nothing.
+    A task reads and writes `bytes_per_s` at most; None sets no limit.
     """
-    return _Compact(job, clock, share_bytes)
+    return _Compact(job, clock, share_bytes, bytes_per_s)
 
 
 def published(

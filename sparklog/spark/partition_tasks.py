@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -23,6 +24,7 @@ from sparklog.core.errors import SparklogError, TopicDeleted, UnknownTopicOrPart
 from sparklog.core.telemetry import by_kind, diff
 from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout
+from sparklog.spark.low_priority import making_way
 from sparklog.spark.open_logs import shared_log
 
 TASKS_PER_SLOT = 4
@@ -114,25 +116,47 @@ def run_tasks(
     if not works:
         return []
 
-    def share(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            answers = [_answered(root, text, function) for text in batch.column(0).to_pylist()]
-            yield pa.RecordBatch.from_pydict({"answer": answers})
+    documents = [json.dumps(_work_document(work)) for work in works]
+    tasks = min(len(documents), TASKS_PER_SLOT * slots(spark))
 
-    rows = [(json.dumps(_work_document(work)),) for work in works]
-    tasks = min(len(rows), TASKS_PER_SLOT * slots(spark))
-    spread = spark.createDataFrame(rows, "work STRING").repartition(tasks)
-    found = spread.mapInArrow(share, _ANSWER_SCHEMA).collect()
-    answers = [PartitionAnswer(**json.loads(row.answer)) for row in found]
+    def answered(numbers: Iterable[int]) -> list[str]:
+        mine = [text for number in numbers for text in documents[number::tasks]]
+        return making_way(lambda: [_answered(root, text, function) for text in mine])
+
+    context = _context(spark)
+    if context is None:
+        found = _by_table(spark, tasks, answered)
+    else:
+        # Not by a table: the first query of a process brings up an engine that this does not need.
+        found = context.parallelize(range(tasks), tasks).mapPartitions(answered).collect()
+    answers = [PartitionAnswer(**json.loads(text)) for text in found]
     return sorted(answers, key=lambda one: (one.topic, one.partition))
 
 
 def slots(spark: SparkSession) -> int:
     """Return about how many tasks run at once; a guess where Spark does not tell."""
+    context = _context(spark)
+    return SLOTS_GUESSED if context is None else int(context.defaultParallelism)
+
+
+def _context(spark: SparkSession) -> SparkContext | None:
     try:
-        return int(spark.sparkContext.defaultParallelism)
-    except PySparkException:  # Spark Connect has no context
-        return SLOTS_GUESSED
+        return spark.sparkContext
+    except PySparkException:  # Spark Connect has none
+        return None
+
+
+def _by_table(
+    spark: SparkSession, tasks: int, answered: Callable[[Iterable[int]], list[str]]
+) -> list[str]:
+    """Return the answers of tasks, by what every kind of session offers."""
+
+    def share(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"answer": answered(batch.column(0).to_pylist())})
+
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(share, _ANSWER_SCHEMA).collect()
+    return [row.answer for row in rows]
 
 
 def _answered(root: str, text: str, function: PartitionFunction) -> str:

@@ -22,7 +22,8 @@ from sparklog.core.errors import SparklogError
 from sparklog.core.settings import parse_topic_configs
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run
-from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
+from sparklog.log.garbage import Garbage, GarbageRules, find_garbage, list_folder
+from sparklog.log.glance import glance_at
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, topic_folder
 from sparklog.log.manifest import Manifest
 from sparklog.log.manifest_change import absorb_tail, change
@@ -40,6 +41,7 @@ from sparklog.spark.partition_tasks import (
 )
 from sparklog.spark.progress import Progress, StageSampler, bytes_text, watched
 from sparklog.spark.retain_arguments import RetainJob
+from sparklog.spark.session import WAITING_JVM
 from sparklog.spark.upkeep_report import UpkeepReport, total_of
 from sparklog.store.base import ObjectInfo, ObjectStore
 
@@ -61,7 +63,7 @@ def retain(job: RetainJob, open_session: OpenSession, progress: Progress) -> Upk
         image = log.refresh()
         works = with_unpublished(work_on(chosen_topics(image, job.topics)), records)
         works = with_pins(works, snapshots)
-        spark = open_session({})
+        spark = open_session(WAITING_JVM)
         progress.start()
         with watched(progress, StageSampler(spark)):
             answers = run_tasks(spark, job.root, works, retained_by(job))
@@ -105,12 +107,36 @@ class _Retain:
         policy = RetentionPolicy.of(parse_topic_configs(work.configs))
         now_ms = self._clock.now_ms()
         listed = run(list_folder(work.layout), log.store)
+        seen = run(glance_at(work.layout, listed), log.store)
+        found: Garbage | None = None
+        if seen is not None and retained_start(seen, policy, now_ms) <= seen.log_start_offset:
+            found = self._garbage(log, work, policy, seen, listed, now_ms)
+            if not found.doomed and not found.problem:
+                return _told(seen, seen, seen.log_start_offset, found, 0)
+        seen = seen or PartitionView(work.layout)
         if self._job.dry_run:
-            view = run(refresh(PartitionView(work.layout)), log.store)
+            view = run(refresh(seen), log.store)
             before, after = view, retained_start(view, policy, now_ms)
         else:
-            before, view = self._raised(log, work, policy, now_ms)
+            before, view = self._raised(log, work, policy, seen, now_ms)
             after = view.log_start_offset
+        if found is None or view is not seen:
+            found = self._garbage(log, work, policy, view, listed, now_ms)
+        if not self._job.dry_run:
+            delete_all(log.store, found.doomed)
+        freed = [e for e in view.entries if e.end_offset <= after] if self._job.dry_run else []
+        return _told(before, view, after, found, len(freed))
+
+    def _garbage(
+        self,
+        log: Log,
+        work: PartitionWork,
+        policy: RetentionPolicy,
+        view: PartitionView,
+        listed: Sequence[ObjectInfo],
+        now_ms: int,
+    ) -> Garbage:
+        """Return what may go of what was listed, as `view` has it."""
         rules = GarbageRules(
             now_ms,
             policy.file_delete_delay_ms,
@@ -119,24 +145,17 @@ class _Retain:
             _pins(work),
         )
         found = run(find_garbage(view, listed, rules), log.store)
-        doomed = [i for i in found.doomed if not (_is_staged(i) and work.details["keep_staged"])]
-        if not self._job.dry_run:
-            delete_all(log.store, doomed)
-        freed = [e for e in view.entries if e.end_offset <= after] if self._job.dry_run else []
-        return {
-            "log_start_offset": after,
-            "log_end_offset": view.end_offset,
-            "let_go": after - before.log_start_offset,
-            **_held(before, before.log_start_offset, "before"),
-            **_held(before, after, "after"),
-            "deleted_objects": len(doomed),
-            "deleted_bytes": sum(info.size_bytes for info in doomed),
-            "waiting_objects": found.waiting + len(freed),
-            "problem": found.problem,
-        }
+        if not work.details["keep_staged"]:
+            return found
+        return replace(found, doomed=tuple(i for i in found.doomed if not _is_staged(i)))
 
     def _raised(
-        self, log: Log, work: PartitionWork, policy: RetentionPolicy, now_ms: int
+        self,
+        log: Log,
+        work: PartitionWork,
+        policy: RetentionPolicy,
+        known: PartitionView,
+        now_ms: int,
     ) -> tuple[PartitionView, PartitionView]:
         """Raise the log start, and return the partition before and after."""
         seen: list[PartitionView] = []
@@ -151,10 +170,27 @@ class _Retain:
             return (absorbing(now) if in_tail else None) or raising(now)
 
         raising = raise_to_retained(policy, now_ms)
-        view = run(change(PartitionView(work.layout), plan, new_nonce(SYSTEM_ENTROPY)), log.store)
+        view = run(change(known, plan, new_nonce(SYSTEM_ENTROPY)), log.store)
         if retained_start(view, policy, now_ms) > view.log_start_offset:
             view = run(change(view, raising, new_nonce(SYSTEM_ENTROPY)), log.store)
         return seen[0], view
+
+
+def _told(
+    before: PartitionView, view: PartitionView, after: int, found: Garbage, freed: int
+) -> Mapping[str, Any]:
+    """Return the answer: the log start is `after` now, and `freed` objects wait for their time."""
+    return {
+        "log_start_offset": after,
+        "log_end_offset": view.end_offset,
+        "let_go": after - before.log_start_offset,
+        **_held(before, before.log_start_offset, "before"),
+        **_held(before, after, "after"),
+        "deleted_objects": len(found.doomed),
+        "deleted_bytes": sum(info.size_bytes for info in found.doomed),
+        "waiting_objects": found.waiting + freed,
+        "problem": found.problem,
+    }
 
 
 def _held(view: PartitionView, log_start_offset: int, when: str) -> dict[str, int]:

@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -21,10 +21,8 @@ from sparklog.spark.job import TERMINATED as EXIT_TERMINATED
 from sparklog.spark.job import JobReport, OpenSession, failure_line
 from sparklog.spark.job_history import DONE, FAILED, TERMINATED
 from sparklog.spark.jobs_table import kind_of
+from sparklog.spark.low_priority import POOL
 from sparklog.spark.progress import Progress
-
-POOL: Final = "jobs"
-"""The FAIR pool of upkeep jobs, beside the brokers' pools and the queries'."""
 
 
 @dataclass(frozen=True, slots=True)

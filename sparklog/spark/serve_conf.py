@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparklog.spark.broker_jobs import group_of
 from sparklog.spark.broker_slots import RESOURCE, RESOURCE_AMOUNT
-from sparklog.spark.schedule_run import POOL as JOBS_POOL
+from sparklog.spark.low_priority import POOL as JOBS_POOL
 
 SERVE_CONF: Mapping[str, str] = {
     # Brokers and queries side by side: without it, jobs are served first come, first served.

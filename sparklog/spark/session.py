@@ -18,6 +18,12 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 """What every session of sparklog's own jobs sets, each with its reason."""
 
+WAITING_JVM: Final[Mapping[str, str]] = {
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+}
+"""For jobs whose work is Python's: a JVM of their own starts tasks and waits, so it is to start
+fast. Where one runs already this changes nothing; `spark.driver.extraJavaOptions` goes before."""
+
 
 def use_this_python() -> None:
     """Make Spark's workers run the interpreter that runs the driver.

@@ -32,6 +32,7 @@ from sparklog.spark.partition_tasks import (
     work_on,
 )
 from sparklog.spark.progress import Progress, StageSampler, bytes_text, watched
+from sparklog.spark.session import WAITING_JVM
 from sparklog.spark.upkeep_report import UpkeepReport, total_of
 from sparklog.spark.verify_arguments import VerifyJob
 
@@ -47,7 +48,7 @@ def verify(job: VerifyJob, open_session: OpenSession, progress: Progress) -> Upk
         SparklogError: a topic does not exist. PySparkException: Spark.
     """
     works, problems = _works(job)
-    spark = open_session({})
+    spark = open_session(WAITING_JVM)
     progress.start()
     with watched(progress, StageSampler(spark)):
         answers = run_tasks(spark, job.root, works, verified_by(job))

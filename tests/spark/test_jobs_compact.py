@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import threading
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -12,6 +14,7 @@ from pyspark.sql import SparkSession
 from sparklog.cluster.open import Log
 from sparklog.spark.compact import compact
 from sparklog.spark.compact_arguments import parse_compact
+from sparklog.spark.low_priority import LOWEST, POOL, making_way
 from sparklog.spark.progress import Progress
 from sparklog.spark.upkeep_report import UpkeepReport
 from tests.unit.log.records import numbered
@@ -70,3 +73,21 @@ def test_a_large_partition_is_copied_by_several_tasks(
     assert done.totals["compacted"]["rows_after"] == 7
     read = spark.read.format("sparklog").options(path=log_root, subscribe="large").load()
     assert sorted(r.offset for r in read.collect()) == list(range(13, 20))
+
+
+def test_a_task_of_the_upkeeps_pool_gives_up_its_priority(spark: SparkSession) -> None:
+    context = spark.sparkContext
+
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    def in_a_task() -> list[int]:
+        return context.parallelize([0], 1).map(lambda _: making_way(priority)).collect()
+
+    before = in_a_task()
+    context.setLocalProperty("spark.scheduler.pool", POOL)
+    try:
+        assert in_a_task() == [LOWEST]
+    finally:
+        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+    assert in_a_task() == before, "the worker is as it was"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
+from typing import cast
 
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
 from sparklog.cluster.open import Log
@@ -59,3 +61,27 @@ def test_a_damaged_partition_is_told_and_the_others_are_whole(
     assert log.partition("t", 1).append([numbered(0, 1)]).base_offset == 4
     again = verify(parse_verify(words), session, Progress(io.StringIO()))
     assert "nothing is damaged there" in again.to_text()
+
+
+class _WithoutContext:
+    """A session as Spark Connect's: it has tables, and no context."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.range = spark.range
+
+    @property
+    def sparkContext(self) -> object:  # noqa: N802 - Spark's name
+        raise PySparkAttributeError("not supported in Spark Connect")
+
+
+def test_tasks_run_in_a_session_that_has_no_context(
+    spark: SparkSession, log_root: str, make_log: MakeLog
+) -> None:
+    log = make_log(t=20)
+    log.partition("t", 7).append([numbered(0, 4)])
+    job = parse_verify(["--root", log_root])
+    without = cast("SparkSession", _WithoutContext(spark))
+    report = verify(job, lambda _: without, Progress(io.StringIO()))
+    assert (report.ended_by, report.totals["damages"]) == (None, 0)
+    places = [(one.topic, one.partition) for one in report.answers]
+    assert [place for place in places if place[0] == "t"] == [("t", number) for number in range(20)]

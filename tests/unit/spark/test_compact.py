@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,13 +12,18 @@ from typing import Any
 import pytest
 
 from sparklog.cluster.open import Log
+from sparklog.cluster.records import EVERY_BROKER
 from sparklog.core.clock import ManualClock
 from sparklog.core.errors import InvalidRecord
+from sparklog.core.telemetry import by_kind, diff
+from sparklog.core.topic_defaults import cleaner_bytes_per_s
 from sparklog.log.partition_log import PartitionLog
 from sparklog.spark.compact import _report, compacted_by, published
 from sparklog.spark.compact_arguments import CompactJob, parse_compact
 from sparklog.spark.compact_shares import share_works
+from sparklog.spark.low_priority import LOWEST, at_low_priority
 from sparklog.spark.partition_tasks import PartitionAnswer, work_on
+from sparklog.store.counting import CountingStore
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import batch, numbered
 
@@ -58,6 +65,48 @@ def test_the_newest_of_each_key_stays_where_it_is(log: Log, clock: ManualClock) 
     assert rows(partition) == [(n, b"key-%d" % (n % 7), b"value-%d" % n) for n in range(43, 50)]
     again = compacted(log, clock, replace(JOB, force=True))
     assert (again["compacted"], again["merged"]) == (None, None)
+
+
+def test_a_run_with_nothing_to_do_looks_once_for_both_of_its_works(clock: ManualClock) -> None:
+    counting = CountingStore(MemoryStore("idle", clock), lambda key: "")
+    log = Log(counting, clock=clock)
+    log.create_topic("t", 1, {"cleanup.policy": "compact"})
+    log.partition("t", 0).append([numbered(0, 5)])
+    compacted(log, clock)
+    (work,) = work_on(log.refresh().topics.values())
+    before = counting.counters.snapshot()
+    assert compacted_by(JOB, clock)(log, work)["compacted"] is None
+    found = by_kind(diff(before, counting.counters.snapshot()))
+    assert {kind: count.requests for kind, count in found.items()} == {"list": 2, "get": 1}
+
+
+def test_a_limit_of_bytes_per_second_makes_compaction_take_its_time(
+    log: Log, clock: ManualClock
+) -> None:
+    for n in range(10):
+        log.partition("t", 0).append([numbered(5 * n, 5)])
+    (work,) = work_on(log.topics().values())
+    started_s = clock.monotonic_s()
+    done = compacted_by(JOB, clock, bytes_per_s=100.0)(log, work)["compacted"]
+    assert clock.monotonic_s() - started_s >= (done["bytes_before"] + done["bytes_after"]) / 100
+    log.alter_topic_defaults({"log.cleaner.io.max.bytes.per.second": "2.5e6"})
+    assert cleaner_bytes_per_s(log.refresh().broker_configs[EVERY_BROKER]) == 2_500_000
+    assert log.topics()["t"].settings == {"cleanup.policy": "compact"}, "no topic's setting"
+
+
+def test_upkeep_gives_up_the_priority_of_its_own_thread_only() -> None:
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = priority()
+    assert at_low_priority(priority) == LOWEST
+    assert priority() == before
+    with pytest.raises(InvalidRecord):
+        at_low_priority(_fail)
+
+
+def _fail() -> None:
+    raise InvalidRecord("no")
 
 
 def test_a_little_dirt_is_left_unless_it_is_forced_or_old(log: Log, clock: ManualClock) -> None:
