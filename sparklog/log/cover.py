@@ -30,13 +30,15 @@ def cover(
         nonce: of this attempt.
 
     Raises:
-        Unavailable: the log changed meanwhile, or a transaction is open there; look again.
+        Unavailable: the log changed meanwhile: look again. Or a transaction is open before the
+            segment, as far as the chain can be read.
     """
     taken = with_tail(view, 0)
     if taken.end_offset != entries[0].base_offset:
         raise Unavailable(
-            "a transaction is open before the damaged segment; try again when it has ended. "
-            f"partition={view.layout.folder}"
+            "a transaction of references is open before the damaged segment; its end may lie in "
+            "that or behind it, so what it wrote cannot be told from what was aborted. Nothing was "
+            f"changed. partition={view.layout.folder} offset={taken.end_offset}"
         )
     version = view.manifest_name_version + 1
     key = view.layout.key(view.layout.manifest_name(version))
