@@ -226,12 +226,17 @@ def topic_defaults(image: MetadataImage) -> Mapping[str, str]:
 
 
 def known_topic(image: MetadataImage, name: str) -> Topic:
-    """Return a topic.
+    """Return a topic. Raises as `topic_named`."""
+    return topic_named(image.topics, name)
+
+
+def topic_named(topics: Mapping[str, Topic], name: str) -> Topic:
+    """Return one of some topics.
 
     Raises:
         UnknownTopicOrPartition: no such topic; the message says how to make or list topics.
     """
-    topic = image.topics.get(name)
+    topic = topics.get(name)
     if topic is None:
         raise UnknownTopicOrPartition(
             "no such topic; list them with `sparklog topics --list` or make it with "

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from sparklog.cluster.image import Topic
+from sparklog.cluster.registry import topic_named
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
 from sparklog.core.names import TOLD_AS_INTERNAL
 from sparklog.core.types import OffsetRange, TopicPartition
@@ -59,7 +60,7 @@ def select(
         if lenient:
             return tuple(p for p in selection.partitions if _exists(p, topics))
         for place in selection.partitions:
-            topic = _known(place.topic, topics)
+            topic = topic_named(topics, place.topic)
             if not _exists(place, topics):
                 raise UnknownTopicOrPartition(
                     "no such partition. "
@@ -68,7 +69,7 @@ def select(
         return selection.partitions
     if isinstance(selection, Subscribe):
         named = [name for name in selection.topics if not lenient or name in topics]
-        chosen = [_known(name, topics) for name in named]
+        chosen = [topic_named(topics, name) for name in named]
     else:
         pattern = re.compile(selection.pattern)
         chosen = [
@@ -204,13 +205,3 @@ def _check_all_named(
 def _exists(place: TopicPartition, topics: Mapping[str, Topic]) -> bool:
     topic = topics.get(place.topic)
     return topic is not None and place.partition < topic.partitions
-
-
-def _known(name: str, topics: Mapping[str, Topic]) -> Topic:
-    topic = topics.get(name)
-    if topic is None:
-        raise UnknownTopicOrPartition(
-            "no such topic; list them with `sparklog topics --list` or make it with "
-            f"`sparklog topics --create --topic {name}`. topic={name}"
-        )
-    return topic

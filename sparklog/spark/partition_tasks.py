@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.named_snapshot import SnapshotRecords
 from sparklog.cluster.open import Log
-from sparklog.core.errors import SparklogError, TopicDeleted, UnknownTopicOrPartition
+from sparklog.cluster.registry import topic_named
+from sparklog.core.errors import InvalidRequest, SparklogError, TopicDeleted
 from sparklog.core.telemetry import by_kind, diff
 from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout
@@ -71,12 +72,14 @@ def chosen_topics(image: MetadataImage, names: Sequence[str]) -> list[Topic]:
     """Return the topics with these names, or all.
 
     Raises:
-        UnknownTopicOrPartition: one does not exist.
+        InvalidRequest: there is no log. UnknownTopicOrPartition: one does not exist.
     """
-    for name in names:
-        if name not in image.topics:
-            raise UnknownTopicOrPartition(f"no such topic. topic={name}")
-    return [topic for name, topic in sorted(image.topics.items()) if not names or name in names]
+    if image.end_offset == 0:  # a misspelled root, night after night, would look like success
+        raise InvalidRequest(
+            "there is no log under this root, not even an empty one; check --root: a log begins "
+            "with its first topic or broker"
+        )
+    return [topic_named(image.topics, name) for name in sorted(set(names or image.topics))]
 
 
 def work_on(topics: Iterable[Topic]) -> list[PartitionWork]:

@@ -272,7 +272,7 @@ def test_what_a_body_raises_is_its_outcome() -> None:
     words = ["--root", "file:///nowhere/at/all", "--topic", "none"]
     failed = run_body("retain", words, NoSession(), progress)
     assert (failed.outcome, failed.exit_code) == (FAILED, 1)
-    assert "no such topic" in failed.message
+    assert "no log under this root" in failed.message
     ended = run_body("retain", words, NoSession(), progress, lambda: True)
     assert (ended.outcome, ended.exit_code) == (TERMINATED, 143)
     assert RUNNING not in (failed.outcome, ended.outcome)

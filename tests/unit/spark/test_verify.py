@@ -139,3 +139,8 @@ def test_what_snapshots_have_is_looked_at_also_of_deleted_topics(
     told = run_job(log, monkeypatch)
     assert (told.ended_by, len(told.answers)) == (None, 1)
     assert "a snapshot is damaged; drop it" in told.to_text()
+
+
+def test_a_root_without_a_log_is_not_said_to_be_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidRequest, match="no log under this root"):
+        run_job(Log(MemoryStore("no log")), monkeypatch)
