@@ -172,6 +172,8 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
             raise InvalidRequest(f"--config {name} is not for all brokers: use {option}")
     # Brokers would refuse it as well, but only once Spark has started them.
     parse_broker_configs(configs)
+    if given.ready_file is not None and not given.ready_file.absolute().parent.is_dir():
+        raise InvalidRequest(f"--ready-file {given.ready_file}: there is no such folder")
     last = given.brokers - 1
     for name, port in (("--port", given.port), ("--metrics-port", given.metrics_port)):
         if port > 0 and port + last > PORT_MAX:
