@@ -83,7 +83,7 @@ class TransactionalAppends:
         """Append the batch; see `AppendInTransaction`. Brokers that are away are waited for.
 
         Raises:
-            Unavailable, NotServing: they, or leaders, were away too long; call again.
+            Unavailable: they, or leaders, were away too long; call again.
             Fenced: another driver of the query has taken over.
             OutcomeUnknown: nothing tells any more whether the batch is there.
         """
@@ -91,9 +91,9 @@ class TransactionalAppends:
         while True:
             try:
                 return self._attempt(batch)
-            except (Unavailable, NotServing):
+            except (Unavailable, NotServing) as error:
                 if self._clock.monotonic_s() >= deadline_s:
-                    raise
+                    raise _away(batch, error) from error
             self._clock.sleep_s(LED_AGAIN_S)
 
     def _attempt(self, batch: Publication) -> Mapping[TopicPartition, Appended]:
@@ -243,6 +243,15 @@ class _Attempt:
             f"producer_epoch={producer.producer_epoch} query={self._batch.writer} "
             f"batch={self._batch.sequence} reason={error}"
         )
+
+
+def _away(batch: Publication, error: SparklogError) -> Unavailable:
+    return Unavailable(
+        "brokers were away for too long, so it is not known whether the batch was written; see "
+        "that they run and can be reached, then start the query again with its checkpoint: it "
+        "finds out, and writes the batch if need be. "
+        f"query={batch.writer} batch={batch.sequence} waited_s={LED_PATIENCE_S:g} reason={error}"
+    )
 
 
 def _number(metadata: str, query_id: str) -> int:

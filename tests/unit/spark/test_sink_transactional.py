@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from socket import socket
 from typing import Any
 from uuid import uuid4
 
@@ -16,9 +17,9 @@ from sparklog.client.asking import Brokers as Connections
 from sparklog.client.group_offsets import read_group_offsets
 from sparklog.cluster import publication
 from sparklog.cluster.publication import StagedPartition, publish
-from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.clock import SYSTEM_CLOCK, ManualClock
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
-from sparklog.core.errors import Fenced, NotServing, SparklogError
+from sparklog.core.errors import Fenced, NotServing, SparklogError, Unavailable
 from sparklog.core.settings import parse_topic_configs
 from sparklog.core.types import TopicPartition
 from sparklog.log.append import Appended
@@ -255,6 +256,23 @@ def test_what_a_dead_attempt_left_open_is_not_waited_for(topic: LedTopic) -> Non
     began_s = SYSTEM_CLOCK.monotonic_s()
     query.publish(0, query.parts(0, 10))
     assert SYSTEM_CLOCK.monotonic_s() - began_s < 20, "well below the transaction's time-out"
+    until(lambda: consumed(topic) == numbered(0, 10))
+
+
+def test_brokers_that_stay_away_end_a_batch_with_what_to_do(topic: LedTopic) -> None:
+    query, clock = Query(topic), ManualClock()
+    parts = query.parts(0, 10)
+    with socket() as silent:  # bound and not listened to: whoever connects is refused
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        query.appends = TransactionalAppends(topic.log, address, clock=clock)
+        with pytest.raises(
+            Unavailable, match=r"see that they run.* start the query again.*batch=0"
+        ):
+            query.publish(0, parts)
+    assert clock.monotonic_s() >= publication.LED_PATIENCE_S
+    query.appends = TransactionalAppends(topic.log, None)
+    query.publish(0, parts)
     until(lambda: consumed(topic) == numbered(0, 10))
 
 
