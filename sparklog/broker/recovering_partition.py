@@ -29,6 +29,9 @@ class RecoveringPartition:
         self.layout = layout
         self.leader_epoch = state.leader_epoch
         self.wals = state.wals
+        self.has_all = state.leader in state.isr and len(state.isr) > 1
+        """Elected from among several in sync: all that is committed is in the partition's own log
+        or in what this broker holds. An ISR of one may be a stand-in's, who holds nothing."""
         self.held = held
         self.rules = rules
         self.order = held.order

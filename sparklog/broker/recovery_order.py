@@ -15,7 +15,7 @@ from typing import Final
 
 AT_ONCE: Final = 24
 """As many as the store is asked at once: each waits for it most of the time."""
-BESIDE_OTHERS: Final = 4
+BESIDE_OTHERS: Final = 1
 """Internal partitions that are recovered at once beside others."""
 
 

@@ -1,8 +1,9 @@
 """What a new leader does before it serves: bring all that may be committed into the log on storage.
 
-Deposed leaders' write-ahead logs are sealed and read once, for all partitions they led. Then the
-partition's own log is looked at, what goes beyond it is flushed, and producers' states are rebuilt.
-After that nothing depends on any write-ahead log or memory but this leader's.
+Who was in sync holds all that is committed. Anybody else reads deposed leaders' write-ahead logs,
+which are sealed, once for all partitions they led. Then the partition's own log is looked at, what
+goes beyond it is flushed, and producers' states are rebuilt. After that nothing depends on any
+write-ahead log or memory but this leader's.
   K1  sealed logs are read first, the partition's own log after them (WAL.md 5)
   K2  nothing is served before everything found is flushed, so recovery never needs two generations
   K3  every step may be repeated: after an error of the store all is done again from what is there
@@ -12,14 +13,18 @@ After that nothing depends on any write-ahead log or memory but this leader's.
       them that it is too late
   K5  an epoch that ended meanwhile stops at the next step and changes nothing but the log, where
       what it flushed is what any leader would have
+  K6  write-ahead logs are left unread only by whom the metadata shows in sync beside others: by
+      L2 of `cluster.leadership` nothing was committed that it did not have, and an incarnation that
+      lost its memory left every ISR when it was replaced
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sparklog.broker.damage import damaged
 from sparklog.broker.environment import Environment
@@ -64,7 +69,8 @@ class Takeover:
         self._environment = environment
         self._order = RecoveryOrder()
         self._sealed: dict[str, asyncio.Task[SealedTail]] = {}
-        self._users = 0
+        self._users: Counter[str] = Counter()
+        """How many recoveries go on that may need a sealed log."""
 
     async def recover(self, role: RecoveringPartition) -> Recovered | None:
         """Recover a partition; None when its epoch ended, or a later one is in the log already.
@@ -72,17 +78,19 @@ class Takeover:
         Waits for a store that does not answer. What is damaged is tried again too, seldom: somebody
         may mend it.
         """
-        self._users += 1
+        self._users.update(role.wals)
         try:
             with self._order.wanting(internal=role.is_internal):
                 return await self._recover(role)
         finally:
-            self._users -= 1
-            if not self._users:
-                # Nobody is left who needs what was read.
-                for reading in self._sealed.values():
-                    reading.cancel()
-                self._sealed.clear()
+            self._users.subtract(role.wals)
+            for name in role.wals:
+                if not self._users[name]:
+                    # Nobody is left who needs what was read.
+                    del self._users[name]
+                    reading = self._sealed.pop(name, None)
+                    if reading is not None:
+                        reading.cancel()
 
     async def _recover(self, role: RecoveringPartition) -> Recovered | None:
         wait_s = RETRY_FIRST_S
@@ -103,20 +111,32 @@ class Takeover:
         return None
 
     async def _attempt(self, role: RecoveringPartition) -> Recovered | None:
-        tails = await asyncio.gather(*map(self._sealed_tail, role.wals))
+        wals = () if role.has_all else role.wals
+        tails = await asyncio.gather(*map(self._sealed_tail, wals))
         async with self._order.place(internal=role.is_internal):
             view = await self._run(refresh(PartitionView(role.layout)))
             _check_newest(view, role)
+            _check_joined(view, role)
             batches = merged(view, recover_batches(tails, view), role.held.tail)
             while batches and role.live:
                 view = await self._flush(role, view, batches)
                 batches = _beyond(batches, view.end_offset)
-            if role.live:
-                nonce = new_nonce(self._environment.entropy)
-                view = await self._run(take_lead(view, role.leader_epoch, nonce))
-            now_ms = self._environment.clock.now_ms()
-            producers = await self._run(load_producers(view, now_ms))
-        return Recovered(view, producers) if role.live else None
+            return await self._led(role, view) if role.live else None
+
+    async def _led(self, role: RecoveringPartition, view: PartitionView) -> Recovered | None:
+        """Put the mark at the end of `view`, and meanwhile see what producers came to."""
+        nonce = new_nonce(self._environment.entropy)
+        now_ms = self._environment.clock.now_ms()
+        loading = asyncio.ensure_future(self._run(load_producers(view, now_ms)))
+        loading.add_done_callback(_heard)
+        try:
+            marked = await self._run(take_lead(view, role.leader_epoch, nonce))
+            producers = await loading
+        finally:
+            loading.cancel()
+        if marked.end_offset > view.end_offset + 1:  # a deposed leader's flush came before the mark
+            producers = await self._run(load_producers(marked, now_ms))
+        return Recovered(marked, producers) if role.live else None
 
     async def _flush(
         self, role: RecoveringPartition, view: PartitionView, batches: list[bytes]
@@ -135,7 +155,17 @@ class Takeover:
         )
         if not role.live:
             return view
-        return await self._run(flush_at(view, draft, role.leader_epoch))
+        try:
+            return await self._run(flush_at(view, draft, role.leader_epoch))
+        except DataCorrupt as error:
+            newer = await self._run(refresh(view))
+            if newer.leader_epoch <= view.leader_epoch:
+                raise
+            # One that was elected in between, and died or was deposed, knew less and put its mark.
+            raise Unavailable(
+                "a deposed leader has marked the log meanwhile; look again. "
+                f"partition={role.where} epoch_in_log={newer.leader_epoch}"
+            ) from error
 
     async def _sealed_tail(self, name: str) -> SealedTail:
         """Read a sealed log once for all who need it now."""
@@ -162,6 +192,18 @@ def _check_newest(view: PartitionView, role: RecoveringPartition) -> None:
         )
 
 
+def _check_joined(view: PartitionView, role: RecoveringPartition) -> None:
+    """Look whether what this broker holds joins the log, if nothing else is looked at (K6)."""
+    tail = role.held.tail
+    if role.has_all and tail.start_offset > view.end_offset:
+        role.has_all = False
+        raise Unavailable(
+            "what was replicated does not join the partition's log; deposed leaders' logs are read "
+            f"as well. partition={role.where} log_end_offset={view.end_offset} "
+            f"tail_start_offset={tail.start_offset}"
+        )
+
+
 def _beyond(batches: list[bytes], end_offset: int) -> list[bytes]:
     """Return the batches from `end_offset` on.
 
@@ -180,7 +222,7 @@ def _beyond(batches: list[bytes], end_offset: int) -> list[bytes]:
     return []
 
 
-def _heard(reading: asyncio.Task[SealedTail]) -> None:
+def _heard(reading: asyncio.Task[Any]) -> None:
     """Take note of an error, also when whoever wanted to know is gone."""
     if not reading.cancelled():
         reading.exception()

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
+from sparklog.broker import takeover
+from sparklog.broker.held_tail import HeldTail
+from sparklog.broker.memory_budget import MemoryBudget
+from sparklog.broker.recovering_partition import RecoveringPartition
+from sparklog.broker.topic_rules import TopicRules
+from sparklog.cluster.image import Partition
 from sparklog.core.types import PartitionId
+from sparklog.log.batch_check import check_replicated
+from sparklog.log.effects import run
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.led import take_lead
+from sparklog.log.tail import Tail
+from sparklog.log.wire_segment import FlushDraft, draft_batches
+from sparklog.protocol.batch_header import stamp_offset
 from tests.unit.broker.replica_cluster import ReplicaCluster, batch
 from tests.unit.broker.world import World
 
@@ -28,15 +42,19 @@ class Cost:
     took_s: float
 
 
-def take_over(partitions: int, records: int = 0) -> Cost:
-    """Kill the leader of so many partitions; each has records in the dead broker's log alone."""
+def take_over(partitions: int, records: int = 0, brokers: int = 2) -> Cost:
+    """Kill the leader of so many partitions, of which nothing is flushed.
+
+    Of two brokers the other is left alone in sync, as a stand-in would be, and reads the dead one's
+    write-ahead log.
+    """
     world = World()
 
     async def story() -> Cost:
         cluster = ReplicaCluster(world)
-        await cluster.start(1)
-        await cluster.start(2)
-        created = cluster.create([1, 2], partitions)
+        for broker_id in range(1, brokers + 1):
+            await cluster.start(broker_id)
+        created = cluster.create(list(range(1, brokers + 1)), partitions)
         await until_led(cluster, created, 1)
         for n in range(records):
             for where in created:
@@ -79,3 +97,102 @@ def test_what_was_written_costs_a_flush_of_each_partition() -> None:
     # A put and a look at manifests, however many records; and each window of the log is read once.
     few, many = take_over(1, 3), take_over(11, 3)
     assert many.requests - few.requests <= 10 * (REQUESTS_PER_PARTITION + 2 + 3)
+
+
+def test_who_was_in_sync_beside_others_reads_no_write_ahead_log() -> None:
+    none, few, many = (take_over(1, records, brokers=3).requests for records in (0, 1, 9))
+    assert none == REQUESTS_PER_PARTITION
+    assert few == many == none + 2, "a flush: a put, and a look at manifests"
+
+
+async def three(world: World) -> tuple[ReplicaCluster, PartitionId]:
+    """Three brokers in sync, the first of which leads a partition with a record."""
+    cluster = ReplicaCluster(world)
+    for broker_id in (1, 2, 3):
+        await cluster.start(broker_id)
+    (where,) = cluster.create([1, 2, 3])
+    await cluster.produced(where, batch(b"first"))
+    return cluster, where
+
+
+def test_who_holds_too_little_to_join_the_log_reads_the_write_ahead_log_after_all() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await three(world)
+        held = cluster.brokers[2].replicas._replicas[where].held
+        held.reset(held.tail.end_offset)
+        await cluster.produced(where, batch(b"second"))
+        cluster.kill(1)
+        await cluster.fence(1)
+        assert list((await cluster.consumed(where)).values()) == [b"first", b"second"]
+
+    world.run(story())
+
+
+def test_a_mark_that_a_deposed_leader_puts_amid_a_take_over_ends_what_was_not_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+
+    def draft_slowly(layout: Any, *arguments: Any, **settings: Any) -> FlushDraft:
+        """Encode, while one that was elected with less in memory marks the log."""
+        if not marked:
+            view = cluster.stored(PartitionId(layout.topic_id, layout.partition))
+            marked.append(run(take_lead(view, 2, "d" * 32), world.objects.objects))
+        return draft_batches(layout, *arguments, **settings)
+
+    marked: list[object] = []
+    monkeypatch.setattr(takeover, "draft_batches", draft_slowly)
+    cluster = ReplicaCluster(world)
+
+    async def story() -> None:
+        for broker_id in (1, 2, 3, 4):
+            await cluster.start(broker_id)
+        (where,) = cluster.create([1, 3, 2, 4])
+        await until_led(cluster, [where], 1)
+        await asyncio.sleep(1)
+        cluster.kill(1)
+        cluster.kill(3)
+        held = cluster.brokers[2].replicas._replicas[where].held
+        late = bytearray(batch(b"never committed"))
+        stamp_offset(late, held.tail.end_offset, 1)
+        (checked,) = check_replicated(bytes(late))
+        held.append_followed(checked)
+        await cluster.fence(1)
+        await cluster.fence(3)
+        state = cluster.metadata.image.partition(where)
+        assert state is not None
+        assert (state.leader, state.leader_epoch) == (2, 3)
+        begun_s = world.loop.time()
+        await cluster.produced(where, batch(b"second"))
+        assert world.loop.time() - begun_s < takeover.RETRY_LONGEST_S, "it is no damage"
+        assert list((await cluster.consumed(where)).values()) == [b"second"]
+
+    world.run(story())
+    assert marked
+
+
+def test_a_sealed_log_is_held_no_longer_than_somebody_may_need_it() -> None:
+    world = World()
+
+    def role(partition: int, wal: str) -> RecoveringPartition:
+        where, layout = PartitionId("i" * 22, partition), PartitionLayout("t", "i" * 22, partition)
+        state = Partition((2,), (2,), leader=2, leader_epoch=2, recovering=True, wals=(wal,))
+        held = HeldTail(Tail(0), MemoryBudget(1 << 20))
+        return RecoveringPartition(where, layout, state, held, TopicRules.of({}, 1000))
+
+    async def story() -> None:
+        recovery = takeover.Takeover(world.environment())
+        damaged, whole = role(0, f"1-{'a' * 32}"), role(1, f"1-{'b' * 32}")
+        world.objects.objects.put(damaged.layout.key(damaged.layout.chain_name(0)), b"damaged")
+        stuck = asyncio.ensure_future(recovery.recover(damaged))
+        assert await recovery.recover(whole) is not None
+        await asyncio.sleep(1)
+        assert damaged.damage is not None
+        assert list(recovery._sealed) == [*damaged.wals]
+        damaged.retire()
+        assert await stuck is None
+        assert not recovery._sealed
+
+    world.run(story())
