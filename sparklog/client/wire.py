@@ -107,13 +107,21 @@ class WireConnection:
         """Send a request entity and return the response entity.
 
         Raises:
+            InvalidRequest: a value has no room in it; nothing was sent.
             OutcomeUnknown: no answer came; the request may have been carried out.
             DataCorrupt: the answer is none to this request.
         """
         self._correlation_id += 1
         try:
+            asked = encode_request(request, self._correlation_id, CLIENT_ID)
+        except struct.error as error:
+            raise InvalidRequest(
+                "a number or a name does not fit Kafka's protocol: give a smaller one. "
+                f"request={type(request).__name__} problem={error}"
+            ) from error
+        try:
             self._socket.settimeout(self._timeout_s)
-            self._socket.sendall(encode_request(request, self._correlation_id, CLIENT_ID))
+            self._socket.sendall(asked)
             frame = self._received()
         except OSError as error:
             self.close()

@@ -7,6 +7,8 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,13 @@ from sparklog.core.errors import DataCorrupt, InvalidRequest, OutcomeUnknown, Un
 from sparklog.protocol.api import Api
 from sparklog.protocol.building import Answer, build_request
 from sparklog.protocol.messages import decode_request, encode_response
+
+FAR: dict[str, Any] = {
+    "transactional_id": None,
+    "transaction_timeout": timedelta(seconds=1),
+    "producer_id": 2**63,
+    "producer_epoch": 0,
+}
 
 Reply = Callable[[bytes], bytes | None]
 
@@ -93,6 +102,14 @@ def test_a_broker_is_asked_what_it_speaks() -> None:
             connection.version(Api.METADATA, 10, 12)
         with pytest.raises(InvalidRequest, match="offered=none"):
             connection.version(Api.PRODUCE, 0, 12)
+
+
+def test_a_value_that_the_protocol_has_no_room_for_is_refused_and_nothing_sent() -> None:
+    with peer(versions((Api.METADATA, 0, 9))) as address, WireConnection(address) as connection:
+        with pytest.raises(InvalidRequest, match="does not fit Kafka's protocol"):
+            connection.call(build_request(Api.INIT_PRODUCER_ID, 3, **FAR))
+        with pytest.raises(OutcomeUnknown):  # the peer hangs up: it hears of this one only
+            connection.call(build_request(Api.INIT_PRODUCER_ID, 3, **{**FAR, "producer_id": 1}))
 
 
 def test_nobody_listening_is_unavailable() -> None:
