@@ -33,6 +33,7 @@ FOOTER_READ_BYTES = 8 * 1024
 """The last bytes of an object that hold its whole footer, which is about 1 KiB and bounded."""
 WINDOW_BYTES_MIN = 4097
 """No window is smaller, and no seal or barrier as large: a listing tells one from the other."""
+BLANKS_STEP = 512
 WINDOW_BYTES_MAX = 1 << 30
 """Arrow's `binary` counts a column's bytes with 31 bits."""
 
@@ -149,8 +150,8 @@ def _about(
     }
     text = _JSON.encode(document)
     if header.kind is WalKind.WINDOW:
-        # Blanks, should there be little else.
-        text = text.ljust(WINDOW_BYTES_MIN - body[0])
+        # Blanks, should there be little else; in steps, so that few footers are to be made.
+        text = text.ljust(-(-(WINDOW_BYTES_MIN - body[0]) // BLANKS_STEP) * BLANKS_STEP)
     return {WAL_KEY: text, CRC_KEY: str(crc32c(text.encode()))}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown
+from sparklog.log.arrow_file import footer_start
 from sparklog.log.effects import Effect, GetMany, Put, run
 from sparklog.log.layout import WalLayout, wal_of_key
 from sparklog.log.wal import (
@@ -22,7 +23,15 @@ from sparklog.log.wal import (
     place,
     register,
 )
-from sparklog.log.wal_object import WalBatch, WalHeader, WalKind, decode, encode
+from sparklog.log.wal_object import (
+    FOOTER_READ_BYTES,
+    WINDOW_BYTES_MIN,
+    WalBatch,
+    WalHeader,
+    WalKind,
+    decode,
+    encode,
+)
 from sparklog.store.base import PutOutcome
 from sparklog.store.memory import MemoryStore
 
@@ -141,6 +150,19 @@ def test_an_incarnation_registers_once_and_again_with_the_same_nonce() -> None:
     run(register(WAL, "n"), store)
     with pytest.raises(Fenced, match="start again with a new one"):
         run(register(WAL, "other"), store)
+
+
+def test_small_windows_are_no_marks_and_their_footers_alike() -> None:
+    header = WalHeader(WalKind.WINDOW, 1000, 900, "b" * 32)
+    footers = set()
+    for size in range(1, WINDOW_BYTES_MIN + 100, 8):
+        row = WalBatch("t" * 22, 0, 5, 1, bytes(size))
+        data = encode(WAL, header, [row])
+        assert len(data) >= WINDOW_BYTES_MIN
+        assert decode(data, WAL, 1000).batches == (row,)
+        footers.add(len(data) - footer_start(data, len(data), "object"))
+    assert len(footers) < 50, "each length is made by Arrow once, and so many are kept"
+    assert max(footers) <= FOOTER_READ_BYTES
 
 
 def test_a_damaged_object_under_the_name_is_reported() -> None:
