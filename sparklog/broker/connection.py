@@ -30,9 +30,10 @@ from sparklog.protocol.messages import RequestHeader, UnsupportedVersion
 
 logger = logging.getLogger(__name__)
 
-REQUESTS_MAX: Final = 64
-"""Requests of one connection being worked on. Kafka's producers have 5 in flight by default;
-librdkafka may have a million, which then wait in the socket."""
+REQUESTS_MAX: Final = 256
+"""Requests of one connection being worked on: commits of offsets are small, and as many as come
+while storage takes the ones before are committed together. Kafka's producers have 5 in flight by
+default; librdkafka may have a million, which then wait in the socket."""
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Answers a client may leave untaken before nothing more is started for it."""

@@ -5,6 +5,7 @@ Source: Kafka's `Utils.abs(id.hashCode) % partitions`, so that its tools look at
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 GROUPS_TOPIC: Final = "__consumer_offsets"
@@ -12,6 +13,8 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({GROUPS_TOPIC, TRANSACTIONS_TOPIC})
 """Written by coordinators alone."""
 
+HASHES_KEPT: Final = 4096
+"""A group commits again and again, and each time it is looked up where."""
 _BITS: Final = 32
 _SIGN: Final = 1 << 31
 
@@ -21,6 +24,7 @@ def partition_for(name: str, partitions: int) -> int:
     return _absolute(java_hash(name)) % partitions
 
 
+@lru_cache(maxsize=HASHES_KEPT)
 def java_hash(text: str) -> int:
     """Return what Java's `String.hashCode` gives: over UTF-16 code units, 32 bits with a sign."""
     value = 0
