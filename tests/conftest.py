@@ -1,12 +1,17 @@
-"""What holds for every test: no network but this machine, and reproducible property tests."""
+"""What holds for all tests: no network but this machine, property tests that repeat, quick Java."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.quick_jvm import start_java_quickly
+
+SLOWEST_FIRST = ("tests/spark/kill/", "tests/spark/", "tests/sim/", "tests/interop/")
+"""Folders whose files go first: two processes that share the suite's files then end together."""
 LOOPBACK = ("127.", "::1", "localhost", "::ffff:127.")
 
 # Property tests run beside Spark sessions on small machines, where a deadline measures the weather.
@@ -14,6 +19,16 @@ settings.register_profile(
     "sparklog", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("sparklog")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the slowest first; the rest stays as it is."""
+    items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def _rank(name: str) -> int:
+    found = (n for n, folder in enumerate(SLOWEST_FIRST) if name.startswith(folder))
+    return next(found, len(SLOWEST_FIRST))
 
 
 def _refuse_other_machines(event: str, args: tuple[Any, ...]) -> None:
@@ -26,3 +41,4 @@ def _refuse_other_machines(event: str, args: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_refuse_other_machines)
+start_java_quickly()

@@ -23,6 +23,8 @@ from pathlib import Path
 
 OPTIONS = "JAVA_TOOL_OPTIONS"
 SIMPLY = "-XX:TieredStopAtLevel=1"
+SILENTLY = "-Xlog:cds*=off"
+"""Whoever cannot use the archive would say so, in the midst of its output."""
 REPOSITORY = Path(__file__).parents[1]
 MADE_WITHIN_S = 200
 """Or else tests go on without: they are slower then, and right all the same."""
@@ -43,7 +45,7 @@ def archive() -> Path:
 
 def start_java_quickly() -> None:
     """Have all Java processes that this one starts from now on start fast."""
-    ours = f"{SIMPLY} -XX:SharedArchiveFile={archive()}"
+    ours = f"{SIMPLY} {SILENTLY} -XX:SharedArchiveFile={archive()}"
     given = os.environ.get(OPTIONS, "")
     if ours not in given:
         os.environ[OPTIONS] = f"{given} {ours}".strip()

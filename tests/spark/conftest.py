@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from sparklog.cluster.open import Log, open_log
 from sparklog.spark.jars import delta_conf
 from sparklog.spark.session import session_builder
+from tests.quick_jvm import make_archive
 
 MakeLog = Callable[..., Log]
 
@@ -21,6 +22,12 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _classes() -> None:
+    """Have what all Spark processes here map."""
+    make_archive()
 
 
 @pytest.fixture(scope="session")
