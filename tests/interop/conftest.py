@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -18,8 +19,14 @@ def kafka() -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture
-def kafka_cli(
-    kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
-) -> Cli:
+def cli_at(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> Callable[[str], Cli]:
+    """Return what makes the command line against given brokers."""
+    return partial(Cli, "", monkeypatch, capsysbinary)
+
+
+@pytest.fixture
+def kafka_cli(kafka: KafkaCluster, cli_at: Callable[[str], Cli]) -> Cli:
     """The command line against that Kafka."""
-    return Cli("", monkeypatch, capsysbinary, kafka.bootstrap)
+    return cli_at(kafka.bootstrap)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -45,10 +45,8 @@ def brokers() -> Iterator[Brokers]:
 
 
 @pytest.fixture
-def cli(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
-) -> Cli:
-    return Cli("", monkeypatch, capsysbinary, brokers.bootstrap)
+def cli(brokers: Brokers, cli_at: Callable[[str], Cli]) -> Cli:
+    return cli_at(brokers.bootstrap)
 
 
 @pytest.fixture
