@@ -1,8 +1,14 @@
-"""Brokers as processes of this machine, each behind a proxy, and what may be done to them."""
+"""Brokers as processes of this machine, and what may be done to them.
+
+with BrokerProcesses(root, folder) as brokers:
+    brokers.bootstrap   # "127.0.0.1:40123,…"
+    brokers.kill(2)
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,8 +20,9 @@ from types import TracebackType
 from tests.soak.wire_proxy import WireProxy
 from tests.waiting import eventually
 
-START_S = 120.0
-STOP_S = 150.0
+LISTENS = re.compile(r"listening on (\S+)")
+START_S = 300.0
+STOP_S = 300.0
 """A broker that leaves may flush for a minute."""
 
 
@@ -23,14 +30,24 @@ class BrokerProcess:
     """One broker id, through all of its processes."""
 
     def __init__(
-        self, broker_id: int, root: str, settings: Mapping[str, str], logs: Path, **env: str
+        self,
+        broker_id: int,
+        root: str,
+        logs: Path,
+        settings: Mapping[str, str],
+        environment: Mapping[str, str],
+        *,
+        proxied: bool,
     ) -> None:
+        """Prepare its first process; what all of them say goes to `logs`."""
         self.broker_id = broker_id
-        port = _free_port()
-        self.proxy = WireProxy(port)
+        port = _free_port() if proxied else 0
+        self.proxy = WireProxy(port) if proxied else None
         self._log = logs / f"broker-{broker_id}.log"
-        self._environment = {**os.environ, **env}
-        configs = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.proxy.port}", **settings}
+        self._environment = {**os.environ, **environment}
+        configs = dict(settings)
+        if proxied:
+            configs["advertised.listeners"] = f"PLAINTEXT://{self.address}"
         self._command = [sys.executable, "-m", "sparklog.broker.main", "--root", root]
         self._command += ["--broker-id", str(broker_id), "--listener", f"127.0.0.1:{port}"]
         for name, value in configs.items():
@@ -39,8 +56,10 @@ class BrokerProcess:
 
     @property
     def address(self) -> str:
-        """Where clients and other brokers find it."""
-        return f"127.0.0.1:{self.proxy.port}"
+        """Where clients and other brokers find it, once it serves."""
+        if self.proxy is not None:
+            return f"127.0.0.1:{self.proxy.port}"
+        return str(LISTENS.findall(self.log)[-1])
 
     @property
     def log(self) -> str:
@@ -53,6 +72,12 @@ class BrokerProcess:
             self.process = subprocess.Popen(
                 self._command, stdout=log, stderr=subprocess.STDOUT, env=self._environment
             )
+
+    def serves(self) -> bool:
+        """Tell whether it listens; it is to live until then."""
+        assert self.process is not None
+        assert self.process.poll() is None, self.log
+        return LISTENS.search(self.log) is not None
 
     def signal(self, number: signal.Signals) -> None:
         """Send the process a signal, if it is there."""
@@ -76,9 +101,20 @@ class BrokerProcesses:
     """A cluster; a context manager."""
 
     def __init__(
-        self, root: str, count: int, logs: Path, settings: Mapping[str, str], **env: str
+        self,
+        root: str,
+        logs: Path,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        *,
+        count: int = 3,
+        proxied: bool = False,
     ) -> None:
-        self.brokers = [BrokerProcess(n, root, settings, logs, **env) for n in range(1, count + 1)]
+        """Prepare brokers 1 to `count`; each behind a proxy of its own, if they are `proxied`."""
+        self.brokers = [
+            BrokerProcess(n, root, logs, settings or {}, environment or {}, proxied=proxied)
+            for n in range(1, count + 1)
+        ]
 
     @property
     def bootstrap(self) -> str:
@@ -90,7 +126,7 @@ class BrokerProcesses:
             for broker in self.brokers:
                 broker.start()
             eventually(
-                lambda: all("listening on" in broker.log for broker in self.brokers),
+                lambda: all(broker.serves() for broker in self.brokers),
                 "all brokers listen",
                 START_S,
             )
@@ -112,19 +148,25 @@ class BrokerProcesses:
         for broker in self.brokers:
             broker.signal(signal.SIGCONT)
             broker.kill()
-            broker.proxy.close()
+            if broker.proxy is not None:
+                broker.proxy.close()
+
+    def kill(self, number: int) -> None:
+        """Kill a broker with SIGKILL."""
+        self.brokers[number - 1].kill()
 
     def isolate(self, one: BrokerProcess) -> None:
-        """Cut a broker off from the others; clients and store reach everybody."""
-        others = [broker for broker in self.brokers if broker is not one]
-        one.proxy.cut(*(_name(other) for other in others))
-        for other in others:
-            other.proxy.cut(_name(one))
+        """Cut a broker off from the others; clients and store reach everybody. For proxied ones."""
+        for broker in self.brokers:
+            assert broker.proxy is not None
+            cut_off = [one] if broker is not one else [b for b in self.brokers if b is not one]
+            broker.proxy.cut(*(_name(other) for other in cut_off))
 
     def heal(self) -> None:
         """Undo everything: each broker is there, runs, and hears the others."""
         for broker in self.brokers:
-            broker.proxy.mend()
+            if broker.proxy is not None:
+                broker.proxy.mend()
             broker.signal(signal.SIGCONT)
             if broker.process is None or broker.process.poll() is not None:
                 broker.start()

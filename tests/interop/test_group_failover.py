@@ -10,7 +10,7 @@ from uuid import uuid4
 import confluent_kafka.admin
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from tests.interop.broker_processes import BrokerProcesses
+from tests.broker_processes import BrokerProcesses
 
 rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""
@@ -51,7 +51,7 @@ def commit(member: Consumer, topic: str, offset: int) -> None:
 
 
 def test_a_group_goes_on_after_its_coordinator_was_killed(tmp_path: Path) -> None:
-    with BrokerProcesses(tmp_path, settings=SETTINGS) as brokers:
+    with BrokerProcesses((tmp_path / "log").as_uri(), tmp_path, SETTINGS) as brokers:
         topic, group = f"t-{uuid4().hex[:8]}", f"g-{uuid4().hex[:8]}"
         admin = rd.AdminClient({"bootstrap.servers": brokers.bootstrap})
         for future in admin.create_topics([rd.NewTopic(topic, PARTITIONS, 3)]).values():

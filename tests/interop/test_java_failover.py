@@ -16,7 +16,7 @@ from sparklog.client.asking import Brokers as Connections
 from sparklog.client.group_values import TransactionDescription
 from sparklog.client.transactions import Transactions
 from sparklog.core.clock import SYSTEM_CLOCK
-from tests.interop.broker_processes import BrokerProcesses
+from tests.broker_processes import BrokerProcesses
 from tests.interop.test_kafka_streams import (
     COUNTS,
     INPUT,
@@ -56,7 +56,7 @@ def test_words_are_counted_once_though_the_transactions_coordinator_is_killed(
     tmp_path: Path,
 ) -> None:
     """Kafka Streams' word count, exactly once: lines are sent before, during and after the kill."""
-    with BrokerProcesses(tmp_path, settings=SETTINGS) as brokers:
+    with BrokerProcesses((tmp_path / "log").as_uri(), tmp_path, SETTINGS) as brokers:
         with Admin(brokers.bootstrap) as admin:
             for topic in (INPUT, OUTPUT):
                 admin.create_topic(topic, 2, {"min.insync.replicas": "1"}, 3)
@@ -85,7 +85,7 @@ def test_words_are_counted_once_though_the_transactions_coordinator_is_killed(
 def test_the_message_copier_copies_each_record_once_though_brokers_are_killed(
     tmp_path: Path,
 ) -> None:
-    with BrokerProcesses(tmp_path, settings=SETTINGS) as brokers:
+    with BrokerProcesses((tmp_path / "log").as_uri(), tmp_path, SETTINGS) as brokers:
         source, target = made(brokers.bootstrap), made(brokers.bootstrap)
         write(Producer({"bootstrap.servers": brokers.bootstrap}), source, *map(str, range(RECORDS)),
               partitions=1)  # fmt: skip

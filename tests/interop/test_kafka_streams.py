@@ -14,7 +14,7 @@ import confluent_kafka as ck
 import pytest
 
 from sparklog.client.admin import Admin
-from tests.interop.broker_processes import BrokerProcesses
+from tests.broker_processes import BrokerProcesses
 from tests.interop.brokers import Brokers
 from tests.peers.jars import KAFKA_BROKER, KAFKA_STREAMS
 from tests.peers.kafka import java

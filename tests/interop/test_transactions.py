@@ -19,7 +19,7 @@ import pytest
 from aiokafka.errors import ProducerFenced  # type: ignore[import-untyped]
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from tests.interop.broker_processes import BrokerProcesses
+from tests.broker_processes import BrokerProcesses
 from tests.interop.brokers import Brokers
 
 rd: Any = confluent_kafka.admin
@@ -231,7 +231,7 @@ def test_kafka_python_commits_and_aborts(brokers: Brokers, topic: str) -> None:
 
 
 def test_a_transaction_is_finished_after_its_coordinator_was_killed(tmp_path: Path) -> None:
-    with BrokerProcesses(tmp_path, settings=SETTINGS) as brokers:
+    with BrokerProcesses((tmp_path / "log").as_uri(), tmp_path, SETTINGS) as brokers:
         topic = made(brokers.bootstrap, 3)
         name = f"tx-{uuid4()}"
         producer = transactional(brokers.bootstrap, name, transaction_timeout_ms=60_000)

@@ -15,9 +15,9 @@ import pytest
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.testing.history import Send, check
+from tests.broker_processes import BrokerProcesses
 from tests.fault_proxy import Action, FaultProxy
 from tests.moto_server import moto_server
-from tests.soak.broker_processes import BrokerProcesses
 from tests.soak.load import Load
 from tests.waiting import eventually
 
@@ -63,7 +63,7 @@ class World:
 @contextmanager
 def on_files(tmp_path: Path, settings: dict[str, str], **configs: str) -> Iterator[World]:
     root = f"file://{tmp_path}/root"
-    with BrokerProcesses(root, 3, tmp_path, settings) as cluster:
+    with BrokerProcesses(root, tmp_path, settings, proxied=True) as cluster:
         load = Load(cluster.bootstrap, "events", 3)
         load.create_topic(**configs)
         load.start(producers=2, consumers=1)
@@ -80,7 +80,9 @@ def on_s3(tmp_path: Path, settings: dict[str, str], **configs: str) -> Iterator[
         proxy = FaultProxy(moto.port)
         env = moto.environment(proxy.endpoint_url)
         try:
-            with BrokerProcesses(f"s3://{BUCKET}/root", 3, tmp_path, settings, **env) as cluster:
+            with BrokerProcesses(
+                f"s3://{BUCKET}/root", tmp_path, settings, env, proxied=True
+            ) as cluster:
                 load = Load(cluster.bootstrap, "events", 3)
                 load.create_topic(**configs)
                 load.start(producers=2, consumers=1)
