@@ -80,8 +80,7 @@ class Takeover:
         """
         self._users.update(role.wals)
         try:
-            with self._order.wanting(internal=role.is_internal):
-                return await self._recover(role)
+            return await self._recover(role)
         finally:
             self._users.subtract(role.wals)
             for name in role.wals:
@@ -96,7 +95,8 @@ class Takeover:
         wait_s = RETRY_FIRST_S
         while role.live:
             try:
-                return await self._attempt(role)
+                with self._order.wanting(internal=role.is_internal):
+                    return await self._attempt(role)
             except Fenced as error:
                 logger.warning("deposed while recovering partition=%s %s", role.where, error)
                 return None

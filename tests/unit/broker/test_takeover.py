@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from sparklog.broker import takeover
 from sparklog.broker.held_tail import HeldTail
 from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.broker.recovering_partition import RecoveringPartition
+from sparklog.broker.recovery_order import BESIDE_OTHERS
 from sparklog.broker.topic_rules import TopicRules
 from sparklog.cluster.image import Partition
 from sparklog.core.types import PartitionId
@@ -191,6 +193,10 @@ def test_a_sealed_log_is_held_no_longer_than_somebody_may_need_it() -> None:
         await asyncio.sleep(1)
         assert damaged.damage is not None
         assert list(recovery._sealed) == [*damaged.wals]
+        # While it waits to be tried again, internal partitions are not held up for its sake.
+        async with asyncio.timeout(1), AsyncExitStack() as places:
+            for _ in range(BESIDE_OTHERS + 1):
+                await places.enter_async_context(recovery._order.place(internal=True))
         damaged.retire()
         assert await stuck is None
         assert not recovery._sealed
