@@ -30,10 +30,13 @@ from sparklog.protocol.messages import RequestHeader, UnsupportedVersion
 
 logger = logging.getLogger(__name__)
 
-REQUESTS_MAX: Final = 256
-"""Requests of one connection being worked on: commits of offsets are small, and as many as come
-while storage takes the ones before are committed together. Kafka's producers have 5 in flight by
-default; librdkafka may have a million, which then wait in the socket."""
+REQUESTS_MAX: Final = 64
+"""Requests of one connection being worked on. Kafka's producers have 5 in flight by default;
+librdkafka may have a million, which then wait in the socket."""
+
+COMMITS_MAX: Final = 256
+"""As many when they are commits of offsets: these and their answers are small, and all that come
+while storage takes the ones before are committed together."""
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Answers a client may leave untaken before nothing more is started for it."""
@@ -177,7 +180,7 @@ class Connection(asyncio.Protocol):
     def _start_all(self) -> bool:
         """Start what may start; return whether more bytes are wanted."""
         while self._transport is not None and not self._draining:
-            if len(self._exchanges) >= REQUESTS_MAX or not self._writable:
+            if len(self._exchanges) >= COMMITS_MAX or not self._writable:
                 return False
             if self._next is None:
                 frame = self._reader.next_frame()
@@ -205,7 +208,10 @@ class Connection(asyncio.Protocol):
             self._exchanges.append(exchange)
             self._settle_soon()
             return True
-        alone = exchange.header.api_key not in PIPELINED
+        api = exchange.header.api_key
+        if len(self._exchanges) >= REQUESTS_MAX and api != Api.OFFSET_COMMIT:
+            return False
+        alone = api not in PIPELINED
         if self._running and (alone or self._running_alone):
             return False
         if not self._service.intake.take(exchange.size):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.connection import COMMITS_MAX
 from sparklog.broker.environment import Address, Unreachable
 from sparklog.broker.intake import Intake
 from sparklog.broker.metrics import BrokerMetrics
@@ -345,6 +346,30 @@ def test_a_client_that_takes_no_answers_stops_being_served() -> None:
             before = served
             await asyncio.sleep(0.1)  # until the server has stopped to read
         assert 0 < served < 150
+        assert [await client.next_id() for _ in range(300)] == list(range(300))
+
+    tell(handler, story)
+
+
+def test_commits_of_offsets_gather_beyond_what_else_is_worked_on_at_once() -> None:
+    gate, started = asyncio.Event(), 0
+    request = build_request(
+        Api.OFFSET_COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, member_id="",
+        group_instance_id=None, topics=(),
+    )  # fmt: skip
+
+    async def handler(request: Any, context: RequestContext) -> Any:
+        nonlocal started
+        started += 1
+        if started == COMMITS_MAX:
+            gate.set()
+        await gate.wait()
+        return Answer.to(request).response(throttle_time=timedelta(0), topics=())
+
+    async def story(server: Server, address: Address) -> None:
+        client = await Client.connect(address)
+        for number in range(300):
+            client.send(request, number)
         assert [await client.next_id() for _ in range(300)] == list(range(300))
 
     tell(handler, story)
