@@ -33,7 +33,9 @@ def configure(parser: CommandParser) -> None:
         action="store_true",
         help="with --entity-type brokers: what topics have that set nothing themselves",
     )
-    parser.add_argument("--all", action="store_true", help="with defaults, too")
+    parser.add_argument(
+        "--all", action="store_true", help="with --describe: settings that have their defaults, too"
+    )
     parser.add_argument(
         "--add-config",
         action="append",

@@ -90,7 +90,11 @@ def configure(parser: CommandParser) -> None:
     )
     _add_reset_options(parser)
     parser.add_argument(
-        "--timeout", type=counting_number, default=30_000, metavar="MS", help="wait this long"
+        "--timeout",
+        type=counting_number,
+        default=30_000,
+        metavar="MS",
+        help="how long to wait for brokers (default %(default)s)",
     )
     add_broker_options(parser)
 
@@ -99,7 +103,9 @@ def _add_reset_options(parser: CommandParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--to-earliest", action="store_true", help="to the start of the log")
     where.add_argument("--to-latest", action="store_true", help="to the end of the log")
-    where.add_argument("--to-current", action="store_true", help="to where it is, within the log")
+    where.add_argument(
+        "--to-current", action="store_true", help="to where the group is, moved into the log"
+    )
     where.add_argument("--to-offset", type=whole_number, metavar="N", help="to this offset")
     where.add_argument("--shift-by", type=int, metavar="N", help="forward, or back when negative")
     where.add_argument(
@@ -110,9 +116,15 @@ def _add_reset_options(parser: CommandParser) -> None:
     )
     where.add_argument("--from-file", metavar="FILE", help="to what a CSV file of --export says")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--dry-run", action="store_true", help="only show what would be done")
+    how.add_argument(
+        "--dry-run", action="store_true", help="only show what would be done (default)"
+    )
     how.add_argument("--execute", action="store_true", help="do it")
-    parser.add_argument("--export", action="store_true", help="print the plan as CSV")
+    parser.add_argument(
+        "--export",
+        action="store_true",
+        help="print the new offsets as CSV, which --from-file takes",
+    )
 
 
 def run(args: Arguments, output: Output) -> int:

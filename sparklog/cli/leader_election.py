@@ -23,8 +23,10 @@ def configure(parser: CommandParser) -> None:
         help="preferred: the first replica leads again; unclean: any live one, records may be lost",
     )
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--all-topic-partitions", action="store_true", help="of every topic")
-    which.add_argument("--topic", help="of this topic; needs --partition")
+    which.add_argument(
+        "--all-topic-partitions", action="store_true", help="elect for all partitions of all topics"
+    )
+    which.add_argument("--topic", help="elect for one partition of this topic")
     which.add_argument(
         "--path-to-json-file", metavar="FILE", help=f"of those in a file such as {_EXAMPLE}"
     )

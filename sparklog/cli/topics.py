@@ -48,7 +48,9 @@ def configure(parser: CommandParser) -> None:
         "--topic", help="the topic; except for --create also a regular expression for names"
     )
     parser.add_argument("--topic-id", metavar="ID", help="the topic with this id")
-    parser.add_argument("--partitions", type=counting_number, metavar="N", help="their number")
+    parser.add_argument(
+        "--partitions", type=counting_number, metavar="N", help="how many it has, or shall have"
+    )
     parser.add_argument(
         "--replication-factor",
         type=counting_number,

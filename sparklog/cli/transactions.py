@@ -70,7 +70,10 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("--topic", help="where the transaction writes")
     parser.add_argument("--partition", type=whole_number, metavar="N", help="with --topic")
     parser.add_argument(
-        "--broker-id", type=whole_number, metavar="ID", help="ask this broker, or look only there"
+        "--broker-id",
+        type=whole_number,
+        metavar="ID",
+        help="with --describe-producers: ask this broker; with --find-hanging: look only there",
     )
     parser.add_argument(
         "--max-transaction-timeout",

@@ -123,10 +123,11 @@ def test_a_root_of_no_known_kind_is_named(file_cli: Cli) -> None:
     assert "ftp://host/x" in error
 
 
-def test_a_folder_that_cannot_be_read_is_one_line(file_cli: Cli, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_had_is_one_line(file_cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "root").write_text("a file where the folder should be")
-    error = file_cli.fails("topics", "--create", "--topic", "t")
-    assert "cannot write" in error
+    assert "a root is a folder" in file_cli.fails("topics", "--create", "--topic", "t")
+    below = str(tmp_path / "root" / "log")
+    assert "cannot write" in file_cli.fails("topics", "--create", "--topic", "t", "--root", below)
 
 
 def test_abbreviated_options_are_not_guessed(file_cli: Cli) -> None:
