@@ -89,8 +89,10 @@ class _Connection:
         self._world = world
 
     def send(self, call: _Call) -> None:
+        """Send, unless it is lost with the connection, as all is that follows a lost message."""
         self.waiting[call] = None
-        self._world.deliver(self, self.out, partial(self._arrived, call))
+        if self.is_open:
+            self._world.deliver(self, self.out, partial(self._arrived, call))
 
     def _arrived(self, call: _Call) -> None:
         listener = self._world.listeners.get(self.peer)

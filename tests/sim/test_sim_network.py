@@ -158,6 +158,14 @@ def test_a_broken_connection_is_told_to_its_caller(room: _Room) -> None:
         room.result(room.call(3.0))
 
 
+def test_what_follows_a_lost_message_on_its_connection_is_lost(room: _Room) -> None:
+    room.net.weather = NetworkWeather(reset=0.2)
+    calls = [room.call(number) for number in range(20)]
+    room.loop.run_until_complete(asyncio.gather(*calls, return_exceptions=True))
+    assert len(room.asked) < 20
+    assert room.asked == list(range(len(room.asked)))
+
+
 def test_closing_drops_what_waits(room: _Room) -> None:
     call = room.call(3.0)
     room.loop.run_until_complete(asyncio.sleep(1.0))
