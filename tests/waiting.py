@@ -12,7 +12,7 @@ from typing import TypeVar
 
 Seen = TypeVar("Seen")
 
-WITHIN_S = 60.0
+WITHIN_S = 150.0
 """Long enough for a busy machine: only a failure waits so long."""
 EVERY_S = 0.05
 

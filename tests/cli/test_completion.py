@@ -26,7 +26,7 @@ def complete(script: str, *words: str) -> list[str]:
         '[ ${#COMPREPLY[@]} -eq 0 ] || printf "%s\\n" "${COMPREPLY[@]}"'
     )
     done = subprocess.run(
-        ["bash", "-u", "-c", asked], capture_output=True, text=True, timeout=30, check=True
+        ["bash", "-u", "-c", asked], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stderr == ""
     return done.stdout.split()

@@ -16,7 +16,7 @@ from sparklog.store.base import ObjectStore
 HERE = Path(__file__).parent
 RACERS = 8
 NAMES = 20
-WITHIN_S = 120.0
+WITHIN_S = 400.0
 
 
 @pytest.fixture(params=["file", "s3"])

@@ -14,7 +14,7 @@ from typing import Any
 
 import aiokafka  # type: ignore[import-untyped]
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 async def main(bootstrap: str, group: str, topic: str, records: str) -> None:

@@ -17,8 +17,8 @@ from sparklog.broker.main import run
 from sparklog.broker.ready import Ready
 from tests.waiting import eventually
 
-START_S = 30.0
-STOP_S = 60.0
+START_S = 150.0
+STOP_S = 200.0
 
 
 class Brokers:

@@ -17,7 +17,7 @@ import kafka.admin  # type: ignore[import-untyped]
 
 CODECS = (None, "gzip")
 RECORDS = 200
-DEADLINE_S = 20.0
+DEADLINE_S = 100.0
 
 
 def main(bootstrap: str, topic: str) -> None:

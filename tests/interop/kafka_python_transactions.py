@@ -13,7 +13,7 @@ import time
 
 import kafka  # type: ignore[import-untyped]
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 def main(bootstrap: str, topic: str) -> None:

@@ -22,7 +22,7 @@ from tests.waiting import eventually
 
 rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""
-DEADLINE_S = 20.0
+DEADLINE_S = 100.0
 TOPIC = "keyed"
 KEYS = 20
 COMPACTIONS = 6

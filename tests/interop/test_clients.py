@@ -27,7 +27,7 @@ rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 200
-DEADLINE_S = 20.0
+DEADLINE_S = 100.0
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tests.interop.brokers import Brokers
 from tests.peers.kafka_tools import KafkaTools
 from tests.waiting import eventually
 
-READ_S = 40.0
+READ_S = 150.0
 COORDINATOR_MOVES = (14, 15, 16)
 QUICK = {
     "group.consumer.min.heartbeat.interval.ms": "200",

@@ -14,7 +14,7 @@ from tests.broker_processes import BrokerProcesses
 
 rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 PARTITIONS = 4
 RECORDS = 400
 GOES_ON_WITHIN_S = 4.0

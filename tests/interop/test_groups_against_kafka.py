@@ -17,7 +17,7 @@ from tests.peers.kafka_tools import KafkaTools
 
 GROUPS = "consumer.group.ConsumerGroupCommand"
 TRANSACTIONS = "TransactionsCommand"
-READ_S = 40.0
+READ_S = 150.0
 TOPIC = "t"
 
 

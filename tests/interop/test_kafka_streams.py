@@ -26,7 +26,7 @@ COUNTS = {
     "all": 20, "streams": 40, "lead": 20, "to": 20, "kafka": 60, "hello": 20, "join": 20,
     "summit": 20,
 }  # fmt: skip
-RUN_S = 120.0
+RUN_S = 400.0
 JVM = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 QUICK = {
     "group.initial.rebalance.delay.ms": "0",

@@ -24,7 +24,7 @@ from tests.interop.brokers import Brokers
 
 rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 SETTINGS = {
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
@@ -222,7 +222,7 @@ def test_kafka_python_commits_and_aborts(brokers: Brokers, topic: str) -> None:
         [sys.executable, str(program), brokers.bootstrap, topic],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=4 * DEADLINE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

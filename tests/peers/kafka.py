@@ -28,7 +28,7 @@ __all__ = ["KAFKA_VERSION", "KafkaCluster", "KafkaDidNotStart", "KafkaNode"]
 
 HOST = "127.0.0.1"
 CLUSTER_ID = "c3BhcmtsaWtlbG9ncGVlcg"
-START_TIMEOUT_S = 120
+START_TIMEOUT_S = 400
 START_TRIES = 3
 STARTED = "Kafka Server started"
 PROJECT = Path(__file__).resolve().parents[2]

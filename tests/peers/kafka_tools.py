@@ -16,7 +16,7 @@ from tests.peers.kafka import java
 TOOLS = "org.apache.kafka.tools."
 QUICK_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """For what runs a second or two."""
-TIMEOUT_S = 120.0
+TIMEOUT_S = 400.0
 
 
 class ToolFailed(RuntimeError):

@@ -30,7 +30,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 SERVE = PROJECT / "jobs" / "serve.py"
 LAUNCHER = (sys.executable, str(SERVE))
 """What people start."""
-DEADLINE_S = 120.0
+DEADLINE_S = 400.0
 Event = dict[str, Any]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.waiting import eventually
 
-DEADLINE_S = 30
+DEADLINE_S = 150
 # Writes its process id where the test finds it, then waits for ever.
 SERVER = "import os,signal,sys; open(sys.argv[1],'w').write(str(os.getpid())); signal.pause()"
 

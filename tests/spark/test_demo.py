@@ -12,7 +12,7 @@ import pytest
 
 from tests.waiting import eventually
 
-DEADLINE_S = 60
+DEADLINE_S = 300
 
 
 def _start(folder: Path, *words: str) -> subprocess.Popen[str]:

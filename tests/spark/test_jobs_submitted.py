@@ -26,7 +26,7 @@ CONF = (
     *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
     *("--conf", "spark.databricks.delta.snapshotPartitions=1"),
 )
-DEADLINE_S = 120
+DEADLINE_S = 600
 
 MakeLog = Callable[..., Log]
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from sparklog.cluster.open import Log
 from tests.spark.conftest import MakeLog
 
-WAIT_SECONDS_MAX = 60
+WAIT_SECONDS_MAX = 300
 
 
 def feed(log: Log, topic: str, numbers: range, partition: int = 0) -> None:

@@ -16,7 +16,7 @@ from sparklog.cluster.open import Log
 from tests.spark.conftest import MakeLog
 from tests.waiting import eventually
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 def append(log: Log, topic: str, partition: int, *values: str) -> None:

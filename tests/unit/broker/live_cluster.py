@@ -46,7 +46,7 @@ RETRIED = {
     ErrorCode.not_leader_or_follower,
     ErrorCode.request_timed_out,
 }
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 SOON = timedelta(seconds=10)
 
 

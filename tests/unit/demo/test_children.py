@@ -13,7 +13,7 @@ import pytest
 from sparklog.spark.demo.children import ChildFailed, Children
 from tests.waiting import eventually
 
-DEADLINE_S = 20
+DEADLINE_S = 100
 
 
 def _python(code: str) -> list[str]:

@@ -36,7 +36,7 @@ def test_racing_processes_lose_and_repeat_nothing(tmp_path: Path) -> None:
     ]
     acknowledged = []
     for n, writer in enumerate(writers):
-        out, _ = writer.communicate(timeout=120)
+        out, _ = writer.communicate(timeout=400)
         assert writer.returncode == 0
         acknowledged += [(int(base), f"w{n}-{i}") for i, base in enumerate(out.split())]
     log = open_partition(FileStore(tmp_path))

@@ -15,7 +15,7 @@ from sparklog.spark.broker_plan import ControlPoint
 from sparklog.spark.control_line import ControlLine, ControlServer
 from tests.waiting import eventually
 
-TIMEOUT_S = 10
+TIMEOUT_S = 60
 TOKEN = "right"  # not a secret, a test's
 
 Said = SimpleQueue[tuple[int, Mapping[str, Any]]]

@@ -13,7 +13,7 @@ import pytest
 from sparklog.spark.process_watch import parent_of
 from tests.waiting import eventually
 
-TIMEOUT_S = 20
+TIMEOUT_S = 50
 WATCHED = """
 import os, sys, time
 from sparklog.spark.process_watch import die_with_parents

@@ -46,7 +46,7 @@ def test_a_forked_child_reads_with_threads_of_its_own(tmp_path: Path) -> None:
         [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path / "log")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert answer.returncode == 0, answer.stderr
