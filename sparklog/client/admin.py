@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Final
 
 from sparklog.client.addresses import bootstrap_addresses
@@ -30,6 +29,7 @@ from sparklog.client.values import ConfigValue, Election, FoundOffset, Resource,
 from sparklog.client.wire import TIMEOUT_S
 from sparklog.cluster.image import Topic
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.closeable import Closeable
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 
@@ -38,7 +38,7 @@ ASKED_AGAIN_S: Final = 0.05
 """A broker may hear of a new topic a moment after another one created it."""
 
 
-class Admin:
+class Admin(Closeable):
     """Administers the cluster behind `bootstrap_servers`. A context manager."""
 
     def __init__(
@@ -61,19 +61,6 @@ class Admin:
     def close(self) -> None:
         """Drop the connections. Closing twice is fine."""
         self._brokers.close()
-
-    def __enter__(self) -> Admin:
-        """Return the object itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
     def brokers(self) -> list[ServingBroker]:
         """Return the brokers that serve, by id.

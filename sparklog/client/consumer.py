@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final
 
 import confluent_kafka as ck
@@ -21,6 +20,7 @@ from confluent_kafka import KafkaException
 from sparklog.client.library_errors import of_exception, of_kafka
 from sparklog.client.settings import Settings, client_settings, refused
 from sparklog.client.values import EARLIEST, LATEST
+from sparklog.core.closeable import Closeable
 from sparklog.core.errors import InvalidRequest
 from sparklog.core.types import TopicPartition
 
@@ -52,7 +52,7 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-class Consumer:
+class Consumer(Closeable):
     """Reads records. A context manager; not for threads."""
 
     def __init__(
@@ -72,19 +72,6 @@ class Consumer:
             self._client = ck.Consumer(given)
         except KafkaException as error:
             raise refused(error) from error
-
-    def __enter__(self) -> Consumer:
-        """Return the consumer itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Leave the group, and close. Nothing is committed here."""
-        self.close()
 
     def close(self) -> None:
         """Leave the group, and close. Closing twice is fine."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import socket
 import struct
-from types import TracebackType
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
+from sparklog.core.closeable import Closeable
 from sparklog.core.errors import DataCorrupt, InvalidRequest, OutcomeUnknown, Unavailable
 from sparklog.protocol.api import Api
 from sparklog.protocol.building import build_request
@@ -26,7 +26,7 @@ RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 _SIZE: Final = struct.Struct(">i")
 
 
-class WireConnection:
+class WireConnection(Closeable):
     """One connection. A context manager; not for threads."""
 
     def __init__(self, address: BrokerAddress, timeout_s: float = TIMEOUT_S) -> None:
@@ -59,19 +59,6 @@ class WireConnection:
     def close(self) -> None:
         """Drop the connection. Closing twice is fine."""
         self._socket.close()
-
-    def __enter__(self) -> WireConnection:
-        """Return the connection itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
     @property
     def ended(self) -> bool:

@@ -15,6 +15,7 @@ from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.records import EVERY_BROKER, Record
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.closeable import Closeable
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce, new_topic_id
 from sparklog.core.errors import DataCorrupt, Unavailable, UnknownTopicOrPartition
 from sparklog.log.bury import bury, remains
@@ -49,7 +50,7 @@ def open_log(root: str, *, clock: Clock = SYSTEM_CLOCK, entropy: Entropy = SYSTE
     )
 
 
-class Log:
+class Log(Closeable):
     """Topics and partitions under one root."""
 
     def __init__(
@@ -71,14 +72,6 @@ class Log:
         """Stop the threads and release the store's connections."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self.store.close()
-
-    def __enter__(self) -> Log:
-        """Return the log itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the log."""
-        self.close()
 
     def refresh(self, *, probing: bool = False) -> MetadataImage:
         """Return the registry as it is now.

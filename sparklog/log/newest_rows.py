@@ -11,13 +11,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparklog.core.closeable import Closeable
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
 from sparklog.core.errors import DataCorrupt
 from sparklog.log.key_kernels import EMPTY, ROW_BITS, UInt64s, hash_keys, keep_newest
@@ -34,7 +34,7 @@ _SPILLED = np.dtype([("low", "<u8"), ("marked", "<u8")])
 _ROWS = np.uint64(ROW_BITS)
 
 
-class NewestRows:
+class NewestRows(Closeable):
     """See the module. Not thread-safe; close it, or use it as a context, to remove its files."""
 
     def __init__(
@@ -56,19 +56,6 @@ class NewestRows:
         self._table = _Table(min(_FIRST_SLOTS, _slots_for(keys_max)))
         self._taken = 0
         self._spill: _Spill | None = None
-
-    def __enter__(self) -> NewestRows:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Remove the files."""
-        self.close()
 
     def close(self) -> None:
         """Remove the files."""

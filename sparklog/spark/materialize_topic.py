@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sparklog.cluster.open import Log
+from sparklog.core.closeable import Closeable
 from sparklog.core.errors import UnknownTopicOrPartition
 from sparklog.core.types import OffsetRange
 from sparklog.spark.materialize_commit import Ranges
@@ -20,7 +20,7 @@ from sparklog.spark.tracking import Tracker
 _COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
 
 
-class MaterializedTopic:
+class MaterializedTopic(Closeable):
     """Looks at one topic, and reads it. A context manager."""
 
     def __init__(
@@ -49,16 +49,7 @@ class MaterializedTopic:
             committed_only=source.committed_only,
         )
 
-    def __enter__(self) -> MaterializedTopic:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Stop looking."""
         self._tracker.close()
 

@@ -16,9 +16,9 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock, Thread
-from types import TracebackType
 from typing import IO, Any
 
+from sparklog.core.closeable import Closeable
 from sparklog.core.errors import SparklogError
 
 END_TIMEOUT_S = 10
@@ -179,7 +179,7 @@ def _document(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-class Children:
+class Children(Closeable):
     """All processes of the demo."""
 
     def __init__(self, log: Path, end_timeout_s: float = END_TIMEOUT_S) -> None:
@@ -188,16 +188,7 @@ class Children:
         self._end_timeout_s = end_timeout_s
         self._all: list[Child] = []
 
-    def __enter__(self) -> Children:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """End them all, the youngest first."""
         for child in self._all:
             child.ask_to_end()
