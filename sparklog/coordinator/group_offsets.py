@@ -186,7 +186,12 @@ class GroupOffsets:
             return FoundOffset(key.topic, key.partition)
         value = committed.value
         return FoundOffset(
-            key.topic, key.partition, value.offset, value.leader_epoch, value.metadata
+            key.topic,
+            key.partition,
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            topic_id=value.topic_id,
         )
 
     def _tombstone(self, key: OffsetKey) -> CoordinatorRecord:

@@ -63,6 +63,8 @@ class FoundOffset(NamedTuple):
     leader_epoch: int = -1
     metadata: str = ""
     error: ErrorCode = ErrorCode.none
+    topic_id: UUID | None = None
+    """Of the topic that had the name when it was committed, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from sparklog.broker.handlers.partitions import partition_of, topic_of
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.coordinator.offset_messages import CommitRequest, OffsetToCommit
 from sparklog.core.errors import SparklogError
+from sparklog.protocol.topic_ids import uuid_of
 
 
 class Commits(Protocol):
@@ -74,4 +75,5 @@ def _offset(topic: Topic, part: Any) -> OffsetToCommit:
         int(part.committed_offset),
         int(getattr(part, "committed_leader_epoch", -1)),
         part.committed_metadata or "",
+        uuid_of(topic.topic_id),
     )

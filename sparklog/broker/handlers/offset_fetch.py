@@ -1,4 +1,8 @@
-"""OffsetFetch (9): how far groups have read. Source: KIP-447 (stable), KIP-709 (several groups)."""
+"""OffsetFetch (9): how far groups have read.
+
+What was committed for a topic that was deleted is not told of another one of the same name, even
+before it is forgotten. Source: KIP-447 (stable), KIP-709 (several groups), KIP-1102 (topic ids).
+"""
 
 from __future__ import annotations
 
@@ -99,7 +103,7 @@ async def _found(node: HandlerNode, asked: Any, stable: bool) -> FoundOffsets:
     image = node.metadata.image
     partitions = None if asked.topics is None else tuple(_named(image, asked.topics))
     try:
-        return await node.groups.fetch(
+        found = await node.groups.fetch(
             FetchRequest(
                 asked.group_id,
                 partitions,
@@ -110,6 +114,22 @@ async def _found(node: HandlerNode, asked: Any, stable: bool) -> FoundOffsets:
         )
     except SparklogError as error:
         return FoundOffsets(code_of(error))
+    image = node.metadata.image
+    if not any(_is_of_another(image, one) for one in found.offsets):
+        return found
+    offsets = (
+        FoundOffset(one.topic, one.partition) if _is_of_another(image, one) else one
+        for one in found.offsets
+    )
+    return FoundOffsets(found.error, tuple(offsets))
+
+
+def _is_of_another(image: MetadataImage, found: FoundOffset) -> bool:
+    """Say whether an offset was committed for a topic of this name that was deleted since."""
+    topic = image.topics.get(found.topic)
+    if topic is None or found.topic_id is None:
+        return False
+    return found.topic_id != uuid_of(topic.topic_id)
 
 
 def _named(image: MetadataImage, topics: Iterable[Any]) -> Iterable[tuple[str, int]]:

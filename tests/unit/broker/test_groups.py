@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.coordinator.placing import GROUPS_TOPIC, partition_for
 from sparklog.protocol.api import APIS, Api
 from sparklog.protocol.building import build_request, build_request_part
 from sparklog.protocol.topic_ids import uuid_of
-from tests.unit.broker.handlers.requests import delete_topics
+from tests.unit.broker.handlers.requests import create_topics, delete_topics
 from tests.unit.broker.live_cluster import RETRIED, LiveCluster
 
 GROUP = "group"
@@ -452,6 +453,24 @@ def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
         await client.cluster.ask(1, delete_topics("t"))
         await asyncio.sleep(1.0)
         assert await client.committed(0) == [(-1, ErrorCode.none)]
+
+    tell(story)
+
+
+def test_offsets_of_a_deleted_topic_are_not_told_of_another_of_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when its coordinator could not be had to forget them."""
+    monkeypatch.setattr(GroupCoordinator, "apply", lambda *_: None)
+
+    async def story(client: GroupClient) -> None:
+        await client.commit((0, 5))
+        await client.cluster.ask(1, delete_topics("t"))
+        assert await client.committed(0) == [(5, ErrorCode.none)]
+        await client.cluster.ask(1, create_topics("t"))
+        assert await client.committed(0) == [(-1, ErrorCode.none)]
+        await client.commit((0, 2))
+        assert await client.committed(0) == [(2, ErrorCode.none)]
 
     tell(story)
 
