@@ -222,14 +222,14 @@ class LeaderLoop:
                 if followed is None or not followed.live:
                     continue
                 if int(data.error_code):
-                    del serving[where]
+                    serving.pop(where, None)
                     self._failed(followed, int(data.error_code))
                     continue
                 try:
                     await self._take_in_one(followed, data)
                 except DataCorrupt as error:
                     logger.warning("fetched data refused partition=%s %s", followed.where, error)
-                    del serving[where]
+                    serving.pop(where, None)
                     self._pause(followed)
         # Those that are not in the answer have no news, and are led all the same.
         for followed in serving.values():

@@ -116,9 +116,9 @@ def _result(
 
 async def _delete_objects(node: HandlerNode, topic: Topic) -> None:
     """Remove a deleted topic's objects, when nobody reads or flushes them any more."""
-    delay_ms = parse_topic_configs(topic.settings).whole("file.delete.delay.ms")
     store, entropy = node.environment.store, node.environment.entropy
     try:
+        delay_ms = parse_topic_configs(topic.settings).whole("file.delete.delay.ms")
         layouts = topic.layouts()
         burials = [store.run(bury(PartitionView(one), new_nonce(entropy))) for one in layouts]
         graves = await asyncio.gather(*burials)
