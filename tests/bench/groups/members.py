@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from threading import Condition, Thread
-from types import TracebackType
 from typing import Any
 
 from confluent_kafka import Consumer
 
+from sparklog.core.closeable import Closeable
 from tests.bench.common.side import ANSWER_TIMEOUT_S
 
 POLL_S = 0.05
@@ -101,7 +101,7 @@ class Member:
         self._group.changed(self, self.owned - {one.partition for one in partitions})
 
 
-class Group:
+class Group(Closeable):
     """The members of one group in this process; a context manager that ends them."""
 
     def __init__(self, bootstrap: str, group_id: str, topic: str, protocol: str) -> None:
@@ -113,15 +113,7 @@ class Group:
         self._read_at: dict[int, float] = {}
         self._twice = 0
 
-    def __enter__(self) -> Group:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Let all members leave."""
         for member in self.members:
             member._leaves = True
