@@ -17,19 +17,17 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.client.asking import Brokers
 from sparklog.client.transacting import TransactionalProducer
 from sparklog.cluster.open import Log
 from sparklog.cluster.publication import (
     AppendInTransaction,
     AppendLed,
-    Publication,
     StagedPartition,
     append_once,
 )
@@ -48,7 +46,7 @@ PLAN_VARIABLE = "SPARKLOG_TEST_POINTS"
 DRIVER_FILE = "driver.pid"
 CARELESS_FILE = "careless"
 
-Victim = Literal["itself", "driver", "executor", "pause"]
+Victim = Literal["itself", "driver", "executor", "pause", "nobody"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +91,8 @@ def pass_point(where: str) -> None:
 
 def _strike(victim: Victim, folder: Path) -> None:
     match victim:
+        case "nobody":
+            return
         case "pause":
             os.kill(os.getpid(), signal.SIGSTOP)
             return
@@ -173,32 +173,24 @@ class PointsWriter(SparklogStreamWriter):
 class PointsTransactions(TransactionalAppends):
     """The product's transactions, which pass points between their steps."""
 
-    def begin(self, brokers: Brokers, query_id: str) -> TransactionalProducer:
+    def begin(self, *args: Any, **kwargs: Any) -> TransactionalProducer:
         pass_point("before begin")
-        producer = super().begin(brokers, query_id)
+        producer = super().begin(*args, **kwargs)
         pass_point("after begin")
         return producer
 
-    def send(
-        self, brokers: Brokers, producer: TransactionalProducer, batch: Publication
-    ) -> Mapping[TopicPartition, Appended]:
+    def send(self, *args: Any, **kwargs: Any) -> Mapping[TopicPartition, Appended]:
         pass_point("before send")
-        appended = super().send(brokers, producer, batch)
+        appended = super().send(*args, **kwargs)
         pass_point("after send")
         return appended
 
-    def tell(
-        self,
-        brokers: Brokers,
-        producer: TransactionalProducer,
-        batch: Publication,
-        appended: Mapping[TopicPartition, Appended],
-    ) -> None:
-        super().tell(brokers, producer, batch, appended)
+    def tell(self, *args: Any, **kwargs: Any) -> None:
+        super().tell(*args, **kwargs)
         pass_point("after tell")
 
-    def end(self, brokers: Brokers, producer: TransactionalProducer, *, commit: bool) -> None:
-        super().end(brokers, producer, commit=commit)
+    def end(self, *args: Any, **kwargs: Any) -> None:
+        super().end(*args, **kwargs)
         pass_point("after end")
 
 
