@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,64 +17,35 @@ import pyarrow as pa
 import pytest
 
 from sparklog.cluster.open import open_log
+from tests.spark.kill.drivers import Drivers
 from tests.spark.kill.materializer import TABLES_FILE
-from tests.spark.kill.points import PLAN_VARIABLE, Point, reached, write_plan
+from tests.spark.kill.points import Point, write_plan
 
-REPOSITORY = Path(__file__).parents[3]
-RUN_SECONDS_MAX = 300
 PARTITIONS = 2
 BATCHES = 3
 RECORDS_PER_BATCH = 60
 BAD_EVERY = 10
 
 
-class Job:
+class Job(Drivers):
     """A topic with records of which some are bad, and the drivers that materialise it."""
 
+    program = "tests.spark.kill.materializer"
+
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.plan = folder / "plan"
+        super().__init__(folder)
         self.records = BATCHES * RECORDS_PER_BATCH // PARTITIONS
-        self.drivers: list[subprocess.Popen[bytes]] = []
         with open_log(str(folder / "log")) as log:
             log.create_topic("t", PARTITIONS)
             values = [b"{" if n % BAD_EVERY == 0 else b'{"n":%d}' % n for n in range(self.records)]
             for partition in range(PARTITIONS):
                 batch = pa.record_batch({"value": pa.array(values, pa.binary())})
                 log.partition("t", partition).append([batch])
-        write_plan(self.plan, [])
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start a driver in a process group of its own."""
-        words = ["--root", str(self.folder / "log"), "--topic", "t",
-                 "--table", str(self.folder / "table"),
-                 "--max-per-batch", str(RECORDS_PER_BATCH)]  # fmt: skip
-        environment = {**os.environ, PLAN_VARIABLE: str(self.plan), "PYTHONPATH": str(REPOSITORY)}
-        with (self.folder / "output").open("ab") as output:
-            driver = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.kill.materializer", json.dumps(words)],
-                cwd=self.folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        self.drivers.append(driver)
-        return driver
-
-    def run_until_done(self, starts_max: int) -> int:
-        """Start a driver again and again; returns how many it took."""
-        for started in range(1, starts_max + 1):
-            code = self.start().wait(RUN_SECONDS_MAX)
-            assert code in (0, -signal.SIGKILL), self.said()
-            if code == 0:
-                return started
-        raise AssertionError(f"not done after {starts_max} starts; reached {reached(self.plan)}")
-
-    def said(self) -> str:
-        """Return the end of what the drivers have printed."""
-        return (self.folder / "output").read_text(errors="replace")[-6000:]
+    def argument(self) -> object:
+        return ["--root", str(self.folder / "log"), "--topic", "t",
+                "--table", str(self.folder / "table"),
+                "--max-per-batch", str(RECORDS_PER_BATCH)]  # fmt: skip
 
     def check(self) -> None:
         """Count: every record once, in the table where it belongs."""
@@ -83,14 +53,6 @@ class Job:
         everything = [[p, n] for p in range(PARTITIONS) for n in range(self.records)]
         assert tables["kept"] == [place for place in everything if place[1] % BAD_EVERY]
         assert tables["parked"] == [place for place in everything if not place[1] % BAD_EVERY]
-
-    def kill_all(self) -> None:
-        for driver in self.drivers:
-            try:
-                os.killpg(driver.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-            driver.wait(30)
 
 
 @pytest.fixture
@@ -128,7 +90,7 @@ def test_a_driver_killed_at_random_moments_leaves_each_record_once(job: Job) -> 
             driver.wait(8 + moments.random() * 20)
         except subprocess.TimeoutExpired:
             os.killpg(driver.pid, signal.SIGKILL)
-        if driver.wait(RUN_SECONDS_MAX) == 0:
+        if job.end_of(driver) == 0:
             break
     else:
         job.run_until_done(1)

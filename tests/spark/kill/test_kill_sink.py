@@ -14,19 +14,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.spark.kill.points import (
-    CARELESS_FILE,
-    Point,
-    reached,
-    write_plan,
-)
-from tests.spark.kill.query import (
-    RECORDS_PER_BATCH,
-    RUN_SECONDS_MAX,
-    Query,
-    let_others_run,
-    wait_for_pause,
-)
+from tests.spark.kill.drivers import RUN_SECONDS_MAX
+from tests.spark.kill.points import CARELESS_FILE, Point, reached, write_plan
+from tests.spark.kill.query import RECORDS_PER_BATCH, Query
+from tests.waiting import eventually
 
 STAGED_PUT = r"{} put .*/staged/.*"
 RECORD_PUT = r"{} put commits/.*"
@@ -103,16 +94,7 @@ def test_an_executor_killed_with_staged_work_and_a_slow_twin_leave_each_record_o
 def test_a_driver_that_comes_back_from_a_long_sleep_repeats_nothing(query: Query) -> None:
     query.reads_files()
     write_plan(query.plan, [Point(r"before put commits/.*", "pause")])
-    sleeper = query.start()
-    pid = wait_for_pause(query, sleeper)
-    awake = query.folder / "no-plan"
-    write_plan(awake, [])
-    successor = query.start(awake)
-    assert successor.wait(timeout=RUN_SECONDS_MAX) == 0, query.said()
-    query.check()
-    os.kill(pid, signal.SIGCONT)
-    sleeper.wait(timeout=RUN_SECONDS_MAX)
-    query.check()
+    query.overtake_one_that_sleeps(query.check)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +111,10 @@ def test_a_driver_killed_at_random_moments_writes_each_record_once(
     for _ in range(kills):
         driver = query.start()
         _wait_for_commits(query, driver, moments.randrange(1, 3))
-        let_others_run(moments.random() * 0.5)
+        time.sleep(moments.random() * 0.5)  # the kill comes at a moment drawn by chance
         if driver.poll() is None:
             os.killpg(driver.pid, signal.SIGKILL)
-        done = driver.wait(timeout=RUN_SECONDS_MAX) == 0
+        done = query.end_of(driver) == 0
         if done:
             break
     if not done:
@@ -143,9 +125,12 @@ def test_a_driver_killed_at_random_moments_writes_each_record_once(
 def _wait_for_commits(query: Query, driver: subprocess.Popen[bytes], more: int) -> None:
     """Wait until the query has decided so many batches more, or is done."""
     before = sum(1 for _ in query.log.store.list("commits/"))
-    deadline = time.monotonic() + RUN_SECONDS_MAX
-    while driver.poll() is None and time.monotonic() < deadline:
-        if sum(1 for _ in query.log.store.list("commits/")) >= before + more:
-            return
-        let_others_run(0.05)
-    assert driver.poll() is not None, "the query made no progress"
+
+    def is_there() -> bool:
+        ended = driver.poll() is not None
+        return ended or sum(1 for _ in query.log.store.list("commits/")) >= before + more
+
+    try:
+        eventually(is_there, "decided batches", RUN_SECONDS_MAX)
+    except TimeoutError as error:
+        raise AssertionError(query.said()) from error

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -35,15 +36,9 @@ from sparklog.spark.sink_options import SinkOptions
 from sparklog.spark.transactional_sink import TransactionalAppends
 from sparklog.spark.writer import stage_rows
 from tests.spark.kill.brokers import KilledBrokers
+from tests.spark.kill.drivers import RUN_SECONDS_MAX
 from tests.spark.kill.points import Point, reached, write_plan
-from tests.spark.kill.query import (
-    PARTITIONS,
-    RECORDS_PER_BATCH,
-    RUN_SECONDS_MAX,
-    Query,
-    let_others_run,
-    wait_for_pause,
-)
+from tests.spark.kill.query import PARTITIONS, RECORDS_PER_BATCH, Query
 from tests.unit.spark.source_logs import read_all, schema
 from tests.waiting import eventually
 
@@ -275,16 +270,7 @@ def test_a_driver_that_wakes_amid_its_transaction_changes_nothing(query: Query, 
     with KilledBrokers(query.folder, query.job.root, query.plan):
         query.wait_for_leaders()
         with watched(query) as seen:
-            sleeper = query.start()
-            pid = wait_for_pause(query, sleeper)
-            awake = query.folder / "no-plan"
-            write_plan(awake, [])
-            successor = query.start(awake)
-            assert successor.wait(timeout=RUN_SECONDS_MAX) == 0, query.said()
-            check(query, seen)
-            os.kill(pid, signal.SIGCONT)
-            sleeper.wait(timeout=RUN_SECONDS_MAX)
-            check(query, seen)
+            query.overtake_one_that_sleeps(lambda: check(query, seen))
         seen.check(look(query.job.root))
 
 
@@ -325,7 +311,7 @@ def harass(query: Query, brokers: KilledBrokers, chances: random.Random) -> None
     """Run the query, and kill executors, brokers and drivers until enough are dead."""
     driver = query.start()
     for _ in range(KILLS):
-        let_others_run(1 + 4 * chances.random())
+        time.sleep(1 + 4 * chances.random())  # kills come at moments drawn by chance
         if driver.poll() is not None:
             assert driver.returncode in (0, -signal.SIGKILL), query.said()
             driver = query.start()
