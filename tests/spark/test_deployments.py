@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
-import pyspark
 
 from tests.spark.conftest import MakeLog
+from tests.spark.standalone import SPARK_HOME, environment, standalone_cluster
 
-SPARK_HOME = Path(pyspark.__file__).parent
-DEADLINE_S = 150
+DEADLINE_S = 600
 
 PROGRAM = """
 import json, sys
@@ -38,7 +33,7 @@ stream = (
     .writeStream.format("sparklog").option("path", root).option("topic", "copy")
     .option("checkpointLocation", table_dir + "-checkpoint").trigger(availableNow=True).start()
 )
-assert stream.awaitTermination(120)
+assert stream.awaitTermination(400)
 spark.sql("CREATE TABLE raw USING sparklog")
 count = f"SELECT count(*) FROM raw WITH (path='{root}', subscribe='copy')"
 copied = spark.sql(count).collect()[0][0]
@@ -64,18 +59,6 @@ def run_program(make_log: MakeLog, log_root: str, folder: Path, where: str, valu
         "rows": 20_000,
         "sum": 20_000 * 19_999,
         "copied": 20_000,
-    }
-
-
-def environment() -> dict[str, str]:
-    """Return what a shell with the virtual environment active would have."""
-    bin_folder = str(Path(sys.executable).parent)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-    return {
-        **kept,
-        "PATH": f"{bin_folder}{os.pathsep}{kept['PATH']}",
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
     }
 
 
@@ -114,52 +97,3 @@ def test_the_spark_sql_shell(make_log: MakeLog, log_root: str, tmp_path: Path) -
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     assert "0\thello" in answer.stdout
-
-
-@contextmanager
-def standalone_cluster(folder: Path) -> Iterator[str]:
-    """Run a master and a worker; yields the master's URL."""
-    port = free_port()
-    url = f"spark://127.0.0.1:{port}"
-    prefix = "org.apache.spark.deploy"
-    with (
-        daemon(
-            folder / "master.log",
-            f"{prefix}.master.Master",
-            "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0",
-        ),
-        daemon(
-            folder / "worker.log",
-            f"{prefix}.worker.Worker",
-            "--host", "127.0.0.1", "-c", "2", "-m", "2g", "--webui-port", "0",
-            "-d", str(folder / "work"), url,
-        ),
-    ):  # fmt: skip
-        yield url
-
-
-@contextmanager
-def daemon(log_file: Path, *argv: str) -> Iterator[None]:
-    """Run one of Spark's daemons in the foreground of its own process group."""
-    with log_file.open("wb") as output:
-        process = subprocess.Popen(
-            [str(SPARK_HOME / "bin" / "spark-class"), *argv],
-            env=environment(),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, 15)
-            process.wait(30)
-
-
-def free_port() -> int:
-    """Return a port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -18,7 +18,7 @@ from sparklog.spark.demo.broker_checks import out_of_order
 from sparklog.spark.demo.plain_client import PlainClient, read_everything
 from sparklog.spark.process_watch import parent_of
 from tests.peers.sparklog import DEADLINE_S, PROJECT, SERVE, SparklogCluster
-from tests.spark.test_deployments import daemon, free_port
+from tests.spark.standalone import daemon, free_port
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]

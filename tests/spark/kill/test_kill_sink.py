@@ -11,12 +11,14 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.spark.kill.drivers import RUN_SECONDS_MAX
-from tests.spark.kill.points import CARELESS_FILE, Point, reached, write_plan
+from tests.spark.kill.drivers import REPOSITORY, RUN_SECONDS_MAX
+from tests.spark.kill.points import CARELESS_FILE, PLAN_VARIABLE, Point, reached, write_plan
 from tests.spark.kill.query import RECORDS_PER_BATCH, Query
+from tests.spark.standalone import standalone_cluster
 from tests.waiting import eventually
 
 STAGED_PUT = r"{} put .*/staged/.*"
@@ -67,27 +69,35 @@ def test_a_sink_that_publishes_without_the_batchs_number_is_caught(query: Query)
 
 
 def test_an_executor_killed_with_staged_work_and_a_slow_twin_leave_each_record_once(
-    query: Query,
+    query: Query, tmp_path: Path
 ) -> None:
-    query.reads_a_topic()
-    steps = ["staged", STAGED_PUT.format("after")]
-    write_plan(query.plan, [Point(where, "executor") for where in steps])
-    query.job = replace(
-        query.job,
-        master="local-cluster[2,1,700]",
-        settings={
-            "spark.executor.memory": "600m",
-            "spark.speculation": "true",
-            # Every task that is slower than its fastest neighbour gets a twin.
-            "spark.speculation.interval": "10ms",
-            "spark.speculation.multiplier": "1.0",
-            "spark.speculation.quantile": "0.1",
-            "spark.speculation.minTaskRuntime": "0ms",
-        },
-        records_per_batch=RECORDS_PER_BATCH * 2,
-    )
-    assert query.run() == 0
-    assert reached(query.plan) == len(steps)
+    """A task that never ends, its work staged: only its twin, which stages too, lets it go on."""
+    query.reads_a_topic(batches=4)
+    points = [
+        Point("staged", "pause"),
+        Point("after commit 0", "nobody"),
+        Point("staged", "executor"),
+        Point(STAGED_PUT.format("after"), "executor"),
+    ]
+    write_plan(query.plan, points)
+    # Spark starts no twin on a host that has tried before: two hosts, and the twin comes first.
+    with standalone_cluster(tmp_path, ("127.0.0.1", "127.0.0.2"), 1, "700m") as master:
+        query.job = replace(
+            query.job,
+            master=master,
+            settings={
+                "spark.executor.memory": "600m",
+                f"spark.executorEnv.{PLAN_VARIABLE}": str(query.plan),
+                "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
+                "spark.speculation": "true",
+                # Every task that is slower than its fastest neighbour gets a twin.
+                "spark.speculation.multiplier": "1.0",
+                "spark.speculation.quantile": "0.1",
+            },
+            records_per_batch=RECORDS_PER_BATCH * 2,
+        )
+        assert query.run() == 0
+    assert reached(query.plan) == len(points)
     query.check()
 
 

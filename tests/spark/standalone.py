@@ -1,0 +1,74 @@
+"""A standalone Spark cluster of this machine, each of its workers at an address of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pyspark
+
+SPARK_HOME = Path(pyspark.__file__).parent
+DEPLOY = "org.apache.spark.deploy"
+STOP_S = 120
+
+
+def environment() -> dict[str, str]:
+    """Return what a shell with the virtual environment active would have."""
+    bin_folder = str(Path(sys.executable).parent)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    return {
+        **kept,
+        "PATH": f"{bin_folder}{os.pathsep}{kept['PATH']}",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+@contextmanager
+def standalone_cluster(
+    folder: Path, hosts: Sequence[str] = ("127.0.0.1",), cores: int = 2, memory: str = "2g"
+) -> Iterator[str]:
+    """Run a master and a worker at each of `hosts`; yields the master's URL."""
+    port = free_port()
+    url = f"spark://127.0.0.1:{port}"
+    at = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
+    with ExitStack() as running:
+        running.enter_context(daemon(folder / "master.log", f"{DEPLOY}.master.Master", *at))
+        for host in hosts:
+            limits = ("-c", str(cores), "-m", memory, "-d", str(folder / "work"))
+            words = ("--host", host, "--webui-port", "0", *limits, url)
+            log = folder / f"worker-{host}.log"
+            running.enter_context(daemon(log, f"{DEPLOY}.worker.Worker", *words))
+        yield url
+
+
+@contextmanager
+def daemon(log_file: Path, *argv: str) -> Iterator[None]:
+    """Run one of Spark's daemons in the foreground of its own process group."""
+    with log_file.open("wb") as output:
+        process = subprocess.Popen(
+            [str(SPARK_HOME / "bin" / "spark-class"), *argv],
+            env=environment(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, 15)
+            process.wait(STOP_S)
+
+
+def free_port() -> int:
+    """Return a port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
