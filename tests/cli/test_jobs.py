@@ -114,8 +114,9 @@ def test_a_run_by_hand_is_kept_however_it_ends(file_cli: Cli, tmp_path: Path) ->
     # It fails before it needs Spark: there is no such topic.
     failed = file_cli("jobs", "--run", "hourly", "--file", str(path))
     assert failed.code == 1
-    assert "error: no such topic. topic=nope" in failed.errors
+    assert "error: no such topic" in failed.errors
     (one,) = file_cli.ok("jobs", "--history", "--json").documents
     assert (one["job"], one["trigger"], one["outcome"]) == ("hourly", "by hand", "failed")
-    assert (one["exit_code"], one["message"]) == (1, "no such topic. topic=nope")
+    assert one["exit_code"] == 1
+    assert one["message"].startswith("no such topic")
     assert one["duration_ms"] >= 0
