@@ -9,6 +9,9 @@ news of its partitions and looks again at those that have some.
   E3  reading history has lanes of its own, so however many read it, the tail is not kept waiting
   E4  no consumer is sent a reference batch: it waits for the flush, which comes at once, and then
       reads as history what the batch stands for
+  E5  no consumer is told that its offset is beyond the end before the leader has looked whether it
+      still leads: one deposed that has not heard of it lacks what the next one acknowledged, and
+      the consumer would go by its reset policy, and skip records
 Source: Kafka's ReplicaManager and DelayedFetch; KIP-74 on sizes, KIP-320 on epochs, KIP-595.
 """
 
@@ -21,11 +24,13 @@ from dataclasses import dataclass, field, replace
 
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_partition import LedPartition
+from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.purgatory import DelayedFetch, FetchWaits
 from sparklog.broker.task_scope import TaskScope
 from sparklog.core.errors import (
     Fenced,
+    NotServing,
     OffsetOutOfRange,
     SparklogError,
     UnknownLeaderEpoch,
@@ -45,6 +50,8 @@ earliest offset looks at the partition's own log again after this."""
 HISTORY_READS_AT_ONCE = 8
 LONGEST_WAIT_S = 300.0
 """A client may ask to wait for longer; it is answered then, with nothing."""
+LOOK_S = 1.0
+"""How long a leader may look for news of its own end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +124,13 @@ class Fetching:
         self,
         environment: Environment,
         leaders: Leaders,
+        metadata: MetadataAccess,
         tasks: TaskScope,
         metrics: BrokerMetrics,
     ) -> None:
         """Read the partitions that `leaders` finds; `tasks` reads ahead."""
         self._environment = environment
+        self._metadata = metadata
         self._tasks = tasks
         self._ahead: dict[tuple[PartitionId, int], asyncio.Future[None]] = {}
         """What is read before it is asked for, by its first offset."""
@@ -144,8 +153,28 @@ class Fetching:
             await self._wait(reading, deadline, looks_again=awaits)
             if reading.historic:  # flushed and trimmed while it waited
                 await self._read_history(reading)
+        if spec.is_consumer:
+            await self._judge_again(reading)
         self._count(reading)
         return reading.results
+
+    async def _judge_again(self, reading: _Reading) -> None:
+        """Look whether what sends a consumer back still leads (E5)."""
+        refused = reading.beyond_end()
+        if not refused:
+            return
+        known = True
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await self._metadata.catch_up()
+        except (TimeoutError, SparklogError):
+            known = False
+        for where, led in refused.items():
+            if not known or not led.live:
+                reading.results[where] = NotServing(
+                    "another broker may lead by now, which has more; refresh metadata. "
+                    f"partition={where}"
+                )
 
     async def _wait(self, reading: _Reading, deadline: float, *, looks_again: bool) -> None:
         """Wait for news; with `looks_again`, something may have come since the first look."""
@@ -289,6 +318,15 @@ class _Reading:
                 continue
             if result is not None:
                 self.take(where, result)
+
+    def beyond_end(self) -> dict[PartitionId, LedPartition]:
+        """Return the partitions that end before what is asked for."""
+        return {
+            where: led
+            for where, led in self.led.items()
+            if isinstance(self.results.get(where), OffsetOutOfRange)
+            and self.spec.partitions[where].offset > led.tail.end_offset
+        }
 
     def _look_at(self, where: PartitionId, left: int, now_ms: int | None) -> Fetched | None:
         led = self._leaders(where)

@@ -116,7 +116,7 @@ class BrokerReplicas:
         self._producing = Producing(environment, self._find, metadata, self._budget, metrics)
         self.marking = Marking(environment, self._find, self._budget)
         """Ends transactions in the partitions led here."""
-        self._fetching = Fetching(environment, self._leader, self._tasks, metrics)
+        self._fetching = Fetching(environment, self._leader, metadata, self._tasks, metrics)
         self._lookup = OffsetLookup(environment, self._leader, self._flusher)
         self._lag_ms = settings.whole("replica.lag.time.max.ms")
         self._replicas: dict[PartitionId, Replica] = {}

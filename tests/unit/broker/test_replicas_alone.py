@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sparklog.broker.fetching import Fetched
+from sparklog.broker.fetching import CONSUMER, FetchAt, Fetched, FetchSpec
 from sparklog.broker.offset_lookup import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -335,6 +335,31 @@ def test_who_slept_and_is_deposed_judges_no_producer() -> None:
         produce = cluster.brokers[1].replicas.produce
         cluster.metadata.catch_up = hear_of_the_end  # type: ignore[method-assign]
         assert isinstance((await produce({where: missing}, -1, 1000))[where], NotServing)
+
+    world.run(story())
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_who_may_be_deposed_sends_no_consumer_back(answers: bool) -> None:
+    """Seed 3190 of consumers: cut off from the store, a deposed leader sent one back by 30."""
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world)
+        await cluster.produced(where, batch(b"0"))
+        assert isinstance(await cluster.fetch(where, 99), OffsetOutOfRange)
+
+        async def hear_of_the_end() -> MetadataImage:
+            if not answers:
+                raise Unavailable("the store does not answer")
+            await cluster.fence(1)
+            await asyncio.sleep(0.01)
+            return cluster.metadata.image
+
+        fetch = cluster.brokers[1].replicas.fetch
+        cluster.metadata.catch_up = hear_of_the_end  # type: ignore[method-assign]
+        spec = FetchSpec(CONSUMER, 0, 1, 1024, 0, {where: FetchAt(99, 1024)})
+        assert isinstance((await fetch(spec))[where], NotServing)
 
     world.run(story())
 
