@@ -416,8 +416,8 @@ def test_administrators_see_transactions_and_end_them() -> None:
                     Api.WRITE_TXN_MARKERS,
                     1,
                     "WritableTxnMarker",
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.producer_epoch,
+                    producer_id=tx.identity[0],
+                    producer_epoch=tx.identity[1],
                     transaction_result=False,
                     coordinator_epoch=99,
                     topics=(
