@@ -8,10 +8,11 @@ it is many objects, and partitions wait for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar, TypeVarTuple
 
+from sparklog.core.errors import Unavailable
 from sparklog.log.effects import (
     Answer,
     Delete,
@@ -88,6 +89,10 @@ class ThreadedStore:
         """Remove an object; an absent one is no error. Raises Unavailable."""
         await self._ask(key, self._store.delete, key)
 
+    async def delete_in_turn(self, keys: Sequence[str]) -> int:
+        """Remove objects one after the other, on one thread; return how many are gone."""
+        return await self._ask(keys[0], _deleted, self._store, keys) if keys else 0
+
     async def _perform(self, effect: Effect) -> Answer:
         match effect:
             case GetMany(ranges):
@@ -123,6 +128,15 @@ class ThreadedStore:
 
 def _listed(store: ObjectStore, prefix: str, start_after: str) -> list[ObjectInfo]:
     return list(store.list(prefix, start_after))
+
+
+def _deleted(store: ObjectStore, keys: Sequence[str]) -> int:
+    for number, key in enumerate(keys):
+        try:
+            store.delete(key)
+        except Unavailable:
+            return number
+    return len(keys)
 
 
 class ThreadedCompute:

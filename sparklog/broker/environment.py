@@ -7,7 +7,7 @@ own clock, which a simulation owns too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
@@ -57,6 +57,13 @@ class AsyncStore(Protocol):
 
     async def delete(self, key: str) -> None:
         """Remove an object; an absent one is no error. Raises Unavailable."""
+        ...
+
+    async def delete_in_turn(self, keys: Sequence[str]) -> int:
+        """Remove objects in this order until the store does not answer; return how many are gone.
+
+        In this order, and one at a time: to delete many at once call it with parts of them.
+        """
         ...
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
@@ -60,7 +60,10 @@ RETRY_FIRST_S = 0.05
 RETRY_LONGEST_S = 2.0
 ENCODED_INLINE_BYTES = 256 * 1024
 """A window up to this size is encoded on the event loop in 0.1 ms: handing it over is slower."""
-DELETES_AT_ONCE = 8
+DELETES_AT_ONCE = 4
+"""As many as there are threads for the log beside those for puts: no put waits for a delete."""
+DELETED_IN_TURN_MAX = 64
+"""Names that one thread deletes: handing over each of them costs more than a disk's delete."""
 WINDOWS_IDLE_MAX = 16
 """An idle broker whose log has more objects than this to trim writes one empty window to do so."""
 
@@ -337,21 +340,22 @@ class WalPump:
     async def _delete(self) -> None:
         try:
             while self._deletable:
-                count = min(DELETES_AT_ONCE, len(self._deletable))
-                some = [self._deletable.popleft() for _ in range(count)]
-                keys = [self._layout.key(sequence) for sequence in some]
-                delete = self._environment.store.delete
-                done = await asyncio.gather(*map(delete, keys), return_exceptions=True)
-                failed = [s for s, d in zip(some, done, strict=True) if isinstance(d, Unavailable)]
-                for outcome in done:
-                    if isinstance(outcome, BaseException) and not isinstance(outcome, Unavailable):
-                        raise outcome
-                if failed:
+                count = min(DELETES_AT_ONCE * DELETED_IN_TURN_MAX, len(self._deletable))
+                names = [self._deletable.popleft() for _ in range(count)]
+                each = -(-count // DELETES_AT_ONCE)
+                lanes = [names[at : at + each] for at in range(0, count, each)]
+                left = [s for some in await asyncio.gather(*map(self._gone, lanes)) for s in some]
+                if left:
                     # Nothing depends on it; the next trim tries again.
-                    self._deletable.extendleft(reversed(failed))
+                    self._deletable.extendleft(reversed(left))
                     return
         finally:
             self._deleting = False
+
+    async def _gone(self, sequences: Sequence[int]) -> Sequence[int]:
+        """Delete names, one after the other; return those that the store did not answer for."""
+        keys = [self._layout.key(sequence) for sequence in sequences]
+        return sequences[await self._environment.store.delete_in_turn(keys) :]
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -9,7 +9,7 @@ comes from the given `Entropy`. Durations are virtual seconds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -143,6 +143,15 @@ class SimStore:
     async def delete(self, key: str) -> None:
         """Remove an object; an absent one is no error. Raises Unavailable."""
         await self._request("delete", key, lambda: self._world.objects.delete(key), writes=True)
+
+    async def delete_in_turn(self, keys: Sequence[str]) -> int:
+        """Remove objects one after the other; return how many are gone."""
+        for number, key in enumerate(keys):
+            try:
+                await self.delete(key)
+            except Unavailable:
+                return number
+        return len(keys)
 
     async def _perform(self, effect: Effect) -> Answer:
         match effect:

@@ -9,7 +9,7 @@ from sparklog.broker.wal_pump import WINDOWS_IDLE_MAX, WalLimits, WalPump
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run
 from sparklog.log.layout import WalLayout
-from sparklog.log.wal_object import WalBatch, WalKind, WalObject, decode
+from sparklog.log.wal_object import WalBatch, WalHeader, WalKind, WalObject, decode
 from sparklog.log.wal_seal import read_tail, seal
 from sparklog.testing.sim_store import StoreWeather
 from tests.unit.broker.world import World
@@ -258,3 +258,28 @@ def test_what_no_acknowledgement_waits_for_gathers_for_the_linger() -> None:
         assert sink.told == [10, 12]
 
     world.run(story())
+
+
+def test_names_the_store_did_not_delete_are_deleted_by_a_later_trim() -> None:
+    world = World(seed=3)
+
+    async def story() -> None:
+        pump, _ = make_pump(world, WalLimits(linger_s=0))
+        await pump.start()
+        sink = Sink(0)
+        for _ in range(100):
+            sink.append(pump)
+            await asyncio.sleep(0.1)
+        for refused in (0.8, 0.0):
+            world.objects.weather = StoreWeather(refused=refused)
+            pump.flushed(sink.partition, sink.end_offset)
+            sink.append(pump)  # carries the boundary on
+            await asyncio.sleep(60)
+            left.append([w.header for w in windows(world)])
+        assert sink.told[-1] == sink.end_offset
+
+    left: list[list[WalHeader]] = []
+    world.run(story())
+    first, last = left
+    assert len(first) > 20, "the store was asked to refuse"
+    assert last[0].sequence == last[-1].boundary, "all below the newest boundary are gone"
