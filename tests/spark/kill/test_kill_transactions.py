@@ -275,6 +275,7 @@ def test_a_driver_that_wakes_amid_its_transaction_changes_nothing(query: Query, 
 
 
 KILLS = 12
+NO_LAG = {0: 0, 1: 0}
 TRANSACTIONS = 24
 
 
@@ -362,7 +363,9 @@ def test_pipelines_hold_each_record_once_whatever_is_killed(query: Query, sink: 
             if seen is not None:
                 eventually(lambda: len(look(query.job.root)) == query.expected, "the copy")
         final = look(query.job.root)
-        ends = eventually(lambda: lag(query) == {0: 0, 1: 0}, "the group's offsets at the end")
+        if lag(query) != NO_LAG:  # a leader's mark came after the last run had seen the end
+            assert query.run() == 0
+        ends = eventually(lambda: lag(query) == NO_LAG, "the group's offsets at the end")
         assert ends
     if sink == "delta":
         numbers = [int(n) for n in read_delta(table).column("value").to_pylist()]
