@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sparklog.spark.broker_jobs import group_of
 from sparklog.spark.broker_slots import RESOURCE, RESOURCE_AMOUNT
+from sparklog.spark.jvm import QUICK_JVM
 from sparklog.spark.low_priority import POOL as JOBS_POOL
 
 SERVE_CONF: Mapping[str, str] = {
@@ -19,7 +20,7 @@ SERVE_CONF: Mapping[str, str] = {
 }
 ONE_MACHINE_CONF: Mapping[str, str] = {
     # The JVM of an executor does nothing but start its broker, which lives outside of its heap.
-    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": QUICK_JVM,
     "spark.driver.memory": "1g",
     # All three would have a tab of the same application.
     "spark.ui.enabled": "false",

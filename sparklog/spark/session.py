@@ -12,15 +12,15 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from sparklog.spark.jvm import QUICK_JVM
+
 SETTINGS: Final[Mapping[str, str]] = {
     # Batches that go to the sink: larger ones are routed and encoded with less overhead.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
 """What every session of sparklog's own jobs sets, each with its reason."""
 
-WAITING_JVM: Final[Mapping[str, str]] = {
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-}
+WAITING_JVM: Final[Mapping[str, str]] = {"spark.driver.defaultJavaOptions": QUICK_JVM}
 """For jobs whose work is Python's: a JVM of their own starts tasks and waits, so it is to start
 fast. Where one runs already this changes nothing; `spark.driver.extraJavaOptions` goes before."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import sparklog
 from sparklog.core.errors import InvalidRequest
+from sparklog.spark.jvm import QUICK_JVM
 
 SHOWN_WORD_MAX = 64
 
@@ -79,7 +80,7 @@ class Submitter:
             "spark.sql.warehouse.dir": (self.work / "warehouse").as_uri(),
             "spark.driver.memory": "1g",
             # A minute's work is over before the optimizing compiler has paid for itself.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+            "spark.driver.extraJavaOptions": f"{QUICK_JVM} "
             f"-Dlog4j2.configurationFile={self._logging.as_uri()}",
             **more,
         }

@@ -16,6 +16,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from sparklog.spark.jvm import QUICK_JVM
 from sparklog.spark.session import session_builder
 from tests.spark.kill.points import DRIVER_FILE, PLAN_VARIABLE, PointsSource
 
@@ -25,7 +26,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "700m",
     # A driver lives for seconds here: compile little, collect simply.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": QUICK_JVM,
     "spark.sql.shuffle.partitions": "2",
 }
 
