@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 DRAIN_MAX_S: Final = 60.0
 """Longest that flushing everything may take; what is left then is recovered by others."""
+HAND_BACK_MAX_S: Final = 15.0
+"""Longest that the last broker waits for what it was given as others left and has to recover."""
 APPEND_RETRY_S: Final = 0.2
 
 
@@ -178,16 +180,27 @@ class Life:
         identity = self.identity
         who = identity.broker_id, identity.incarnation
         await self._append(lambda image: election.begin_shutdown(image, *who))
-        until_s = asyncio.get_running_loop().time() + DRAIN_MAX_S
+        loop = asyncio.get_running_loop()
+        until_s, alone_until_s = loop.time() + DRAIN_MAX_S, loop.time() + HAND_BACK_MAX_S
         drained = await self._drained(until_s)
+
+        def is_needed(image: MetadataImage) -> bool:
+            """Say whether what it leads and has not flushed is better waited for."""
+            me, now_s = identity.broker_id, loop.time()
+            return (now_s <= until_s and bool(election.only_holds(image, me, drained))) or (
+                now_s <= alone_until_s and bool(election.left_to_nobody(image, me, drained))
+            )
+
+        while is_needed(self._metadata.image):
+            await asyncio.sleep(APPEND_RETRY_S)
+            drained |= await self._drained(until_s)
         self._leaving = True
         sealed = await self._seal()
         unled: dict[PartitionId, int] = {}
 
         def unregister(image: MetadataImage) -> list[Record]:
             records = election.controlled_shutdown(image, *who, drained)
-            late = asyncio.get_running_loop().time() > until_s
-            if not late and election.only_holds(image, identity.broker_id, drained):
+            if is_needed(image):
                 return []
             unled.clear()
             unled.update(election.handed_back(records))

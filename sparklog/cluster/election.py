@@ -170,6 +170,22 @@ def only_holds(
     ]
 
 
+def left_to_nobody(
+    image: MetadataImage, broker_id: int, drained: Collection[PartitionId]
+) -> list[PartitionId]:
+    """Return what the last of all brokers that leave leads, and has not flushed.
+
+    Nothing of it is lost, but until brokers come again nobody may write it directly.
+    """
+    if any(broker.broker_id != broker_id for broker in image.eligible_brokers()):
+        return []
+    return [
+        where
+        for where, state in image.partitions()
+        if state.leader == broker_id and where not in drained
+    ]
+
+
 def elect_unled(
     image: MetadataImage, partitions: Iterable[tuple[PartitionId, Partition]]
 ) -> list[Record]:

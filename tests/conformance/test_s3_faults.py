@@ -362,12 +362,14 @@ def test_a_get_that_hangs_is_answered_by_a_second_one(
     store.put_if_absent("log/0", MINE)
     for _ in range(40):
         assert store.get("log/0") == MINE
+    # One of those may have been asked twice, if the machine was slow.
+    before = proxy.sent("GET", "log/0")
     proxy.add(Action.HOLD, "GET", "log/0", times=1)
     began_s = SYSTEM_CLOCK.monotonic_s()
     assert store.get("log/0") == MINE
     assert SYSTEM_CLOCK.monotonic_s() - began_s < 10
     assert not proxy.released.is_set()
-    assert proxy.sent("GET", "log/0") == 42
+    assert proxy.sent("GET", "log/0") == before + 2
     proxy.released.set()
     eventually(lambda: requests(store)["get"] == 42, "all is read", every_s=0.01)
 

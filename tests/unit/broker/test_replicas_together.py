@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -95,6 +96,25 @@ def test_in_memory_mode_a_leader_alone_waits_for_the_storage() -> None:
         world.objects.weather = replace(world.objects.weather, lost_request=1.0)
         late = await cluster.produce(where, batch(b"b"), timeout_ms=2_000)
         assert isinstance(late, Unavailable)
+
+    world.run(story())
+
+
+def test_who_leaves_last_waits_for_what_nobody_could_take_from_it() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await together(world, 2, {})
+        await cluster.produced(where, batch(b"a"))
+        leader = state_of(cluster, where).leader
+        for broker_id, left in ((leader, []), (3 - leader, [where])):
+            incarnation = cluster.brokers[broker_id].incarnation
+            leave = partial(election.begin_shutdown, broker_id=broker_id, incarnation=incarnation)
+            await cluster.metadata.decide(leave)
+            assert election.left_to_nobody(cluster.metadata.image, leader, ()) == left
+        leaving = cluster.brokers[leader]
+        drained = await leaving.process.spawn(leaving.replicas.drain())
+        assert election.left_to_nobody(cluster.metadata.image, leader, drained) == []
 
     world.run(story())
 
