@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tests.bench.common.plan import GIB, MIB, Plan, RecordShape
+from tests.bench.common.plan import GIB, Plan, RecordShape
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,6 @@ QUICK = replace(
     kills=1,
     slow_store_records=300_000,
     slow_store_seconds=10,
-    bill_bytes=128 * MIB,
     bill_partitions=(1, 100),
     idle_partitions=200,
     idle_seconds=15,
