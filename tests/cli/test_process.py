@@ -22,6 +22,8 @@ from tests.waiting import eventually
 
 DEADLINE_S = 300
 COMMAND = [sys.executable, "-m", "sparklog.cli"]
+MODULES_MAX = 450
+"""380 are known, most of them numpy's and Arrow's: a client for Kafka alone would be 100 more."""
 
 
 @pytest.fixture
@@ -257,15 +259,15 @@ def test_a_command_loads_neither_spark_nor_a_compiler(root: str, log: Log) -> No
     assert done.stderr.splitlines()[-1] == b"[]"
 
 
-def test_starting_takes_well_under_a_second(root: str) -> None:
-    """Measured as processor time: the wall clock measures what else the machine does."""
-    best_s = min(_processor_seconds(root) for _ in range(3))
-    assert best_s < 0.6
-
-
-def _processor_seconds(root: str) -> float:
-    process = subprocess.Popen([*COMMAND, "topics", "--list"], env=_environment(root))
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    return usage.ru_utime + usage.ru_stime
+def test_starting_imports_little(root: str) -> None:
+    """What a command takes to start is imports; counted, as time measures the machine, too."""
+    code = (
+        "import sys; from sparklog.cli.main import main\n"
+        "assert main(['topics', '--list']) == 0\n"
+        "print(len(sys.modules), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env=_environment(root), check=True,
+        timeout=DEADLINE_S,
+    )  # fmt: skip
+    assert int(done.stderr.splitlines()[-1]) < MODULES_MAX

