@@ -230,7 +230,7 @@ class MetadataLog:
             if len(self._view.tail) >= TAIL_SEGMENTS_MAX:
                 plan = absorb_tail(TAIL_SEGMENTS_MAX, 0)
                 await self._read_on(await self._run(change(self._view, plan, nonce)))
-            if self.image.end_offset - self._snapshot_end >= snapshot.SNAPSHOT_EVERY:
+            if snapshot.is_due(self.image, self._snapshot_end):
                 end = self.image.end_offset
                 await store.put(LAYOUT.key(LAYOUT.snapshot_name(end)), snapshot.encode(self.image))
                 self._snapshot_end = end

@@ -282,7 +282,7 @@ class BrokerReplicas:
         if topic is before:
             return
         changed = before is None or topic.settings != before.settings
-        rules = TopicRules.of(topic.settings, self._lag_ms) if changed else None
+        rules = TopicRules.of(topic.settings, self._lag_ms, topic.name) if changed else None
         for number, state in enumerate(topic.partition_states):
             same = (
                 before is not None

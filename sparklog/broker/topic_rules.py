@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparklog.cluster.leadership import CommitRules
 from sparklog.cluster.topic_config import log_config
-from sparklog.core.settings import parse_topic_configs
+from sparklog.core.config import understood
+from sparklog.core.settings import TOPIC_SETTINGS, parse_topic_configs
 from sparklog.log.batch_check import BatchRules
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +28,24 @@ class TopicRules:
     flush_bytes: int
 
     @classmethod
-    def of(cls, configs: Mapping[str, str], replica_lag_time_max_ms: int) -> TopicRules:
+    def of(
+        cls, configs: Mapping[str, str], replica_lag_time_max_ms: int, topic: str = ""
+    ) -> TopicRules:
         """Return the rules that the `configs` in force for a topic make.
 
-        Raises:
-            InvalidConfig: an unknown setting or a bad value, stored by a newer version.
+        A broker serves on whatever a newer version has stored: what it does not understand is left
+        out, and logged under the name of the `topic`, if that is given.
         """
-        parsed = parse_topic_configs(configs)
-        stored = log_config(configs)
+        known, strange = understood(configs, TOPIC_SETTINGS)
+        if strange and topic:
+            logger.error(
+                "settings that this version does not understand are left out; upgrade this broker, "
+                "or remove them. topic=%s: %s",
+                topic,
+                "; ".join(strange),
+            )
+        parsed = parse_topic_configs(known)
+        stored = log_config(known)
         return cls(
             batches=BatchRules.of(parsed),
             commit=CommitRules.of(parsed, replica_lag_time_max_ms),

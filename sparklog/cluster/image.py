@@ -151,6 +151,8 @@ class MetadataImage:
     """Empty until the first broker comes."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Set at run time: by group id."""
+    strange: bool = False
+    """Records of a newer version were passed over: a snapshot of this would lose what they said."""
 
     def applied(self, records: Sequence[Record | None], end_offset: int) -> MetadataImage:
         """Return the image after these records, one per offset; the log then ends there."""
@@ -202,6 +204,7 @@ class _Change:
         self._next_producer_id = before.next_producer_id
         self._cluster_id = before.cluster_id
         self._group_configs = before.group_configs
+        self._strange = before.strange
 
     def apply(self, record: Record | None, offset: int) -> None:
         """Take one record in; one of an unknown type, or about something unknown, is skipped."""
@@ -224,7 +227,7 @@ class _Change:
             case ClusterRecord(cluster_id):
                 self._cluster_id = self._cluster_id or cluster_id
             case None:
-                pass
+                self._strange = True
 
     def image(self, end_offset: int) -> MetadataImage:
         """Return the image as it is now."""
@@ -243,6 +246,7 @@ class _Change:
             self._next_producer_id,
             self._cluster_id,
             self._group_configs,
+            self._strange,
         )
 
     def _own_topics(self) -> dict[str, Topic]:
@@ -299,9 +303,10 @@ class _Change:
             self._broker_configs = _with_resource(self._broker_configs, record)
             if name == EVERY_BROKER:
                 self._default(inherited(self._broker_configs.get(name, {})))
-
         elif record.resource_type == GROUP_RESOURCE:
             self._group_configs = _with_resource(self._group_configs, record)
+        else:
+            self._strange = True
 
     def _default(self, defaults: Mapping[str, str]) -> None:
         self._topic_defaults = dict(defaults)

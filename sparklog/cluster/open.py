@@ -241,7 +241,7 @@ class Log(Closeable):
         raise Unavailable(f"lost too many races for the metadata log. races={LOST_RACES_MAX}")
 
     def _take_snapshot(self, image: MetadataImage) -> None:
-        if image.end_offset - self._snapshot_end < snapshot.SNAPSHOT_EVERY:
+        if not snapshot.is_due(image, self._snapshot_end):
             return
         layout = self._metadata.layout
         key = layout.key(layout.snapshot_name(image.end_offset))

@@ -1,4 +1,8 @@
-"""Deciding changes of the registry: an image in, records out, or a clear refusal. Pure."""
+"""Deciding changes of the registry: an image in, records out, or a clear refusal. Pure.
+
+Settings that a newer version has stored under names unknown here stay as they are, unless they are
+removed by name.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from sparklog.cluster.records import (
     TopicRecord,
 )
 from sparklog.core.broker_settings import parse_broker_configs
-from sparklog.core.config import Config, check_names
+from sparklog.core.config import Config, changed_names, check_names, parse_stored
 from sparklog.core.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -29,8 +33,12 @@ from sparklog.core.errors import (
 )
 from sparklog.core.group_configs import GROUP_CONFIGS, parse_group_configs
 from sparklog.core.names import check_topic_name
-from sparklog.core.settings import check_topic_config_names, parse_topic_configs
-from sparklog.core.topic_defaults import check_default_names, inherited, parse_topic_defaults
+from sparklog.core.settings import (
+    check_topic_config_names,
+    parse_stored_topic_configs,
+    parse_topic_configs,
+)
+from sparklog.core.topic_defaults import DEFAULT_SETTINGS, check_default_names, inherited
 
 PARTITIONS_MAX = 100_000
 """Per topic: far above what one folder listing or one metadata append should carry."""
@@ -158,9 +166,9 @@ def alter_configs(
     """
     topic = known_topic(image, name)
     removed = list(remove)
-    check_topic_config_names(removed)
+    check_topic_config_names(changed_names(topic.configs, set_, removed))
     merged = {**{k: v for k, v in topic.configs.items() if k not in removed}, **set_}
-    parse_topic_configs({**topic.defaults, **merged})
+    parse_stored_topic_configs({**topic.defaults, **merged})
     return [
         *(ConfigRecord(name, k, v) for k, v in set_.items() if topic.configs.get(k) != v),
         *(ConfigRecord(name, k, None) for k in removed if k in topic.configs and k not in set_),
@@ -178,14 +186,14 @@ def alter_topic_defaults(
         InvalidConfig: unknown setting or bad value, alone or together with a topic's own.
     """
     removed = list(remove)
-    check_default_names(removed)
     before = image.broker_configs.get(EVERY_BROKER, {})
+    check_default_names(changed_names(before, set_, removed))
     merged = {**{k: v for k, v in before.items() if k not in removed}, **set_}
-    parse_topic_defaults(merged)
+    parse_stored(merged, DEFAULT_SETTINGS)
     parse_topic_configs(inherited(merged))
     for topic in image.topics.values():
         try:
-            parse_topic_configs({**inherited(merged), **topic.configs})
+            parse_stored_topic_configs({**inherited(merged), **topic.configs})
         except InvalidConfig as error:
             raise InvalidConfig(
                 f"the default contradicts what a topic has set. topic={topic.name} {error}"
@@ -211,8 +219,8 @@ def alter_group_configs(
     if not group_id:
         raise InvalidRequest("Default group resources are not allowed.")
     removed = list(remove)
-    check_names(removed, GROUP_CONFIGS)
     before = image.group_configs.get(group_id, {})
+    check_names(changed_names(before, set_, removed), GROUP_CONFIGS)
     merged = {**{k: v for k, v in before.items() if k not in removed}, **set_}
     parse_group_configs(merged, broker)
     made = [(k, v) for k, v in set_.items() if before.get(k) != v]

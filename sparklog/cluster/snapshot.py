@@ -18,6 +18,27 @@ SNAPSHOT_EVERY = 256
 _SHORT_STATE = 4
 """Elements of a partition's state that are always there: what a direct log needs."""
 
+_IMAGE_FIELDS = frozenset(
+    {
+        "topics",
+        "brokers",
+        "controller",
+        "brokerConfigs",
+        "groupConfigs",
+        "nextProducerId",
+        "clusterId",
+    }
+)
+_TOPIC_FIELDS = frozenset({"name", "topicId", "configs", "partitions", "replicationFactor"})
+
+
+def is_due(image: MetadataImage, last_end: int) -> bool:
+    """Say whether to store a snapshot, the last one being of the offset `last_end`.
+
+    Never of an image that lacks what a newer version has said: that one would trust it.
+    """
+    return image.end_offset - last_end >= SNAPSHOT_EVERY and not image.strange
+
 
 def encode(image: MetadataImage) -> bytes:
     """Return the snapshot object of an image."""
@@ -94,6 +115,10 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
         int(document.get("nextProducerId", 0)),
         str(document.get("clusterId", "")),
         document.get("groupConfigs", {}),
+        strange=not (
+            document.keys() <= _IMAGE_FIELDS
+            and all(entry.keys() <= _TOPIC_FIELDS for entry in document["topics"])
+        ),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparklog.core.settings import parse_topic_configs
+from sparklog.core.settings import parse_stored_topic_configs
 from sparklog.core.types import TimestampType
 from sparklog.log.partition_log import LogConfig
 
@@ -21,12 +21,12 @@ _CODEC_OF = {
 
 
 def log_config(configs: Mapping[str, str]) -> LogConfig:
-    """Return the log's configuration for a topic's explicitly set `configs`.
+    """Return the log's configuration for a topic's stored `configs`.
 
     Raises:
-        InvalidConfig: an unknown setting or a bad value.
+        InvalidConfig: a value that this version does not take: a newer one has stored it.
     """
-    parsed = parse_topic_configs(configs)
+    parsed = parse_stored_topic_configs(configs)
     log_append = parsed.text("message.timestamp.type") == "LogAppendTime"
     return LogConfig(
         codec=_CODEC_OF[parsed.text("compression.type")],

@@ -3,7 +3,8 @@
 The tables are in `settings` (a topic's) and `broker_settings`. A setting arrives as text, as in
 Kafka, and is checked once, at the edge; behind it only typed values travel.
 
-  C1  an unknown name is an error, never ignored
+  C1  an unknown name is an error where it is given, never ignored; where a newer version has stored
+      it, it stays as it is, and is told
   C2  a value is within its limits, and relations between settings hold for the values together
   C3  what was not set has its default; only what was set is stored
 """
@@ -219,3 +220,48 @@ def parse_configs(given: Mapping[str, str], table: Mapping[str, Setting]) -> Con
     """
     check_names(given, table)
     return Config(table, {name: table[name].parse(text) for name, text in given.items()})
+
+
+def parse_stored(stored: Mapping[str, str], table: Mapping[str, Setting]) -> Config:
+    """Return the checked values of settings that somebody has stored; unknown names are left out.
+
+    A newer version may have stored what this one does not know, and cannot go by (C1).
+
+    Raises:
+        InvalidConfig: a value that this version does not take.
+    """
+    return parse_configs({name: text for name, text in stored.items() if name in table}, table)
+
+
+def understood(
+    stored: Mapping[str, str], table: Mapping[str, Setting]
+) -> tuple[dict[str, str], list[str]]:
+    """Return what of stored settings this version can go by, and what it says about the rest.
+
+    For those who must go on whatever a newer version has stored.
+    """
+    kept: dict[str, str] = {}
+    strange: list[str] = []
+    for name, text in stored.items():
+        if name not in table:
+            strange.append(f"no such setting here: {name}={text!r}")
+            continue
+        try:
+            table[name].parse(text)
+        except InvalidConfig as error:
+            strange.append(str(error))
+        else:
+            kept[name] = text
+    return kept, strange
+
+
+def changed_names(
+    stored: Mapping[str, str], set_: Mapping[str, str], remove: Iterable[str]
+) -> list[str]:
+    """Return the names that a change has to be able to answer for.
+
+    What is stored may be given as it is, by who replaces all settings, and may be removed, whoever
+    stored it.
+    """
+    given = [name for name, text in set_.items() if stored.get(name) != text]
+    return [*given, *(name for name in remove if name not in stored)]

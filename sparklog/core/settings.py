@@ -19,6 +19,7 @@ from sparklog.core.config import (
     Setting,
     check_names,
     parse_configs,
+    parse_stored,
     table_of,
 )
 from sparklog.core.errors import InvalidConfig
@@ -310,7 +311,20 @@ def parse_topic_configs(given: Mapping[str, str]) -> TopicConfig:
         InvalidConfig: an unknown name (the message offers the closest), a value outside its
             limits, or two settings that contradict each other.
     """
-    config = parse_configs(given, TOPIC_SETTINGS)
+    return _together(parse_configs(given, TOPIC_SETTINGS))
+
+
+def parse_stored_topic_configs(stored: Mapping[str, str]) -> TopicConfig:
+    """Return the settings of a topic as stored; what only a newer version knows is left out.
+
+    Raises:
+        InvalidConfig: a value that this version does not take, or two that contradict each other.
+    """
+    return _together(parse_stored(stored, TOPIC_SETTINGS))
+
+
+def _together(config: TopicConfig) -> TopicConfig:
+    """Return settings that do not contradict each other. Raises InvalidConfig."""
     shortest, longest = config.whole("min.compaction.lag.ms"), config.whole("max.compaction.lag.ms")
     if shortest > longest:
         raise InvalidConfig(

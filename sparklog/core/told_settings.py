@@ -1,4 +1,7 @@
-"""Settings as they are told: the value in force, and everything it could come from."""
+"""Settings as they are told: the value in force, and everything it could come from.
+
+What a newer version has stored and this one does not understand is told as it is stored, as text.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from sparklog.core.config import Config, Setting, parse_configs
+from sparklog.core.config import Acts, Config, Kind, Setting, parse_stored, understood
 from sparklog.core.group_configs import GROUP_CONFIGS, default_name
-from sparklog.core.settings import parse_topic_configs
-from sparklog.core.topic_defaults import DEFAULT_NAMES, DEFAULT_SETTINGS, parse_topic_defaults
+from sparklog.core.settings import TOPIC_SETTINGS
+from sparklog.core.topic_defaults import DEFAULT_NAMES, DEFAULT_SETTINGS
 
 
 class ConfigSource(IntEnum):
@@ -59,41 +62,43 @@ def topic_told(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[Told
     Args:
         own: set for this topic.
         defaults: set for all topics, under the names of a topic's settings.
-
-    Raises:
-        InvalidConfig: a stored value is none.
     """
-    mine, everybodys = parse_topic_configs(own), parse_topic_configs(defaults)
+    mine, strange = _stored(own, TOPIC_SETTINGS)
+    everybodys, _ = _stored(defaults, TOPIC_SETTINGS)
     for_one, for_all = ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
-        _told(
-            setting,
-            [
-                (for_one, mine, name, name),
-                (for_all, everybodys, name, DEFAULT_NAMES.get(name, name)),
-            ],
-        )
-        for name, setting in {**{n: mine.table[n] for n in own}, **mine.table}.items()
+        *(_strange(for_one, name, text) for name, text in strange.items()),
+        *(
+            _told(
+                setting,
+                [
+                    (for_one, mine, name, name),
+                    (for_all, everybodys, name, DEFAULT_NAMES.get(name, name)),
+                ],
+            )
+            for name, setting in {**{n: mine.table[n] for n in mine.given}, **mine.table}.items()
+            if name not in strange
+        ),
     ]
 
 
 def group_told(own: Mapping[str, str], broker: Config) -> list[ToldSetting]:
-    """Return every setting of a group, with what `broker` was started with behind it.
-
-    Raises:
-        InvalidConfig: a stored value is none.
-    """
-    mine = parse_configs(own, GROUP_CONFIGS)
+    """Return every setting of a group, with what `broker` was started with behind it."""
+    mine, strange = _stored(own, GROUP_CONFIGS)
     for_one, for_all = ConfigSource.DYNAMIC_GROUP_CONFIG, ConfigSource.STATIC_BROKER_CONFIG
     return [
-        _told(
-            setting,
-            [
-                (for_one, mine, name, name),
-                (for_all, broker, default_name(name), default_name(name)),
-            ],
-        )
-        for name, setting in GROUP_CONFIGS.items()
+        *(_strange(for_one, name, text) for name, text in strange.items()),
+        *(
+            _told(
+                setting,
+                [
+                    (for_one, mine, name, name),
+                    (for_all, broker, default_name(name), default_name(name)),
+                ],
+            )
+            for name, setting in GROUP_CONFIGS.items()
+            if name not in strange
+        ),
     ]
 
 
@@ -104,18 +109,30 @@ def broker_told(config: Config) -> list[ToldSetting]:
 
 
 def defaults_told(defaults: Mapping[str, str], *, set_only: bool) -> list[ToldSetting]:
-    """Return the defaults of all topics under brokers' names; `set_only` leaves out built-in ones.
-
-    Raises:
-        InvalidConfig: a stored value is none.
-    """
-    config = parse_topic_defaults({k: v for k, v in defaults.items() if k in DEFAULT_SETTINGS})
+    """Return the defaults of all topics under brokers' names; `set_only`: none that is built in."""
+    config, strange = _stored(defaults, DEFAULT_SETTINGS)
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
-        _told(setting, [(source, config, name, name)])
-        for name, setting in config.table.items()
-        if not set_only or name in config.given
+        *(_strange(source, name, text) for name, text in strange.items()),
+        *(
+            _told(setting, [(source, config, name, name)])
+            for name, setting in config.table.items()
+            if name in config.given or not (set_only or name in strange)
+        ),
     ]
+
+
+def _stored(
+    stored: Mapping[str, str], table: Mapping[str, Setting]
+) -> tuple[Config, dict[str, str]]:
+    """Return what is understood of stored settings, and the text of the others."""
+    kept, _ = understood(stored, table)
+    return parse_stored(kept, table), {n: t for n, t in stored.items() if n not in kept}
+
+
+def _strange(source: ConfigSource, name: str, text: str) -> ToldSetting:
+    setting = Setting(name, Kind.STRING, "", Acts.NEVER, "A newer version has stored it.")
+    return ToldSetting(setting, (Origin(source, name, text),))
 
 
 def _told(setting: Setting, layers: list[tuple[ConfigSource, Config, str, str]]) -> ToldSetting:

@@ -19,7 +19,7 @@ from sparklog.cluster.records import EVERY_BROKER
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import SparklogError
-from sparklog.core.settings import parse_topic_configs
+from sparklog.core.settings import parse_stored_topic_configs
 from sparklog.core.topic_defaults import cleaner_bytes_per_s
 from sparklog.log.compaction import CompactionPolicy
 from sparklog.log.compaction_shares import Outcome, Share, Shares
@@ -103,7 +103,7 @@ class _Compact:
         return Compactor(
             store,
             work.layout,
-            CompactionPolicy.of(parse_topic_configs(work.configs)),
+            CompactionPolicy.of(parse_stored_topic_configs(work.configs)),
             Encoding(stored.codec, stored.zstd_level, stored.indexes_keys),
             pool,
             keys_folder=_local_folder(),

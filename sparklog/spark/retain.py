@@ -19,7 +19,7 @@ from sparklog.cluster.topic_config import log_config
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import SparklogError
-from sparklog.core.settings import parse_topic_configs
+from sparklog.core.settings import parse_stored_topic_configs
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run
 from sparklog.log.garbage import Garbage, GarbageRules, find_garbage, list_folder
@@ -104,7 +104,7 @@ class _Retain:
         self._clock = clock
 
     def __call__(self, log: Log, work: PartitionWork) -> Mapping[str, Any]:
-        policy = RetentionPolicy.of(parse_topic_configs(work.configs))
+        policy = RetentionPolicy.of(parse_stored_topic_configs(work.configs))
         now_ms = self._clock.now_ms()
         listed = run(list_folder(work.layout), log.store)
         seen = run(glance_at(work.layout, listed), log.store)

@@ -37,7 +37,7 @@ from sparklog.cluster.publication import (
 )
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.errors import InvalidRequest
-from sparklog.core.settings import parse_topic_configs
+from sparklog.core.settings import parse_stored_topic_configs
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import LogConfig, PartitionLog
 from sparklog.spark.led_sink import LeaderAppends
@@ -223,7 +223,7 @@ class _Destinations:
     def roll_bytes(self, topic: str) -> int:
         found = self._roll_bytes.get(topic)
         if found is None:
-            configs = parse_topic_configs(self._topic(topic).settings)
+            configs = parse_stored_topic_configs(self._topic(topic).settings)
             found = self._roll_bytes[topic] = min(ROLL_BYTES, configs.whole("segment.bytes"))
         return found
 
@@ -235,7 +235,7 @@ class _Destinations:
         """
         compacted = self._compacted.get(topic)
         if compacted is None:
-            policy = parse_topic_configs(self._topic(topic).settings).words("cleanup.policy")
+            policy = parse_stored_topic_configs(self._topic(topic).settings).words("cleanup.policy")
             compacted = self._compacted[topic] = "compact" in policy
         if not compacted:
             return

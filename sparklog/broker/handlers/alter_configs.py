@@ -24,11 +24,11 @@ from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import EVERY_BROKER, Record
-from sparklog.core.config import Config, Kind, Setting, check_names, parse_configs
+from sparklog.core.config import Config, Kind, Setting, check_names, parse_stored
 from sparklog.core.errors import InvalidConfig, InvalidRequest
 from sparklog.core.group_configs import GROUP_CONFIGS
-from sparklog.core.settings import TOPIC_SETTINGS, parse_topic_configs
-from sparklog.core.topic_defaults import DEFAULT_SETTINGS, parse_topic_defaults
+from sparklog.core.settings import TOPIC_SETTINGS, parse_stored_topic_configs
+from sparklog.core.topic_defaults import DEFAULT_SETTINGS
 from sparklog.protocol.building import Answer
 
 ResourceKey = tuple[int, str]
@@ -125,7 +125,7 @@ FindSettings = Callable[[MetadataImage, str], _Settings]
 
 def _of_topic(image: MetadataImage, name: str) -> _Settings:
     topic = registry.known_topic(image, name)
-    in_force = parse_topic_configs(topic.settings)
+    in_force = parse_stored_topic_configs(topic.settings)
     decide = partial(registry.alter_configs, image, name)
     return _Settings(TOPIC_SETTINGS, topic.configs, in_force, decide)
 
@@ -133,13 +133,13 @@ def _of_topic(image: MetadataImage, name: str) -> _Settings:
 def _of_all_topics(image: MetadataImage, name: str) -> _Settings:
     own = image.broker_configs.get(name, {})
     decide = partial(registry.alter_topic_defaults, image)
-    return _Settings(DEFAULT_SETTINGS, own, parse_topic_defaults(own), decide)
+    return _Settings(DEFAULT_SETTINGS, own, parse_stored(own, DEFAULT_SETTINGS), decide)
 
 
 def _of_group(broker: Config, image: MetadataImage, group_id: str) -> _Settings:
     own = image.group_configs.get(group_id, {})
     decide = partial(registry.alter_group_configs, image, group_id, broker)
-    return _Settings(GROUP_CONFIGS, own, parse_configs(own, GROUP_CONFIGS), decide)
+    return _Settings(GROUP_CONFIGS, own, parse_stored(own, GROUP_CONFIGS), decide)
 
 
 def _nothing(image: MetadataImage) -> list[Record]:
@@ -160,7 +160,7 @@ def _changed(resource: Any, find: FindSettings, image: MetadataImage) -> list[Re
     names = [c.name for c in resource.configs]
     if len(set(names)) != len(names):
         raise named_twice("setting", resource.resource_name)
-    check_names(names, settings.table)
+    check_names((name for name in names if name not in settings.own), settings.table)
     set_: dict[str, str] = {}
     gone: list[str] = []
     for config in resource.configs:
@@ -176,10 +176,10 @@ def _operated(settings: _Settings, config: Any) -> str:
     value = _value(config)
     if config.config_operation == Operation.SET:
         return value
-    setting = settings.table[config.name]
+    setting = settings.table.get(config.name)
     if config.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
         raise InvalidRequest(f"no such operation. operation={config.config_operation}")
-    if setting.kind is not Kind.LIST:
+    if setting is None or setting.kind is not Kind.LIST:
         raise InvalidConfig(f"only lists are appended to or subtracted from. name={config.name}")
     words = settings.in_force.words(config.name)
     given = [word.strip() for word in value.split(",") if word.strip()]

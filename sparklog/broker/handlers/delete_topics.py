@@ -23,7 +23,7 @@ from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.records import Record
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import InvalidRequest, SparklogError
-from sparklog.core.settings import parse_topic_configs
+from sparklog.core.settings import parse_stored_topic_configs
 from sparklog.log.bury import bury, remains
 from sparklog.log.view import PartitionView
 from sparklog.protocol.building import Answer
@@ -118,7 +118,8 @@ async def _delete_objects(node: HandlerNode, topic: Topic) -> None:
     """Remove a deleted topic's objects, when nobody reads or flushes them any more."""
     store, entropy = node.environment.store, node.environment.entropy
     try:
-        delay_ms = parse_topic_configs(topic.settings).whole("file.delete.delay.ms")
+        configs = parse_stored_topic_configs(topic.settings)
+        delay_ms = configs.whole("file.delete.delay.ms")
         layouts = topic.layouts()
         burials = [store.run(bury(PartitionView(one), new_nonce(entropy))) for one in layouts]
         graves = await asyncio.gather(*burials)

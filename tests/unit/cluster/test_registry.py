@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.cluster import records as codec
 from sparklog.cluster import registry, snapshot
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.open import Log, open_log
+from sparklog.cluster.records import BROKER_RESOURCE, ConfigRecord, Record
 from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.core.errors import (
     InvalidConfig,
@@ -21,6 +23,7 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
+from sparklog.log.partition_log import PartitionLog
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import batch
 
@@ -226,3 +229,65 @@ def test_what_is_set_for_a_group_is_in_the_snapshot_too() -> None:
     gone = registry.alter_group_configs(image, "g", broker, {}, [name])
     assert image.applied(gone, 2).group_configs == {}
     assert registry.alter_group_configs(image, "g", broker, {name: "50000"}, ()) == []
+
+
+def stored(log: Log, values: list[bytes]) -> None:
+    """Append metadata records as another version does, which decides by itself."""
+    layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
+    PartitionLog(log.store, layout).append([batch(values)])
+
+
+def spelled(*records: Record) -> list[bytes]:
+    return [bytes(text) for text in codec.encode(records).column("value").to_pylist()]
+
+
+def test_settings_of_a_newer_version_are_kept_told_and_without_effect(store: MemoryStore) -> None:
+    log = Log(store)
+    log.create_topic("t", 1, {"retention.ms": "5"})
+    own = ConfigRecord("t", "from.tomorrow", "7")
+    stored(log, spelled(own, ConfigRecord("", "log.from.tomorrow", "8", BROKER_RESOURCE)))
+    log.alter_configs("t", {"retention.ms": "6"})
+    log.alter_topic_defaults({"log.retention.bytes": "9"})
+    seen = Log(store)
+    assert seen.topic("t").configs == {"from.tomorrow": "7", "retention.ms": "6"}
+    assert seen.topic_defaults() == {"log.from.tomorrow": "8", "log.retention.bytes": "9"}
+    seen.partition("t", 0).append([batch([b"x"])])
+    # Who replaces all settings gives back what he was told.
+    log.alter_configs("t", {"from.tomorrow": "7", "retention.ms": "6"})
+    for change in ({"from.tomorrow": "8"}, {"from.the.day.after": "1"}):
+        with pytest.raises(InvalidConfig, match="unknown setting"):
+            log.alter_configs("t", change)
+    with pytest.raises(InvalidConfig, match="unknown setting"):
+        log.alter_topic_defaults({"log.from.tomorrow": "9"})
+    log.alter_configs("t", remove=["from.tomorrow"])
+    log.alter_topic_defaults(remove=["log.from.tomorrow"])
+    assert Log(store).topic("t").configs == {"retention.ms": "6"}
+    assert Log(store).topic_defaults() == {"log.retention.bytes": "9"}
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [[b'{"type": "TomorrowRecord"}'], spelled(ConfigRecord("s", "n", "v", resource_type=99))],
+)
+def test_no_snapshot_is_stored_that_lacks_what_a_newer_version_said(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, newer: list[bytes]
+) -> None:
+    monkeypatch.setattr(snapshot, "SNAPSHOT_EVERY", 2)
+    log = Log(store)
+    layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
+    log.create_topic("before", 1)
+    before = [i.key for i in store.list(layout.snapshot_prefix)]
+    assert before
+    stored(log, newer)
+    for name in "abc":
+        log.create_topic(name, 1)
+    assert [i.key for i in store.list(layout.snapshot_prefix)] == before
+    assert set(Log(store).topics()) == {"before", *"abc"}
+
+
+def test_a_snapshot_of_a_newer_version_says_that_it_holds_more() -> None:
+    document = snapshot.to_document(MetadataImage())
+    assert not snapshot.from_document(document, 0).strange
+    assert snapshot.from_document({**document, "acls": []}, 0).strange
+    topic = {"name": "t", "topicId": "A" * 22, "configs": {}, "partitions": [], "tier": 1}
+    assert snapshot.from_document({"topics": [topic]}, 0).strange

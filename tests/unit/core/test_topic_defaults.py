@@ -64,3 +64,16 @@ def test_defaults_are_told_with_or_without_what_is_built_in() -> None:
     given = {"log.retention.ms": "7"}
     assert [one.setting.name for one in defaults_told(given, set_only=True)] == list(given)
     assert len(defaults_told(given, set_only=False)) == len(DEFAULT_SETTINGS)
+
+
+def test_what_is_not_understood_is_told_as_it_is_stored() -> None:
+    own = {"retention.ms": "5", "from.tomorrow": "x", "compression.type": "brotli"}
+    told = [(one.setting.name, one.value) for one in topic_told(own, {"segment.ms": "soon"})]
+    assert len(told) == len(dict(told)) == len(TOPIC_SETTINGS) + 1
+    assert set(own.items()) <= set(told)
+    assert dict(told)["segment.ms"] == "604800000"
+    everybodys = defaults_told({"log.retention.ms": "never", "log.tomorrow": "1"}, set_only=True)
+    assert [(one.setting.name, one.value) for one in everybodys] == [
+        ("log.retention.ms", "never"),
+        ("log.tomorrow", "1"),
+    ]

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.topic_rules import TopicRules
+from sparklog.cluster.records import ConfigRecord, Record
 from tests.unit.broker.handlers.node import ToyNode, tell
 from tests.unit.broker.handlers.requests import (
     alter_configs,
@@ -203,3 +205,46 @@ def test_a_groups_settings_stand_before_the_brokers() -> None:
         assert node.metadata.image.group_configs == {}
 
     tell(story, group_consumer_session_timeout_ms="50000")
+
+
+def test_settings_of_a_newer_version_are_told_and_survive_other_changes() -> None:
+    foreign, group = "from.tomorrow", "consumer.from.tomorrow"
+
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t", configs={"retention.ms": "7"}))
+        newer: list[Record] = [
+            ConfigRecord("t", foreign, "x"),
+            ConfigRecord("", foreign, "y", BROKER),
+            ConfigRecord("g", group, "z", GROUP),
+        ]
+        await node.metadata.decide(lambda image: newer)
+        for kind, name, key in ((TOPIC, "t", foreign), (BROKER, "", foreign), (GROUP, "g", group)):
+            told = (await described(node, kind, name))[key]
+            assert (told.config_type, told.documentation) == (2, "A newer version has stored it.")
+            for operation, value in ((SET, "new"), (APPEND, "more")):
+                refused = await altered(node, alter_configs(kind, name, (key, operation, value)))
+                assert refused is ErrorCode.invalid_config
+        assert await altered(node, alter_configs(TOPIC, "t", ("flush.ms", SET, "9"))) is NONE
+        configs = {"retention.ms": "7", "flush.ms": "9", foreign: "x"}
+        assert node.metadata.image.topics["t"].configs == configs
+        assert await altered(node, replace_configs("t", {"flush.ms": "8", foreign: "x"})) is NONE
+        assert node.metadata.image.topics["t"].configs == {"flush.ms": "8", foreign: "x"}
+        change = alter_configs(GROUP, "g", ("consumer.session.timeout.ms", SET, "60000"))
+        assert await altered(node, change) is NONE
+        assert node.metadata.image.group_configs["g"][group] == "z"
+        for kind, name, key in ((TOPIC, "t", foreign), (BROKER, "", foreign), (GROUP, "g", group)):
+            assert await altered(node, alter_configs(kind, name, (key, DELETE, None))) is NONE
+            assert key not in await described(node, kind, name)
+
+    tell(story)
+
+
+def test_a_broker_goes_by_what_it_understands_of_stored_settings(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stored = {"flush.ms": "9", "from.tomorrow": "1", "compression.type": "brotli"}
+    assert TopicRules.of(stored, 1000, "t") == TopicRules.of({"flush.ms": "9"}, 1000)
+    (told,) = caplog.messages
+    assert "topic=t" in told
+    assert "from.tomorrow='1'" in told
+    assert "compression.type='brotli'" in told
