@@ -7,6 +7,9 @@ tried a hundred times.
 
 SIGTERM to the process of one broker restarts it in good order: it drains and ends, and the driver
 hands its job in again.
+
+Spark uses worker processes again. One that did upkeep may have threads of the lowest priority, and
+a broker would have them: such a process ends, and the task starts in another.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from sparklog.broker.ready import Ready
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.spark.broker_plan import BrokerPlan
 from sparklog.spark.control_line import ControlLine, say
+from sparklog.spark.low_priority import gave_way
 from sparklog.spark.process_watch import die_with_parents
 
 DRAINED = "drained"
@@ -52,6 +56,8 @@ def task_of(plan: BrokerPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[p
 
 def run_broker(plan: BrokerPlan) -> tuple[str, str]:
     """Run a broker until it ends, and return how it ended."""
+    if gave_way():
+        os.kill(os.getpid(), signal.SIGKILL)
     die_with_parents()
     logging.basicConfig(level=plan.log_level, format=LOG_FORMAT)
     line = ControlLine(plan.control, plan.broker_id)

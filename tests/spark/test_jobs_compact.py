@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from sparklog.cluster.open import Log
 from sparklog.spark.compact import compact
 from sparklog.spark.compact_arguments import parse_compact
-from sparklog.spark.low_priority import LOWEST, POOL, making_way
+from sparklog.spark.low_priority import POOL, making_way
 from sparklog.spark.progress import Progress
 from sparklog.spark.upkeep_report import UpkeepReport
 from tests.unit.log.records import numbered
@@ -78,16 +78,16 @@ def test_a_large_partition_is_copied_by_several_tasks(
 def test_a_task_of_the_upkeeps_pool_gives_up_its_priority(spark: SparkSession) -> None:
     context = spark.sparkContext
 
-    def priority() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    def policy() -> int:
+        return os.sched_getscheduler(threading.get_native_id())
 
     def in_a_task() -> list[int]:
-        return context.parallelize([0], 1).map(lambda _: making_way(priority)).collect()
+        return context.parallelize([0], 1).map(lambda _: making_way(policy)).collect()
 
     before = in_a_task()
     context.setLocalProperty("spark.scheduler.pool", POOL)
     try:
-        assert in_a_task() == [LOWEST]
+        assert in_a_task() == [os.SCHED_IDLE]
     finally:
         context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
     assert in_a_task() == before, "the worker is as it was"

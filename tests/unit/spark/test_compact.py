@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +24,7 @@ from sparklog.log.partition_log import PartitionLog
 from sparklog.spark.compact import _report, compacted_by, published
 from sparklog.spark.compact_arguments import CompactJob, parse_compact
 from sparklog.spark.compact_shares import share_works
-from sparklog.spark.low_priority import LOWEST, at_low_priority
+from sparklog.spark.low_priority import at_low_priority
 from sparklog.spark.partition_tasks import PartitionAnswer, work_on
 from sparklog.store.counting import CountingStore
 from sparklog.store.memory import MemoryStore
@@ -95,18 +98,29 @@ def test_a_limit_of_bytes_per_second_makes_compaction_take_its_time(
 
 
 def test_upkeep_gives_up_the_priority_of_its_own_thread_only() -> None:
-    def priority() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    def policy() -> int:
+        return os.sched_getscheduler(threading.get_native_id())
 
-    before = priority()
-    assert at_low_priority(priority) == LOWEST
-    assert priority() == before
+    before = policy()
+    assert at_low_priority(policy) == os.SCHED_IDLE
+    assert policy() == before
     with pytest.raises(InvalidRecord):
         at_low_priority(_fail)
 
 
 def _fail() -> None:
     raise InvalidRecord("no")
+
+
+def test_a_broker_starts_in_no_process_that_did_upkeep() -> None:
+    program = (
+        "from sparklog.spark.broker_task import run_broker\n"
+        "from sparklog.spark.low_priority import at_low_priority\n"
+        "at_low_priority(int)\n"
+        "run_broker(None)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=300)
+    assert done.returncode == -signal.SIGKILL, "Spark starts the task in another process"
 
 
 def test_a_little_dirt_is_left_unless_it_is_forced_or_old(log: Log, clock: ManualClock) -> None:
