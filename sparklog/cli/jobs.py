@@ -1,8 +1,9 @@
 """`sparklog jobs`: upkeep jobs: when they run, how they went, and running one now.
 
 What is scheduled and what became of it is read from the log itself, where the applications that run
-the jobs keep it; `--file` shows a schedule that nobody runs yet. A run by hand happens here, in a
-Spark of this machine unless `--master` says where, and is kept like the others.
+the jobs keep it; `--file` shows a schedule that nobody runs yet. A run by hand happens in an
+application that serves the log and is free to; else here, in a Spark of this machine unless
+`--master` says where. It is kept like the others.
 """
 
 from __future__ import annotations
@@ -16,21 +17,26 @@ from sparklog.cli.actions import check_options, set_action
 from sparklog.cli.output import Output, say
 from sparklog.cli.root import add_log_options, bootstrap_of, connected, opened_log, root_of
 from sparklog.cli.usage import Arguments, CommandParser, UsageError, counting_number
+from sparklog.cluster.open import Log
 from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidRequest, SparklogError
-from sparklog.spark.job_history import HISTORY_TOPIC, History, JobRun, KnownJob
+from sparklog.spark.job_history import HISTORY_TOPIC, History, JobRequest, JobRun, KnownJob
 from sparklog.spark.job_history_log import consume_history, read_history
+from sparklog.spark.job_requests import Asking, application_name
 from sparklog.spark.schedule import ScheduledJob
 from sparklog.spark.schedule_cron import parse_cron, zone_of
 from sparklog.spark.schedule_file import read_schedule
 
 Row = tuple[str, ...]
 
+FAILED = 1
 RUNS_SHOWN = 20
 _ACTIONS_OF_OPTION = {
     "job": ("history",),
     "max": ("history",),
     "file": ("list", "run"),
+    "here": ("run",),
     "master": ("run",),
 }
 JOB_HEAD: Row = ("JOB", "KIND", "CRON", "ZONE", "NEXT", "LAST", "OUTCOME")
@@ -43,7 +49,7 @@ def configure(parser: CommandParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--list", action="store_true", help="list the jobs, their last and next runs")
     what.add_argument("--history", action="store_true", help="list runs, the newest first")
-    what.add_argument("--run", metavar="JOB", help="run a job now, here")
+    what.add_argument("--run", metavar="JOB", help="run a job now")
     parser.add_argument("--job", metavar="JOB", help="with --history: only this job's runs")
     parser.add_argument(
         "--max", type=counting_number, metavar="N",
@@ -55,6 +61,10 @@ def configure(parser: CommandParser) -> None:
         "applications said in the log)",
     )  # fmt: skip
     parser.add_argument(
+        "--here", action="store_true",
+        help="with --run: ask no application that serves the log, as with --file and --master",
+    )  # fmt: skip
+    parser.add_argument(
         "--master", metavar="URL", help="with --run: where Spark runs (default local[*])"
     )
 
@@ -64,7 +74,7 @@ def run(args: Arguments, output: Output) -> int:
     set_action(args, ("list", "history", "run"))
     check_options(args, _ACTIONS_OF_OPTION)
     if args.action == "run":
-        return _run_now(args)
+        return _run_now(args, output)
     history = _history(args)
     if args.action == "history":
         runs = history.newest_first(args.job)[: args.max or RUNS_SHOWN]
@@ -173,7 +183,7 @@ def _time(ms: int | None) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _run_now(args: Arguments) -> int:
+def _run_now(args: Arguments, output: Output) -> int:
     if bootstrap_of(args) is not None:
         raise UsageError("a job works on the storage: give --root, not --bootstrap-server")
     root = root_of(args)
@@ -181,8 +191,24 @@ def _run_now(args: Arguments) -> int:
         raise UsageError("which log? give --root URL")
     with opened_log(args) as log:
         jobs = _jobs(args.file, History() if args.file is not None else read_history(log))
-    if args.run not in jobs:
-        raise SparklogError(f"no such job: {args.run!r}; see `sparklog jobs --list`")
+        if args.run not in jobs:
+            raise SparklogError(f"no such job: {args.run!r}; see `sparklog jobs --list`")
+        if not (args.here or args.master or args.file):
+            ended = _run_elsewhere(log, args.run)
+            if ended is not None:
+                say(f"job {ended.job}: {ended.outcome}: {ended.message}")
+                output.document(ended.report)
+                return FAILED if ended.exit_code is None else ended.exit_code
     from sparklog.spark.schedule_by_hand import run_by_hand  # noqa: PLC0415 - brings Spark
 
     return run_by_hand(jobs[args.run], root, master=args.master, as_json=args.json)
+
+
+def _run_elsewhere(log: Log, job: str) -> JobRun | None:
+    """Have an application run a job, and return how it went; None if it is to run here."""
+    now_ms = SYSTEM_CLOCK.now_ms()
+    request = JobRequest(new_nonce(SYSTEM_ENTROPY), job, application_name(), now_ms)
+    ended = Asking(log, request, say).run()
+    if ended is None:
+        say("note: no application that serves this log is free to run it; it runs here")
+    return ended

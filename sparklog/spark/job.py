@@ -3,6 +3,7 @@
   0    done
   1    failed; one line on standard error says why and what to do
   2    called wrongly; the usage is on standard error
+  3    something was damaged, and all of it was put right (verification)
   130  interrupted
   141  whoever read the output went away
   143  terminated
@@ -35,6 +36,7 @@ from sparklog.spark.session import SETTINGS, use_this_python
 DONE = 0
 FAILED = 1
 MISUSED = 2
+MENDED = 3
 INTERRUPTED = 130
 READER_GONE = 141
 TERMINATED = 143

@@ -1,8 +1,9 @@
 """What is known of the runs of upkeep jobs: the records of the topic `__sparklog_jobs`.
 
-Two kinds of record, by their keys. `run/<run id>` is a run: written when it begins, once a minute
+Three kinds of record, by their keys. `run/<run id>` is a run: written when it begins, once a minute
 while it goes on, and when it has ended; the last one counts. `job/<name>` says when a job runs.
-Values are JSON objects, so that any Kafka client can read them. Times are milliseconds.
+`ask/<run id>` asks for a run, and says who takes that (`job_requests`). Values are JSON objects, so
+that any Kafka client can read them. Times are milliseconds.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ REPORT_BYTES_MAX: Final = 32 * 1024
 
 RUNNING: Final = "running"
 DONE: Final = "done"
+REPAIRED: Final = "repaired"
+"""Done, and what had been damaged is not any more."""
 FAILED: Final = "failed"
 TERMINATED: Final = "terminated"
 LOST: Final = "lost"
 
 _RUN: Final = "run/"
 _JOB: Final = "job/"
+_ASK: Final = "ask/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,19 @@ class KnownJob:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """Somebody wants a job to run now, or says that it runs it."""
+
+    request_id: str
+    """The id that the run will have."""
+    job: str
+    asker: str
+    asked_ms: int
+    taker: str = ""
+    """Who runs it: the first that says so; the asker if it has given up to find somebody."""
+
+
 @dataclass(slots=True)
 class History:
     """The topic's records, folded: of each run and each job the newest."""
@@ -117,13 +134,18 @@ class History:
         return next(iter(self.newest_first(job)), None)
 
 
-def key_of(record: JobRun | KnownJob) -> bytes:
+def key_of(record: JobRun | KnownJob | JobRequest) -> bytes:
     """Return a record's key."""
-    name = _RUN + record.run_id if isinstance(record, JobRun) else _JOB + record.job
+    if isinstance(record, JobRun):
+        name = _RUN + record.run_id
+    elif isinstance(record, KnownJob):
+        name = _JOB + record.job
+    else:
+        name = _ASK + record.request_id
     return name.encode()
 
 
-def encode(record: JobRun | KnownJob) -> bytes:
+def encode(record: JobRun | KnownJob | JobRequest) -> bytes:
     """Return a record's value."""
     data = _encoded(record)
     if isinstance(record, JobRun) and len(data) > REPORT_BYTES_MAX:
@@ -132,9 +154,9 @@ def encode(record: JobRun | KnownJob) -> bytes:
     return data
 
 
-def decode(key: bytes | None, value: bytes | None) -> JobRun | KnownJob | None:
+def decode(key: bytes | None, value: bytes | None) -> JobRun | KnownJob | JobRequest | None:
     """Return a record, or None for one that is none of ours."""
-    kinds = {_RUN.encode(): JobRun, _JOB.encode(): KnownJob}
+    kinds = {_RUN.encode(): JobRun, _JOB.encode(): KnownJob, _ASK.encode(): JobRequest}
     kind = next((k for prefix, k in kinds.items() if (key or b"").startswith(prefix)), None)
     if kind is None or value is None:
         return None
@@ -143,11 +165,11 @@ def decode(key: bytes | None, value: bytes | None) -> JobRun | KnownJob | None:
         document = {name: v for name, v in json.loads(value).items() if name in known}
         if "arguments" in document:
             document["arguments"] = tuple(document["arguments"])
-        found: JobRun | KnownJob = kind(**document)
+        found: JobRun | KnownJob | JobRequest = kind(**document)
     except (ValueError, TypeError, AttributeError):
         return None
     return found if key == key_of(found) else None
 
 
-def _encoded(record: JobRun | KnownJob) -> bytes:
+def _encoded(record: JobRun | KnownJob | JobRequest) -> bytes:
     return json.dumps(asdict(record), separators=(",", ":")).encode()

@@ -29,6 +29,7 @@ from sparklog.spark.job_history import (
     HISTORY_CONFIGS,
     HISTORY_TOPIC,
     History,
+    JobRequest,
     JobRun,
     KnownJob,
     encode,
@@ -46,7 +47,11 @@ _MAY_PASS = (NotServing, OutcomeUnknown, Unavailable, UnknownTopicOrPartition)
 
 
 def write_history(
-    log: Log, record: JobRun | KnownJob, *, patience_s: float, clock: Clock = SYSTEM_CLOCK
+    log: Log,
+    record: JobRun | KnownJob | JobRequest,
+    *,
+    patience_s: float,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Add a record; the topic is made if nobody has yet.
 
@@ -88,7 +93,7 @@ def read_history(log: Log, since_ms: int | None = None) -> History:
     for batch in partition.read(start, view.end_offset, ("key", "value"), view=view):
         history.take(zip(*(batch.column(n).to_pylist() for n in ("key", "value")), strict=True))
     addresses = registered(image)
-    if addresses and _is_led(topic):
+    if addresses and is_led(topic):
         try:
             history.take(_consumed(addresses, view.end_offset))
         except _MAY_PASS:
@@ -107,6 +112,11 @@ def consume_history(bootstrap: str) -> History:
     return history
 
 
+def is_led(topic: Topic) -> bool:
+    """Return whether a broker leads the topic."""
+    return any(state.leader >= 0 for state in topic.partition_states)
+
+
 def _ensure(log: Log) -> None:
     if HISTORY_TOPIC in log.refresh().topics:
         return
@@ -116,7 +126,7 @@ def _ensure(log: Log) -> None:
         pass  # another application did
 
 
-def _append(log: Log, record: JobRun | KnownJob) -> None:
+def _append(log: Log, record: JobRun | KnownJob | JobRequest) -> None:
     key, value = key_of(record), encode(record)
     row = pa.RecordBatch.from_pydict(
         {"key": pa.array([key], pa.binary()), "value": pa.array([value], pa.binary())}
@@ -130,10 +140,6 @@ def _append(log: Log, record: JobRun | KnownJob) -> None:
         settings = {"message.timeout.ms": round(SEND_TIMEOUT_S * 1000)}
         with Producer(addresses, settings) as producer:
             producer.send(HISTORY_TOPIC, value, key=key, partition=0).result(SEND_TIMEOUT_S)
-
-
-def _is_led(topic: Topic) -> bool:
-    return any(state.leader >= 0 for state in topic.partition_states)
 
 
 def _consumed(bootstrap: str, start: int) -> Iterator[tuple[bytes | None, bytes | None]]:

@@ -1,4 +1,4 @@
-"""One run of a scheduled job, now and in this process: `sparklog jobs --run`.
+"""One run of a scheduled job in this process: `sparklog jobs --run` where no application takes it.
 
 It is kept in the history like the runs of applications, and claims no time: the next one runs, too.
 """
@@ -17,12 +17,12 @@ from sparklog.spark.job import TERMINATED as EXIT_TERMINATED
 from sparklog.spark.job import OpenSession, Terminated, failure_line, run_job
 from sparklog.spark.job_history import FAILED, RUNNING, TERMINATED
 from sparklog.spark.job_history_log import read_history
+from sparklog.spark.job_requests import application_name
 from sparklog.spark.jobs_table import kind_of
 from sparklog.spark.progress import Progress
 from sparklog.spark.schedule import SILENT_MS, ScheduledJob
 from sparklog.spark.schedule_looking import Looking, going_on
 from sparklog.spark.schedule_run import Ending, ending_of
-from sparklog.spark.serve_upkeep import application_name
 
 MASTER: Final = "local[*]"
 

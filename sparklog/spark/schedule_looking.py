@@ -101,10 +101,11 @@ class Looking:
         last = self._heard(claim, self._since(claim))
         return None if last.ended else max(last.heard_ms + SILENT_MS, self._clock.now_ms()) + 1000
 
-    def by_hand(self, job: ScheduledJob) -> JobRun:
+    def by_hand(self, job: ScheduledJob, run_id: str = "") -> JobRun:
         """Return a run of a job that somebody asked for; nothing is claimed for it."""
         now_ms = self._clock.now_ms()
-        claim = Claim(job.name, now_ms, SEEN, new_nonce(self._entropy), now_ms, self._application)
+        run_id = run_id or new_nonce(self._entropy)
+        claim = Claim(job.name, now_ms, SEEN, run_id, now_ms, self._application)
         return _run_of(claim, job, BY_HAND)
 
     def begin(self, one: JobRun) -> None:

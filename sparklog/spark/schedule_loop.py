@@ -66,7 +66,8 @@ class ScheduledJobs:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Run `schedule` on the log under `root`; nothing happens before `start`."""
-        self._jobs = {job.name: job for job in schedule.jobs if job.enabled}
+        self._all = {job.name: job for job in schedule.jobs}
+        self._jobs = {name: job for name, job in self._all.items() if job.enabled}
         self._schedule = schedule
         self._root = root
         self._looking = looking
@@ -76,11 +77,13 @@ class ScheduledJobs:
         self._body = body
         self._clock = clock
         self._alarms = _alarm_clock()
-        self._waiting: SimpleQueue[str | None] = SimpleQueue()
-        """Names of jobs to look at; None: the end."""
+        self._waiting: SimpleQueue[str | JobRun | None] = SimpleQueue()
+        """Names of jobs to look at, and runs that somebody asked for; None: the end."""
         self._lock = Lock()
         self._busy: set[str] = set()
         """Jobs that wait in the queue, or run."""
+        self._running: set[str] = set()
+        """Ids of runs that go on, or that somebody asked for and that are about to."""
         self._sessions: dict[str, RunSession] = {}
         self._stopping = Event()
         self._workers: list[Thread] = []
@@ -107,6 +110,18 @@ class ScheduledJobs:
                 return
             self._busy.add(name)
         self._waiting.put(name)
+
+    def is_free(self, name: str) -> bool:
+        """Return whether a job, an enabled one or not, could begin now."""
+        with self._lock:
+            free = len(self._running) < self._schedule.at_once
+            return free and name in self._all and not self._stopping.is_set()
+
+    def run_asked(self, name: str, run_id: str) -> None:
+        """Run a job as soon as can be, beside its own times. Returns at once."""
+        with self._lock:
+            self._running.add(run_id)
+        self._waiting.put(self._looking.by_hand(self._all[name], run_id))
 
     def stop(self, timeout_s: float) -> bool:
         """Begin no run, end those that run; returns whether all have ended in time."""
@@ -138,20 +153,30 @@ class ScheduledJobs:
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            name = self._waiting.get()
-            if name is None:
-                return
-            again_ms: int | None = None
-            try:
-                again_ms = self._one(self._jobs[name])
-            except Exception as error:  # one job's trouble is no other's, nor the brokers'
-                logger.warning("a job could not be looked at job=%s error=%s", name, error)
-                again_ms = self._clock.now_ms() + round(TRIES_AGAIN_S * 1000)
-            finally:
-                with self._lock:
-                    self._busy.discard(name)
-            if again_ms is not None and not self._stopping.is_set():
-                self._ring_at(name, again_ms)
+            wanted = self._waiting.get()
+            if isinstance(wanted, JobRun):
+                self._work_on_asked(wanted)
+            elif wanted is not None:
+                self._work_on(wanted)
+
+    def _work_on(self, name: str) -> None:
+        again_ms: int | None = None
+        try:
+            again_ms = self._one(self._jobs[name])
+        except Exception as error:  # one job's trouble is no other's, nor the brokers'
+            logger.warning("a job could not be looked at job=%s error=%s", name, error)
+            again_ms = self._clock.now_ms() + round(TRIES_AGAIN_S * 1000)
+        finally:
+            with self._lock:
+                self._busy.discard(name)
+        if again_ms is not None and not self._stopping.is_set():
+            self._ring_at(name, again_ms)
+
+    def _work_on_asked(self, run: JobRun) -> None:
+        try:
+            self._run(self._all[run.job], run)
+        except Exception as error:  # as above
+            logger.warning("a job that was asked for has failed job=%s error=%s", run.job, error)
 
     def _one(self, job: ScheduledJob) -> int | None:
         """Run a job if it is due; return when to look again, beside its own times."""
@@ -159,6 +184,21 @@ class ScheduledJobs:
         run = self._looking.look(job)
         if run is None:
             return self._looking.again_ms(job)
+        self._run(job, run)
+        return None
+
+    def _run(self, job: ScheduledJob, run: JobRun) -> None:
+        with self._lock:
+            self._running.add(run.run_id)
+        try:
+            ended = self._looking.end(run, self._ending_of(job, run))
+        finally:
+            with self._lock:
+                self._running.discard(run.run_id)
+        self._ended(ended)
+        self._looking.announce(ended)
+
+    def _ending_of(self, job: ScheduledJob, run: JobRun) -> Ending:
         self._began(run)
         self._looking.begin(run)
         words = LastWords()
@@ -169,14 +209,10 @@ class ScheduledJobs:
             with going_on(self._looking, run, lambda: words.line):
                 arguments = job.words(self._root)
                 stopping = self._stopping.is_set
-                ending = self._body(job.kind, arguments, session, Progress(words), stopping)
+                return self._body(job.kind, arguments, session, Progress(words), stopping)
         finally:
             with self._lock:
                 del self._sessions[run.run_id]
-        ended = self._looking.end(run, ending)
-        self._ended(ended)
-        self._looking.announce(ended)
-        return None
 
     def _ring_at(self, name: str, at_ms: int) -> None:
         moment = datetime.fromtimestamp(at_ms / 1000, UTC)

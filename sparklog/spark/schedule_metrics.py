@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.spark.job import JobReport
-from sparklog.spark.job_history import DONE, JobRun
+from sparklog.spark.job_history import DONE, REPAIRED, JobRun
 from sparklog.spark.schedule import BY_HAND, Schedule
 from sparklog.spark.schedule_run import Ending, amounts_of, ending_of, outcome_of
 
@@ -51,7 +51,7 @@ class JobMetrics(Collector):
             self._last[run.job] = run
             key = (run.job, run.outcome)
             self._counts[key] = self._counts.get(key, 0) + 1
-            if run.outcome == DONE:
+            if run.outcome in (DONE, REPAIRED):
                 self._good_ms[run.job] = run.heard_ms
 
     def collect(self) -> Iterator[Metric]:

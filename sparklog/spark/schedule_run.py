@@ -17,9 +17,10 @@ from pyspark.sql import SparkSession
 
 from sparklog.spark.job import DONE as EXIT_DONE
 from sparklog.spark.job import FAILED as EXIT_FAILED
+from sparklog.spark.job import MENDED as EXIT_MENDED
 from sparklog.spark.job import TERMINATED as EXIT_TERMINATED
 from sparklog.spark.job import JobReport, OpenSession, failure_line
-from sparklog.spark.job_history import DONE, FAILED, TERMINATED
+from sparklog.spark.job_history import DONE, FAILED, REPAIRED, TERMINATED
 from sparklog.spark.jobs_table import kind_of
 from sparklog.spark.low_priority import POOL
 from sparklog.spark.progress import Progress
@@ -116,7 +117,8 @@ def ending_of(report: JobReport) -> Ending:
 
 def outcome_of(code: int) -> str:
     """Return what an exit code means."""
-    return {EXIT_DONE: DONE, EXIT_TERMINATED: TERMINATED}.get(code, FAILED)
+    known = {EXIT_DONE: DONE, EXIT_MENDED: REPAIRED, EXIT_TERMINATED: TERMINATED}
+    return known.get(code, FAILED)
 
 
 def amounts_of(report: Mapping[str, Any]) -> Amounts:

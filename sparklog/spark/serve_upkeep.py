@@ -5,8 +5,6 @@ What a job does and what becomes of it is told as events, like everything about 
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -14,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.job_history import JobRun
+from sparklog.spark.job_requests import Listener, application_name
 from sparklog.spark.open_logs import shared_log
 from sparklog.spark.schedule import Schedule
 from sparklog.spark.schedule_looking import Looking
@@ -49,7 +48,8 @@ class Upkeep:
         def open_run(run: JobRun) -> PoolSession:
             return PoolSession(spark, run.run_id, f"sparklog {run.kind} ({run.job})")
 
-        looking = Looking(shared_log(root), application_name(), tell)
+        log = shared_log(root)
+        looking = Looking(log, application_name(), tell)
         metrics = JobMetrics(schedule)
         self._page = MetricsPage(metrics, *page) if page is not None else None
         if page is not None and self._page is not None:
@@ -58,6 +58,7 @@ class Upkeep:
         self._jobs = ScheduledJobs(
             schedule, root, looking, open_run, began=metrics.began, ended=metrics.ended
         )
+        self._requests = Listener(log, application_name(), self._jobs.is_free, self._jobs.run_asked)
         self._begun = False
         self._may_begin_s = SYSTEM_CLOCK.monotonic_s() + BEGIN_AFTER_S
 
@@ -67,15 +68,12 @@ class Upkeep:
         if not self._begun and (brokers_serve or late):
             self._begun = True
             self._jobs.start()
+            self._requests.start()
 
     def stop(self) -> bool:
         """End what runs; returns whether all has ended in time."""
+        self._requests.stop(0.0)  # it holds nothing that its end could harm
         ended = not self._begun or self._jobs.stop(STOP_TIMEOUT_S)
         if self._page is not None:
             self._page.close()
         return ended
-
-
-def application_name() -> str:
-    """Return who runs a job: the machine and the process."""
-    return f"{socket.gethostname()}:{os.getpid()}"

@@ -22,7 +22,7 @@ from sparklog.log.mend import Mended, Mender
 from sparklog.log.repair import Repair
 from sparklog.log.rewriting import Encoding
 from sparklog.log.verify import Findings, examine
-from sparklog.spark.job import OpenSession
+from sparklog.spark.job import MENDED, OpenSession
 from sparklog.spark.partition_tasks import (
     PartitionAnswer,
     PartitionWork,
@@ -37,8 +37,6 @@ from sparklog.spark.upkeep_report import UpkeepReport, total_of
 from sparklog.spark.verify_arguments import VerifyJob
 
 READ_THREADS = 8
-MENDED = 3
-"""The exit code when something was damaged, and all of it was put right."""
 
 
 def verify(job: VerifyJob, open_session: OpenSession, progress: Progress) -> UpkeepReport:

@@ -1,11 +1,21 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from sparklog.cluster.open import open_log
-from sparklog.spark.job_history import DONE, FAILED, HISTORY_TOPIC, JobRun, KnownJob
-from sparklog.spark.job_history_log import write_history
+from sparklog.spark import job_requests
+from sparklog.spark.job_history import DONE, FAILED, HISTORY_TOPIC, REPAIRED, JobRun, KnownJob
+from sparklog.spark.job_history_log import is_led, write_history
+from sparklog.spark.job_requests import Listener, Word
+from sparklog.spark.schedule import Schedule, ScheduledJob
+from sparklog.spark.schedule_cron import parse_cron
+from sparklog.spark.schedule_looking import Looking
+from sparklog.spark.schedule_loop import ScheduledJobs
+from sparklog.spark.schedule_run import Ending
 from tests.cli.conftest import Cli
 from tests.interop.brokers import Brokers
 from tests.waiting import eventually
@@ -120,3 +130,73 @@ def test_a_run_by_hand_is_kept_however_it_ends(file_cli: Cli, tmp_path: Path) ->
     assert one["exit_code"] == 1
     assert one["message"].startswith("no such topic")
     assert one["duration_ms"] >= 0
+
+
+class NoSession:
+    """What a job would run in."""
+
+    def __call__(self, conf: Mapping[str, str]) -> object:
+        raise AssertionError("this job needs no Spark")
+
+    def cancel(self) -> None:
+        """Nothing goes on."""
+
+
+class Ear(Listener):
+    """A listener that says whether it hears."""
+
+    hears = False
+
+    def hear(self, word: Word) -> None:
+        self.hears = True
+        super().hear(word)
+
+
+def test_an_application_runs_what_is_asked_for_if_it_is_free(
+    brokers: Brokers, wire_cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = ScheduledJob("asked", "retain", parse_cron("0 4 1 1 *"), arguments=("--topic", "nope"))
+    known = KnownJob.of(job, 0, "host:1")
+    keep(brokers.root, known)
+    asking = ("jobs", "--run", "asked", "--json", "--root", brokers.root)
+
+    def body(*given: object) -> Ending:
+        return Ending(REPAIRED, 3, "put right", {"mended": 1})
+
+    with open_log(brokers.root) as log:
+        looking = Looking(log, "host:1", lambda event: None)
+        schedule = Schedule("test", (job,))
+        jobs = ScheduledJobs(schedule, brokers.root, looking, lambda run: NoSession(), body=body)
+        free = [True]
+        ear = Ear(log, "host:1", lambda name: free[0] and jobs.is_free(name), jobs.run_asked)
+
+        def hears() -> bool:
+            keep(brokers.root, known)
+            return ear.hears
+
+        eventually(lambda: is_led(log.refresh().topics[HISTORY_TOPIC]), "a leader")
+        jobs.start()
+        ear.start()
+        try:
+            eventually(hears, "the application listens", every_s=0.5)
+            monkeypatch.setattr(job_requests, "TAKEN_WITHIN_S", 300)
+            monkeypatch.setattr(job_requests, "SETTLED_WITHIN_S", 300)
+            done = wire_cli(*asking)
+            free[0] = False
+            monkeypatch.setattr(job_requests, "TAKEN_WITHIN_S", 0.1)
+            alone = wire_cli(*asking)
+        finally:
+            ear.stop(30)
+            assert jobs.stop(30)
+    assert (done.code, done.documents) == (3, [{"mended": 1}])
+    assert "note: it runs at host:1" in done.errors
+    assert "job asked: repaired: put right" in done.errors
+    # Here it fails before it needs Spark: there is no such topic.
+    assert alone.code == 1
+    assert "it runs here" in alone.errors
+    assert "error: no such topic" in alone.errors
+    runs = wire_cli.ok("jobs", "--history", "--job", "asked", "--json").documents
+    assert [(run["trigger"], run["outcome"]) for run in runs] == [
+        ("by hand", "failed"), ("by hand", "repaired"),
+    ]  # fmt: skip
+    assert [run["application"] == "host:1" for run in runs] == [False, True]

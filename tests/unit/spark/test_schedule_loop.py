@@ -13,7 +13,16 @@ import pytest
 from sparklog.cluster.open import Log, open_log
 from sparklog.core.clock import ManualClock
 from sparklog.log.effects import run
-from sparklog.spark.job_history import DONE, FAILED, LOST, RUNNING, TERMINATED, JobRun
+from sparklog.spark.job import MENDED
+from sparklog.spark.job_history import (
+    DONE,
+    FAILED,
+    LOST,
+    REPAIRED,
+    RUNNING,
+    TERMINATED,
+    JobRun,
+)
 from sparklog.spark.job_history_log import read_history
 from sparklog.spark.progress import Progress
 from sparklog.spark.schedule import AGAIN, CATCH_UP, SEEN, SILENT_MS, Schedule, ScheduledJob
@@ -21,7 +30,8 @@ from sparklog.spark.schedule_claims import Claim, newest, take
 from sparklog.spark.schedule_cron import parse_cron
 from sparklog.spark.schedule_looking import Looking
 from sparklog.spark.schedule_loop import ScheduledJobs
-from sparklog.spark.schedule_run import Ending, run_body
+from sparklog.spark.schedule_run import Ending, ending_of, run_body
+from sparklog.spark.upkeep_report import UpkeepReport
 from tests.waiting import eventually
 
 HOUR_MS = 3_600_000
@@ -276,3 +286,8 @@ def test_what_a_body_raises_is_its_outcome() -> None:
     ended = run_body("retain", words, NoSession(), progress, lambda: True)
     assert (ended.outcome, ended.exit_code) == (TERMINATED, 143)
     assert RUNNING not in (failed.outcome, ended.outcome)
+
+
+def test_a_run_that_put_right_what_was_damaged_has_not_failed() -> None:
+    ending = ending_of(UpkeepReport("verified", 1.0, (), {}, done_code=MENDED))
+    assert (ending.outcome, ending.exit_code) == (REPAIRED, MENDED)
