@@ -3,6 +3,8 @@
 O1  of two commits of one partition the one later in the log counts, even if the earlier one was
     in a transaction that ends after it
 O2  a transaction's offsets are seen by nobody until it commits, and never if it aborts
+O3  what is forgotten stays so: a transaction that ends later does not bring back what it had
+    committed before
 """
 
 from __future__ import annotations
@@ -20,14 +22,18 @@ class Committed(NamedTuple):
     position: int
 
 
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
 class CommittedOffsets:
     """See the module."""
 
     def __init__(self) -> None:
         """Start without any."""
-        self._groups: dict[str, dict[tuple[str, int], Committed]] = {}
-        self._pending: dict[int, dict[OffsetKey, Committed]] = {}
-        """By producer id."""
+        self._groups: dict[str, dict[Place, Committed]] = {}
+        self._pending: dict[int, dict[str, dict[Place, Committed]]] = {}
+        """By producer id and group id."""
         self._producers: dict[str, dict[int, None]] = {}
         """Group id -> producers with pending offsets of it, as an ordered set."""
 
@@ -40,28 +46,31 @@ class CommittedOffsets:
         self, key: OffsetKey, value: OffsetValue, position: int, producer_id: int
     ) -> None:
         """Take in a commit that counts when its producer's transaction commits."""
-        self._pending.setdefault(producer_id, {})[key] = Committed(value, position)
+        of_group = self._pending.setdefault(producer_id, {}).setdefault(key.group_id, {})
+        of_group[key.topic, key.partition] = Committed(value, position)
         self._producers.setdefault(key.group_id, {})[producer_id] = None
 
     def remove(self, key: OffsetKey) -> None:
-        """Forget a committed offset, if there is one."""
-        of_group = self._groups.get(key.group_id)
+        """Forget what is committed of a partition, and what waits for its transaction."""
+        group_id, place = key.group_id, (key.topic, key.partition)
+        of_group = self._groups.get(group_id)
         if of_group is not None:
-            of_group.pop((key.topic, key.partition), None)
+            of_group.pop(place, None)
             if not of_group:
-                del self._groups[key.group_id]
+                del self._groups[group_id]
+        for producer_id in list(self._producers.get(group_id, ())):
+            waiting = self._pending[producer_id][group_id]
+            waiting.pop(place, None)
+            if not waiting:
+                self._forget_pending(producer_id, group_id)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> set[str]:
         """Make a producer's pending offsets count, or forget them; return whose they were."""
-        pending = self._pending.pop(producer_id, {})
-        group_ids = {key.group_id for key in pending}
+        group_ids = set(self._pending.get(producer_id, ()))
         for group_id in group_ids:
-            producers = self._producers[group_id]
-            del producers[producer_id]
-            if not producers:
-                del self._producers[group_id]
-        if commit:
-            for key, committed in pending.items():
+            waiting = self._forget_pending(producer_id, group_id)
+            for place, committed in waiting.items() if commit else ():
+                key = OffsetKey(group_id, *place)
                 known = self.get(key)
                 if known is None or known.position < committed.position:
                     self.put(key, *committed)
@@ -73,17 +82,37 @@ class CommittedOffsets:
 
     def of(self, group_id: str) -> Iterator[tuple[OffsetKey, OffsetValue]]:
         """Yield a group's committed offsets; they may be removed meanwhile."""
-        for (topic, partition), committed in list(self._groups.get(group_id, {}).items()):
-            yield OffsetKey(group_id, topic, partition), committed.value
+        for place, committed in list(self._groups.get(group_id, {}).items()):
+            yield OffsetKey(group_id, *place), committed.value
+
+    def keys(self, group_id: str) -> list[OffsetKey]:
+        """Return what a group has offsets of, committed or pending."""
+        places = dict.fromkeys(self._groups.get(group_id, ()))
+        for producer_id in self._producers.get(group_id, ()):
+            places |= dict.fromkeys(self._pending[producer_id][group_id])
+        return [OffsetKey(group_id, *place) for place in places]
 
     def group_ids(self) -> list[str]:
-        """Return the groups that have committed offsets."""
-        return list(self._groups)
+        """Return the groups that have offsets, committed or pending."""
+        return list(dict.fromkeys((*self._groups, *self._producers)))
 
     def is_pending(self, key: OffsetKey) -> bool:
         """Return whether an open transaction may change an offset."""
-        return any(key in self._pending[p] for p in self._producers.get(key.group_id, ()))
+        place = key.topic, key.partition
+        producers = self._producers.get(key.group_id, ())
+        return any(place in self._pending[p][key.group_id] for p in producers)
 
     def holds(self, group_id: str) -> bool:
         """Return whether a group has offsets, committed or pending."""
         return group_id in self._groups or group_id in self._producers
+
+    def _forget_pending(self, producer_id: int, group_id: str) -> dict[Place, Committed]:
+        """Take out what waits of a group for a producer's transaction."""
+        of_producer, producers = self._pending[producer_id], self._producers[group_id]
+        waiting = of_producer.pop(group_id)
+        if not of_producer:
+            del self._pending[producer_id]
+        del producers[producer_id]
+        if not producers:
+            del self._producers[group_id]
+        return waiting

@@ -39,7 +39,8 @@ from sparklog.coordinator.consumer_records import (
     ResolvedPattern,
     TargetEpoch,
 )
-from sparklog.coordinator.group_messages import MemberIdentity
+from sparklog.coordinator.group_messages import NO_GENERATION
+from sparklog.coordinator.offset_messages import CommitRequest, OffsetToCommit
 
 CONSUMER: Final = "consumer"
 """The type of such groups, and their protocol type."""
@@ -170,15 +171,30 @@ class ConsumerGroup:
         """Return since when an offset of a topic that nobody subscribes to is of no use."""
         return commit_ms
 
-    def check_commit(self, who: MemberIdentity, epoch: int, *, transactional: bool) -> ErrorCode:
-        """Return what is wrong with a commit of offsets by somebody.
+    def check_commit(self, asked: CommitRequest) -> ErrorCode:
+        """Return what is wrong with a commit of offsets.
 
         Whoever is no member may commit for a group without members, or in a transaction, whose
-        producer is fenced in other ways.
+        producer is fenced in other ways. A member that has not heard of its newest epoch may commit
+        how far it has read partitions that it has had since before the epoch it knows: nobody else
+        has read them (KIP-1251).
         """
-        if epoch < 0 and not who.member_id and (transactional or not self.members):
+        who, epoch, transactional = asked.member, asked.generation, asked.producer is not None
+        if epoch < 0 and not self.members:
             return ErrorCode.none
-        return self.check_member(who.member_id, epoch)
+        is_nobody = not who.member_id and who.instance_id is None
+        if transactional and is_nobody and epoch == NO_GENERATION:
+            return ErrorCode.none
+        member = self.members.get(who.member_id)
+        if member is None:
+            return ErrorCode.unknown_member_id
+        if not (transactional or member.is_classic or asked.knows_epochs):
+            return ErrorCode.unsupported_version
+        if epoch == member.epoch or (epoch < member.epoch and _had(member, asked.offsets, epoch)):
+            return ErrorCode.none
+        # Producers know of no epochs of members.
+        is_generation = member.is_classic or transactional
+        return ErrorCode.illegal_generation if is_generation else ErrorCode.stale_member_epoch
 
     def check_member(self, member_id: str, epoch: int) -> ErrorCode:
         """Return what is wrong with who somebody says it is."""
@@ -237,6 +253,8 @@ class ConsumerGroup:
             self._forget(record.member_id)
             return
         has = known.has if known else MemberAssignment(self.group_id, record.member_id)
+        if known is not None:
+            self._forget_instance(known)
         self.members[record.member_id] = ConsumerMember(record, has)
         if record.instance_id is not None:
             self.static[record.instance_id] = record.member_id
@@ -261,8 +279,11 @@ class ConsumerGroup:
         if member is None:
             return
         self._release(member)
+        self._forget_instance(member)
+
+    def _forget_instance(self, member: ConsumerMember) -> None:
         instance_id = member.about.instance_id
-        if instance_id is not None and self.static.get(instance_id) == member_id:
+        if instance_id is not None and self.static.get(instance_id) == member.member_id:
             del self.static[instance_id]
 
     def _hold(self, member_id: str, parts: Iterable[Part]) -> None:
@@ -272,3 +293,13 @@ class ConsumerGroup:
         for part in member.has.assigned | member.has.revoking:
             if self.holders.get(part) == member.member_id:
                 del self.holders[part]
+
+
+def _had(member: ConsumerMember, offsets: Iterable[OffsetToCommit], epoch: int) -> bool:
+    """Return whether a member has had the partitions of offsets ever since an epoch of its own."""
+    since = member.has.since
+    return all(
+        offset.topic_id is not None
+        and since.get((offset.topic_id, offset.partition), epoch + 1) <= epoch
+        for offset in offsets
+    )

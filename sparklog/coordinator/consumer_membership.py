@@ -146,7 +146,8 @@ def leave(group: ConsumerGroup, asked: ConsumerHeartbeat, change: Change) -> Non
     if asked.epoch == LEAVE_EPOCH:
         remove(member, change)
     else:
-        change.add(replace(member.has, epoch=LEAVE_STATIC_EPOCH, revoking=NO_PARTS))
+        # Whoever comes back has what it had from its first epoch on.
+        change.add(replace(member.has, epoch=LEAVE_STATIC_EPOCH, revoking=NO_PARTS, since={}))
 
 
 def remove(member: ConsumerMember, change: Change) -> None:

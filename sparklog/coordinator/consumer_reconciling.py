@@ -5,7 +5,8 @@
     any                 -> Stable        it has all of its target, and the target's epoch
     any                 -> Unreleased    as Stable, but for partitions that others still hold
 
-A member hands partitions back by leaving them out of those it says it owns.
+A member hands partitions back by leaving them out of those it says it owns. What it keeps, it has
+since the epoch in which it was handed it; one that it gave up and is handed anew, since this epoch.
 Source: Kafka's `CurrentAssignmentBuilder`.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sparklog.coordinator.consumer_messages import NO_PARTS, Part, Parts
+from sparklog.coordinator.consumer_messages import Part, Parts
 from sparklog.coordinator.consumer_records import MemberAssignment, MemberState
 
 
@@ -50,7 +51,13 @@ def next_assignment(
     assigned = kept | (missing - blocked)
     previous = has.previous_epoch if has.epoch == target_epoch else has.epoch
     return MemberAssignment(
-        has.group_id, has.member_id, target_epoch, previous, state, assigned, NO_PARTS
+        has.group_id,
+        has.member_id,
+        target_epoch,
+        previous,
+        state,
+        assigned,
+        since={part: has.since[part] for part in kept},
     )
 
 

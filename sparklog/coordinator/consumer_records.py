@@ -14,8 +14,8 @@ Source: Kafka 4.3 `ConsumerGroup*Key.json`, `ConsumerGroup*Value.json`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 from uuid import UUID
@@ -26,6 +26,7 @@ from sparklog.coordinator.record_fields import FieldReader, FieldWriter
 
 _HASH_TAG: Final = 0
 _CLASSIC_TAG: Final = 0
+_EPOCHS_TAG: Final = 0
 _INT64_BYTES: Final = 8
 _VERSION_BYTES: Final = 2
 _THERE: Final = 1
@@ -98,6 +99,15 @@ class MemberAssignment:
     assigned: Parts = NO_PARTS
     revoking: Parts = NO_PARTS
     gone: bool = False
+    since: Mapping[Part, int] = field(default_factory=dict)
+    """The epoch in which the member was handed each partition that it has not given up (KIP-1251).
+    Where none is said, as in records of before Kafka 4.3, it is the member's own."""
+
+    def __post_init__(self) -> None:
+        """Know an epoch of every partition, and of no other."""
+        said, own = self.since, max(self.epoch, 0)
+        since = {part: said.get(part, own) for part in self.assigned | self.revoking}
+        object.__setattr__(self, "since", since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +237,19 @@ def _read_assignment(key: FieldReader, value: FieldReader | None) -> MemberAssig
     epoch, previous_epoch, number = value.int32(), value.int32(), value.int8()
     if number not in list(MemberState):
         raise value.unsupported("the state of a member")
-    assigned, revoking = _take_parts(value), _take_parts(value)
+    since: dict[Part, int] = {}
+    assigned, revoking = _take_parts(value, since), _take_parts(value, since)
     value.tags()
-    state = MemberState(number)
-    return MemberAssignment(group_id, member_id, epoch, previous_epoch, state, assigned, revoking)
+    return MemberAssignment(
+        group_id,
+        member_id,
+        epoch,
+        previous_epoch,
+        MemberState(number),
+        assigned,
+        revoking,
+        since=since,
+    )
 
 
 def _read_pattern(key: FieldReader, value: FieldReader | None) -> ResolvedPattern:
@@ -323,8 +342,8 @@ def _assignment(record: MemberAssignment) -> bytes | None:
     out.int32(record.epoch)
     out.int32(record.previous_epoch)
     out.int8(record.state)
-    _put_parts(out, record.assigned)
-    _put_parts(out, record.revoking)
+    _put_parts(out, record.assigned, record.since)
+    _put_parts(out, record.revoking, record.since)
     out.tags()
     return out.done()
 
@@ -342,24 +361,46 @@ def _pattern(record: ResolvedPattern) -> bytes | None:
     return out.done()
 
 
-def _put_parts(out: FieldWriter, parts: Parts) -> None:
+def _put_parts(out: FieldWriter, parts: Parts, since: Mapping[Part, int] | None = None) -> None:
+    """Append partitions, with the epochs in which they were assigned if these are told of."""
     topics: dict[UUID, list[int]] = {}
     for topic, number in sorted(parts):
         topics.setdefault(topic, []).append(number)
     out.count(len(topics))
     for topic, numbers in topics.items():
         out.uuid(topic)
-        out.count(len(numbers))
-        for number in numbers:
-            out.int32(number)
-        out.tags()
+        _put_numbers(out, numbers)
+        if since is None:
+            out.tags()
+        else:
+            epochs = FieldWriter(0, flexible=True)
+            _put_numbers(epochs, [since[topic, number] for number in numbers])
+            out.tags({_EPOCHS_TAG: epochs.done()[_VERSION_BYTES:]})
 
 
-def _take_parts(value: FieldReader) -> Parts:
+def _put_numbers(out: FieldWriter, numbers: list[int]) -> None:
+    out.count(len(numbers))
+    for number in numbers:
+        out.int32(number)
+
+
+def _take_parts(value: FieldReader, since: dict[Part, int] | None = None) -> Parts:
+    """Take partitions; the epochs in which they were assigned are put into `since`."""
+
     def topic() -> list[Part]:
         topic_id = UUID(bytes=value.raw(16))
-        numbers = value.array(value.int32)
-        value.tags()
-        return [(topic_id, number) for number in numbers]
+        parts = [(topic_id, number) for number in value.array(value.int32)]
+        epochs = value.tags().get(_EPOCHS_TAG)
+        if since is not None and epochs is not None:
+            since.update(_epochs_of(parts, epochs))
+        return parts
 
     return frozenset(part for parts in value.array(topic) for part in parts)
+
+
+def _epochs_of(parts: list[Part], data: bytes) -> dict[Part, int]:
+    """Return the epochs of partitions; as in Kafka none, unless each has one."""
+    value = FieldReader(bytes(_VERSION_BYTES) + data)
+    value.flexible = True
+    epochs = value.optional_array(value.int32) or ()
+    return dict(zip(parts, epochs, strict=True)) if len(epochs) == len(parts) else {}

@@ -9,7 +9,6 @@ members, after the commit if none of them reads the topic. Source: KIP-211, KIP-
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import Protocol
 
 from kio.schema.errors import ErrorCode
@@ -139,20 +138,19 @@ class GroupOffsets:
                 continue
             codes.append(ErrorCode.none)
             key = OffsetKey(group_id, topic, partition)
-            if self._offsets.get(key) is not None:
+            if self._offsets.get(key) is not None or self._offsets.is_pending(key):
                 records.append(self._tombstone(key))
         return codes, records
 
     def delete_all(self, group_id: str, count_max: int) -> list[CoordinatorRecord]:
         """Forget the offsets of a group, up to a number of them."""
-        found = islice(self._offsets.of(group_id), count_max)
-        return [self._tombstone(key) for key, _ in found]
+        return [self._tombstone(key) for key in self._offsets.keys(group_id)[:count_max]]
 
     def forget_topics(self, topics: frozenset[str], count_max: int) -> list[CoordinatorRecord]:
         """Forget offsets of topics, of all groups, up to a number of them."""
         records: list[CoordinatorRecord] = []
         for group_id in self._offsets.group_ids():
-            for key, _ in self._offsets.of(group_id):
+            for key in self._offsets.keys(group_id):
                 if key.topic in topics and len(records) < count_max:
                     records.append(self._tombstone(key))
         return records

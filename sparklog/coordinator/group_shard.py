@@ -271,15 +271,16 @@ class GroupShard:
         group = self._groups.get(asked.group_id)
         consumers = self._consumers.get(asked.group_id)
         if consumers is not None:
-            in_transaction = asked.producer is not None
-            error = consumers.check_commit(
-                asked.member, asked.generation, transactional=in_transaction
-            )
+            error = consumers.check_commit(asked)
         elif group is not None:
             in_transaction = asked.producer is not None
             error = group.check_commit(asked.member, asked.generation, transactional=in_transaction)
+        elif asked.generation < 0:
+            error = ErrorCode.none
+        elif asked.knows_epochs and asked.producer is None:
+            error = ErrorCode.group_id_not_found
         else:
-            error = ErrorCode.none if asked.generation < 0 else ErrorCode.illegal_generation
+            error = ErrorCode.illegal_generation
         if error is not ErrorCode.none:
             return _answer(token, (error,) * len(asked.offsets))
         if group is not None and asked.producer is None and asked.member.member_id in group.members:

@@ -39,6 +39,8 @@ class CommitRequest:
     """Older clients say for how long."""
     producer: ProducerIdentity | None = None
     """Whose transaction decides whether they count."""
+    knows_epochs: bool = True
+    """The client's message may tell the epoch of a member, and be refused for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,13 @@ topics grow and go, the coordinator moves to another broker, which has only the 
 not.
 
   no partition is read by two members that the coordinator counts as alive
+  a commit that comes late is taken while nobody else has read the partition since, and not after
   when all is quiet, every partition has one reader, and whoever replays the log has the same groups
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -18,6 +20,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator.assignors import (
     ASSIGNORS,
@@ -34,7 +37,9 @@ from sparklog.coordinator.consumer_messages import (
     Parts,
 )
 from sparklog.coordinator.effects import CoordinatorRecord
+from sparklog.coordinator.group_messages import MemberIdentity
 from sparklog.coordinator.group_settings import GroupSettings
+from sparklog.coordinator.offset_messages import CommitRequest, OffsetToCommit
 from sparklog.core.errors import GroupError
 
 GROUP = "g"
@@ -94,6 +99,8 @@ class Client:
     reads: set[Part] = field(default_factory=set)
     told: Parts | None = None
     tells_all: bool = True
+    lives: int = 0
+    """How often it gave up everything, to join anew."""
 
     def request(self) -> ConsumerHeartbeat:
         if not (self.tells_all or self.epoch == 0):
@@ -123,7 +130,27 @@ class Client:
 
     def give_up(self) -> None:
         self.epoch, self.told, self.tells_all = 0, None, True
+        self.lives += 1
         self.reads.clear()
+
+
+@dataclass
+class LateCommit:
+    """A commit that is under way, of a client in one of its lives."""
+
+    client: Client
+    life: int
+    part: Part
+    asked: CommitRequest
+    readers: int
+    """How often somebody had begun to read the partition when it was sent."""
+
+
+def late_commit(client: Client, part: Part, readers: int) -> LateCommit:
+    offset = OffsetToCommit("", part[1], 1, -1, "", part[0])
+    who = MemberIdentity(client.member_id)
+    asked = CommitRequest(GROUP, who, client.epoch, (offset,))
+    return LateCommit(client, client.lives, part, asked, readers)
 
 
 class World:
@@ -136,6 +163,9 @@ class World:
         self.groups = ConsumerGroups(GroupSettings())
         self.clients: dict[str, Client] = {}
         self.made = 0
+        self.readers: defaultdict[Part, list[str]] = defaultdict(list)
+        """Who began to read a partition, one after the other."""
+        self.commits: dict[tuple[str, int, Part], LateCommit] = {}
 
     @property
     def group(self) -> ConsumerGroup:
@@ -202,6 +232,31 @@ class World:
                 assert part not in seen, (part, seen[part], client.member_id)
                 seen[part] = client.member_id
 
+    def begin(self, client: Client) -> None:
+        before = set(client.reads)
+        client.begin()
+        for part in client.reads - before:
+            self.readers[part].append(client.member_id)
+
+    def check_commits(self) -> None:
+        """Nobody's progress is overwritten, and nobody who reads on is refused."""
+        for client in self.clients.values():
+            for part in client.reads:
+                key = client.member_id, client.epoch, part
+                if key not in self.commits:
+                    self.commits[key] = late_commit(client, part, len(self.readers[part]))
+        found = self.groups.get(GROUP)
+        for late in self.commits.values() if found is not None else ():
+            assert found is not None
+            client = late.client
+            taken = found.check_commit(late.asked) is ErrorCode.none
+            since = self.readers[late.part][late.readers :]
+            reads_on = client.member_id in found.members and late.part in client.reads
+            if set(since) - {client.member_id}:
+                assert not taken, "another member has read it since"
+            elif not since and reads_on and client.lives == late.life:
+                assert taken, "it has read it all the time"
+
     def settle(self) -> None:
         """Let everybody do what they are to do, until nothing changes any more."""
         for client in list(self.clients.values()):
@@ -211,7 +266,7 @@ class World:
             for client in self.clients.values():
                 self.heartbeat(client)
                 client.revoke()
-                client.begin()
+                self.begin(client)
                 self.check()
             self.pass_time(5_000)
 
@@ -269,7 +324,7 @@ def act(world: World, name: str, client: Client, data: st.DataObject) -> None:
             told = client.told
             world.heartbeat(client)
             if client.told is not None and not (client.reads - client.told):
-                client.begin()  # there is nothing to give up first
+                world.begin(client)  # there is nothing to give up first
             elif client.told is not told:
                 return
             client.revoke()
@@ -305,6 +360,7 @@ def test_no_partition_has_two_readers_and_a_quiet_group_reads_everything(
     for name in data.draw(st.lists(st.sampled_from(STEPS), min_size=10, max_size=60)):
         step(world, name, data)
         world.check()
+        world.check_commits()
     world.pass_time(0)
     world.settle()
     for _ in range(11):  # whoever crashed is removed
@@ -317,6 +373,7 @@ def test_no_partition_has_two_readers_and_a_quiet_group_reads_everything(
     world.move(compacted=True)
     world.settle()
     world.check_quiet()
+    world.check_commits()
 
 
 TOPIC_IDS = [topic_id(name) for name in NAMES]

@@ -5,7 +5,7 @@ Source: KIP-98; KIP-848 (member epochs from version 9), KIP-1102 (topic ids from
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sparklog.broker.handlers.answering import NO_THROTTLE
 from sparklog.broker.handlers.committing import Committing
@@ -14,6 +14,9 @@ from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
 from sparklog.coordinator.offset_messages import NO_RETENTION, CommitRequest
 from sparklog.protocol.building import Answer
+
+EPOCHS_SINCE: Final = 9
+"""The first version for members of groups of the newer protocol."""
 
 
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
@@ -29,6 +32,7 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
             int(getattr(request, "generation_id_or_member_epoch", -1)),
             committing.offsets,
             NO_RETENTION if retention is None else milliseconds(retention),
+            knows_epochs=answer.version >= EPOCHS_SINCE,
         ),
     )
     return answer.response(

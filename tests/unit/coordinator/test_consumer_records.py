@@ -25,7 +25,8 @@ from sparklog.core.errors import DataCorrupt
 
 TOPIC = UUID("00112233-4455-6677-8899-aabbccddeeff")
 PARTS = frozenset({(TOPIC, 0), (TOPIC, 3)})
-SPELLED_PARTS = "02 00112233445566778899aabbccddeeff 03 00000000 00000003 00"
+SPELLED_TOPIC = "00112233445566778899aabbccddeeff 03 00000000 00000003"
+SPELLED_PARTS = f"02 {SPELLED_TOPIC} 00"
 MEMBER = "000167 00016d"
 
 CLASSIC = "01 0000afc8 02 0672616e6765 0300ff 00 00"
@@ -55,9 +56,11 @@ GOLDEN: list[tuple[ConsumerRecord, str, str]] = [
     (TargetEpoch("g", 7), "0006 000167", "0000 00000007 00"),
     (MemberTarget("g", "m", PARTS), f"0007 {MEMBER}", f"0000 {SPELLED_PARTS} 00"),
     (
-        MemberAssignment("g", "m", 4, 3, MemberState.UNRELEASED_PARTITIONS, PARTS),
+        MemberAssignment(
+            "g", "m", 4, 3, MemberState.UNRELEASED_PARTITIONS, PARTS, since={(TOPIC, 3): 2}
+        ),
         f"0008 {MEMBER}",
-        f"0000 00000004 00000003 02 {SPELLED_PARTS} 01 00",
+        f"0000 00000004 00000003 02 02 {SPELLED_TOPIC} 01 00 09 03 00000004 00000002 01 00",
     ),
     (
         ResolvedPattern("g", "a.*", frozenset({"ab", "ac"}), 9, 8),
@@ -91,14 +94,27 @@ def test_tombstones_come_back(record: ConsumerRecord) -> None:
     assert read_record(stored) == record
 
 
-def test_what_a_newer_kafka_adds_is_passed_over() -> None:
-    epochs = "01 00 09 02 00000004 00000004"  # of each partition of an assignment
-    value = f"0000 00000004 00000003 00 {SPELLED_PARTS[:-2]} {epochs} 01 00"
-    stored = CoordinatorRecord(bytes.fromhex(f"0008 {MEMBER}"), bytes.fromhex(value.replace(
-        "09 02", "09 03")))  # fmt: skip
-    found = read_record(stored)
+@pytest.mark.parametrize(
+    ("epoch", "told", "since"),
+    [
+        (4, "00", 4),  # of before Kafka 4.3
+        (4, "01 00 01 00", 4),
+        (-2, "00", 0),
+        (4, "01 00 05 02 00000001", 4),
+        (4, "02 00 09 03 00000001 00000001 07 01 ff", 1),
+    ],
+)
+def test_where_no_epochs_of_partitions_are_told_the_members_counts(
+    epoch: int, told: str, since: int
+) -> None:
+    number = epoch.to_bytes(4, "big", signed=True).hex()
+    value = f"0000 {number} 00000003 00 02 {SPELLED_TOPIC} {told} 01 00"
+    found = read_record(CoordinatorRecord(bytes.fromhex(f"0008 {MEMBER}"), bytes.fromhex(value)))
     assert isinstance(found, MemberAssignment)
-    assert found.assigned == PARTS
+    assert found.since == dict.fromkeys(PARTS, since)
+
+
+def test_records_of_before_kafka_4_are_passed_over() -> None:
     old = CoordinatorRecord(bytes.fromhex("0004 000167"), b"?")
     assert read_record(old) == OldRecord("g")
 

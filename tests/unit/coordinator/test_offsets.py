@@ -57,7 +57,7 @@ def test_members_alone_commit_for_a_group_that_has_some() -> None:
 
 def test_a_commit_with_a_generation_for_no_group_is_refused() -> None:
     driver = Driver()
-    refused = driver.commit(offset_of("t", 5), member=A, generation=3)
+    refused = driver.commit(offset_of("t", 5), member=A, generation=3, knows_epochs=False)
     assert refused == (ErrorCode.illegal_generation,)
     assert driver.listed() == ()
 
@@ -119,6 +119,28 @@ def test_offsets_of_an_aborted_transaction_never_were() -> None:
         assert driver.offset("t", stable=True).offset == -1
         assert driver.listed() == ()
         driver.fail_over()
+
+
+@pytest.mark.parametrize("how", ["group", "offsets", "topic"])
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_a_transaction_that_ends_later_brings_nothing_back(how: str, fails_over: bool) -> None:
+    driver = Driver()
+    driver.commit(offset_of("t", 5), offset_of("u", 5))
+    driver.commit(offset_of("t", 9), offset_of("t", 9, 1), producer=PRODUCER)
+    driver.commit(offset_of("t", 7), producer=ProducerIdentity(8, 0))
+    if how == "group":
+        assert driver.delete() is ErrorCode.none
+    elif how == "offsets":
+        assert driver.delete_offsets(("t", 0), ("t", 1)).offsets == OK + OK
+    else:
+        driver.submit(lambda s, t, n: s.forget_topics(frozenset({"t"}), t, n))
+    if fails_over:
+        driver.fail_over()
+    for producer in (PRODUCER, ProducerIdentity(8, 0)):
+        driver.end_transaction(producer, commit=True)
+    assert [driver.offset("t", n).offset for n in (0, 1)] == [-1, -1]
+    assert driver.offset("u").offset == (-1 if how == "group" else 5)
+    assert len(driver.listed()) == (0 if how == "group" else 1)
 
 
 @pytest.mark.parametrize("fails_over", [None, "before", "after"])
