@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -36,12 +37,12 @@ from sparklog.protocol.batch_header import (
     seal_header,
 )
 from sparklog.protocol.control import ControlType
-from sparklog.protocol.record_batch import BatchSettings, encode, encode_many
+from sparklog.protocol.record_batch import BatchSettings, Rows, encode
+from sparklog.protocol.small_batches import encode_small
 
 BATCH_BYTES: Final = 128 * 1024
 """Of a batch before compression: small enough for a consumer that asks for little, large enough
 that what a batch costs by itself does not show."""
-_ROW_COLUMNS: Final = ("timestamp", "key", "value", "headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ class BlockWriter:
             base: of the block.
             end: of the block.
         """
+        known = None if rows is None else _Known(rows)
         relative = self.stretches.within(base - self.object_base, end - self.object_base)
         for stretch in relative:
             low, high = stretch.base + self.object_base, stretch.end + self.object_base
@@ -145,22 +147,24 @@ class BlockWriter:
                 data = self._marker(stretch, stretch.marker, low)
                 yield WireBatch(low, high, data)
             else:
-                yield from self._records(_between(rows, low, high), stretch, low, high)
+                yield from self._records(known, stretch, low, high)
 
     def _records(
-        self, rows: pa.RecordBatch | None, stretch: Stretch, low: int, high: int
+        self, known: _Known | None, stretch: Stretch, low: int, high: int
     ) -> Iterator[WireBatch]:
         settings = self._settings(stretch)
-        if rows is None or not rows.num_rows:
+        first, end = (0, 0) if known is None else known.between(low, high)
+        if known is None or first == end:
             yield from self._nothing(settings, low, high)
             return
+        made = partial(known.rows.batches, first, end, settings, base_offset=low)
         try:
-            made = list(encode_many(rows, settings, base_offset=low, max_batch_bytes=BATCH_BYTES))
+            batches = list(made(max_batch_bytes=BATCH_BYTES))
         except RecordTooLarge:
-            made = list(encode_many(rows, settings, base_offset=low, max_batch_bytes=INT32_MAX))
-        bases = [parse_header(data).base_offset for data in made]
-        for data, base, end in zip(made, bases, [*bases[1:], high], strict=True):
-            yield WireBatch(base, end, _extended(data, end))
+            batches = list(made(max_batch_bytes=INT32_MAX))
+        bases = [parse_header(data).base_offset for data in batches]
+        for data, base, after in zip(batches, bases, [*bases[1:], high], strict=True):
+            yield WireBatch(base, after, _extended(data, after))
 
     def _nothing(self, settings: BatchSettings, low: int, high: int) -> Iterator[WireBatch]:
         """Yield what covers offsets without records: a mark, or what compaction took out."""
@@ -177,15 +181,16 @@ class BlockWriter:
 
     def _settings(self, stretch: Stretch) -> BatchSettings:
         producer = stretch.producer
-        settings = BatchSettings(
+        if producer is None:
+            return BatchSettings(
+                codec=self.codec,
+                timestamp_type=self.segment.timestamp_type,
+                leader_epoch=self.leader_epoch,
+            )
+        return BatchSettings(
             codec=self.codec,
             timestamp_type=self.segment.timestamp_type,
             leader_epoch=self.leader_epoch,
-        )
-        if producer is None:
-            return settings
-        return replace(
-            settings,
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             base_sequence=increment_sequence(producer.base_sequence, stretch.base - producer.base),
@@ -194,24 +199,44 @@ class BlockWriter:
 
     def _marker(self, stretch: Stretch, marker: Marker, offset: int) -> bytes:
         producer = stretch.producer
+        producer_id = producer.producer_id if producer else NO_PRODUCER_ID
+        producer_epoch = producer.producer_epoch if producer else NO_EPOCH
+        base_sequence = producer.base_sequence if producer else NO_SEQUENCE
+        is_transactional = bool(producer and producer.attributes & TRANSACTIONAL_BIT)
+        if base_sequence == NO_SEQUENCE:  # as all coordinators write them
+            return encode_small(
+                ((marker.key, marker.value),),
+                marker.timestamp_ms,
+                base_offset=offset,
+                leader_epoch=self.leader_epoch,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                is_transactional=is_transactional,
+                is_control=True,
+            )
         settings = BatchSettings(
             leader_epoch=self.leader_epoch,
-            producer_id=producer.producer_id if producer else NO_PRODUCER_ID,
-            producer_epoch=producer.producer_epoch if producer else NO_EPOCH,
-            base_sequence=producer.base_sequence if producer else NO_SEQUENCE,
-            is_transactional=bool(producer and producer.attributes & TRANSACTIONAL_BIT),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
             is_control=True,
         )
         row = _one_row(marker.key, marker.value, marker.timestamp_ms)
         return encode(row, settings, base_offset=offset)
 
 
-def _between(rows: pa.RecordBatch | None, low: int, high: int) -> pa.RecordBatch | None:
-    if rows is None:
-        return None
-    offsets = rows.column("offset").to_numpy()
-    first, end = np.searchsorted(offsets, (low, high)).tolist()
-    return rows.slice(first, end - first)
+class _Known:
+    """The rows of a block, looked up once for all their batches."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        self.rows = Rows(rows)
+        self._offsets = rows.column("offset").to_numpy()
+
+    def between(self, low: int, high: int) -> tuple[int, int]:
+        """Return the first row at or after `low`, and the first at or after `high`."""
+        first, end = np.searchsorted(self._offsets, (low, high)).tolist()
+        return first, end
 
 
 def _one_row(

@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from sparklog.core.errors import DataCorrupt, InvalidRequest, RecordTooLarge
 from sparklog.core.types import NO_PRODUCER_ID, NO_TIMESTAMP_MS, TimestampType
-from sparklog.protocol.arrow_records import columns_of
+from sparklog.protocol.arrays import Int32s
+from sparklog.protocol.arrow_records import Columns, columns_of
 from sparklog.protocol.batch_header import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -131,7 +132,7 @@ def encode(
         InvalidRequest: columns or offsets that no batch can hold; the message says which.
         RecordTooLarge: the rows fill more than 2 GiB; write several batches.
     """
-    writer = _Writer(records, settings)
+    writer = _Writer(columns_of(records), np.empty(records.num_rows, np.int32), settings)
     span = writer.measure(0, base_offset, _RECORDS_BYTES_MAX)
     if span.end_row < records.num_rows:
         raise writer.refusal(span)
@@ -156,38 +157,69 @@ def encode_many(
         InvalidRequest: as `encode`.
         RecordTooLarge: a record exceeds the limit by itself; the row is named.
     """
-    writer = _Writer(records, settings)
-    records_bytes_max = min(max_batch_bytes - HEADER_BYTES, _RECORDS_BYTES_MAX)
-    first_base_offset = base_offset
-    row = 0
-    while row < records.num_rows:
-        if writer.offset_at(row, base_offset) - base_offset > INT32_MAX:
-            base_offset = writer.offset_at(row, base_offset)
-        span = writer.measure(row, base_offset, records_bytes_max)
-        is_lone = span.end_row == row
-        if is_lone:
-            span = writer.measure(row, base_offset, _RECORDS_BYTES_MAX, row + 1)
-        batch = writer.batch(span, settings.codec, base_offset - first_base_offset)
-        if len(batch) > max_batch_bytes and not is_lone:
-            batch = writer.batch(span, Codec.NONE, base_offset - first_base_offset)
-        if len(batch) > max_batch_bytes:
-            raise RecordTooLarge(
-                "record is over max.message.bytes by itself; send a smaller one or raise the "
-                f"limit. row={row} batch_bytes={len(batch)} max.message.bytes={max_batch_bytes}"
-            )
-        yield batch
-        row = span.end_row
-        base_offset = writer.offset_at(row, span.last_offset + 1)
+    yield from Rows(records).batches(
+        0, records.num_rows, settings, base_offset=base_offset, max_batch_bytes=max_batch_bytes
+    )
+
+
+class Rows:
+    """Rows of which many batches are made: their columns are looked up once, not for each."""
+
+    def __init__(self, records: pa.RecordBatch) -> None:
+        """Look columns up, of RECORDS_SCHEMA, any of them left out.
+
+        Raises:
+            InvalidRequest: columns that no batch can hold.
+        """
+        self._columns = columns_of(records)
+        self._sizes = np.empty(records.num_rows, np.int32)
+
+    def batches(
+        self,
+        first_row: int,
+        end_row: int,
+        settings: BatchSettings,
+        *,
+        base_offset: int,
+        max_batch_bytes: int,
+    ) -> Iterator[bytes]:
+        """Write rows [first row, end row) as batches, as `encode_many` does.
+
+        Raises:
+            InvalidRequest, RecordTooLarge: as `encode_many`.
+        """
+        writer = _Writer(self._columns, self._sizes, settings)
+        records_bytes_max = min(max_batch_bytes - HEADER_BYTES, _RECORDS_BYTES_MAX)
+        first_base_offset = base_offset
+        row = first_row
+        while row < end_row:
+            if writer.offset_at(row, base_offset) - base_offset > INT32_MAX:
+                base_offset = writer.offset_at(row, base_offset)
+            span = writer.measure(row, base_offset, records_bytes_max, end_row)
+            is_lone = span.end_row == row
+            if is_lone:
+                span = writer.measure(row, base_offset, _RECORDS_BYTES_MAX, row + 1)
+            batch = writer.batch(span, settings.codec, base_offset - first_base_offset)
+            if len(batch) > max_batch_bytes and not is_lone:
+                batch = writer.batch(span, Codec.NONE, base_offset - first_base_offset)
+            if len(batch) > max_batch_bytes:
+                raise RecordTooLarge(
+                    "record is over max.message.bytes by itself; send a smaller one or raise the "
+                    f"limit. row={row} batch_bytes={len(batch)} max.message.bytes={max_batch_bytes}"
+                )
+            yield batch
+            row = span.end_row
+            base_offset = writer.offset_at(row, span.last_offset + 1)
 
 
 class _Writer:
     """The columns of one call, and what was measured of them."""
 
-    def __init__(self, records: pa.RecordBatch, settings: BatchSettings) -> None:
+    def __init__(self, columns: Columns, sizes: Int32s, settings: BatchSettings) -> None:
         self._settings = settings
-        self._columns = columns_of(records)
-        self._rows = records.num_rows
-        self._sizes = np.empty(self._rows, np.int32)
+        self._columns = columns
+        self._rows = len(sizes)
+        self._sizes = sizes
         self._kernels = _kernels()
 
     def measure(
@@ -241,7 +273,9 @@ class _Writer:
             plain,
         )
         _raise_if(fault, span.base_offset)
-        settings = replace(self._settings, codec=codec)
+        settings = self._settings
+        if settings.codec is not codec:
+            settings = replace(settings, codec=codec)
         sequence = settings.base_sequence
         if sequence != NO_SEQUENCE:
             sequence = increment_sequence(sequence, sequences_before)

@@ -8,6 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparklog.protocol import record_batch
 from sparklog.protocol.arrow_records import RECORDS_SCHEMA
 from sparklog.protocol.memory_records import split_batches
 from sparklog.protocol.record_batch import BatchSettings, Codec, decode, encode, encode_many
@@ -86,6 +87,21 @@ def test_any_slice_comes_back(rows: Rows, data: st.DataObject) -> None:
     part = arrow(rows).slice(start, end - start)
     found = decode(encode(part, base_offset=rows[start]["offset"])).records
     assert plain(found) == rows[start:end]
+
+
+@given(rows_with_offsets(), st.data())
+def test_parts_of_rows_are_encoded_as_if_each_was_alone(rows: Rows, data: st.DataObject) -> None:
+    records = arrow(rows)
+    first = data.draw(st.integers(0, len(rows) - 1))
+    end = data.draw(st.integers(first + 1, len(rows)))
+    base = rows[first]["offset"] - data.draw(st.integers(0, 1))
+    settings = BatchSettings(producer_id=7, producer_epoch=1, base_sequence=2**31 - 2)
+    alone = encode_many(
+        records.slice(first, end - first), settings, base_offset=base, max_batch_bytes=2_000
+    )
+    whole = record_batch.Rows(records)
+    part = whole.batches(first, end, settings, base_offset=base, max_batch_bytes=2_000)
+    assert list(part) == list(alone)
 
 
 @given(rows_with_offsets(), codecs, st.integers(2_000, 6_000))
