@@ -35,7 +35,7 @@ from sparklog.coordinator.consumer_records import (
 )
 from sparklog.coordinator.group_messages import Joined, JoinRequest, MemberIdentity, Synced
 from sparklog.coordinator.subscribed_topics import Topics
-from sparklog.core.errors import InconsistentGroupProtocol, InvalidRequest
+from sparklog.core.errors import GroupIdNotFound, InconsistentGroupProtocol, InvalidRequest
 from sparklog.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     Assignment,
@@ -43,6 +43,7 @@ from sparklog.protocol.consumer_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
+    user_data_of,
     version_of,
 )
 
@@ -54,14 +55,20 @@ def upgraded(classic: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
     reading what it owned when it joined, until it is told what it is assigned.
 
     Raises:
-        InconsistentGroupProtocol: not all members are consumers.
+        GroupIdNotFound: not all members are consumers that the coordinator could assign for.
     """
     group_id, epoch = classic.group_id, classic.generation
     records: list[ConsumerRecord] = [GroupEpoch(group_id, epoch)]
-    held = _held(classic, topics)
+    try:
+        _check_upgradable(classic)
+        held = _held(classic, topics)
+    except InvalidRequest as error:
+        raise GroupIdNotFound(
+            f"Group {group_id} is not a consumer group, and cannot become one: {error}"
+        ) from error
     assignments: list[ConsumerRecord] = []
     for m in classic.members.values():
-        subscription = _subscription(m.protocols[0][1])
+        subscription = decode_subscription(m.protocols[0][1])
         parts = held[m.member_id]
         records.append(
             MemberRecord(
@@ -85,14 +92,35 @@ def upgraded(classic: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
     return [*records, TargetEpoch(group_id, epoch), *assignments]
 
 
+def _check_upgradable(classic: ClassicGroup) -> None:
+    """Refuse members that need to be told more than their partitions, as those of Kafka Streams.
+
+    librdkafka's assignors give members back what these had told them, which is no need.
+
+    Raises:
+        InvalidRequest: there is such a member, or one that cannot be understood.
+    """
+    for m in classic.members.values():
+        told = user_data_of(m.assignment)
+        if told and told != (decode_subscription(m.metadata(classic.protocol)).user_data or b""):
+            raise InvalidRequest(
+                "its members have an assignor of their own. "
+                f"member_id={m.member_id} protocol={classic.protocol}"
+            )
+
+
 def _held(classic: ClassicGroup, topics: Topics) -> dict[str, Parts]:
-    """Return what members may be reading; no two of them the same, whatever an assignor did."""
+    """Return what members may be reading; no two of them the same, whatever an assignor did.
+
+    Raises:
+        InvalidRequest: what a member says or was assigned cannot be read.
+    """
     held: dict[str, Parts] = dict.fromkeys(classic.members, NO_PARTS)
     taken: set[Part] = set()
     for by_assignment in (True, False):
         for m in classic.members.values():
-            owned = _subscription(m.protocols[0][1]).owned
-            said = _decoded(m.assignment) if by_assignment else owned
+            owned = decode_subscription(m.protocols[0][1]).owned
+            said = decode_assignment(m.assignment) if by_assignment else owned
             parts = _parts(said, topics) - taken
             taken |= parts
             held[m.member_id] |= parts
@@ -222,13 +250,6 @@ def _subscription(metadata: bytes) -> Subscription:
         raise InconsistentGroupProtocol(
             f"a member's subscription cannot be read: {error}"
         ) from error
-
-
-def _decoded(assignment: bytes) -> Assignment:
-    try:
-        return decode_assignment(assignment)
-    except InvalidRequest:  # of an assignor of the client's own: it holds nothing that we know of
-        return {}
 
 
 def _parts(assignment: Assignment, topics: Topics) -> Parts:

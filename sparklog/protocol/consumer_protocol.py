@@ -51,6 +51,15 @@ def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
     return {t.topic: tuple(map(int, t.partitions)) for t in found.assigned_partitions}
 
 
+def user_data_of(assignment: bytes) -> bytes:
+    """Return what an assignor of the client's own tells a member besides its partitions.
+
+    Raises:
+        InvalidRequest: the bytes are no assignment.
+    """
+    return _decoded("Assignment", assignment).user_data or b"" if assignment else b""
+
+
 def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> bytes:
     """Return the bytes of a member's partitions."""
     module = _module("Assignment", version)

@@ -162,14 +162,16 @@ class Driver:
         asked = LeaveRequest(GROUP, who)
         return self.reply(self.submit(lambda s, t, n: s.leave(asked, t, n)), Left)
 
-    def stable(self, *names: str) -> int:
+    def stable(
+        self, *names: str, share: Callable[[str], bytes] = lambda name: f"share of {name}".encode()
+    ) -> int:
         """Have members form a group whose first one leads; return the generation."""
         tokens = [self.member(name) for name in names]
         self.wait(2 * DELAY_MS)
         joined = [self.reply(token, Joined) for token in tokens]
         assert all(j.error is ErrorCode.none for j in joined), joined
         generation = joined[0].generation
-        shares = {name: f"share of {name}".encode() for name in names}
+        shares = {name: share(name) for name in names}
         for name in names:
             self.sync(name, generation, shares if name == joined[0].leader else None)
         return generation

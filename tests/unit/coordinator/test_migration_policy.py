@@ -6,13 +6,19 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
-from sparklog.coordinator.group_messages import MemberIdentity
+from sparklog.coordinator.group_messages import Joined, MemberIdentity
 from sparklog.coordinator.group_settings import GroupSettings
 from sparklog.coordinator.subscribed_topics import NoTopics
 from sparklog.core.errors import GroupIdNotFound
-from tests.unit.coordinator.group_driver import GROUP, Driver
+from sparklog.protocol.consumer_protocol import encode_assignment
+from tests.unit.coordinator.group_driver import GROUP, READS_T, Driver
 
 JOIN, LEAVE = 0, -1
+ASSIGNED = encode_assignment({"t": (0,)}, 0)
+NULL = bytes.fromhex("ffffffff")
+USER_DATA = bytes.fromhex("00000002 0102")
+SAID = READS_T.removesuffix(NULL) + USER_DATA
+"""A subscription as assignors write it that remember what a member had."""
 
 
 def driver(policy: str) -> Driver:
@@ -43,9 +49,40 @@ def kind(driven: Driver) -> str:
 @pytest.mark.parametrize("policy", ["bidirectional", "upgrade"])
 def test_a_group_with_members_moves_to_the_newer_protocol(policy: str) -> None:
     driven = driver(policy)
-    driven.stable("old")
+    driven.stable("old", share=lambda _: ASSIGNED)
     consumer(driven, JOIN)
     assert kind(driven) == "consumer"
+
+
+@pytest.mark.parametrize(
+    ("subscription", "assignment", "moves"),
+    [
+        (READS_T, ASSIGNED, True),
+        (READS_T, b"", True),
+        (SAID, ASSIGNED, True),
+        (SAID, ASSIGNED.removesuffix(NULL) + USER_DATA, True),
+        (READS_T, ASSIGNED.removesuffix(NULL) + USER_DATA, False),
+        (SAID, ASSIGNED.removesuffix(NULL) + bytes.fromhex("00000001 03"), False),
+        (READS_T, b"what only its assignor knows", False),
+    ],
+)
+def test_a_group_with_an_assignor_of_its_own_stays_classic(
+    subscription: bytes, assignment: bytes, moves: bool
+) -> None:
+    driven = driver("bidirectional")
+    told = driven.reply(driven.join(new="old"), Joined)
+    token = driven.join(told.member_id, protocols=(("range", subscription),))
+    driven.wait(1)
+    generation = driven.reply(token, Joined).generation
+    driven.sync("old", generation, {"old": assignment})
+    if moves:
+        consumer(driven, JOIN)
+        assert kind(driven) == "consumer"
+        return
+    with pytest.raises(GroupIdNotFound):
+        consumer(driven, JOIN)
+    assert kind(driven) == "classic"
+    assert driven.heartbeat("old", generation) is ErrorCode.none
 
 
 @pytest.mark.parametrize("policy", ["downgrade", "disabled"])
