@@ -28,6 +28,10 @@ from sparklog.store.base import (
 )
 
 TEMPORARY_PREFIX = ".put-"
+FORCED_AT_ONCE_BYTES = 2 << 20
+"""Who forces a small object waits for all that is on its way to the disk: on a journalling file
+system for large objects, too. These go there in parts, so that a broker's acknowledgement waits
+behind one part of a segment that it flushes, or a compaction writes, and not behind all of it."""
 _NO_NAMELESS_FILES = frozenset(
     {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM, errno.EXDEV}
 )
@@ -51,6 +55,7 @@ class FileStore(ObjectStore):
     ) -> None:
         """Use `folder`. Without `fsync` a power cut may lose what was reported as created."""
         self._folder = Path(folder).absolute()
+        self._root = str(self._folder)
         self.url = self._folder.as_uri()
         self._fsync = fsync
         self._entropy = entropy
@@ -72,14 +77,16 @@ class FileStore(ObjectStore):
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         """See `ObjectStore.put_if_absent`. UNKNOWN only if the disk fails after the link."""
-        path = self._path(key)
+        check_key(key)
+        path = f"{self._root}/{key}"  # a `Path` costs as much as all that is done with it here
+        folder = path.rpartition("/")[0]
         try:
-            if os.path.lexists(path) or not self._link_new(path, data):
-                return self._exists(key, path)
+            if os.path.lexists(path) or not self._link_new(folder, path, data):
+                return self._exists(key, Path(path))
         except OSError as error:
             raise self._unavailable("write", key, error) from error
         try:
-            self._sync_folder(path.parent)
+            self._sync_folder(folder)
         except OSError:
             return PutOutcome.UNKNOWN
         return PutOutcome.CREATED
@@ -133,17 +140,16 @@ class FileStore(ObjectStore):
             raise InvalidRequest(f"other keys go on from this one with a slash. key={key}")
         return PutOutcome.EXISTS
 
-    def _link_new(self, path: Path, data: bytes) -> bool:
+    def _link_new(self, folder: str, path: str, data: bytes) -> bool:
         """Write `data` and give it its name; False if somebody has the name."""
-        self._make_folder(path.parent)
         if self._nameless:
             try:
-                return self._link_nameless(path, data)
+                return self._link_nameless(folder, path, data)
             except OSError as error:
                 if error.errno not in _NO_NAMELESS_FILES:
                     raise
                 self._nameless = False
-        temporary = self._write_temporary(path, data)
+        temporary = self._write_temporary(Path(path), data)
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -152,8 +158,12 @@ class FileStore(ObjectStore):
             os.unlink(temporary)
         return True
 
-    def _link_nameless(self, path: Path, data: bytes) -> bool:
-        descriptor = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o644)
+    def _link_nameless(self, folder: str, path: str, data: bytes) -> bool:
+        try:
+            descriptor = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o644)
+        except FileNotFoundError:
+            self._make_folder(Path(folder))
+            descriptor = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o644)
         try:
             self._fill(descriptor, data)
             # A source folder makes Python call linkat, which follows the link in /proc to the file.
@@ -181,7 +191,9 @@ class FileStore(ObjectStore):
     def _fill(self, descriptor: int, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            view = view[os.write(descriptor, view) :]
+            view = view[os.write(descriptor, view[:FORCED_AT_ONCE_BYTES]) :]
+            if view and self._fsync:
+                _force_data(descriptor)
         if self._fsync:
             os.fsync(descriptor)
 
@@ -197,7 +209,7 @@ class FileStore(ObjectStore):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
         self._sync_folder(folder.parent)
 
-    def _sync_folder(self, folder: Path) -> None:
+    def _sync_folder(self, folder: str | Path) -> None:
         if not self._fsync:
             return
         descriptor = os.open(folder, os.O_RDONLY)
@@ -240,6 +252,11 @@ class FileStore(ObjectStore):
         return Unavailable(
             f"cannot {verb}: {advice}. root={self.url} key={key} error={error.strerror}"
         )
+
+
+def _force_data(descriptor: int) -> None:
+    """Force what was written to the disk; nobody needs the file's metadata yet."""
+    getattr(os, "fdatasync", os.fsync)(descriptor)  # macOS has only the latter
 
 
 def _read(descriptor: int, size_bytes: int) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 
 from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.store.base import ObjectStore, PutOutcome
-from sparklog.store.file import FileStore
+from sparklog.store.file import FORCED_AT_ONCE_BYTES, FileStore
 
 ROOT = Path(__file__).parents[3]
 
@@ -108,6 +108,25 @@ def test_every_new_folder_is_forced_to_the_disk_in_its_parent(
     FileStore(tmp_path / "a/b").put_if_absent("c/d/0", b"x")
     parents = [tmp_path / p for p in (".", "a", "a/b", "a/b/c", "a/b/c/d")]
     assert [Path(s) for s in synced if Path(s).is_dir()] == parents
+
+
+def test_a_large_object_is_forced_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fdatasync
+    sizes = []
+
+    def watching(descriptor: int) -> None:
+        sizes.append(os.fstat(descriptor).st_size)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", watching)
+    store = FileStore(tmp_path / "root")
+    data = bytes(range(256)) * (5 * FORCED_AT_ONCE_BYTES // 512)
+    assert store.put_if_absent("large", data) is PutOutcome.CREATED
+    assert sizes == [FORCED_AT_ONCE_BYTES, 2 * FORCED_AT_ONCE_BYTES]
+    assert store.get("large") == data
+    store.put_if_absent("small", b"x")
+    FileStore(tmp_path / "other", fsync=False).put_if_absent("large", data)
+    assert len(sizes) == 2
 
 
 def test_without_fsync_nothing_is_forced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
