@@ -198,7 +198,7 @@ class RootLog:
             case _ if at == LATEST:
                 return FoundOffset(partition.view().end_offset, NO_TIMESTAMP_MS)
             case _ if at == EARLIEST:
-                return FoundOffset(partition.view().log_start_offset, NO_TIMESTAMP_MS)
+                return FoundOffset(partition.readable().log_start_offset, NO_TIMESTAMP_MS)
             case _ if at == MAX_TIMESTAMP:
                 return _found(partition.offset_of_max_timestamp())
         return _found(partition.offset_for_time(at))

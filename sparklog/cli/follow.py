@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sparklog.cli.arrivals import Arrived, Start, checked_start
-from sparklog.client.values import EARLIEST
+from sparklog.client.values import EARLIEST, LATEST
 from sparklog.cluster.open import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import PartitionLog
-from sparklog.log.view import PartitionView
+from sparklog.log.view import PartitionView, unreadable
 from sparklog.store.base import ObjectNotFound
 
 CHUNK_OFFSETS = 65_536
@@ -86,7 +86,7 @@ class Follower:
         """Yield what there is to read now, at most about `CHUNK_OFFSETS` of each partition.
 
         Raises:
-            DataCorrupt: a damaged object, by name.
+            DataCorrupt: a damaged object, by name; one of the tail when all else has been read.
         """
         left = records_max
         for position in self._positions:
@@ -96,6 +96,10 @@ class Follower:
                 # Skipped are the offsets without a record, of compacted segments and of markers.
                 left = None if left is None else left - batch.num_rows
                 yield Arrived(position.topic_partition, batch)
+        if not any(map(_behind, self._positions)):
+            for position in self._positions:
+                if position.view.damage is not None:
+                    raise unreadable(position.view)
 
     def wait(self, at_most_s: float | None) -> None:
         """Wait a little, then look for new records.
@@ -117,8 +121,10 @@ class Follower:
 
     def _add(self, tp: TopicPartition, start: Start) -> None:
         partition = self._log.partition(tp.topic, tp.partition)
-        view = partition.view()
+        view = partition.readable()
         seen_s = self._clock.monotonic_s()
+        if view.damage is not None and (start == LATEST or start > view.end_offset):
+            raise unreadable(view)
         first = checked_start(tp, start, view.log_start_offset, view.end_offset)
         self._positions.append(Position(tp, partition, view, seen_s, first))
 
@@ -143,7 +149,7 @@ class Follower:
 
     def _refresh(self, position: Position) -> None:
         position.seen_s = self._clock.monotonic_s()
-        position.view = position.partition.view()
+        position.view = position.partition.readable()
         start = position.view.log_start_offset
         if position.next_offset < start:
             self._warn(

@@ -6,6 +6,7 @@ after the other (FORMAT.md 5 allows one put in flight per writer), reads run bes
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
-from sparklog.core.errors import InvalidRequest
+from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.core.types import TimestampType
 from sparklog.log import lookup
 from sparklog.log.append import Appended, Candidate, append
@@ -27,8 +28,10 @@ from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
 from sparklog.log.reading import SegmentReader
 from sparklog.log.schema import check_keys, check_record_sizes, normalized, read_schema
 from sparklog.log.segment import Commit, CommitKey, Reference
-from sparklog.log.view import PartitionView, probe, refresh
+from sparklog.log.view import PartitionView, probe, readable, refresh, unreadable
 from sparklog.store.base import ObjectStore
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 
@@ -90,6 +93,23 @@ class PartitionLog:
             if refreshed or not self._fresh:
                 self._view = self._run(refresh(self._view))
                 self._fresh = True
+            return self._view
+
+    def readable(self, *, probing: bool = False) -> PartitionView:
+        """Return the partition as far as it can be read; the view's `damage` says why no further.
+
+        For readers, who get what lies before a damaged segment. Cost: as `view`, or as `probe`.
+        """
+        with self._lock:
+            if probing and self._fresh:
+                try:
+                    self._view = self._run(probe(self._view))
+                    return self._view
+                except DataCorrupt as error:
+                    logger.warning("looking how far the log can be read: %s", error)
+            self._view = self._run(readable(self._view))
+            # Who wants to append looks again, and hears of the damage.
+            self._fresh = self._view.damage is None
             return self._view
 
     def probe(self) -> PartitionView:
@@ -183,12 +203,12 @@ class PartitionLog:
 
         Raises:
             InvalidRequest: an unknown column. OffsetOutOfRange: not within the log.
-            DataCorrupt: an object is damaged or missing; the message names it.
+            DataCorrupt: an object in that range is damaged or missing; the message names it.
         """
         read_schema(columns)
-        seen = view if view is not None else self.view(refreshed=False)
-        if view is None and end_offset > seen.end_offset:
-            seen = self.view()
+        seen = view if view is not None else self._reaching(end_offset)
+        if seen.damage is not None and end_offset > seen.end_offset:
+            raise unreadable(seen)
         return self._reader.read(seen, base_offset, end_offset, columns)
 
     def find(
@@ -238,6 +258,13 @@ class PartitionLog:
         with self._lock:
             self._absorb(segments_min)
             return self._view
+
+    def _reaching(self, end_offset: int) -> PartitionView:
+        """Return a view that holds all below `end_offset`, or as much as can be read."""
+        with self._lock:
+            if self._fresh and end_offset <= self._view.end_offset:
+                return self._view
+        return self.readable()
 
     def _draft(self, batches: Sequence[pa.RecordBatch]) -> SegmentDraft:
         now_ms = self._clock.now_ms()

@@ -92,13 +92,23 @@ class SegmentReader:
             yield from ranges.dense_batches(base_offset, end_offset, columns)
             return
         ahead: deque[tuple[ranges.Piece, Future[list[tuple[int, bytes]]]]] = deque()
-        for piece in self._pieces(entries, base_offset, end_offset, columns):
+        pieces = self._pieces(entries, base_offset, end_offset, columns)
+        damage: DataCorrupt | None = None
+        while True:
+            try:
+                piece = next(pieces, None)
+            except DataCorrupt as error:
+                damage, piece = error, None
+            if piece is None:
+                break
             ahead.append((piece, self._pool.submit(self._fetch, piece)))
             if len(ahead) > PIECES_AHEAD:
                 ready, fetched = ahead.popleft()
                 yield from ranges.decode(ready, fetched.result(), columns)
         for ready, fetched in ahead:
             yield from ranges.decode(ready, fetched.result(), columns)
+        if damage is not None:  # after all that lies before it
+            raise damage
 
     def _pieces(
         self, entries: Sequence[Entry], base_offset: int, end_offset: int, columns: Sequence[str]

@@ -2,7 +2,8 @@
 
 `refresh` brings a view up to date; both are pure (FORMAT.md 4 says when a tail may be believed).
   V1  the tail joins the manifest's end: its first segment starts there, each next where one ends
-  V2  a view's end offset was a free name after every name below it was taken
+  V2  a view's end offset was a free name after every name below it was taken, unless the view tells
+      of damage there
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class PartitionView:
     tail: tuple[TailSegment, ...] = ()
     unreadable: tuple[str, ...] = field(default=(), compare=False)
     """Manifests that were passed over because they are damaged."""
+    damage: DataCorrupt | None = field(default=None, compare=False)
+    """Why it ends where it does, if what follows cannot be read. Only views of `readable` tell."""
 
     @property
     def log_start_offset(self) -> int:
@@ -202,21 +205,33 @@ def refresh(view: PartitionView) -> Protocol[PartitionView]:
     Raises:
         DataCorrupt: a segment of the tail is damaged, or the chain is broken.
     """
+    view = yield from readable(view)
+    if view.damage is not None:
+        raise view.damage
+    return view
+
+
+def readable(view: PartitionView) -> Protocol[PartitionView]:
+    """Return the partition as far as it can be read now; the view's `damage` says why no further.
+
+    Nobody may append where such a view ends: for readers only. Cost: as `refresh`.
+    """
     for _ in range(REFRESH_ROUNDS_MAX):
-        view, _ = yield from newer_manifest(view)
-        trouble: DataCorrupt | None = None
-        try:
-            view = yield from follow_chain(view)
-        except DataCorrupt as error:
-            trouble = error
+        view, _ = yield from newer_manifest(replace(view, damage=None))
+        view = yield from _followed(view, (yield from _names_after(view)))
         view, moved = yield from newer_manifest(view)
-        if not moved and trouble is not None:
-            raise trouble
         if not moved:
             return view
     raise DataCorrupt(
         "the manifest kept changing while the tail was read; is a job rewriting in a loop? "
         f"partition={view.layout.folder}"
+    )
+
+
+def unreadable(view: PartitionView) -> DataCorrupt:
+    """Return what is told to who wants more than a view with damage has."""
+    return DataCorrupt(
+        f"offsets from {view.end_offset} on cannot be read, those before can: {view.damage}"
     )
 
 
@@ -319,18 +334,25 @@ def follow_chain(view: PartitionView) -> Protocol[PartitionView]:
     """Extend the view by the segments that now follow its end.
 
     Names that do not continue the chain are orphans and are passed over.
+
+    Raises:
+        DataCorrupt: one is damaged, or gone.
     """
+    return (yield from follow_names(view, (yield from _names_after(view))))
+
+
+def _names_after(view: PartitionView) -> Protocol[dict[int, int]]:
+    """Return the bytes of the chain's objects at and after the view's end, by base offset."""
     layout = view.layout
     end = view.end_offset
     # '-' sorts before '.', so a rewritten name at `end` sorts before the chain's own name there.
     after = layout.key(layout.chain_name(end - 1)) if end else ""
     listed = yield from list_after(layout.chain_prefix, after)
-    sizes = {
+    return {
         base: info.size_bytes
         for info in listed
         if (base := layout.chain_base(info.key)) is not None and base >= end
     }
-    return (yield from follow_names(view, sizes))
 
 
 def follow_names(view: PartitionView, sizes: Mapping[int, int]) -> Protocol[PartitionView]:
@@ -343,6 +365,14 @@ def follow_names(view: PartitionView, sizes: Mapping[int, int]) -> Protocol[Part
     Raises:
         DataCorrupt: one is damaged, or gone.
     """
+    view = yield from _followed(view, sizes)
+    if view.damage is not None:
+        raise view.damage
+    return view
+
+
+def _followed(view: PartitionView, sizes: Mapping[int, int]) -> Protocol[PartitionView]:
+    """Extend the view as `follow_names` does, as far as objects can be read."""
     layout = view.layout
     bases = sorted(sizes)
     for at in range(0, len(bases), NAMES_READ_AT_ONCE):
@@ -353,9 +383,12 @@ def follow_names(view: PartitionView, sizes: Mapping[int, int]) -> Protocol[Part
         for base, key, tail in zip(some, keys, tails, strict=True):
             if base != view.end_offset:
                 continue
-            if tail is None or len(tail) < TRAILER_BYTES:
-                raise DataCorrupt(f"segment vanished or was cut off; run verify. object={key}")
-            decoded = yield from _decode_segment(layout, key, tail, sizes[base])
-            assert decoded is not None
-            view = view.extended(decoded[0], layout.chain_name(base), sizes[base])
+            try:
+                if tail is None or len(tail) < TRAILER_BYTES:
+                    raise DataCorrupt(f"segment vanished or was cut off; run verify. object={key}")
+                decoded = yield from _decode_segment(layout, key, tail, sizes[base])
+                assert decoded is not None
+                view = view.extended(decoded[0], layout.chain_name(base), sizes[base])
+            except DataCorrupt as error:
+                return replace(view, damage=error.with_traceback(None))
     return view

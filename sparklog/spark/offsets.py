@@ -38,7 +38,11 @@ class Extent(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """Return the offset the next record will get."""
+        """Return the offset the next record will get. Raises DataCorrupt: nobody can tell."""
+
+    @property
+    def readable_end(self) -> int:
+        """Return up to where it can be read: its end, but where something is damaged."""
 
 
 Views = Mapping[TopicPartition, Extent]
@@ -147,7 +151,7 @@ def clip(
     """Return what the log still holds of [low, high).
 
     Raises:
-        OffsetOutOfRange: not everything, and that is to fail.
+        OffsetOutOfRange: not everything, and that is to fail. DataCorrupt: some is damaged.
     """
     if low == high:
         return OffsetRange(low, high)
@@ -156,13 +160,14 @@ def clip(
             f"Starting offset for {place} was {low} but the log starts at {view.log_start_offset}.",
             fail=fail_on_data_loss,
         )
-    if high > view.end_offset:
+    end = view.readable_end if high <= view.readable_end else view.end_offset
+    if high > end:
         report_data_loss(
-            f"Ending offset for {place} was {high} but the log ends at {view.end_offset}.",
+            f"Ending offset for {place} was {high} but the log ends at {end}.",
             fail=fail_on_data_loss,
         )
     low = max(low, view.log_start_offset)
-    return OffsetRange(low, max(low, min(high, view.end_offset)))
+    return OffsetRange(low, max(low, min(high, end)))
 
 
 def _times(limit: OffsetLimit, views: Views, which: str) -> Mapping[TopicPartition, int]:

@@ -182,7 +182,7 @@ class Scan:
             )
             return
         partition = log.partition(part.topic, part.partition)
-        view = partition.view()
+        view = partition.readable()
         end = part.stored_end
         if _packed(view, at, end) == _packed(_view(partition.layout, part), at, end):
             raise error

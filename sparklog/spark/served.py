@@ -33,7 +33,7 @@ from sparklog.log.effects import run
 from sparklog.log.isolation import aborted_stretches, decided, without
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.reading import SegmentReader
-from sparklog.log.view import PartitionView
+from sparklog.log.view import PartitionView, unreadable
 from sparklog.protocol.batch_header import check_crc
 from sparklog.protocol.batch_run import decode_runs, read_headers
 from sparklog.protocol.control import end_transaction, read_control
@@ -155,7 +155,7 @@ class ServedRows:
             return
         self._bootstrap = self._wanted.bootstrap or registered(image)
         partition = log.partition(place.topic, place.partition)
-        view = partition.view()
+        view = partition.readable()
         if self._at < view.log_start_offset:
             self._lost(
                 f"Offsets of {place} from {self._at} on were to be read but the log starts at "
@@ -166,6 +166,8 @@ class ServedRows:
         if self._at < end:
             logger.warning("reading from segments instead partition=%s %s", place, trouble)
             yield from self._stored(log, partition, view, end)
+        elif view.damage is not None:
+            raise unreadable(view)
         elif isinstance(trouble, OffsetOutOfRange) and self._at < stretch.end_offset:
             self._lost(
                 f"Offsets of {place} from {self._at} to {stretch.end_offset} were to be read: "

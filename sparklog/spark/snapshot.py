@@ -5,22 +5,23 @@ The shell between options and log: it looks, at several partitions at once, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.open import Log
 from sparklog.cluster.snapshots import SnapshotReader, read_snapshot
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.errors import DataCorrupt, SparklogError
+from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
 from sparklog.log.effects import run
 from sparklog.log.isolation import AbortedRange, Decided, decided
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Entry
 from sparklog.log.partition_log import PartitionLog
-from sparklog.log.view import PartitionView
+from sparklog.log.view import PartitionView, unreadable
 from sparklog.spark.leaders import Leaders
 from sparklog.spark.offsets import select
 from sparklog.spark.options import Selection
@@ -39,15 +40,39 @@ class Extent:
     """What one partition holds: segments, and beyond them what its leader has, if it has one."""
 
     view: PartitionView
-    end_offset: int
+    readable_end: int
     """Of a partition that brokers serve, its high watermark or last stable offset; else the end of
-    its segments."""
+    its segments, as far as they can be read."""
     stored_end: int
     """Up to where segments are read; beyond it the leader tells which records count."""
     brokers: str = ""
     """Where to fetch what lies beyond, as bootstrap servers."""
     aborted: tuple[AbortedRange, ...] = ()
     """What readers of committed records leave out of the segments."""
+
+    @property
+    def end_offset(self) -> int:
+        """Return where the partition ends.
+
+        Raises:
+            DataCorrupt: nobody can tell, as a segment of its tail is damaged.
+        """
+        if self.is_damaged:
+            raise unreadable(self.view)
+        return self.readable_end
+
+    @property
+    def is_damaged(self) -> bool:
+        """Say whether what follows cannot be read; what a leader has is for that one to say."""
+        return self.view.damage is not None and not self.brokers
+
+    def end_beyond(self, offset: int) -> int:
+        """Return up to where the partition can be read from `offset` on.
+
+        Raises:
+            DataCorrupt: it is damaged there.
+        """
+        return self.end_offset if offset >= self.readable_end else self.readable_end
 
     @property
     def layout(self) -> PartitionLayout:
@@ -74,17 +99,34 @@ class Snapshot:
     leaders: Leaders | None = None
 
     def offset_at_time(self, place: TopicPartition, timestamp_ms: int) -> int | None:
-        """Return the first offset of a partition at or after a time, or None."""
+        """Return the first offset of a partition at or after a time, or None.
+
+        Raises:
+            DataCorrupt: it may lie where the partition is damaged.
+        """
         extent = self.views[place]
         if extent.brokers and self.leaders is not None:
             return self.leaders.offset_at_time(self.image, place, timestamp_ms, LEADER_PATIENCE_S)
         found = self.logs[place].offset_for_time(timestamp_ms, view=extent.view)
+        if found is None and extent.is_damaged:
+            raise unreadable(extent.view)
         return None if found is None else found.offset
 
     @property
-    def ends(self) -> dict[TopicPartition, int]:
-        """Return the end offset of every partition."""
-        return {place: extent.end_offset for place, extent in self.views.items()}
+    def readable_ends(self) -> dict[TopicPartition, int]:
+        """Return up to where every partition can be read."""
+        return {place: extent.readable_end for place, extent in self.views.items()}
+
+    def ends_beyond(self, begin: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return up to where every partition can be read from `begin` on, or from its start.
+
+        Raises:
+            DataCorrupt: one is damaged just there.
+        """
+        return {
+            place: extent.end_beyond(begin.get(place, extent.log_start_offset))
+            for place, extent in self.views.items()
+        }
 
 
 class Look:
@@ -133,8 +175,8 @@ class Look:
 
         Raises:
             UnknownTopicOrPartition: a topic or partition that is named does not exist.
-            DataCorrupt: a partition's tail is damaged. Unavailable: the store does not answer, or
-                nobody leads a partition that only its leader knows the end of.
+            Unavailable: the store does not answer, or nobody leads a partition that only its leader
+                knows the end of.
 
         Cost: three listings for the registry and for each partition; probing, one request each.
             Where brokers lead, two requests to brokers, and one more for each that leads.
@@ -153,13 +195,15 @@ class Look:
             brokers = self._leaders.addresses(snapshot.image) if served else ""
             patience_s = 0.0 if known.keys() >= set(served) else LEADER_ROUND_S
             for place, told in self._ends(snapshot.image, served, patience_s).items():
+                extent = extents[place]
+                if isinstance(told, SparklogError) and extent.is_damaged:
+                    continue  # nobody can lead it
                 if isinstance(told, SparklogError) and place not in known:
                     unknown = unknown or told
                     continue
                 end = known[place] if isinstance(told, SparklogError) else told
-                extent = extents[place]
-                end = max(extent.end_offset, end)
-                extents[place] = replace(extent, end_offset=end, brokers=brokers)
+                end = max(extent.readable_end, end)
+                extents[place] = replace(extent, readable_end=end, brokers=brokers)
             if unknown is None:
                 return Snapshot(snapshot.logs, extents, snapshot.image, self._leaders)
             if self._clock.monotonic_s() >= deadline_s:
@@ -190,21 +234,19 @@ class Look:
     def _segments(self, *, probing: bool, lenient: bool) -> Snapshot:
         image = self._log.refresh(probing=probing)
         for _ in range(DELETIONS_MET_MAX):
-            try:
-                return self._views(image, probing=probing, lenient=lenient)
-            except DataCorrupt:
-                # Half of a topic looks like a damaged one while it is being deleted.
-                before, image = image, self._log.refresh()
-                if _topic_ids(before) == _topic_ids(image):
-                    raise
+            found = self._views(image, probing=probing, lenient=lenient)
+            if not any(extent.view.damage for extent in found.views.values()):
+                return found
+            # Half of a topic looks like a damaged one while it is being deleted.
+            before, image = image, self._log.refresh()
+            if _topic_ids(before) == _topic_ids(image):
+                return found
         return self._views(image, probing=probing, lenient=lenient)
 
     def _views(self, image: MetadataImage, *, probing: bool, lenient: bool) -> Snapshot:
         places = select(self._selection, image.topics, lenient=lenient)
         logs = {place: self._log.partition(place.topic, place.partition) for place in places}
-        look: Callable[[PartitionLog], PartitionView] = (
-            PartitionLog.probe if probing else PartitionLog.view
-        )
+        look = partial(PartitionLog.readable, probing=probing)
         each = map if len(logs) < 2 else self._pool.map
         views = zip(places, each(look, logs.values()), strict=True)
         return Snapshot(logs, {place: self._extent(view) for place, view in views}, image)

@@ -102,7 +102,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 snapshot.offset_at_time,
                 unmatched_is_latest=self._options.unmatched_start_is_latest,
             )
-            ends = snapshot.ends
+            ends = snapshot.readable_ends
             self._at_end = frozenset(p for p, o in self._initial.items() if o == ends[p])
         return format_offsets(self._initial)
 
@@ -111,12 +111,13 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             OffsetOutOfRange: a topic is gone or new under its old name, and that is to fail.
+            DataCorrupt: a segment is damaged, and all before it has been read.
         """
         begin = parse_offsets(start, "start of the batch")
         snapshot = self._available()
         self._tell_group(snapshot, begin)
         latest = self._check_ends(begin, snapshot)
-        self._latest = snapshot.ends
+        self._latest = snapshot.readable_ends
         if begin == self._initial and not self._noted_initial:
             self._noted_initial = True
             latest.update({place: begin[place] for place in self._at_end if place in latest})
@@ -215,7 +216,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._progress = GroupProgress(
                 self._options.group_id, self._options.bootstrap, self._clock
             )
-        ends = snapshot.ends
+        ends = snapshot.readable_ends
         if self._available_now and all(processed.get(tp, -1) >= end for tp, end in ends.items()):
             log = self._open_log(self._options.root)
             self._progress.tell_last(log.refresh, processed)
@@ -231,7 +232,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_ends(self, begin: Offsets, snapshot: Snapshot) -> dict[TopicPartition, int]:
         """Return the ends, after reporting what cannot be a log that only grows."""
-        latest = snapshot.ends
+        latest = snapshot.ends_beyond(begin)
         self._check_gone(begin, latest)
         self._recreated = {p: o for p, o in self._recreated.items() if begin.get(p) == o}
         for place in self._follow().take_recreated() & begin.keys():

@@ -69,7 +69,7 @@ class Tracker:
         """Return a snapshot that reaches `ends`, as far as the log does."""
         known = self._snapshot
         if known is not None and all(
-            place in known.views and end <= known.views[place].end_offset
+            place in known.views and end <= known.views[place].readable_end
             for place, end in ends.items()
         ):
             return known
@@ -95,14 +95,14 @@ class Tracker:
     ) -> Snapshot:
         now_s = self._clock.monotonic_s()
         before = self._snapshot
-        ends = {} if before is None else before.ends
+        ends = {} if before is None else before.readable_ends
         found = self._looking.take(
             probing=not fully, lenient=lenient, known_ends={**ends, **(known_ends or {})}
         )
         self._snapshot, self._looked_s = found, now_s
         if fully:
             self._looked_fully_s = now_s
-        if before is None or before.ends != found.ends:
+        if before is None or ends != found.readable_ends:
             self._changed_s = now_s
         if before is not None:
             self._recreated |= {

@@ -9,7 +9,7 @@ from sparklog.cli.follow import FULL_LOOK_EVERY_S, VIEW_AGE_MAX_S, Follower
 from sparklog.client.values import EARLIEST, LATEST
 from sparklog.cluster.open import Log
 from sparklog.core.clock import ManualClock
-from sparklog.core.errors import UnknownTopicOrPartition
+from sparklog.core.errors import DataCorrupt, UnknownTopicOrPartition
 from sparklog.store.memory import MemoryStore
 
 
@@ -197,3 +197,21 @@ def test_a_long_read_does_not_hold_on_to_an_old_view(
         elsewhere.partition("t", 0).delete_records(2)
     clock.sleep_s(VIEW_AGE_MAX_S + 1)
     assert values(follower) == ["c", "d"]
+
+
+def test_all_that_lies_before_damage_comes_before_the_error(log: Log, follow: Follow) -> None:
+    log.create_topic("t", 2)
+    append(log, "a")
+    append(log, "b")
+    append(log, "c", partition=1)
+    layout = log.partition("t", 0).layout
+    key = layout.key(layout.chain_name(1))
+    log.store.put(key, b"no segment")
+    log._partitions.clear()  # as whoever opens the log now
+    arrived = follow().ready(None)
+    assert [next(arrived).batch.column("value").to_pylist() for _ in range(2)] == [[b"a"], [b"c"]]
+    with pytest.raises(DataCorrupt, match=key):
+        next(arrived)
+    for start in (LATEST, 2):
+        with pytest.raises(DataCorrupt, match=key):
+            follow(start, 0)

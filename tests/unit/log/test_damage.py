@@ -134,3 +134,55 @@ def test_a_newer_format_is_refused_by_name(
         open_partition(store).append([batch([b"from the future"])])
     with pytest.raises(DataCorrupt, match=r"upgrade this reader.*format=2"):
         open_partition(store).view()
+
+
+def test_what_lies_before_a_damaged_segment_of_the_tail_is_read(store: MemoryStore) -> None:
+    """Those that knew the log before and those that come new, and nobody appends behind it."""
+    known = open_partition(store)
+    for i in range(4):
+        known.append([numbered(i, 1)])
+    known.append([numbered(4, 3)])
+    name = LAYOUT.chain_name(4)
+    whole = store.get(LAYOUT.key(name))
+    overwrite(store, name, whole[:-20])
+    for log in (known, open_partition(store)):
+        view = log.readable()
+        if log is not known:  # who has seen the footer knows where it ends
+            assert view.end_offset == 4
+            assert name in str(view.damage)
+        assert values(log, 1, 4) == [b"value-%d" % i for i in (1, 2, 3)]
+        with pytest.raises(DataCorrupt, match=name):
+            values(log, 1, 5)
+    fresh = open_partition(store)
+    assert values(fresh, 0, 4)
+    for act in (
+        lambda: fresh.append([numbered(7, 1)]),
+        fresh.view,
+        fresh.probe,
+        fresh.absorb_tail,
+        lambda: fresh.delete_records(2),
+    ):
+        with pytest.raises(DataCorrupt, match=name):
+            act()
+    overwrite(store, name, whole)
+    assert fresh.readable(probing=True).damage is None
+    assert fresh.append([numbered(7, 1)]).base_offset == 7
+    assert values(fresh, 0, 8) == [b"value-%d" % i for i in range(8)]
+
+
+def test_records_before_an_object_that_says_nothing_of_itself_come_before_the_error(
+    store: MemoryStore,
+) -> None:
+    log = open_partition(store)
+    for i in range(3):
+        log.append([numbered(i, 1)])
+    log.absorb_tail()
+    overwrite(store, LAYOUT.chain_name(2), b"rubbish")
+    fresh = open_partition(store)
+    rows = fresh.read(0, 3, ("value",))
+    assert [next(rows).column("value").to_pylist() for _ in range(2)] == [
+        [b"value-0"],
+        [b"value-1"],
+    ]
+    with pytest.raises(DataCorrupt, match=LAYOUT.chain_name(2)):
+        next(rows)

@@ -312,6 +312,28 @@ def test_damage_is_damage(log: Log) -> None:
         read_all(reader, partitions)
 
 
+def test_offsets_before_a_damaged_tail_are_read_and_others_name_the_object(log: Log) -> None:
+    layout = log.partition("t", 0).layout
+    key = layout.key(layout.chain_name(8))
+    log.store.put(key, b"no segment")
+    log._partitions.clear()  # as whoever opens the log now
+    assert len(rows_of(log, subscribe="t", endingOffsets=offsets(8, -1))) == 12
+    by_time = {"startingTimestamp": "1502", "endingTimestamp": "2002"}
+    strategy = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert [int(v) for (v,) in rows_of(log, subscribe="t", **by_time)] == [4, 5, 102, 103]
+    for options in (
+        {},
+        {"endingOffsets": offsets(9, 4)},
+        {"startingOffsets": offsets(8, 0), "endingOffsets": offsets(-1, 4)},
+        {"endingTimestamp": "2999"},
+        {"startingTimestamp": "2999", "endingOffsets": offsets(8, 4), **strategy},
+        {"failOnDataLoss": "false"},
+    ):
+        with pytest.raises(DataCorrupt, match=key):
+            rows_of(log, subscribe="t", **options)
+    assert len(rows_of(log, assign='{"t": [1]}')) == 4
+
+
 def _replace_entry(log: Log, old: str, new: str) -> None:
     """Do what a merge does to the manifest."""
 

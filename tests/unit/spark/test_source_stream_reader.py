@@ -18,7 +18,12 @@ from pyspark.sql.streaming.datasource import (
 
 from sparklog.cluster.open import Log
 from sparklog.core.clock import ManualClock
-from sparklog.core.errors import InvalidRequest, OffsetOutOfRange, UnknownTopicOrPartition
+from sparklog.core.errors import (
+    DataCorrupt,
+    InvalidRequest,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
 from sparklog.spark.stream_reader import SparklogStreamReader
 from tests.unit.spark.source_logs import append, new_log, numbered, read_all, stream_reader
 
@@ -395,3 +400,22 @@ def test_the_log_start_is_looked_at_now_and_then_even_where_nothing_is_appended(
     for _ in range(25):
         query.trigger()
     assert 2 <= log.store.counters.by_kind()["list"].requests / (3 * 3) <= 3
+
+
+def test_a_stream_reads_all_before_a_damaged_segment_and_then_names_it() -> None:
+    log = new_log()
+    log.create_topic("t", 2)
+    for first in (0, 4, 8):
+        append(log, "t", 0, numbered(first, 4))
+    append(log, "t", 1, numbered(100, 6))
+    layout = log.partition("t", 0).layout
+    key = layout.key(layout.chain_name(8))
+    log.store.put(key, b"no segment")
+    log._partitions.clear()  # as whoever opens the log now
+    query = Query(log, subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="8")
+    query.trigger()
+    query.trigger()
+    assert sorted(map(int, query.rows)) == [*range(8), *range(100, 106)]
+    for _ in range(2):
+        with pytest.raises(DataCorrupt, match=key):
+            query.trigger()
