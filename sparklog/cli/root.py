@@ -119,8 +119,8 @@ def connected(args: Arguments, timeout_s: float | None = None) -> Iterator[Admin
         raise UsageError(
             f"which brokers? give --bootstrap-server HOST:PORT or set {BOOTSTRAP_VARIABLE}"
         )
-    from sparklog.client.admin import Admin  # noqa: PLC0415 - a root needs no Kafka client
-    from sparklog.client.wire import TIMEOUT_S  # noqa: PLC0415 - likewise
+    from sparklog.client.addresses import TIMEOUT_S  # noqa: PLC0415 - a root needs no Kafka client
+    from sparklog.client.admin import Admin  # noqa: PLC0415 - likewise
 
     with Admin(bootstrap, timeout_s=TIMEOUT_S if timeout_s is None else timeout_s) as admin:
         yield admin

@@ -8,6 +8,8 @@ from typing import Final
 from sparklog.core.errors import InvalidRequest
 
 DEFAULT_PORT: Final = 9092
+TIMEOUT_S: Final = 30.0
+"""How long a broker is waited for, unless somebody says otherwise."""
 
 
 @dataclass(frozen=True, order=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from sparklog.client.addresses import bootstrap_addresses
+from sparklog.client.addresses import TIMEOUT_S, bootstrap_addresses
 from sparklog.client.asking import Brokers
 from sparklog.client.configs import change_configs, read_configs
 from sparklog.client.elections import elect
@@ -26,7 +26,6 @@ from sparklog.client.reassignments import Reassignment, list_moves, move
 from sparklog.client.topic_changes import Assignment, add_partitions, create_topic, delete_topic
 from sparklog.client.transactions import Transactions
 from sparklog.client.values import ConfigValue, Election, FoundOffset, Resource, ServingBroker
-from sparklog.client.wire import TIMEOUT_S
 from sparklog.cluster.image import Topic
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.closeable import Closeable

@@ -1,19 +1,21 @@
 """Asking brokers: any of them, or a certain one, over connections that are kept.
 
 A question may be asked again elsewhere; a change may not, once it was sent: nobody knows whether it
-was carried out.
+was carried out. Kafka's messages are loaded with the first question: whoever reads a topic that no
+broker leads, such as most of Spark's processes, starts faster without them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from sparklog.client.addresses import BrokerAddress
-from sparklog.client.wire import TIMEOUT_S, WireConnection
+from sparklog.client.addresses import TIMEOUT_S, BrokerAddress
 from sparklog.core.errors import InvalidRequest, OutcomeUnknown, Unavailable
 from sparklog.protocol.api import Api
-from sparklog.protocol.building import build_request, build_request_part
+
+if TYPE_CHECKING:
+    from sparklog.client.wire import WireConnection
 
 ADDRESSES_KEPT: Final = 100
 """Brokers remembered beyond those one started with."""
@@ -31,10 +33,14 @@ class Draft:
 
     def part(self, structure: str, **values: Any) -> Any:
         """Return a nested structure by Kafka's name, without fields this version lacks."""
+        from sparklog.protocol.building import build_request_part  # noqa: PLC0415 - see above
+
         return build_request_part(self._api, self.version, structure, **values)
 
     def request(self, **values: Any) -> Any:
         """Return the request, without fields this version lacks."""
+        from sparklog.protocol.building import build_request  # noqa: PLC0415 - see above
+
         return build_request(self._api, self.version, **values)
 
 
@@ -130,6 +136,8 @@ class Brokers:
             return connection
         if connection is not None:  # closed by the broker while nobody asked anything
             connection.close()
+        from sparklog.client.wire import WireConnection  # noqa: PLC0415 - see above
+
         self._open[address] = WireConnection(address, self.timeout_s)
         return self._open[address]
 

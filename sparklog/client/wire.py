@@ -10,7 +10,7 @@ import socket
 import struct
 from typing import Any, Final
 
-from sparklog.client.addresses import BrokerAddress
+from sparklog.client.addresses import TIMEOUT_S, BrokerAddress
 from sparklog.core.closeable import Closeable
 from sparklog.core.errors import DataCorrupt, InvalidRequest, OutcomeUnknown, Unavailable
 from sparklog.protocol.api import Api
@@ -18,7 +18,6 @@ from sparklog.protocol.building import build_request
 from sparklog.protocol.messages import correlation_id_of, decode_response, encode_request
 
 CLIENT_ID: Final = "sparklog"
-TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 5.0
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 """More than any broker answers with: a longer size means that the peer is no broker."""

@@ -1,0 +1,68 @@
+"""What a broker's error codes mean to a caller, as classes of our errors.
+
+This brings Kafka's protocol along, so `errors` loads it with the first error it tells.
+Source: Kafka protocol guide, error codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.core.errors import (
+    DataCorrupt,
+    Fenced,
+    GroupIdNotFound,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidRequest,
+    InvalidTopic,
+    NotServing,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    RecordTooLarge,
+    SparklogError,
+    TopicAlreadyExists,
+    Unavailable,
+    UnknownTopicOrPartition,
+)
+
+_OF_BROKER: Mapping[ErrorCode, type[SparklogError]] = {
+    ErrorCode.offset_out_of_range: OffsetOutOfRange,
+    ErrorCode.corrupt_message: DataCorrupt,
+    ErrorCode.unknown_topic_or_partition: UnknownTopicOrPartition,
+    ErrorCode.unknown_topic_id: UnknownTopicOrPartition,
+    ErrorCode.leader_not_available: NotServing,
+    ErrorCode.not_leader_or_follower: NotServing,
+    ErrorCode.message_too_large: RecordTooLarge,
+    ErrorCode.record_list_too_large: RecordTooLarge,
+    ErrorCode.invalid_topic_exception: InvalidTopic,
+    ErrorCode.topic_already_exists: TopicAlreadyExists,
+    ErrorCode.invalid_partitions: InvalidPartitions,
+    ErrorCode.invalid_config: InvalidConfig,
+    ErrorCode.request_timed_out: OutcomeUnknown,
+    ErrorCode.network_exception: OutcomeUnknown,
+    ErrorCode.not_enough_replicas_after_append: OutcomeUnknown,
+    ErrorCode.invalid_producer_epoch: Fenced,
+    ErrorCode.producer_fenced: Fenced,
+    ErrorCode.fenced_instance_id: Fenced,
+    ErrorCode.fenced_leader_epoch: NotServing,
+    ErrorCode.group_id_not_found: GroupIdNotFound,
+    ErrorCode.broker_not_available: Unavailable,
+    ErrorCode.eligible_leaders_not_available: Unavailable,
+    ErrorCode.preferred_leader_not_available: Unavailable,
+    ErrorCode.unknown_server_error: SparklogError,
+}
+"""Every other code is `Unavailable` when Kafka calls it retriable, else `InvalidRequest`."""
+
+
+def kind_of(code: int) -> tuple[type[SparklogError], str]:
+    """Return the class of an error code and its name in Kafka's words.
+
+    Raises:
+        ValueError: no such code is known.
+    """
+    known = ErrorCode(code)
+    retry = Unavailable if known.retriable else InvalidRequest
+    return _OF_BROKER.get(known, retry), known.name
