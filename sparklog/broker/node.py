@@ -158,9 +158,12 @@ class BrokerNode:
         async with self._changing:
             if self._life is None or self._stopped.is_set():
                 return
-            if drain and not self._life.ended.done():
+            if drain:
                 try:
-                    await self._life.leave()
+                    if self._life.ended.done():
+                        await self._begin_to_leave()
+                    if not self._life.ended.done():
+                        await self._life.leave()
                 except SparklogError as error:
                     logger.warning(
                         "left without handing over broker_id=%d %s", self.broker_id, error
@@ -170,7 +173,7 @@ class BrokerNode:
 
     async def handle(self, request: Any, context: RequestContext = INTERNAL) -> Any:
         """Answer a request entity; None when the client wants no answer. Waits for the start."""
-        if request.__api_key__ != Api.BROKER_HEARTBEAT:
+        if not self._alive.is_set() and request.__api_key__ != Api.BROKER_HEARTBEAT:
             await self._alive.wait()
         return await handlers.handle(self, request, context)
 
@@ -276,6 +279,22 @@ class BrokerNode:
             else:
                 self._began_s.append(now_s)
                 return
+
+    async def _begin_to_leave(self) -> None:
+        """Begin once more after a life that broke, if nobody else can recover what it led.
+
+        Else direct writers would wait until brokers come again.
+
+        Raises:
+            Fenced: deposed. Unavailable, OutcomeUnknown: the store does not answer.
+        """
+        image = await self.metadata.catch_up()
+        own = image.brokers.get(self.broker_id)
+        others = [b for b in image.eligible_brokers() if b.broker_id != self.broker_id]
+        if others or own is None or own.incarnation != self.incarnation:
+            return
+        await self.life.stop()
+        await self._begin()
 
     async def _until_heard(self) -> None:
         """Wait while no other broker answers: cut off, it would only be deposed again.

@@ -1,0 +1,62 @@
+"""A broker that is asked to end leaves its partitions to direct writers, even amid its start."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.log.effects import run
+from sparklog.log.view import PartitionView, refresh
+from tests.unit.broker.handlers.requests import produce
+from tests.unit.broker.live_cluster import LiveCluster
+from tests.unit.broker.replica_cluster import batch
+
+PARTITIONS = 3
+
+
+async def begin(cluster: LiveCluster) -> None:
+    """Start a broker alone, and have it hold a record of each partition that is not flushed."""
+    await cluster.begin(1, partitions=PARTITIONS, flush_ms="60000")
+    for partition in range(PARTITIONS):
+        await cluster.leader("t", partition)
+        answer = await cluster.ask(1, produce("t", (partition, batch(b"kept"))))
+        assert answer.responses[0].partition_responses[0].error_code is ErrorCode.none
+
+
+async def everything_is_handed_back(cluster: LiveCluster) -> None:
+    image = await cluster.image()
+    assert image.brokers == {}
+    for layout in image.topics["t"].layouts():
+        view = run(refresh(PartitionView(layout)), cluster.objects.objects)
+        assert not view.is_led, layout
+        assert sum(entry.rows for entry in view.entries) == 1
+
+
+def test_one_that_is_asked_to_end_as_it_starts_recovers_and_hands_back() -> None:
+    cluster = LiveCluster()
+
+    async def story() -> None:
+        await begin(cluster)
+        cluster.kill(1)
+        again = cluster.start(1)
+        async with asyncio.timeout(20):
+            await again.node._alive.wait()
+        await cluster.leave(1)
+        await everything_is_handed_back(cluster)
+
+    cluster.run(story())
+
+
+def test_one_that_broke_and_is_asked_to_end_begins_anew_for_that() -> None:
+    cluster = LiveCluster()
+
+    async def story() -> None:
+        await begin(cluster)
+        broken = cluster.nodes[1].node
+        broken.life._end(RuntimeError("broken"))
+        await asyncio.sleep(0.01)
+        await cluster.leave(1)
+        await everything_is_handed_back(cluster)
+
+    cluster.run(story())
