@@ -31,6 +31,7 @@ from sparklog.protocol.batch_header import (
     NO_EPOCH,
     NO_SEQUENCE,
     TRANSACTIONAL_BIT,
+    BatchHeader,
     Codec,
     increment_sequence,
     parse_header,
@@ -94,7 +95,8 @@ class Stretches:
             if at < stretch.base:
                 yield Stretch(at, stretch.base)
             at = min(stretch.end, end)
-            yield replace(stretch, base=max(stretch.base, base), end=at)
+            is_whole = stretch.base >= base and stretch.end == at
+            yield stretch if is_whole else replace(stretch, base=max(stretch.base, base), end=at)
         if at < end:
             yield Stretch(at, end)
 
@@ -162,9 +164,10 @@ class BlockWriter:
             batches = list(made(max_batch_bytes=BATCH_BYTES))
         except RecordTooLarge:
             batches = list(made(max_batch_bytes=INT32_MAX))
-        bases = [parse_header(data).base_offset for data in batches]
-        for data, base, after in zip(batches, bases, [*bases[1:], high], strict=True):
-            yield WireBatch(base, after, _extended(data, after))
+        headers = [parse_header(data) for data in batches]
+        afters = [*(header.base_offset for header in headers[1:]), high]
+        for data, header, after in zip(batches, headers, afters, strict=True):
+            yield WireBatch(header.base_offset, after, _extended(data, header, after))
 
     def _nothing(self, settings: BatchSettings, low: int, high: int) -> Iterator[WireBatch]:
         """Yield what covers offsets without records: a mark, or what compaction took out."""
@@ -252,9 +255,8 @@ def _one_row(
     )
 
 
-def _extended(data: bytes, end_offset: int) -> bytes:
+def _extended(data: bytes, header: BatchHeader, end_offset: int) -> bytes:
     """Return a batch that covers the offsets up to `end_offset`, which leaves a gap at its end."""
-    header = parse_header(data)
     if header.end_offset == end_offset:
         return data
     records = data[HEADER_BYTES:]
