@@ -53,8 +53,12 @@ logger = logging.getLogger(__name__)
 CHEAP_PUT_S = 0.02
 """A store that takes a put in less is a disk or near one: puts follow each other without a pause.
 Elsewhere each has its price, so they start `linger_s` apart, or with a full window."""
-CHEAP_IN_FLIGHT = 2
-"""Puts under way on such a store before batches gather: a disk takes one while it syncs one."""
+CHEAP_IN_FLIGHT = 4
+"""Puts under way on such a store before batches gather: those that wait for a disk at the same time
+share its work."""
+GATHERED_SHARE = 0.25
+"""Part of a put's time for which batches wait, on such a store, for others about to come: who was
+just acknowledged sends as much again, and one put of it all costs what a put of its first costs."""
 PUTS_REMEMBERED = 8
 RETRY_FIRST_S = 0.05
 RETRY_LONGEST_S = 2.0
@@ -96,6 +100,8 @@ class _Window:
 
     sequence: int = 0
     batches: list[WalBatch] = field(default_factory=list)
+    count: int = 0
+    """How many batches it has, or had when it was put."""
     size_bytes: int = 0
     ends: dict[DurableSink, int] = field(default_factory=dict)
     """How far each partition is durable once this window is acknowledged."""
@@ -104,6 +110,7 @@ class _Window:
 
     def add(self, batch: WalBatch, end_offset: int, sink: DurableSink) -> None:
         self.batches.append(batch)
+        self.count += 1
         self.size_bytes += len(batch.data)
         self.ends[sink] = end_offset
         self.unflushed[sink.partition] = end_offset
@@ -145,6 +152,9 @@ class WalPump:
         """How long the last puts took."""
         self._put_at_s = -inf
         """When the last put started."""
+        self._acknowledged_s = -inf
+        self._acknowledged = 0
+        """When batches were acknowledged last, and how many."""
 
     @property
     def stopped(self) -> bool:
@@ -234,9 +244,14 @@ class WalPump:
         latest_s = self._gathered_since + linger_s
         if not self._awaited:
             return latest_s
-        if min(self._took_s, default=0.0) > CHEAP_PUT_S:
+        took_s = min(self._took_s, default=0.0)
+        if took_s > CHEAP_PUT_S:
             return min(latest_s, self._put_at_s + linger_s)
-        return latest_s if self._writer.in_flight >= CHEAP_IN_FLIGHT else -inf
+        if self._writer.in_flight >= CHEAP_IN_FLIGHT:
+            return latest_s
+        if self._gathered[0].count >= self._acknowledged:
+            return -inf
+        return min(latest_s, self._acknowledged_s + GATHERED_SHARE * took_s)
 
     @property
     def _window_full(self) -> bool:
@@ -299,8 +314,11 @@ class WalPump:
     def _obey(self, instruction: Instruction) -> None:
         match instruction:
             case Acknowledge(end_sequence):
+                self._acknowledged_s = asyncio.get_running_loop().time()
+                self._acknowledged = 0
                 while self._unacknowledged and self._unacknowledged[0].sequence < end_sequence:
                     window = self._unacknowledged.popleft()
+                    self._acknowledged += window.count
                     ends, window.ends = window.ends, {}
                     for sink, end_offset in ends.items():
                         sink.wal_durable(end_offset)

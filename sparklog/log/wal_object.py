@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -70,8 +70,7 @@ class WalKind(StrEnum):
 BROKERS_KINDS = frozenset({WalKind.REGISTRATION, WalKind.WINDOW})
 
 
-@dataclass(frozen=True, slots=True)
-class WalBatch:
+class WalBatch(NamedTuple):
     """One record batch as a leader wrote it, with its base offset and epoch already in place."""
 
     topic_id: str

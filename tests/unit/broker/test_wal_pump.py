@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from sparklog.broker.wal_pump import WINDOWS_IDLE_MAX, WalLimits, WalPump
+from sparklog.broker.wal_pump import CHEAP_IN_FLIGHT, WINDOWS_IDLE_MAX, WalLimits, WalPump
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run
 from sparklog.log.layout import WalLayout
@@ -33,6 +33,18 @@ class Sink:
         batch = WalBatch(TOPIC, self.partition.partition, self.end_offset, 1, b"x" * size_bytes)
         self.end_offset += 1
         pump.append(batch, self.end_offset, self, awaited=awaited)
+
+
+class HearingSink(Sink):
+    """One that can be waited for."""
+
+    def __init__(self, partition: int) -> None:
+        super().__init__(partition)
+        self.heard: asyncio.Queue[int] = asyncio.Queue()
+
+    def wal_durable(self, end_offset: int) -> None:
+        super().wal_durable(end_offset)
+        self.heard.put_nowait(end_offset)
 
 
 def make_pump(world: World, limits: WalLimits | None = None) -> tuple[WalPump, list[str]]:
@@ -73,20 +85,40 @@ def test_appends_of_one_moment_share_an_object_and_each_partition_is_told() -> N
     world.run(story())
 
 
-def test_two_puts_start_at_once_and_what_comes_then_gathers_for_the_linger() -> None:
+def test_some_puts_start_at_once_and_what_comes_then_gathers_for_the_linger() -> None:
     world = World()
 
     async def story() -> None:
-        pump, _ = make_pump(world, WalLimits(linger_s=0.005))
+        pump, _ = make_pump(world, WalLimits(linger_s=0.004, in_flight_max=8))
         await pump.start()
         sink = Sink(0)
-        sink.append(pump)
-        for _ in range(4):
-            await asyncio.sleep(0.001)
+        for _ in range(CHEAP_IN_FLIGHT + 3):
             sink.append(pump)
+            await asyncio.sleep(0.001)
         await asyncio.sleep(1)
-        assert [len(w.batches) for w in windows(world)] == [1, 1, 3]
-        assert sink.told == [1, 2, 5]
+        assert [len(w.batches) for w in windows(world)] == [1] * CHEAP_IN_FLIGHT + [3]
+        assert sink.told == [1, 2, 3, 4, 7]
+
+    world.run(story())
+
+
+def test_what_was_acknowledged_together_and_comes_again_is_put_together() -> None:
+    world = World()
+    world.objects.weather = StoreWeather(latency_s=0.004)
+
+    async def story() -> None:
+        pump, _ = make_pump(world)
+        await pump.start()
+        sink = HearingSink(0)
+        for _ in range(3):
+            sink.append(pump)
+        for again in (3, 1, 1):
+            await sink.heard.get()
+            for _ in range(again):
+                sink.append(pump)
+                await asyncio.sleep(0.0001)  # as a client's requests come, one after the other
+        await sink.heard.get()
+        assert [len(w.batches) for w in windows(world)] == [3, 3, 1, 1]
 
     world.run(story())
 
