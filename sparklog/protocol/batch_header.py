@@ -45,6 +45,7 @@ NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 
 LAYOUT: Final = struct.Struct(">qiibIhiqqqhii")
+_LENGTH_AT: Final = 8
 _CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
@@ -74,6 +75,9 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
+
+
+_LAST_CODEC: Final = int(Codec.ZSTD)
 
 
 class BatchHeader(NamedTuple):
@@ -170,7 +174,7 @@ def parse_header(data: BytesLike, position: int = 0) -> BatchHeader:
     Raises:
         DataCorrupt: too few bytes, another magic, or fields that contradict each other.
     """
-    view = memoryview(data).cast("B")
+    view = data if type(data) is bytes else memoryview(data).cast("B")
     left = len(view) - position
     if left > MAGIC_AT and view[position + MAGIC_AT] != MAGIC:
         raise DataCorrupt(_explain_magic(_signed(view[position + MAGIC_AT]), position))
@@ -220,17 +224,18 @@ def check_crc(data: BytesLike, header: BatchHeader, position: int = 0) -> None:
         )
 
 
-def crc_of_body(attributes_to_count: bytes, records: BytesLike) -> int:
+def crc_of_body(attributes_to_count: BytesLike, records: BytesLike) -> int:
     """Return the CRC-32C of a batch from its header bytes after the CRC field and its records."""
     return crc32c.crc32c(records, crc32c.crc32c(attributes_to_count))
 
 
 def seal_header(header: BatchHeader, records: BytesLike) -> bytes:
     """Return the bytes of `header` with the length and CRC that go with `records`."""
-    records_bytes = memoryview(records).nbytes
-    sized = header._replace(length=HEADER_BYTES - LENGTH_END + records_bytes, crc=0)
-    crc = crc_of_body(sized.to_bytes()[ATTRIBUTES_AT:], records)
-    return sized._replace(crc=crc).to_bytes()
+    sealed = bytearray(header.to_bytes())
+    length = HEADER_BYTES - LENGTH_END + memoryview(records).nbytes
+    _INT32.pack_into(sealed, _LENGTH_AT, length)
+    _UINT32.pack_into(sealed, _CRC_AT, crc_of_body(sealed[ATTRIBUTES_AT:], records))
+    return bytes(sealed)
 
 
 def stamp_offset(
@@ -285,27 +290,27 @@ def _explain_magic(magic: int, position: int) -> str:
 
 def _problem_of(header: BatchHeader) -> str | None:
     """Say what is wrong with a header, or nothing."""
-    count, delta = header.record_count, header.last_offset_delta
-    if header.length < HEADER_BYTES - LENGTH_END:
-        return f"length={header.length} is below the header"
-    if header.length > INT32_MAX - LENGTH_END:
-        return f"length={header.length} is over the limit of a batch"
-    if header.base_offset < 0:
+    base, length, _, _, _, attributes, delta, _, _, producer, epoch, sequence, count = header
+    if length < HEADER_BYTES - LENGTH_END:
+        return f"length={length} is below the header"
+    if length > INT32_MAX - LENGTH_END:
+        return f"length={length} is over the limit of a batch"
+    if base < 0:
         return "the base offset is negative"
     if delta < 0:
         return f"last_offset_delta={delta} is negative"
-    if header.base_offset + delta >= INT64_MAX:
+    if base + delta >= INT64_MAX:
         return f"last_offset_delta={delta} leads past the last offset"
     if count < 0:
         return f"record_count={count} is negative"
     if count > delta + 1:
         return f"record_count={count} exceeds last_offset_delta={delta} plus one"
-    if header.attributes & CODEC_MASK > Codec.ZSTD:
-        return f"attributes={header.attributes}: no codec"
-    if header.producer_id < NO_PRODUCER_ID:
-        return f"producer_id={header.producer_id} is below -1"
-    if header.producer_epoch < NO_EPOCH:
-        return f"producer_epoch={header.producer_epoch} is below -1"
-    if header.base_sequence < NO_SEQUENCE:
-        return f"base_sequence={header.base_sequence} is below -1"
+    if attributes & CODEC_MASK > _LAST_CODEC:
+        return f"attributes={attributes}: no codec"
+    if producer < NO_PRODUCER_ID:
+        return f"producer_id={producer} is below -1"
+    if epoch < NO_EPOCH:
+        return f"producer_epoch={epoch} is below -1"
+    if sequence < NO_SEQUENCE:
+        return f"base_sequence={sequence} is below -1"
     return None

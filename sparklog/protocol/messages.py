@@ -14,9 +14,8 @@ Source: Kafka protocol guide; KIP-482, KIP-511.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
 
@@ -37,8 +36,7 @@ _REQUEST: Final = struct.Struct(">hhi")
 _CORRELATION: Final = struct.Struct(">i")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHeader:
+class RequestHeader(NamedTuple):
     """The header of a request."""
 
     api_key: int
