@@ -101,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._host = ""
+        self._context = RequestContext()
         self._exchanges: deque[_Exchange] = deque()
         self._next: _Exchange | None = None
         """Decoded, and waiting to be started."""
@@ -125,6 +126,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         peer = transport.get_extra_info("peername")
         self._host = str(peer[0]) if peer else ""
+        self._context = RequestContext(None, self._host)
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived and start what may start."""
@@ -232,9 +234,10 @@ class Connection(asyncio.Protocol):
 
     async def _work(self, exchange: _Exchange) -> None:
         header = exchange.header
-        context = RequestContext(header.client_id, self._host)
+        if header.client_id != self._context.client_id:
+            self._context = RequestContext(header.client_id, self._host)
         try:
-            response = await self._service.handle(exchange.request, context)
+            response = await self._service.handle(exchange.request, self._context)
             if response is not None:
                 exchange.answer = messages.encode_response(header, response)
         except CloseConnection as error:

@@ -17,8 +17,7 @@ Source: DESIGN.md 4.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sparklog.broker.held_tail import HeldTail
 from sparklog.broker.purgatory import DelayedProduce, FetchWaits, OffsetWaits
@@ -62,8 +61,7 @@ class LeadershipListener(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """Where a producer's batch is."""
 
     base_offset: int

@@ -48,7 +48,7 @@ CONNECTIONS_DRAIN_S: Final = 2.0
 COMPUTE_THREADS_MAX: Final = 4
 
 SWITCH_INTERVAL_S: Final = 0.0005
-"""How long the event loop may keep threads waiting that come back from a disk. A put makes ten
+"""How long the event loop may keep threads waiting that come back from a disk. A put makes nine
 calls, and by default each may find the interpreter taken for 5 ms."""
 
 COLLECT_AFTER: Final = 10_000

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_partition import LedPartition
@@ -59,8 +59,7 @@ RECOVERY_WAIT_MAX_S = 5.0
 """Longest that a request waits for a new leader to serve: clients that hear of it go round less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Produced:
+class Produced(NamedTuple):
     """Where a batch was appended."""
 
     base_offset: int
@@ -107,7 +106,56 @@ class Producing:
         """Append each partition's one batch; with acks=all wait until all are committed."""
         deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
         job = _Job(batches, acks, deadline, verified)
-        if any(map(is_reference, batches.values())):
+        if not self._append_at_once(job):
+            await self._append_in_turn(job)
+        if job.request.waiting:
+            await self._wait(job)
+        job.results.update(job.request.failed)
+        if job.has_failed:
+            await self._judge_again(job)
+        return job.results
+
+    def _append_at_once(self, job: _Job) -> bool:
+        """Append if nothing has to be waited for, as is nearly always so; False if something has.
+
+        Nothing is awaited here, so nobody can come in between and no turn is taken (B1, B2).
+        """
+        leaders: dict[PartitionId, LedPartition] = {}
+        size_bytes = 0
+        for where, records in job.batches.items():
+            try:
+                role = self._find(where)
+            except SparklogError:
+                return False
+            if isinstance(role, RecoveringPartition) or not role.order.is_free:
+                return False
+            if role.rules.batches.reads_records or is_reference(records):
+                return False
+            leaders[where] = role
+            size_bytes += len(records)
+        if size_bytes > CHECKED_INLINE_BYTES or not self._budget.try_take(size_bytes):
+            return False
+        job.leaders = leaders
+        now_ms = self._environment.clock.now_ms()
+        for where, led in leaders.items():
+            records = job.batches[where]
+            try:
+                led.check_open()
+                batch = check_batch(records, led.rules.batches, now_ms)
+            except SparklogError as error:
+                self._budget.give_back(len(records))
+                self._metrics.produce_failed(led.layout.topic)
+                job.results[where] = error
+            else:
+                self._append_one(job, led, batch, now_ms)
+        if job.has_failed:
+            self._note_refused(job)
+        return True
+
+    async def _append_in_turn(self, job: _Job) -> None:
+        """Append when those that came before have, and what has to be waited for is there."""
+        deadline = job.deadline
+        if any(map(is_reference, job.batches.values())):
             await self._check_references(job)
         roles = self._roles(job)
         turns = [role.order.take() for role in roles.values()]
@@ -123,9 +171,6 @@ class Producing:
             for turn in turns:
                 turn.end()
             self._note_refused(job)
-        await self._wait(job)
-        await self._judge_again(job)
-        return {where: job.results[where] for where in batches}
 
     def _roles(self, job: _Job) -> dict[PartitionId, LedPartition | RecoveringPartition]:
         """Return what leads each partition. Those that recover are waited for if all do."""
@@ -287,15 +332,13 @@ class Producing:
 
     async def _wait(self, job: _Job) -> None:
         request = job.request
-        if request.waiting:
-            self.waiting += 1
-            try:
-                await request.wait(job.deadline - asyncio.get_running_loop().time())
-            finally:
-                self.waiting -= 1
+        self.waiting += 1
+        try:
+            await request.wait(job.deadline - asyncio.get_running_loop().time())
+        finally:
+            self.waiting -= 1
         for where in request.waiting:
             job.results[where] = _timed_out(where)
-        job.results.update(request.failed)
 
 
 class _Job:
@@ -318,6 +361,11 @@ class _Job:
         self.leaders: dict[PartitionId, LedPartition] = {}
         """Who was asked to append."""
         self.request = DelayedProduce()
+
+    @property
+    def has_failed(self) -> bool:
+        """Say whether anything has an error."""
+        return any(isinstance(result, SparklogError) for result in self.results.values())
 
     def verification(self, led: LedPartition) -> Verification | None:
         """Return what goes with a transactional batch.

@@ -22,6 +22,11 @@ class Turns:
         """Begin with nobody in it."""
         self._queue: deque[Turn] = deque()
 
+    @property
+    def is_free(self) -> bool:
+        """Say whether nobody is in it: whoever does not wait for anything needs no turn."""
+        return not self._queue
+
     def take(self) -> Turn:
         """Return a turn after all that were taken; whoever has it must `end` it."""
         turn = Turn(self._queue)

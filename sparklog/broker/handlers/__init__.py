@@ -111,4 +111,4 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     Raises:
         CloseConnection: hang up instead of answering.
     """
-    return await HANDLERS[Api(request.__api_key__)](node, request, context)
+    return await HANDLERS[request.__api_key__](node, request, context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -81,12 +82,12 @@ async def _produce(
     request: Any,
     batches: dict[PartitionId, bytes],
     names: dict[PartitionId, Partition],
-) -> dict[PartitionId, Outcome]:
+) -> Mapping[PartitionId, Outcome]:
     """Append, after the transactions of transactional batches were asked about."""
     timeout_ms = max(0, request.timeout // MILLISECOND)
     asked = transactional.find(request, batches, names)
     if asked is None:
-        return {**await node.replicas.produce(batches, request.acks, timeout_ms)}
+        return await node.replicas.produce(batches, request.acks, timeout_ms)
     checked = await transactional.verify(node, asked)
     left = {where: data for where, data in batches.items() if where not in checked.refused}
     if not left:

@@ -22,7 +22,13 @@ from sparklog.core.errors import (
 )
 from sparklog.core.types import PartitionId
 from sparklog.log.producer_state import Verification
-from sparklog.protocol.batch_header import BatchHeader, parse_header
+from sparklog.protocol.batch_header import (
+    ATTRIBUTES_AT,
+    HEADER_BYTES,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    parse_header,
+)
 
 ADDS_SINCE: Final = 12
 """The first version of Produce whose clients leave it to the partitions to be added."""
@@ -70,6 +76,8 @@ def find(
     """Return the transactional batches of a Produce request, None when there are none."""
     headers: dict[PartitionId, BatchHeader] = {}
     for where, data in batches.items():
+        if len(data) < HEADER_BYTES or not data[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT:
+            continue
         try:
             header = parse_header(data)
         except DataCorrupt:
