@@ -118,8 +118,8 @@ def _kept(
     entity_type, known = found
     if known.issuperset(names):
         return _Kept(entity_type, None)
-    unknown = set(names) - known - _ever_known(api, side, structure)
-    if unknown:
+    unknown = set(names) - known - _known_at_ends(api, side, structure)
+    if unknown and (unknown := unknown - _ever_known(api, side, structure)):
         raise TypeError(f"no version has it. api={api.name} name={structure} fields={unknown}")
     return _Kept(entity_type, tuple(name for name in names if name in known))
 
