@@ -35,6 +35,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 SERVER_OPTIONS = (
     "-server",
+    # Tests choose another collector for all Java (`quick_jvm`); a JVM with two does not start.
+    "-XX:-UseSerialGC",
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35",

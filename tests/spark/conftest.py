@@ -21,6 +21,8 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
+    # Tests look into Delta tables of a few files; by default that takes fifty tasks each time.
+    "spark.databricks.delta.snapshotPartitions": "2",
 }
 
 

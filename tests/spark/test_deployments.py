@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 where, value, root, table_dir = sys.argv[1:5]
 builder = SparkSession.builder.config("spark.sql.warehouse.dir", table_dir)
+builder = builder.config("spark.ui.enabled", "false")
 builder = builder.remote(value) if where == "remote" else builder.master(value)
 spark = builder.getOrCreate()
 rows = spark.range(20_000).selectExpr("string(id) AS key", "string(id * 2) AS value")

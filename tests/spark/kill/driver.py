@@ -28,6 +28,7 @@ SETTINGS = {
     # A driver lives for seconds here: compile little, collect simply.
     "spark.driver.extraJavaOptions": QUICK_JVM,
     "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
 }
 
 

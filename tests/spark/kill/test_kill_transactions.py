@@ -332,7 +332,7 @@ def harass(query: Query, brokers: KilledBrokers, chances: random.Random) -> None
     query.run_until_done(2, 4 * RUN_SECONDS_MAX)
 
 
-DELTA = {**delta_conf(), "spark.databricks.delta.snapshotPartitions": "1"}
+DELTA = delta_conf()
 
 
 @pytest.mark.soak
