@@ -71,6 +71,9 @@ class Cursor:
         data, at = self.data, self.at
         value = shift = 0
         try:
+            if data[at] < 0x80:  # as nearly always
+                self.at = at + 1
+                return data[at]
             while True:
                 byte = data[at]
                 at += 1
@@ -210,7 +213,7 @@ def _nullable_structure(element: Decode) -> Decode:
 
 def _array(element: Decode, field: FieldShape, *, flexible: bool) -> Decode:
     def decode(cursor: Cursor) -> tuple[Any, ...] | None:
-        claimed = _length(cursor, _INT32, flexible=flexible)
+        claimed = cursor.varint() - 1 if flexible else _old_length(cursor, _INT32)
         if claimed == -1:
             if field.nullable:
                 return None
@@ -220,10 +223,8 @@ def _array(element: Decode, field: FieldShape, *, flexible: bool) -> Decode:
     return decode
 
 
-def _length(cursor: Cursor, legacy: struct.Struct, *, flexible: bool) -> int:
-    if flexible:
-        return cursor.varint() - 1
-    return int(legacy.unpack(cursor.take(legacy.size))[0])
+def _old_length(cursor: Cursor, layout: struct.Struct) -> int:
+    return int(layout.unpack(cursor.take(layout.size))[0])
 
 
 def _element_decoder(kafka_type: str, *, flexible: bool, nullable: bool) -> Decode:
@@ -241,7 +242,7 @@ def _element_decoder(kafka_type: str, *, flexible: bool, nullable: bool) -> Deco
 
 def _bytes(*, flexible: bool, nullable: bool, legacy: struct.Struct = _INT32) -> Decode:
     def decode(cursor: Cursor) -> bytes | None:
-        size = _length(cursor, legacy, flexible=flexible)
+        size = cursor.varint() - 1 if flexible else _old_length(cursor, legacy)
         if size == -1 and nullable:
             return None
         return cursor.take(size)

@@ -52,31 +52,41 @@ def encoder(entity_type: Any) -> Encode:
             steps.append(_fixed_step(members))
         else:
             steps.extend(_field_step(f, flexible=shape.flexible) for f in members)
-    tagged = [
-        (f.tag, attrgetter(f.name), f.default, _field_encoder(f, flexible=True))
-        for f in shape.tagged
-    ]
+    if shape.flexible:
+        steps.append(_tags_step(shape.tagged))
 
     def encode(out: bytearray, entity: Any) -> None:
         for step in steps:
             step(out, entity)
-        if shape.flexible:
-            _put_tags(out, entity, tagged)
 
     return encode
 
 
-def _put_tags(out: bytearray, entity: Any, tagged: list[Any]) -> None:
-    sent = [
-        (tag, value, put) for tag, get, default, put in tagged if (value := get(entity)) != default
+def _tags_step(fields: tuple[FieldShape, ...]) -> Encode:
+    tagged = [
+        (f.tag or 0, attrgetter(f.name), f.default, _field_encoder(f, flexible=True))
+        for f in fields
     ]
-    put_varint(out, len(sent))
-    for tag, value, put in sent:
-        data = bytearray()
-        put(data, value)
-        put_varint(out, tag)
-        put_varint(out, len(data))
-        out += data
+
+    def put_tags(out: bytearray, entity: Any) -> None:
+        sent = [
+            (tag, value, put)
+            for tag, get, default, put in tagged
+            if (value := get(entity)) is not default and value != default
+        ]
+        put_varint(out, len(sent))
+        for tag, value, put in sent:
+            data = bytearray()
+            put(data, value)
+            put_varint(out, tag)
+            put_varint(out, len(data))
+            out += data
+
+    return put_tags if tagged else _put_no_tags
+
+
+def _put_no_tags(out: bytearray, _entity: Any) -> None:
+    out.append(0)
 
 
 def _fixed_step(run: tuple[FieldShape, ...]) -> Encode:
@@ -137,7 +147,9 @@ def _array(element: Encode, *, flexible: bool, nullable: bool) -> Encode:
 
 
 def _put_length(out: bytearray, length: int, legacy: struct.Struct, *, flexible: bool) -> None:
-    if flexible:
+    if flexible and length < 0x7F:
+        out.append(length + 1)
+    elif flexible:
         put_varint(out, length + 1)
     else:
         out += legacy.pack(length)
