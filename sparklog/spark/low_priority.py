@@ -6,34 +6,56 @@ against 1024), so it is slow and never stuck. Elsewhere it is as nice as can be.
 
 A worker process goes on with other tasks afterwards, and priority that was given up cannot be had
 back. So a thread gives up its own only. Threads that it starts are alike, also those that a library
-starts once for the whole process: `gave_way` says so, and a broker takes another process.
+starts once for the whole process: `gave_way` looks for them, and a broker takes another process.
+
+A task begins to make way before anything of this package is imported, so `packed` sends this module
+along: it may know nothing but the standard library and Spark.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 
 POOL: Final = "jobs"
 """The FAIR pool of upkeep jobs, beside the brokers' pools and the queries'."""
 NICEST: Final = 19
 
+Given = TypeVar("Given")
 Result = TypeVar("Result")
-
-_gave_way = False
 
 
 def at_low_priority(work: Callable[[], Result]) -> Result:
     """Return what `work` returns, or raise what it raises, done by a thread of lowest priority."""
-    global _gave_way  # noqa: PLW0603 - of the process, as its libraries' threads are
-    _gave_way = True
     with ThreadPoolExecutor(1, "sparklog-upkeep", initializer=_give_way) as pool:
         return pool.submit(work).result()
+
+
+def packed(work: Callable[[list[Given]], Result]) -> Callable[[Iterable[Given]], Result]:
+    """Return `work` for a task that makes way.
+
+    A new worker process imports most of this package, which takes a second of a processor and more,
+    as it unpacks what it is to do: that is done at low priority, too.
+    """
+    pickler: Any = cloudpickle  # Spark's own, which has no types
+    data = pickler.dumps(work)
+    pickler.register_pickle_by_value(sys.modules[__name__])
+
+    def done(given: list[Given]) -> Result:
+        unpacked: Callable[[list[Given]], Result] = cloudpickle.loads(data)
+        return unpacked(given)
+
+    def in_task(given: Iterable[Given]) -> Result:
+        known = list(given)  # Spark's own iterator stays with its thread
+        return making_way(lambda: done(known))
+
+    return in_task
 
 
 def making_way(work: Callable[[], Result]) -> Result:
@@ -45,8 +67,17 @@ def making_way(work: Callable[[], Result]) -> Result:
 
 
 def gave_way() -> bool:
-    """Return whether threads of this process may have the upkeep's priority."""
-    return _gave_way
+    """Return whether threads of this process have the upkeep's priority, and this one has not."""
+    if not hasattr(os, "SCHED_IDLE") or os.sched_getscheduler(0) == os.SCHED_IDLE:
+        return False
+    return any(_is_idle(int(thread)) for thread in os.listdir("/proc/self/task"))
+
+
+def _is_idle(thread: int) -> bool:
+    try:
+        return os.sched_getscheduler(thread) == os.SCHED_IDLE
+    except OSError:
+        return False  # it has just ended
 
 
 def _give_way() -> None:

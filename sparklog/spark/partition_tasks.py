@@ -25,7 +25,7 @@ from sparklog.core.errors import InvalidRequest, SparklogError, TopicDeleted
 from sparklog.core.telemetry import by_kind, diff
 from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout
-from sparklog.spark.low_priority import making_way
+from sparklog.spark.low_priority import packed
 from sparklog.spark.open_logs import shared_log
 
 TASKS_PER_SLOT = 4
@@ -122,16 +122,17 @@ def run_tasks(
     documents = [json.dumps(_work_document(work)) for work in works]
     tasks = min(len(documents), TASKS_PER_SLOT * slots(spark))
 
-    def answered(numbers: Iterable[int]) -> list[str]:
+    def answered(numbers: list[int]) -> list[str]:
         mine = [text for number in numbers for text in documents[number::tasks]]
-        return making_way(lambda: [_answered(root, text, function) for text in mine])
+        return [_answered(root, text, function) for text in mine]
 
+    work = packed(answered)
     context = _context(spark)
     if context is None:
-        found = _by_table(spark, tasks, answered)
+        found = _by_table(spark, tasks, work)
     else:
         # Not by a table: the first query of a process brings up an engine that this does not need.
-        found = context.parallelize(range(tasks), tasks).mapPartitions(answered).collect()
+        found = context.parallelize(range(tasks), tasks).mapPartitions(work).collect()
     answers = [PartitionAnswer(**json.loads(text)) for text in found]
     return sorted(answers, key=lambda one: (one.topic, one.partition))
 

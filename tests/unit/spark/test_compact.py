@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 
 from sparklog.cluster.open import Log
 from sparklog.cluster.records import EVERY_BROKER
@@ -24,7 +25,7 @@ from sparklog.log.partition_log import PartitionLog
 from sparklog.spark.compact import _report, compacted_by, published
 from sparklog.spark.compact_arguments import CompactJob, parse_compact
 from sparklog.spark.compact_shares import share_works
-from sparklog.spark.low_priority import at_low_priority
+from sparklog.spark.low_priority import at_low_priority, packed
 from sparklog.spark.partition_tasks import PartitionAnswer, work_on
 from sparklog.store.counting import CountingStore
 from sparklog.store.memory import MemoryStore
@@ -112,11 +113,34 @@ def _fail() -> None:
     raise InvalidRecord("no")
 
 
-def test_a_broker_starts_in_no_process_that_did_upkeep() -> None:
+def test_a_task_unpacks_its_work_at_low_priority_without_importing_anything_before() -> None:
+    pickler: Any = cloudpickle
+    data = pickler.dumps(packed(_total))
     program = (
+        "import sys\n"
+        "from pyspark import cloudpickle\n"
+        "work = cloudpickle.loads(sys.stdin.buffer.read())\n"
+        "assert not [name for name in sys.modules if name.startswith('sparklog')]\n"
+        "print(work(iter([1, 2])))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=data, capture_output=True, check=True, timeout=300
+    )
+    assert done.stdout == b"3\n"
+
+
+def _total(numbers: list[int]) -> int:
+    return sum(numbers)
+
+
+def test_a_broker_starts_in_no_process_with_threads_of_upkeep() -> None:
+    program = (
+        "from threading import Event, Thread\n"
         "from sparklog.spark.broker_task import run_broker\n"
-        "from sparklog.spark.low_priority import at_low_priority\n"
+        "from sparklog.spark.low_priority import at_low_priority, gave_way\n"
         "at_low_priority(int)\n"
+        "assert not gave_way()\n"
+        "at_low_priority(Thread(target=Event().wait, daemon=True).start)\n"
         "run_broker(None)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], check=False, timeout=300)
