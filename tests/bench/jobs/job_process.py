@@ -31,21 +31,13 @@ class Done:
     """Of the largest of its Python workers, at most."""
 
 
-def run_job_process(name: str, folder: Path, *words: str, niceness: int = 0) -> Done:
-    """Run `jobs/<name>.py` with these words and `--json`, `niceness` below our own priority.
+def run_job_process(name: str, folder: Path, *words: str) -> Done:
+    """Run `jobs/<name>.py` with these words and `--json`.
 
     Raises:
         JobFailed: it did not end well.
     """
-    command = [
-        "nice",
-        "-n",
-        str(niceness),
-        sys.executable,
-        str(PROJECT / "jobs" / f"{name}.py"),
-        *words,
-        "--json",
-    ]
+    command = [sys.executable, str(PROJECT / "jobs" / f"{name}.py"), *words, "--json"]
     environment = {**spark_environment(folder), "PYSPARK_SUBMIT_ARGS": _SUBMIT}
     start = time.perf_counter()
     with watched_workers() as peaks:

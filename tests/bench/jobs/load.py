@@ -21,19 +21,30 @@ POLL_S = 0.001
 _SENT = struct.Struct(">d")
 
 
+Waits = list[tuple[float, float]]
+"""Of every record: when it was sent (`time.perf_counter`), and milliseconds from then on."""
+
+
 @dataclass
 class Latencies:
-    """Milliseconds of every record."""
+    """How long every record took."""
 
-    produced_ms: list[float] = field(default_factory=list)
+    produced: Waits = field(default_factory=list)
     """From send to acknowledgement."""
-    received_ms: list[float] = field(default_factory=list)
+    received: Waits = field(default_factory=list)
     """From send to receipt."""
 
+    def between(self, start_s: float, end_s: float) -> Latencies:
+        """Return those of the records that were sent in a stretch of time."""
+        return Latencies(
+            [wait for wait in self.produced if start_s <= wait[0] < end_s],
+            [wait for wait in self.received if start_s <= wait[0] < end_s],
+        )
 
-def p99(values: list[float]) -> float:
-    """Return the 99th percentile."""
-    return float(np.percentile(values, 99))
+
+def p99(waits: Waits) -> float:
+    """Return the 99th percentile, in milliseconds."""
+    return float(np.percentile([ms for _, ms in waits], 99))
 
 
 def loaded(
@@ -51,7 +62,7 @@ def loaded(
     try:
         _produce(bootstrap, topic, records_per_s, size_bytes, goes_on, found)
         eventually(
-            lambda: len(found.received_ms) >= len(found.produced_ms),
+            lambda: len(found.received) >= len(found.produced),
             "every record is at the consumer",
             ANSWER_TIMEOUT_S,
         )
@@ -75,7 +86,8 @@ def _produce(
         if error is not None:
             failed.append(error)
         else:
-            found.produced_ms.append(message.latency() * 1000)
+            sent = _SENT.unpack_from(message.value())[0]
+            found.produced.append((sent, message.latency() * 1000))
 
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
     filler = bytes(size_bytes - _SENT.size)
@@ -107,6 +119,6 @@ def _consume(bootstrap: str, topic: str, found: Latencies, begun: Event, over: E
                 value = message.value()
                 if message.error() is None and value is not None:
                     sent = _SENT.unpack_from(value)[0]
-                    found.received_ms.append((time.perf_counter() - sent) * 1000)
+                    found.received.append((sent, (time.perf_counter() - sent) * 1000))
     finally:
         consumer.close()
