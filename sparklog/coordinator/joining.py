@@ -163,6 +163,8 @@ def _replace(
         turn.answer(token, _in_place(group, member, old_leader, asked))
         return
     member.join_token = token
+    if member.is_new:  # and waits as any new member, which is not heard of meanwhile
+        turn.timers.set(session_key(group, member.member_id), turn.now_ms + NEW_MEMBER_TIMEOUT_MS)
     if group.state is GroupState.PREPARING_REBALANCE:
         rebalance(group, turn)
     else:

@@ -334,6 +334,21 @@ def test_a_static_member_that_restarts_in_a_rebalance_fences_the_one_before_it()
     assert driver.reply(new, Joined).generation == generation + 2
 
 
+def test_a_static_member_that_restarts_while_it_waits_to_join_waits_on() -> None:
+    driver = Driver()
+    generation = driver.stable("x")
+    driver.join(new="a", instance="i")
+    driver.wait(1)
+    back = driver.join(new="a2", instance="i")
+    for _ in range(2 * SESSION_MS // 9_000 + 1):  # it waits, and sends no heartbeats
+        driver.wait(9_000)
+        assert driver.heartbeat("x", generation) is ErrorCode.rebalance_in_progress
+    assert back not in driver.replies
+    driver.join("x")
+    joined = driver.reply(back, Joined)
+    assert (joined.error, joined.generation) == (ErrorCode.none, generation + 1)
+
+
 def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
     driver = Driver()
     generation = static(driver, "a", "b")
