@@ -228,8 +228,10 @@ class Heartbeats:
         while not self._looking.done():
             await asyncio.wait([self._looking], timeout=self._interval_s)
             now_s = asyncio.get_running_loop().time()
-            if now_s - self._metadata.heard_s < self._session_s:
+            heard = now_s - self._metadata.heard_s < self._session_s
+            if heard and not self._looking.done():
                 return
+        self._looking.result()  # what went wrong in this broker ends this life of it
 
     async def _read_on(self) -> None:
         try:

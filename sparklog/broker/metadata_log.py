@@ -4,6 +4,8 @@
   D2  a decision is made on the image at offset N and appended at N, or made again on a newer one
   D3  decisions that come together are made one after the other, each on what the one before said,
       and appended as one segment: many changes cost one request
+  D4  a log that is found damaged while brokers serve is waited for like a store that does not
+      answer: they serve on with what they know, and somebody puts it right
 Cost: an append is a put and a listing; looking for news is one request when there are none.
 """
 
@@ -22,7 +24,7 @@ from sparklog.cluster import snapshot
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import Record
 from sparklog.core.entropy import new_nonce
-from sparklog.core.errors import OutcomeUnknown, SparklogError, Unavailable
+from sparklog.core.errors import DataCorrupt, OutcomeUnknown, SparklogError, Unavailable
 from sparklog.log.append import Candidate, append
 from sparklog.log.draft import SegmentDraft, draft_records
 from sparklog.log.effects import Protocol
@@ -38,6 +40,8 @@ logger = logging.getLogger(__name__)
 LAYOUT = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
 TAIL_SEGMENTS_MAX = 32
 LOST_RACES_MAX = 1000
+DAMAGE_PAUSE_S = 2.0
+"""Between looks at a damaged log, each of which says so."""
 
 Listener = Callable[[MetadataImage], None]
 Result = TypeVar("Result")
@@ -88,10 +92,13 @@ class MetadataLog:
         """Take in what others appended. One request when that is nothing.
 
         Raises:
-            Unavailable: the store does not answer. DataCorrupt: the log is damaged; run verify.
+            Unavailable: the store does not answer, or the log is damaged (D4).
         """
         async with self._lock:
-            await self._read_on(await self._run(probe(self._view)))
+            try:
+                await self._read_on(await self._run(probe(self._view)))
+            except DataCorrupt as error:
+                raise await self._waited(error) from error
             return self.image
 
     async def decide(self, decision: Decision) -> MetadataImage:
@@ -103,7 +110,8 @@ class MetadataLog:
 
         Raises:
             SparklogError: what the decision raised.
-            Unavailable: the store does not answer, or lost too many races; decide again.
+            Unavailable: the store does not answer, or lost too many races; decide again. Or the log
+                is damaged (D4).
             OutcomeUnknown: it may have been appended; decide again, and it is seen if so.
         """
         asked = _Asked(decision, asyncio.get_running_loop().create_future())
@@ -142,9 +150,10 @@ class MetadataLog:
         try:
             await self._append_decided(taken)
         except SparklogError as error:
+            told = await self._waited(error) if isinstance(error, DataCorrupt) else error
             for one in taken:
                 if not one.done.done():
-                    one.done.set_exception(error)
+                    one.done.set_exception(told)
         finally:
             # When this task is cancelled, the next of those who wait goes on.
             self._asked = [one for one in taken if not one.done.done()] + self._asked
@@ -210,6 +219,15 @@ class MetadataLog:
         if image is not self.image:
             self._changed(image)
 
+    async def _waited(self, damage: DataCorrupt) -> Unavailable:
+        """Wait a while, as nothing changes at once, and return what to tell (D4)."""
+        logger.error("the metadata log is damaged, serving on with what is known: %s", damage)
+        await asyncio.sleep(DAMAGE_PAUSE_S)
+        return Unavailable(
+            "the metadata log is damaged, so nothing can be changed: verify __cluster_metadata and "
+            f"bring its object back from a copy; brokers go on by themselves. damage={damage}"
+        )
+
     async def _run(self, protocol: Protocol[Result]) -> Result:
         result = await self._environment.store.run(protocol)
         self.heard_s = asyncio.get_running_loop().time()
@@ -234,7 +252,7 @@ class MetadataLog:
                 end = self.image.end_offset
                 await store.put(LAYOUT.key(LAYOUT.snapshot_name(end)), snapshot.encode(self.image))
                 self._snapshot_end = end
-        except (Unavailable, OutcomeUnknown) as error:
+        except (Unavailable, OutcomeUnknown, DataCorrupt) as error:
             logger.warning("metadata log not tidied, tried again after the next append %s", error)
 
     async def _newest_snapshot(self) -> MetadataImage:

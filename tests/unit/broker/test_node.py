@@ -6,15 +6,17 @@ import asyncio
 
 import pytest
 
+from sparklog.broker.metadata_log import LAYOUT
 from sparklog.cluster import election, registry
 from sparklog.cluster.image import MetadataImage
-from sparklog.cluster.records import Record
-from sparklog.core.errors import Fenced
+from sparklog.cluster.records import ProducerIdsRecord, Record
+from sparklog.core.errors import Fenced, Unavailable
 from sparklog.log.view import probe
 from sparklog.log.wal_object import WalKind, decode_header
 from tests.unit.broker.cluster import Started, ToyCluster
 
 TOPIC_ID = "t" * 22
+DECISION: list[Record] = [ProducerIdsRecord(1, 1, 1)]
 
 
 async def create(cluster: ToyCluster, partitions: int, factor: int | None = None) -> None:
@@ -284,6 +286,49 @@ def test_what_crashes_is_restarted_with_a_new_incarnation() -> None:
         started[0].lives[0].crash(RuntimeError("broken"))
         await asyncio.sleep(2)
         assert len(started[0].lives) == 2
+        assert cluster.live_ids(await cluster.image()) == [1, 2, 3]
+
+    cluster.run(story())
+
+
+def test_brokers_serve_on_while_the_metadata_log_is_damaged() -> None:
+    cluster = ToyCluster()
+
+    async def story() -> None:
+        started = await three(cluster)
+        await create(cluster, 3)
+        image = await cluster.image()
+        key = LAYOUT.key(LAYOUT.chain_name(image.end_offset))
+        cluster.objects.objects.put_if_absent(key, b"no segment")
+        with pytest.raises(Unavailable, match="bring its object back"):
+            await started[0].process.spawn(started[0].node.metadata.decide(lambda _: DECISION))
+        await asyncio.sleep(30)
+        assert [len(s.lives) for s in started] == [1, 1, 1]
+        assert not any(s.ended for s in started)
+        cluster.objects.objects.delete(key)
+        await started[0].process.spawn(started[0].node.metadata.decide(lambda _: DECISION))
+        await cluster.until(lambda image: image.next_producer_id == 1)
+        assert cluster.live_ids(await cluster.image()) == [1, 2, 3]
+
+    cluster.run(story())
+
+
+def test_a_broker_that_cannot_take_in_what_it_reads_begins_anew() -> None:
+    """It must not go on with a view of the cluster that part of it has not heard of."""
+    cluster = ToyCluster()
+
+    async def story() -> None:
+        started = await three(cluster)
+        follower = next(s for s in started if not s.node.life.controller.is_active())
+
+        def stumble(image: MetadataImage) -> None:
+            follower.node.metadata.unsubscribe(stumble)
+            raise KeyError("a bug")
+
+        follower.node.metadata.subscribe(stumble)
+        await create(cluster, 3)
+        await asyncio.sleep(5)
+        assert len(follower.lives) == 2
         assert cluster.live_ids(await cluster.image()) == [1, 2, 3]
 
     cluster.run(story())
