@@ -22,7 +22,7 @@ from sparklog.broker.damage import damaged
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.memory_budget import MemoryBudget
-from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.metrics import BrokerMetrics, Gauge
 from sparklog.broker.task_scope import TaskScope
 from sparklog.broker.topic_rules import TopicRules
 from sparklog.broker.wal_pump import WalPump
@@ -92,6 +92,7 @@ class Flusher:
         self._order = count()
         self._running = 0
         self._timer: asyncio.Handle | None = None
+        metrics.watch(Gauge.FLUSH_OVERDUE_SECONDS, self._overdue_s)
 
     def committed(self, led: LedPartition) -> None:
         """Take in that a partition's high watermark moved. Cheap: called for every batch."""
@@ -125,6 +126,11 @@ class Flusher:
             await self._flush_once(led, max(offset, led.high_watermark))
             if not led.live:
                 raise NotServing(f"led by another broker by now. partition={led.where}")
+
+    def _overdue_s(self) -> float:
+        """Return how long what is flushed late, or still being flushed, should have been begun."""
+        now_s = asyncio.get_running_loop().time()
+        return max(0.0, max((now_s - plan.due for plan in self._plans.values()), default=0.0))
 
     def _push(self, plan: _Plan) -> None:
         heappush(self._heap, (plan.due, next(self._order), plan))
@@ -171,6 +177,7 @@ class Flusher:
                     await self._flush_once(led, led.high_watermark)
                     wait_s = RETRY_FIRST_S
                 except (Unavailable, OutcomeUnknown) as error:
+                    self._metrics.flush_failed(led.layout.topic)
                     logger.warning("flush failed partition=%s %s", led.where, error)
                     await asyncio.sleep(wait_s)
                     wait_s = min(2 * wait_s, RETRY_LONGEST_S)

@@ -18,6 +18,7 @@ from sparklog.broker.identity import Identity
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.recovering_partition import RecoveringPartition
+from sparklog.broker.repeated import Repeated
 from sparklog.cluster import election
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import Fenced, NotServing, OutcomeUnknown, SparklogError, Unavailable
@@ -52,6 +53,7 @@ class Handover:
         self._flusher = flusher
         self.draining = False
         """Every partition is closed for good: the broker stops."""
+        self._interrupted = Repeated()
 
     async def hand_over(self, led: LedPartition) -> None:
         """Flush a partition that is closed and make the next leader its leader.
@@ -126,7 +128,10 @@ class Handover:
             except NotServing:
                 return False
             except (Unavailable, OutcomeUnknown) as error:
-                logger.warning("draining is interrupted partition=%s %s", led.where, error)
+                unsaid = self._interrupted.turn()
+                if unsaid is not None:
+                    told = "draining is interrupted partition=%s unsaid_before=%d %s"
+                    logger.warning(told, led.where, unsaid, error)
             await asyncio.sleep(RETRY_S)
         return False
 

@@ -38,6 +38,9 @@ class Gauge(StrEnum):
     TAIL_BYTES_LIMIT = "sparklog_tail_bytes_limit"
     WAL_OBJECTS = "sparklog_wal_objects"
     HISTORY_CACHE_BYTES = "sparklog_history_cache_bytes"
+    RECOVERING = "sparklog_recovering_partitions"
+    RECOVERING_SECONDS = "sparklog_recovering_seconds"
+    FLUSH_OVERDUE_SECONDS = "sparklog_flush_overdue_seconds"
 
 
 class BrokerMetrics:
@@ -68,6 +71,7 @@ class BrokerMetrics:
         self.wal_latencies = Latencies(KEPT_LATENCIES)
         self.flushes: Counter[str] = Counter()
         self.flushed_bytes: Counter[str] = Counter()
+        self.flush_failures: Counter[str] = Counter()
         self._gauges: dict[Gauge, Callable[[], float]] = {}
 
     def produced(self, topic: str, records: int, size_bytes: int) -> None:
@@ -134,6 +138,10 @@ class BrokerMetrics:
         """Count one segment that a leader here brought to storage."""
         self.flushes[topic] += 1
         self.flushed_bytes[topic] += size_bytes
+
+    def flush_failed(self, topic: str) -> None:
+        """Count a segment that storage did not take, and that is tried again."""
+        self.flush_failures[topic] += 1
 
     def watch(self, gauge: Gauge, read: Callable[[], float]) -> None:
         """Read a gauge by `read` from now on; it must be quick and must not raise."""

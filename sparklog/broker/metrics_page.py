@@ -72,6 +72,7 @@ def _topics(metrics: BrokerMetrics) -> Iterator[Metric]:
                                    metrics.history_bytes_out),
         "sparklog_flushes": ("Segments brought to storage", metrics.flushes),
         "sparklog_flushed_bytes": ("Bytes of segments brought to storage", metrics.flushed_bytes),
+        "sparklog_flush_failures": ("Segments that storage did not take", metrics.flush_failures),
     }  # fmt: skip
     for name, (words, counts) in tables.items():
         family = CounterMetricFamily(name, words, labels=("topic",))

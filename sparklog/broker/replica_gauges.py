@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from sparklog.broker.fetching import Fetching
@@ -31,7 +32,13 @@ def watch_gauges(
     def led() -> list[LedPartition]:
         return [one for replica in replicas.values() if (one := replica.led) is not None]
 
+    def recovering_s() -> float:
+        now_s = asyncio.get_running_loop().time()
+        return max((now_s - one.started_s for one in _recovering(replicas)), default=0.0)
+
     watch = metrics.watch
+    watch(Gauge.RECOVERING, lambda: len(_recovering(replicas)))
+    watch(Gauge.RECOVERING_SECONDS, recovering_s)
     watch(Gauge.PARTITIONS, lambda: len(replicas))
     watch(Gauge.LEADERS, lambda: len(led()))
     watch(Gauge.UNDER_REPLICATED, lambda: sum(map(_lacks_replicas, replicas.values())))
@@ -43,6 +50,12 @@ def watch_gauges(
     watch(Gauge.PRODUCE_WAITING, lambda: producing.waiting)
     watch(Gauge.FETCH_WAITING, lambda: fetching.waiting)
     watch(Gauge.HISTORY_CACHE_BYTES, lambda: cache.size_bytes)
+
+
+def _recovering(replicas: Mapping[PartitionId, Replica]) -> list[RecoveringPartition]:
+    """Return what this broker was elected to lead and does not serve yet."""
+    roles = [replica.role for replica in replicas.values()]
+    return [role for role in roles if isinstance(role, RecoveringPartition) and role.live]
 
 
 def _lacks_replicas(replica: Replica) -> bool:

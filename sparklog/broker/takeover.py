@@ -31,6 +31,7 @@ from sparklog.broker.environment import Environment
 from sparklog.broker.merged_tails import merged
 from sparklog.broker.recovering_partition import RecoveringPartition
 from sparklog.broker.recovery_order import RecoveryOrder
+from sparklog.broker.repeated import Repeated
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown, Unavailable
 from sparklog.log.effects import Protocol
@@ -71,6 +72,7 @@ class Takeover:
         self._sealed: dict[str, asyncio.Task[SealedTail]] = {}
         self._users: Counter[str] = Counter()
         """How many recoveries go on that may need a sealed log."""
+        self._interrupted = Repeated()
 
     async def recover(self, role: RecoveringPartition) -> Recovered | None:
         """Recover a partition; None when its epoch ended, or a later one is in the log already.
@@ -101,10 +103,14 @@ class Takeover:
                 logger.warning("deposed while recovering partition=%s %s", role.where, error)
                 return None
             except (Unavailable, OutcomeUnknown) as error:
-                logger.warning("recovery interrupted partition=%s %s", role.where, error)
+                unsaid = self._interrupted.turn()
+                if unsaid is not None:
+                    told = "recovery interrupted partition=%s unsaid_before=%d %s"
+                    logger.warning(told, role.where, unsaid, error)
             except DataCorrupt as error:
-                role.damage = damaged(role.layout, error)
-                logger.exception("recovery is impossible: %s", role.damage)
+                before, role.damage = role.damage, damaged(role.layout, error)
+                if str(before) != str(role.damage):  # tried again and again: said once
+                    logger.exception("recovery is impossible: %s", role.damage)
                 wait_s = RETRY_LONGEST_S
             await asyncio.wait([role.ended], timeout=wait_s)
             wait_s = min(2 * wait_s, RETRY_LONGEST_S)

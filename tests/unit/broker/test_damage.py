@@ -42,7 +42,9 @@ def test_a_leader_that_finds_its_log_damaged_tells_everybody(
     world.run(story())
 
 
-def test_a_leader_that_cannot_recover_tells_everybody_and_serves_when_it_is_mended() -> None:
+def test_a_leader_that_cannot_recover_tells_everybody_and_serves_when_it_is_mended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = World()
 
     async def story() -> None:
@@ -62,8 +64,15 @@ def test_a_leader_that_cannot_recover_tells_everybody_and_serves_when_it_is_mend
         refused = await cluster.fetch(where, 0)
         assert isinstance(refused, PartitionDamaged), refused
         assert name in str(refused)
+        await asyncio.sleep(60)
+        gauges = cluster.brokers[1].metrics.gauges()
+        assert gauges[Gauge.RECOVERING] == 1
+        assert gauges[Gauge.RECOVERING_SECONDS] > 60
+        # It is tried again all the time, and said once.
+        assert sum("recovery is impossible" in line for line in caplog.messages) == 1
         world.objects.objects.delete(name)
         await asyncio.sleep(10)
         assert isinstance(await cluster.produce(where, batch(b"b")), Produced)
+        assert cluster.brokers[1].metrics.gauges()[Gauge.RECOVERING] == 0
 
     world.run(story())

@@ -212,6 +212,26 @@ def test_a_sealed_log_is_held_no_longer_than_somebody_may_need_it() -> None:
     world.run(story())
 
 
+def test_a_store_that_is_away_is_said_of_few_of_the_partitions_that_meet_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        await cluster.start(1)
+        world.objects.weather = StoreWeather(refused=1.0)
+        wheres = cluster.create([1], 50)
+        await asyncio.sleep(20)
+        told = [line for line in caplog.messages if "recovery interrupted" in line]
+        assert 1 < len(told) < 10
+        assert "unsaid_before=49" in told[-1]
+        world.objects.weather = StoreWeather()
+        await until_led(cluster, wheres, 1)
+
+    world.run(story())
+
+
 def test_a_killed_leader_is_succeeded_within_two_seconds_over_a_slow_store() -> None:
     cluster = LiveCluster()
 

@@ -1,0 +1,28 @@
+"""Saying seldom what happens often: a store that is away is met by every partition at once."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import Final
+
+EVERY_S: Final = 5.0
+
+
+class Repeated:
+    """Something that may happen again and again, and is said at most every few seconds."""
+
+    def __init__(self, every_s: float = EVERY_S) -> None:
+        """Let it be said at once the first time."""
+        self._every_s = every_s
+        self._said_s = -inf
+        self._unsaid = 0
+
+    def turn(self) -> int | None:
+        """Return how often it happened unsaid since it was said, or None if that is too recent."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._said_s < self._every_s:
+            self._unsaid += 1
+            return None
+        unsaid, self._unsaid, self._said_s = self._unsaid, 0, now_s
+        return unsaid
