@@ -31,8 +31,8 @@ demo: setup ## send flights through a log and brokers, kill two, check the total
 
 ##@ Work on it
 .PHONY: test
-test: setup ## run the test suite, two files at a time (ARGS=-k name picks some)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: setup ## run the test suite, three files at a time (ARGS=-k name picks some)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: check
 check: setup ## formatting, lint, types and house rules

@@ -11,7 +11,11 @@ from hypothesis import HealthCheck, settings
 from tests.quick_jvm import start_java_quickly
 
 SLOWEST_FIRST = ("tests/spark/kill/", "tests/spark/", "tests/sim/", "tests/interop/")
-"""Folders whose files go first: two processes that share the suite's files then end together."""
+"""Folders whose files go first: the processes that share the suite's files then end together.
+
+`make test` runs three, also on two processors: a test of Spark waits for one process after the
+other to start, and keeps three quarters of a processor busy.
+"""
 LOOPBACK = ("127.", "::1", "localhost", "::ffff:127.")
 
 # Property tests run beside Spark sessions on small machines, where a deadline measures the weather.
