@@ -36,6 +36,8 @@ SETTINGS = {
 }
 Build = Callable[[Draft], Any]
 Codes = dict[str, list[int]]
+Parts = tuple[tuple[Any, tuple[int, ...]], ...]
+"""Topic ids with numbers of partitions."""
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +142,7 @@ class Talk:
         topic: str | None = None,
         note: str = "",
         offset: int = 1,
+        version: int = 7,
     ) -> Any:
         def build(of: Draft) -> Any:
             part = of.part(
@@ -154,7 +157,37 @@ class Talk:
                 group_instance_id=None, topics=(named,),
             )  # fmt: skip
 
-        return self.say(GROUP, group, Api.OFFSET_COMMIT, 7, build)
+        return self.say(GROUP, group, Api.OFFSET_COMMIT, version, build)
+
+    def consumer(self, member_id: str, epoch: int, owned: Parts | None = None) -> Any:
+        """Send the heartbeat of a consumer: all it has to say in the first, then what it owns."""
+
+        def build(of: Draft) -> Any:
+            told: dict[str, Any] = {"topic_partitions": None}
+            if owned is not None:
+                parts = (of.part("TopicPartitions", topic_id=t, partitions=n) for t, n in owned)
+                told["topic_partitions"] = tuple(parts)
+            if not epoch:
+                told["rebalance_timeout"] = timedelta(seconds=60)
+                told["subscribed_topic_names"] = (self.topic,)
+            return of.request(
+                group_id=self.group, member_id=member_id, member_epoch=epoch, **told
+            )  # fmt: skip
+
+        return self.say(GROUP, self.group, Api.CONSUMER_GROUP_HEARTBEAT, 1, build)
+
+    def told(self, member_id: str, epoch: int, owned: Parts | None = None) -> tuple[int, Parts]:
+        """Send heartbeats until one is answered with an assignment; return the epoch, too."""
+        answer: Any = None
+
+        def is_told() -> bool:
+            nonlocal answer
+            answer = self.consumer(member_id, epoch, owned)
+            return answer.assignment is not None
+
+        eventually(is_told, f"{member_id} is told what it reads")
+        parts = answer.assignment.topic_partitions
+        return int(answer.member_epoch), tuple((one.topic_id, one.partitions) for one in parts)
 
     def commit_in_transaction(
         self, producer: tuple[int, int], generation: int = -1, member_id: str = ""
@@ -252,6 +285,42 @@ def talk_of_groups(talk: Talk) -> None:
     talk.hear("leave", talk.leave(named))
 
 
+def talk_of_consumers(talk: Talk) -> None:
+    """A rebalance is under way: `a` has given up one of two partitions, and has not heard so."""
+
+    def commit(what: str, epoch: int, member_id: str, version: int = 9, partition: int = 0) -> None:
+        answer = talk.commit(talk.group, epoch, member_id, partition=partition, version=version)
+        talk.hear(f"{what} v{version}", answer)
+
+    for version in (8, 9):
+        commit("epoch of no group", 3, "x", version)
+    talk.hear("heartbeat of no group", talk.consumer("a", 3, ()))
+    first, both = talk.told("a", 0, ())
+    talk.consumer("b", 0, ())
+    _, kept = talk.told("a", first)
+    (kept_number,) = kept[0][1]
+    lost = 1 - kept_number
+    for what, number in (("kept", kept_number), ("to give up", lost)):
+        commit(f"{what} before", first, "a", partition=number)
+    second = int(talk.consumer("a", first, kept).member_epoch)
+    assert (len(both[0][1]), second > first) == (2, True)
+    for what, epoch in (("now", second), ("before", first), ("never", 0), ("later", second + 1)):
+        commit(f"kept {what}, joined", epoch, "a", partition=kept_number)
+        commit(f"given up {what}, joined", epoch, "a", partition=lost)
+    commit("epoch that an older client sends", second, "a", 8, kept_number)
+    commit("stranger", second, "x")
+    commit("nobody", -1, "")
+    commit("member without an epoch", -1, "a")
+    began = talk.init(talk.name)
+    mine = (int(began.producer_id), int(began.producer_epoch))
+    talk.hear("offsets", talk.add_offsets(talk.name, mine))
+    for what, epoch in (("later", second + 1), ("without an epoch", -1)):
+        talk.hear(f"transaction {what}", talk.commit_in_transaction(mine, epoch, "a"))
+    talk.hear("transaction of a stranger", talk.commit_in_transaction(mine, second, "x"))
+    talk.hear("transaction of nobody", talk.commit_in_transaction(mine))
+    talk.hear("end", talk.end(talk.name, mine))
+
+
 def talk_of_transactions(talk: Talk) -> None:
     nobody = (987_654_321, 0)
     talk.hear("init without a name", talk.init(""))
@@ -282,7 +351,7 @@ def talk_of_transactions(talk: Talk) -> None:
     talk.hear("end", talk.end(talk.name, mine))
 
 
-@pytest.mark.parametrize("conversation", [talk_of_groups, talk_of_transactions])
+@pytest.mark.parametrize("conversation", [talk_of_groups, talk_of_consumers, talk_of_transactions])
 def test_what_is_wrong_is_refused_as_kafka_does(
     kafka: KafkaCluster, brokers: Brokers, conversation: Callable[[Talk], None]
 ) -> None:
