@@ -217,7 +217,9 @@ def readable(view: PartitionView) -> Protocol[PartitionView]:
     Nobody may append where such a view ends: for readers only. Cost: as `refresh`.
     """
     for _ in range(REFRESH_ROUNDS_MAX):
-        view, _ = yield from newer_manifest(replace(view, damage=None))
+        # The same object is returned where nothing changed.
+        known = view if view.damage is None else replace(view, damage=None)
+        view, _ = yield from newer_manifest(known)
         view = yield from _followed(view, (yield from _names_after(view)))
         view, moved = yield from newer_manifest(view)
         if not moved:
