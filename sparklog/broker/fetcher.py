@@ -135,9 +135,11 @@ class LeaderLoop:
     async def run(self) -> None:
         """Fetch until no partition is left."""
         limits = self._owner.limits
+        joined = True
         while self._partitions:
-            # All that join at the same moment go into one request.
-            await asyncio.sleep(0)
+            if joined:
+                # All that join at the same moment go into one request.
+                await asyncio.sleep(0)
             address = self._address()
             asked = self._due()
             if address is None or not asked or self._overfull:
@@ -151,7 +153,8 @@ class LeaderLoop:
                 logger.info("fetch failed leader=%d %r", self.leader, error)
                 await self._interruptible(asyncio.sleep(limits.backoff_s))
                 continue
-            if answer is None:
+            joined = answer is None
+            if joined:
                 self._session.lost()
                 self._turn ^= 1
             elif int(answer.error_code) in SESSION_ERRORS:
