@@ -19,7 +19,7 @@ from tests.broker_processes import BrokerProcesses
 from tests.fault_proxy import Action, FaultProxy
 from tests.moto_server import moto_server
 from tests.soak.load import Load
-from tests.waiting import eventually
+from tests.waiting import WITHIN_S, eventually
 
 QUICK = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "500"}
 BUCKET = "faults"
@@ -37,7 +37,7 @@ class World:
         """Let things go on for a while: faults last as long as a story says."""
         SYSTEM_CLOCK.sleep_s(seconds)  # and nothing is waited for
 
-    def flows(self, records: int = 50, within_s: float = 60.0) -> None:
+    def flows(self, records: int = 50, within_s: float = WITHIN_S) -> None:
         """Wait until so many more records were acknowledged."""
         wanted = self.load.acknowledged + records
         try:
