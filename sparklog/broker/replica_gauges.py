@@ -47,6 +47,8 @@ def watch_gauges(
     watch(Gauge.TAIL_BYTES, lambda: budget.used_bytes)
     watch(Gauge.TAIL_BYTES_LIMIT, lambda: budget.limit_bytes)
     watch(Gauge.WAL_OBJECTS, lambda: pump.objects)
+    watch(Gauge.WAL_WAITING_SECONDS, lambda: pump.waiting_s)
+    watch(Gauge.TAIL_WAITING, lambda: budget.waiting)
     watch(Gauge.PRODUCE_WAITING, lambda: producing.waiting)
     watch(Gauge.FETCH_WAITING, lambda: fetching.waiting)
     watch(Gauge.HISTORY_CACHE_BYTES, lambda: cache.size_bytes)

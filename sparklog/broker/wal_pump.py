@@ -99,6 +99,8 @@ class _Window:
     """Batches that go, or went, into one object."""
 
     sequence: int = 0
+    since_s: float = 0.0
+    """When its first batch came."""
     batches: list[WalBatch] = field(default_factory=list)
     count: int = 0
     """How many batches it has, or had when it was put."""
@@ -166,6 +168,15 @@ class WalPump:
         """Return how many objects of the log hold what is not flushed."""
         return len(self._unflushed)
 
+    @property
+    def waiting_s(self) -> float:
+        """Return for how long the oldest batch that is not durable has waited."""
+        for windows in (self._unacknowledged, self._gathered):
+            for window in windows:
+                if window.count:
+                    return asyncio.get_running_loop().time() - window.since_s
+        return 0.0
+
     async def start(self) -> None:
         """Register the incarnation. Cost: one put.
 
@@ -199,11 +210,11 @@ class WalPump:
             return
         limit = self._limits.window_bytes
         if not self._gathered:
-            self._gathered.append(_Window())
             self._gathered_since = asyncio.get_running_loop().time()
+            self._gathered.append(_Window(since_s=self._gathered_since))
         window = self._gathered[-1]
         if window.batches and window.size_bytes + len(batch.data) > limit:
-            window = _Window()
+            window = _Window(since_s=asyncio.get_running_loop().time())
             self._gathered.append(window)
         window.add(batch, end_offset, sink)
         self._awaited = self._awaited or awaited

@@ -85,6 +85,28 @@ def test_appends_of_one_moment_share_an_object_and_each_partition_is_told() -> N
     world.run(story())
 
 
+def test_how_long_the_oldest_batch_waits_is_told_while_the_store_is_away() -> None:
+    world = World()
+
+    async def story() -> None:
+        pump, _ = make_pump(world)
+        await pump.start()
+        sink = Sink(0)
+        assert pump.waiting_s == 0
+        world.objects.weather = StoreWeather(refused=1.0)
+        sink.append(pump)
+        await asyncio.sleep(10)
+        sink.append(pump)
+        await asyncio.sleep(10)
+        assert 20 <= pump.waiting_s < 21
+        world.objects.weather = StoreWeather()
+        await asyncio.sleep(10)
+        assert sink.told[-1] == 2
+        assert pump.waiting_s == 0
+
+    world.run(story())
+
+
 def test_some_puts_start_at_once_and_what_comes_then_gathers_for_the_linger() -> None:
     world = World()
 
