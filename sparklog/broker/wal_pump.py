@@ -59,7 +59,9 @@ share its work."""
 GATHERED_SHARE = 0.25
 """Part of a put's time for which batches wait, on such a store, for others about to come: who was
 just acknowledged sends as much again, and one put of it all costs what a put of its first costs."""
-PUTS_REMEMBERED = 8
+PUTS_REMEMBERED = 32
+"""The quickest of so many tells what the store is: a disk that stalls behind a large flush, or a
+busy machine, is still a disk, and its puts are not to be a linger apart."""
 RETRY_FIRST_S = 0.05
 RETRY_LONGEST_S = 2.0
 ENCODED_INLINE_BYTES = 256 * 1024

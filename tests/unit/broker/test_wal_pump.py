@@ -292,6 +292,27 @@ def test_where_puts_are_slow_they_start_a_linger_apart_but_an_idle_brokers_at_on
     world.run(story())
 
 
+def test_a_disk_that_stalls_for_a_moment_is_not_taken_for_a_slow_store() -> None:
+    world = World()
+    world.objects.weather = StoreWeather(latency_s=0.002)
+
+    async def story() -> None:
+        pump, _ = make_pump(world, WalLimits(linger_s=0.25))
+        await pump.start()
+        sink = Sink(0)
+        puts = []
+        for _ in range(2):
+            for _ in range(50):  # half a second
+                sink.append(pump)
+                await asyncio.sleep(0.01)
+            puts.append(world.metrics.wal_puts)
+            world.objects.weather = StoreWeather(latency_s=0.05)
+        assert puts[0] >= 40
+        assert puts[1] - puts[0] >= 15  # as fast as they end; a linger apart they would be ten
+
+    world.run(story())
+
+
 def test_what_no_acknowledgement_waits_for_gathers_for_the_linger() -> None:
     world = World()
     world.objects.weather = StoreWeather(latency_s=0.002)
