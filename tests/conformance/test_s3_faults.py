@@ -101,12 +101,13 @@ def test_every_operation_survives_a_busy_moment(
 ) -> None:
     store.put_if_absent("log/0", MINE)
     proxy.add(Action.ANSWER, method, times=1)
-    {
+    operations: dict[str, Callable[[], object]] = {
         "GET": lambda: list(store.list("log/")),
         "HEAD": lambda: store.head("log/0"),
         "DELETE": lambda: store.delete("log/0"),
         "PUT": lambda: store.put("hint", b""),
-    }[method]()
+    }
+    operations[method]()
     assert proxy.sent(method) >= 2
 
 
