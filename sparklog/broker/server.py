@@ -11,6 +11,7 @@ from sparklog.broker.connection import Connection, Handle, Refuse, Service
 from sparklog.broker.environment import Address
 from sparklog.broker.intake import Intake
 from sparklog.broker.metrics import BrokerMetrics, Gauge
+from sparklog.broker.repeated import Repeated
 from sparklog.core.broker_settings import BrokerConfig
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class Server:
         """Answer requests by `handle`, and ApiVersions of unknown versions by `refuse`."""
         self._connections: set[Connection] = set()
         self._connections_max = config.whole("max.connections")
+        self._refused = Repeated()
         self._idle_s = config.whole("connections.max.idle.ms") / 1000
         metrics = BrokerMetrics() if metrics is None else metrics
         metrics.watch(Gauge.CONNECTIONS, lambda: len(self._connections))
@@ -100,7 +102,10 @@ class Server:
 
     def _accept(self) -> asyncio.Protocol:
         if len(self._connections) >= self._connections_max:
-            logger.warning("refusing a connection max.connections=%d", self._connections_max)
+            unsaid = self._refused.turn()
+            if unsaid is not None:
+                told = "refusing connections: raise max.connections=%d unsaid_before=%d"
+                logger.warning(told, self._connections_max, unsaid)
             return _Refused()
         connection = Connection(self._service)
         self._connections.add(connection)
