@@ -1,0 +1,47 @@
+"""What happens again and again is said now and then, with how often it was not said."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sparklog.broker import handlers
+from sparklog.broker.repeated import EVERY_S, Repeated
+from sparklog.broker.server import Server
+from sparklog.core.broker_settings import parse_broker_configs
+from tests.unit.broker.world import World
+
+
+def test_the_first_time_is_said_and_then_one_in_a_while() -> None:
+    world = World()
+
+    async def story() -> None:
+        repeated = Repeated()
+        assert [repeated.turn() for _ in range(4)] == [0, None, None, None]
+        await asyncio.sleep(EVERY_S)
+        assert [repeated.turn() for _ in range(2)] == [3, None]
+        await asyncio.sleep(EVERY_S)
+        assert repeated.turn() == 1
+
+    world.run(story())
+
+
+def test_a_storm_of_connections_over_the_limit_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+
+    async def story() -> None:
+        async def handle(*_: object) -> None:
+            raise AssertionError("nobody is let in")
+
+        config = parse_broker_configs({"max.connections": "1"})
+        server = Server(handle, handlers.refuse, config)
+        for _ in range(100):
+            server._accept()
+        assert server.connections == 1
+        (told,) = caplog.messages
+        assert "raise max.connections=1" in told
+
+    world.run(story())
