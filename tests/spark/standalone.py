@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pyspark
+
+from tests.peers.guard import die_with_parent
 
 SPARK_HOME = Path(pyspark.__file__).parent
 DEPLOY = "org.apache.spark.deploy"
@@ -56,13 +60,15 @@ def daemon(log_file: Path, *argv: str) -> Iterator[None]:
             env=environment(),
             stdout=output,
             stderr=subprocess.STDOUT,
+            # It would outlive a test run that is killed.
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509
             start_new_session=True,
         )
         try:
             yield
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, 15)
+                os.killpg(process.pid, signal.SIGTERM)
             process.wait(STOP_S)
 
 
