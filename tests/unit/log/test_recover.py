@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from sparklog.core.errors import DataCorrupt
@@ -133,7 +131,7 @@ def test_two_batches_of_one_epoch_at_one_offset_are_damage(recovery: Recovery) -
 
 
 def test_a_batch_that_is_not_what_its_row_says_is_damage(recovery: Recovery) -> None:
-    recovery.window(WAL, replace(taken(0), base_offset=3))
+    recovery.window(WAL, taken(0)._replace(base_offset=3))
     with pytest.raises(DataCorrupt, match="not what its row says"):
         recovery.recovered()
 
