@@ -24,7 +24,10 @@ from sparklog.protocol.record_batch import BatchSettings, Codec, decode, encode,
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas by a function that Python 3.11 calls deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
+    from kafka.record.memory_records import (  # type: ignore[import-untyped]
+        MemoryRecords,
+        MemoryRecordsBuilder,
+    )
 
 ROWS = 200_000
 VALUE_BYTES = 90

@@ -204,11 +204,21 @@ def explore(
     actors: list[Actor],
     checker_type: type[Checker] = Checker,
     objects: Objects = (),
-    **budget: int,
+    *,
+    lost_replies: int = 0,
+    late_puts: int = 0,
+    crashes: int = 0,
 ) -> tuple[int, Checker]:
-    """Visit every state that `actors` can reach from `objects`; `budget` is of faults."""
+    """Visit every state that `actors` can reach from `objects` with so many faults of each kind."""
     explorer = Explorer(actors)
     checker = checker_type(explorer)
     blank: tuple[Any, ...] = ()
-    start = State(objects, (blank,) * len(actors), (False,) * len(actors))
-    return explorer.explore(replace(start, **budget), checker), checker
+    start = State(
+        objects,
+        (blank,) * len(actors),
+        (False,) * len(actors),
+        lost_replies=lost_replies,
+        late_puts=late_puts,
+        crashes=crashes,
+    )
+    return explorer.explore(start, checker), checker

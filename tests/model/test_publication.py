@@ -76,7 +76,9 @@ def _absorber() -> Actor:
     return Actor("absorber", start)
 
 
-def _explore(actors: list[Actor], **budget: int) -> int:
+def _explore(
+    actors: list[Actor], *, lost_replies: int = 0, late_puts: int = 0, crashes: int = 0
+) -> int:
     explorer = Explorer(actors)
     ends = 0
 
@@ -105,7 +107,14 @@ def _explore(actors: list[Actor], **budget: int) -> int:
             assert len(appended) == len(wanted), "published, but not everywhere"
 
     blank: tuple[Any, ...] = ()
-    start = State(blank, (blank,) * len(actors), (False,) * len(actors), **budget)
+    start = State(
+        blank,
+        (blank,) * len(actors),
+        (False,) * len(actors),
+        lost_replies=lost_replies,
+        late_puts=late_puts,
+        crashes=crashes,
+    )
     states = explorer.explore(start, check)
     print(f"{states} states, {ends} ends")
     assert ends > 0

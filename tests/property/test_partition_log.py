@@ -132,7 +132,7 @@ def _batch(records: list[Record]) -> object:
 def _read(
     log: PartitionLog, low: int, high: int
 ) -> list[tuple[int, bytes | None, bytes | None, int]]:
-    found = []
+    found: list[tuple[int, bytes | None, bytes | None, int]] = []
     for one in log.read(low, high, ("offset", "key", "value", "timestamp")):
         columns = [one.column(i) for i in range(3)]
         stamps = one.column(3).cast("int64")

@@ -93,7 +93,8 @@ def test_every_record_comes_once(spark: SparkSession, log: Log, log_root: str) -
             "count_if(CAST(value AS STRING) = concat_ws('-', 'value', partition, offset)) AS right",
         ).collect()[0]
         assert tuple(row) == (2 * COUNT,) * 3
-    assert df.rdd.getNumPartitions() == 14
+    cut = read(spark, log_root, maxRecordsPerPartition="3000")
+    assert cut.rdd.getNumPartitions() == 14
 
 
 def test_a_schema_reads_its_columns_only(spark: SparkSession, log: Log, log_root: str) -> None:

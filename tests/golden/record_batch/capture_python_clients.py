@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 
 from confluent_kafka import Producer
-from kafka.record.memory_records import MemoryRecordsBuilder
+from kafka.record.memory_records import MemoryRecordsBuilder  # type: ignore[import-untyped]
 
 T = 1_700_000_000_000
 TOPIC = "vectors"
@@ -122,7 +122,7 @@ def librdkafka(codec: str, idempotent: bool) -> bytes:
         }
     )
     for timestamp, key, value, headers in RECORDS:
-        producer.produce(TOPIC, value, key, partition=0, timestamp=timestamp, headers=headers)
+        producer.produce(TOPIC, value, key, partition=0, timestamp=timestamp, headers=[*headers])
     assert producer.flush(20) == 0
     assert len(broker.captured) == 1, len(broker.captured)
     return broker.captured[0]

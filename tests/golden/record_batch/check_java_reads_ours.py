@@ -90,8 +90,8 @@ def main(jars: Path) -> None:
             files[str(file)] = data
         command = ["java", "-cp", f"{jars}/*", str(generator), "read", *files]
         read = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    for file, data in files.items():
-        assert read[file] == describe(data), file
+    for path, data in files.items():
+        assert read[path] == describe(data), path
     print(f"the Java client read {len(files)} buffers of ours as they were written")
 
 

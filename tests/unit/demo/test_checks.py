@@ -86,7 +86,7 @@ def test_a_delta_table_is_what_its_log_says(tmp_path: Path) -> None:
     (tmp_path / "_delta_log").mkdir()
     for number, name in enumerate(("old", "new one", "more")):
         parquet.write_table(pa.table({"n": [number]}), tmp_path / f"{name}.parquet")
-    actions = [
+    actions: list[list[dict[str, dict[str, object]]]] = [
         [{"metaData": {}}, {"add": {"path": "old.parquet"}}],
         [{"remove": {"path": "old.parquet"}}, {"add": {"path": "new%20one.parquet"}}],
         [{"add": {"path": "more.parquet"}}, {"txn": {"appId": "q", "version": 2}}],

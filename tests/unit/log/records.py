@@ -29,7 +29,8 @@ def batch(
         columns["timestamp"] = pa.array(timestamps_ms, TIMESTAMP)
     if headers is not None:
         columns["headers"] = pa.array(
-            [h and [{"key": k, "value": v} for k, v in h] for h in headers], HEADERS
+            [None if h is None else [{"key": k, "value": v} for k, v in h] for h in headers],
+            HEADERS,
         )
     return pa.RecordBatch.from_pydict(columns)
 

@@ -40,7 +40,7 @@ def test_a_flipped_bit_anywhere_is_found_or_harmless(store: MemoryStore, codec: 
 
 
 @pytest.mark.parametrize("keep", [0, 1, 9, 10, 200, 0.5, 0.99, -1])
-def test_a_truncated_segment_is_named(store: MemoryStore, keep: float) -> None:
+def test_a_truncated_segment_is_named(store: MemoryStore, keep: int | float) -> None:
     open_partition(store).append([numbered(0, 5000)])
     name = LAYOUT.chain_name(0)
     whole = store.get(LAYOUT.key(name))

@@ -10,11 +10,12 @@ import pytest
 from sparklog.core.settings import parse_topic_configs
 from sparklog.log.compaction import CompactionPolicy
 from sparklog.log.compactor import Compactor
+from sparklog.log.damage import Verified
 from sparklog.log.effects import run
 from sparklog.log.led import take_lead
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.rewriting import Encoding
-from sparklog.log.verify import Verified, verify
+from sparklog.log.verify import verify
 from sparklog.log.view import PartitionView
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT, numbered, open_partition

@@ -20,7 +20,7 @@ from sparklog.protocol.record_batch import BatchSettings, Codec, encode, encode_
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas by a function that Python 3.11 calls deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.record.memory_records import MemoryRecords
+    from kafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
 T = 1_700_000_000_000
 READABLE = [Codec.NONE, Codec.GZIP, Codec.ZSTD]

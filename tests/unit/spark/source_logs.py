@@ -13,12 +13,14 @@ from pyspark.sql.types import StructField, StructType
 
 from sparklog.cluster.open import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.telemetry import RequestCounters
 from sparklog.log.schema import TIMESTAMP
 from sparklog.spark import open_logs
 from sparklog.spark.options import parse_batch_options, parse_stream_options
 from sparklog.spark.read_schema import SPARK_TYPES
 from sparklog.spark.reader import SparklogReader
 from sparklog.spark.stream_reader import SparklogStreamReader
+from sparklog.store.retrying import RetryingStore
 
 _numbers = itertools.count()
 
@@ -55,6 +57,7 @@ def stream_reader(
     log: Log,
     columns: Sequence[str] = ("partition", "offset", "value"),
     clock: Clock = SYSTEM_CLOCK,
+    /,
     **options: str,
 ) -> SparklogStreamReader:
     parsed = parse_stream_options({"path": root_of(log), **options})
@@ -63,6 +66,12 @@ def stream_reader(
 
 def root_of(log: Log) -> str:
     return log.store.url
+
+
+def requests_of(log: Log) -> RequestCounters:
+    """Return the counters of what the log asked of its store."""
+    assert isinstance(log.store, RetryingStore), "a log opened by its root counts its requests"
+    return log.store.counters
 
 
 def read_all(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import UnknownTopicOrPartition

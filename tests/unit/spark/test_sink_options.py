@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -121,7 +123,7 @@ EVERY: dict[str, DataType] = {
 }
 
 
-def columns(types: dict[str, DataType], topic: str | None = None) -> tuple[str, ...]:
+def columns(types: Mapping[str, DataType], topic: str | None = None) -> tuple[str, ...]:
     fields = [StructField(name, kind, nullable=name != "value") for name, kind in types.items()]
     return check_sink_schema(StructType(fields), topic)
 

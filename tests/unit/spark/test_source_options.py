@@ -341,7 +341,8 @@ def test_offsets_have_the_shape_of_the_kafka_sources_checkpoints() -> None:
     assert format_offsets(offsets) == document
     assert list(format_offsets(offsets)["a"]) == ["1", "10"], "the same text for the same offsets"
     assert parse_offsets(document, "x") == offsets
-    for wrong in (None, [], {"a": 3}, {"a": {"0": -1}}, {"a": {"0": "5"}}):
+    others: list[object] = [None, [], {"a": 3}, {"a": {"0": -1}}, {"a": {"0": "5"}}]
+    for wrong in others:
         with pytest.raises(InvalidConfig, match=r"Expected e\.g\."):
             parse_offsets(wrong, "x")
 

@@ -36,6 +36,7 @@ from tests.unit.spark.source_logs import (
     new_log,
     numbered,
     read_all,
+    requests_of,
     rows_of,
 )
 
@@ -180,19 +181,19 @@ def test_a_range_wholly_below_the_log_start_reads_nothing_when_losses_are_accept
 def test_counting_reads_no_object(log: Log, columns: tuple[str, ...]) -> None:
     reader = batch_reader(log, columns, subscribe="t")
     partitions = reader.partitions()
-    log.store.counters.reset()
+    requests_of(log).reset()
     assert sum(b.num_rows for p in partitions for b in reader.read(p)) == 14
-    assert log.store.counters.by_kind() == {}
+    assert requests_of(log).by_kind() == {}
 
 
 def test_a_task_asks_for_footers_and_ranges_only(log: Log) -> None:
     reader = batch_reader(log, ("value",), subscribe="t", minPartitions="7")
     partitions = reader.partitions()
     assert len(partitions) == 7
-    log.store.counters.reset()
+    requests_of(log).reset()
     assert len(read_all(reader, partitions)) == 14
-    assert set(log.store.counters.by_kind()) == {"get"}
-    assert log.store.counters.by_kind()["get"].requests <= 4 + 9, "4 objects, 9 pieces"
+    assert set(requests_of(log).by_kind()) == {"get"}
+    assert requests_of(log).by_kind()["get"].requests <= 4 + 9, "4 objects, 9 pieces"
 
 
 def test_what_a_task_is_sent_is_small(log: Log) -> None:

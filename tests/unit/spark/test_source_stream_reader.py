@@ -25,15 +25,23 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.spark.stream_reader import SparklogStreamReader
-from tests.unit.spark.source_logs import append, new_log, numbered, read_all, stream_reader
+from tests.unit.spark.source_logs import (
+    append,
+    new_log,
+    numbered,
+    read_all,
+    requests_of,
+    stream_reader,
+)
 
 ALL = ReadAllAvailable()
+COLUMNS = ("partition", "offset", "value")
 
 
 class Query:
     """Does what Spark's micro-batch execution does, with a checkpoint that outlives a restart."""
 
-    def __init__(self, log: Log, clock: ManualClock | None = None, **options: str) -> None:
+    def __init__(self, log: Log, clock: ManualClock | None = None, /, **options: str) -> None:
         self.clock = clock or ManualClock()
         self.log, self.options = log, options
         self.planned: list[str] = []
@@ -44,7 +52,7 @@ class Query:
         self.start()
 
     def start(self) -> None:
-        self.reader = stream_reader(self.log, clock=self.clock, **self.options)
+        self.reader = stream_reader(self.log, COLUMNS, self.clock, **self.options)
         pickle.dumps(self.reader)
 
     def plan(self, limit: ReadLimit | None = None) -> bool:
@@ -371,10 +379,10 @@ def test_a_start_beyond_the_end_is_a_loss(log: Log) -> None:
 def test_an_idle_trigger_costs_a_request_per_partition_and_one_for_the_registry(log: Log) -> None:
     query = Query(log, subscribe="t", startingOffsets="earliest")
     query.trigger()
-    log.store.counters.reset()
+    requests_of(log).reset()
     for _ in range(3):
         query.trigger()
-    counted = {k: c.requests for k, c in log.store.counters.by_kind().items()}
+    counted = {k: c.requests for k, c in requests_of(log).by_kind().items()}
     assert counted == {"get": 3 * 3}
 
 
@@ -383,11 +391,11 @@ def test_a_stream_that_is_asked_all_the_time_does_not_ask_the_store_all_the_time
     query.trigger()
     query.clock.sleep_s(2)
     query.trigger()
-    log.store.counters.reset()
+    requests_of(log).reset()
     for _ in range(100):
         query.clock.sleep_s(0.01)
         query.plan()
-    assert log.store.counters.by_kind()["get"].requests <= 11 * 3
+    assert requests_of(log).by_kind()["get"].requests <= 11 * 3
     append(log, "t", 0, [b"new"])
     query.clock.sleep_s(0.11)
     assert query.plan(), "within a tenth of a second"
@@ -396,10 +404,10 @@ def test_a_stream_that_is_asked_all_the_time_does_not_ask_the_store_all_the_time
 def test_the_log_start_is_looked_at_now_and_then_even_where_nothing_is_appended(log: Log) -> None:
     query = Query(log, subscribe="t", startingOffsets="earliest")
     query.trigger()
-    log.store.counters.reset()
+    requests_of(log).reset()
     for _ in range(25):
         query.trigger()
-    assert 2 <= log.store.counters.by_kind()["list"].requests / (3 * 3) <= 3
+    assert 2 <= requests_of(log).by_kind()["list"].requests / (3 * 3) <= 3
 
 
 def test_a_stream_reads_all_before_a_damaged_segment_and_then_names_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -131,7 +132,7 @@ def test_a_failed_upload_fails_the_task_and_leaves_nothing() -> None:
 def test_an_input_that_fails_leaves_nothing(log: Log) -> None:
     log.alter_configs("t", {"segment.bytes": "1048576"})
 
-    def rows() -> list[pa.RecordBatch]:
+    def rows() -> Iterator[pa.RecordBatch]:
         yield from [pa.RecordBatch.from_pydict({"value": [b"x" * 1000] * 1000})] * 8
         raise ZeroDivisionError
 

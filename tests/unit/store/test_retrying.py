@@ -144,7 +144,8 @@ def test_the_budget_spaces_retries_out_once_the_burst_is_spent_and_fills_up_agai
 
 
 def test_the_budget_is_exact_under_threads() -> None:
-    budget, barrier, given = RetryBudget(burst=100, per_s=1.0), Barrier(8), []
+    budget, barrier = RetryBudget(burst=100, per_s=1.0), Barrier(8)
+    given: list[float] = []
 
     def take() -> None:
         barrier.wait()
