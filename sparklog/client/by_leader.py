@@ -1,6 +1,8 @@
 """Questions that only a partition's leader can answer, put to the leaders of many partitions.
 
-Leaders move. A leader that says so, or cannot be reached, is looked up again until time is up.
+Leaders move. A leader that says so, or cannot be reached, is looked up again until time is up. So
+is one that does not know a partition which the brokers say it leads: of a new topic it hears soon,
+and of one that is gone the brokers tell.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ Answer = TypeVar("Answer")
 AskLeader = Callable[
     [BrokerAddress, Sequence[TopicPartition]], Mapping[TopicPartition, Answer | SparklogError]
 ]
+
+
+class _NotHeardOf(UnknownTopicOrPartition):
+    """A leader's answer about a partition that the brokers say it leads."""
 
 
 def ask_leaders(
@@ -58,7 +64,9 @@ def ask_leaders(
     while left:
         metadata = read_metadata(brokers, sorted({tp.topic for tp in left}))
         outcomes.update(_asked(metadata, left, ask, topic_ids or {}))
-        left = [tp for tp in left if isinstance(outcomes[tp], NotServing | Unavailable)]
+        left = [
+            tp for tp in left if isinstance(outcomes[tp], NotServing | Unavailable | _NotHeardOf)
+        ]
         if clock.monotonic_s() >= deadline_s:
             break
         if left:
@@ -94,8 +102,14 @@ def _asked(
             outcomes += [(tp, error) for tp in chosen]
         else:
             missing = UnknownTopicOrPartition("the leader's answer leaves the partition out")
-            outcomes += [(tp, answers.get(tp, missing)) for tp in chosen]
+            outcomes += [(tp, _told(answers.get(tp, missing))) for tp in chosen]
     return outcomes
+
+
+def _told(answer: Answer | SparklogError) -> Answer | SparklogError:
+    if isinstance(answer, UnknownTopicOrPartition):
+        return _NotHeardOf(str(answer))
+    return answer
 
 
 def _another_topic(tp: TopicPartition, wanted: str, found: str) -> UnknownTopicOrPartition:
