@@ -4,13 +4,15 @@
 and simply, collect garbage in one thread, and Spark's map their classes from an archive instead of
 loading and checking each, which halves what a session costs. The archive (150 MB, in the virtual
 environment) is made at its first use. A process with another class path, or that finds none, does
-without.
+without. Their temporary files are in one folder, which ends with the run: a Java that is killed,
+as many are here, leaves behind its own and, if it is Spark's driver, those of its session.
 
 As a program this starts the session whose classes are archived.
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
 import os
@@ -25,6 +27,7 @@ from pathlib import Path
 OPTIONS = "JAVA_TOOL_OPTIONS"
 SIMPLY = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """A JVM that compiles simply has room for 48 MiB of code, which a long session of Spark fills."""
+SCRATCH = "-Djava.io.tmpdir="
 SILENTLY = "-Xlog:cds*=off"
 """Whoever cannot use the archive would say so, in the midst of its output."""
 REPOSITORY = Path(__file__).parents[1]
@@ -50,7 +53,12 @@ def start_java_quickly() -> None:
     ours = f"{SIMPLY} {SILENTLY} -XX:SharedArchiveFile={archive()}"
     given = os.environ.get(OPTIONS, "")
     if ours not in given:
-        os.environ[OPTIONS] = f"{given} {ours}".strip()
+        given = f"{given} {ours}".strip()
+    if SCRATCH not in given:  # else it is of the process that started this one, and ends with it
+        scratch = tempfile.mkdtemp(prefix="sparklog-tests-")
+        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        given = f"{given} {SCRATCH}{scratch}"
+    os.environ[OPTIONS] = given
 
 
 def make_archive() -> None:
