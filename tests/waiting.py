@@ -6,6 +6,7 @@ itself (a condition, a future, a process that ends) is waited for directly; the 
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -42,3 +43,11 @@ def eventually(
         if last_look:
             raise TimeoutError(f"not in time: {what} within_s={within_s:g} last_seen={seen!r}")
         time.sleep(every_s)  # what is looked at lives elsewhere and cannot tell
+
+
+def until_a_random_moment(chances: random.Random, least_s: float, longest_s: float) -> None:
+    """Wait for a while that is drawn by chance, as kills and people come.
+
+    What followed something seen would come at the moments that a test can see, and at no other.
+    """
+    time.sleep(chances.uniform(least_s, longest_s))  # any moment will do, and none tells

@@ -128,10 +128,8 @@ class Handover:
             except NotServing:
                 return False
             except (Unavailable, OutcomeUnknown) as error:
-                unsaid = self._interrupted.turn()
-                if unsaid is not None:
-                    told = "draining is interrupted partition=%s unsaid_before=%d %s"
-                    logger.warning(told, led.where, unsaid, error)
+                told = "draining is interrupted partition=%s %s"
+                self._interrupted.warn(logger, told, led.where, error)
             await asyncio.sleep(RETRY_S)
         return False
 

@@ -19,7 +19,7 @@ Per batch: one check, one copy, no task and no timer; per request one future and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sparklog.broker.environment import Environment
@@ -125,9 +125,10 @@ class Producing:
         for where, records in job.batches.items():
             try:
                 role = self._find(where)
+                if isinstance(role, RecoveringPartition) or not role.order.is_free:
+                    return False
+                role.check_open()
             except SparklogError:
-                return False
-            if isinstance(role, RecoveringPartition) or not role.order.is_free:
                 return False
             if role.rules.batches.reads_records or is_reference(records):
                 return False
@@ -136,18 +137,11 @@ class Producing:
         if size_bytes > CHECKED_INLINE_BYTES or not self._budget.try_take(size_bytes):
             return False
         job.leaders = leaders
+        work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
         now_ms = self._environment.clock.now_ms()
-        for where, led in leaders.items():
-            records = job.batches[where]
-            try:
-                led.check_open()
-                batch = check_batch(records, led.rules.batches, now_ms)
-            except SparklogError as error:
-                self._budget.give_back(len(records))
-                self._metrics.produce_failed(led.layout.topic)
-                job.results[where] = error
-            else:
-                self._append_one(job, led, batch, now_ms)
+        checked = self._accepted(job, leaders, _check_all(work, now_ms))
+        self._budget.give_back(size_bytes - job.size_of(checked))
+        self._append_all(job, checked)
         if job.has_failed:
             self._note_refused(job)
         return True
@@ -251,7 +245,7 @@ class Producing:
                 await role.wait_ended(max(0.0, min(left_s, RECOVERY_WAIT_MAX_S)))
         leaders = job.leaders = self._leaders(job, roles)
         checked = await self._checked(job, leaders)
-        size_bytes = sum(len(job.batches[where]) for where in checked)
+        size_bytes = job.size_of(checked)
         if checked and not self._budget.try_take(size_bytes):
             try:
                 left_s = job.deadline - asyncio.get_running_loop().time()
@@ -260,10 +254,7 @@ class Producing:
                 for where in checked:
                     job.results[where] = error
                 return
-        # From here to the end nothing is awaited.
-        now_ms = self._environment.clock.now_ms()
-        for where, batch in checked.items():
-            self._append_one(job, leaders[where], batch, now_ms)
+        self._append_all(job, checked)
 
     def _leaders(
         self, job: _Job, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
@@ -292,6 +283,15 @@ class Producing:
             outcomes = _check_all(work, now_ms)
         else:
             outcomes = await self._environment.compute(_check_all, work, now_ms)
+        return self._accepted(job, leaders, outcomes)
+
+    def _accepted(
+        self,
+        job: _Job,
+        leaders: Mapping[PartitionId, LedPartition],
+        outcomes: Sequence[CheckedBatch | SparklogError],
+    ) -> dict[PartitionId, CheckedBatch]:
+        """Return the batches that their checks passed, and note why the others were refused."""
         checked: dict[PartitionId, CheckedBatch] = {}
         for where, outcome in zip(leaders, outcomes, strict=True):
             if isinstance(outcome, SparklogError):
@@ -300,6 +300,12 @@ class Producing:
             else:
                 checked[where] = outcome
         return checked
+
+    def _append_all(self, job: _Job, checked: Mapping[PartitionId, CheckedBatch]) -> None:
+        """Append what was checked, and has its memory. Nothing is awaited."""
+        now_ms = self._environment.clock.now_ms()
+        for where, batch in checked.items():
+            self._append_one(job, job.leaders[where], batch, now_ms)
 
     def _append_one(self, job: _Job, led: LedPartition, batch: CheckedBatch, now_ms: int) -> None:
         where, topic = led.where, led.layout.topic
@@ -361,6 +367,10 @@ class _Job:
         self.leaders: dict[PartitionId, LedPartition] = {}
         """Who was asked to append."""
         self.request = DelayedProduce()
+
+    def size_of(self, some: Iterable[PartitionId]) -> int:
+        """Return the bytes of some of the batches."""
+        return sum(len(self.batches[where]) for where in some)
 
     @property
     def has_failed(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from math import inf
 from typing import Final
 
@@ -18,11 +19,11 @@ class Repeated:
         self._said_s = -inf
         self._unsaid = 0
 
-    def turn(self) -> int | None:
-        """Return how often it happened unsaid since it was said, or None if that is too recent."""
+    def warn(self, logger: logging.Logger, told: str, *args: object) -> None:
+        """Log a warning, with how often it was not said before, or count it if one is recent."""
         now_s = asyncio.get_running_loop().time()
         if now_s - self._said_s < self._every_s:
             self._unsaid += 1
-            return None
-        unsaid, self._unsaid, self._said_s = self._unsaid, 0, now_s
-        return unsaid
+            return
+        logger.warning("%s unsaid_before=%d", told % args, self._unsaid)
+        self._unsaid, self._said_s = 0, now_s

@@ -102,10 +102,8 @@ class Server:
 
     def _accept(self) -> asyncio.Protocol:
         if len(self._connections) >= self._connections_max:
-            unsaid = self._refused.turn()
-            if unsaid is not None:
-                told = "refusing connections: raise max.connections=%d unsaid_before=%d"
-                logger.warning(told, self._connections_max, unsaid)
+            told = "refusing connections: raise max.connections=%d"
+            self._refused.warn(logger, told, self._connections_max)
             return _Refused()
         connection = Connection(self._service)
         self._connections.add(connection)

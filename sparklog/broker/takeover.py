@@ -103,10 +103,8 @@ class Takeover:
                 logger.warning("deposed while recovering partition=%s %s", role.where, error)
                 return None
             except (Unavailable, OutcomeUnknown) as error:
-                unsaid = self._interrupted.turn()
-                if unsaid is not None:
-                    told = "recovery interrupted partition=%s unsaid_before=%d %s"
-                    logger.warning(told, role.where, unsaid, error)
+                told = "recovery interrupted partition=%s %s"
+                self._interrupted.warn(logger, told, role.where, error)
             except DataCorrupt as error:
                 before, role.damage = role.damage, damaged(role.layout, error)
                 if str(before) != str(role.damage):  # tried again and again: said once

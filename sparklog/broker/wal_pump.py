@@ -142,7 +142,6 @@ class WalPump:
         self._tasks = TaskScope(f"wal {layout.folder}", on_crash)
         self._writer = WalWriter(limits.in_flight_max)
         self._gathered: deque[_Window] = deque()
-        self._gathered_since = 0.0
         self._awaited = False
         """Whether somebody waits until what is gathered is durable."""
         self._unacknowledged: deque[_Window] = deque()
@@ -211,11 +210,8 @@ class WalPump:
         if self.stopped:
             return
         limit = self._limits.window_bytes
-        if not self._gathered:
-            self._gathered_since = asyncio.get_running_loop().time()
-            self._gathered.append(_Window(since_s=self._gathered_since))
-        window = self._gathered[-1]
-        if window.batches and window.size_bytes + len(batch.data) > limit:
+        window = self._gathered[-1] if self._gathered else None
+        if window is None or (window.batches and window.size_bytes + len(batch.data) > limit):
             window = _Window(since_s=asyncio.get_running_loop().time())
             self._gathered.append(window)
         window.add(batch, end_offset, sink)
@@ -254,7 +250,7 @@ class WalPump:
         if self._window_full:
             return -inf
         linger_s = self._limits.linger_s
-        latest_s = self._gathered_since + linger_s
+        latest_s = self._gathered[0].since_s + linger_s
         if not self._awaited:
             return latest_s
         took_s = min(self._took_s, default=0.0)

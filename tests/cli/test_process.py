@@ -252,11 +252,7 @@ def test_a_command_loads_neither_spark_nor_a_compiler(root: str, log: Log) -> No
         "heavy = {'pyspark', 'delta', 'numba', 'pandas', 's3fs', 'fsspec', 'asyncio'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, env=_environment(root), check=True,
-        timeout=DEADLINE_S,
-    )  # fmt: skip
-    assert done.stderr.splitlines()[-1] == b"[]"
+    assert last_line(root, code) == "[]"
 
 
 def test_starting_imports_little(root: str) -> None:
@@ -266,8 +262,13 @@ def test_starting_imports_little(root: str) -> None:
         "assert main(['topics', '--list']) == 0\n"
         "print(len(sys.modules), file=sys.stderr)\n"
     )
+    assert int(last_line(root, code)) < MODULES_MAX
+
+
+def last_line(root: str, code: str) -> str:
+    """Run a program that ends well, and return the last line of what it tells on stderr."""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, env=_environment(root), check=True,
-        timeout=DEADLINE_S,
+        timeout=DEADLINE_S, text=True,
     )  # fmt: skip
-    assert int(done.stderr.splitlines()[-1]) < MODULES_MAX
+    return done.stderr.splitlines()[-1]

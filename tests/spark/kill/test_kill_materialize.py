@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -24,7 +23,7 @@ from tests.moto_server import MotoServer, moto_server
 from tests.spark.kill.drivers import RUN_SECONDS_MAX, Drivers
 from tests.spark.kill.materializer import TABLES_FILE
 from tests.spark.kill.points import Point, reached, write_plan
-from tests.waiting import eventually
+from tests.waiting import eventually, until_a_random_moment
 
 PARTITIONS = 2
 BATCHES = 3
@@ -133,8 +132,7 @@ def test_a_driver_killed_at_random_moments_leaves_each_record_once(
     for _ in range(KILLS):
         driver = job.start()
         if _has_passed(job, driver, moments.randrange(POINTS_BETWEEN_MAX)):
-            # Somewhere on the way to the next one.
-            time.sleep(moments.random() * STEP_S)
+            until_a_random_moment(moments, 0, STEP_S)  # somewhere on the way to the next one
             os.killpg(driver.pid, signal.SIGKILL)
         ended = job.end_of(driver)
         assert ended in (0, -signal.SIGKILL), job.said()

@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from tests.spark.kill.drivers import REPOSITORY, RUN_SECONDS_MAX
 from tests.spark.kill.points import CARELESS_FILE, PLAN_VARIABLE, Point, reached, write_plan
 from tests.spark.kill.query import RECORDS_PER_BATCH, Query
 from tests.spark.standalone import standalone_cluster
-from tests.waiting import eventually
+from tests.waiting import eventually, until_a_random_moment
 
 STAGED_PUT = r"{} put .*/staged/.*"
 RECORD_PUT = r"{} put commits/.*"
@@ -121,7 +120,7 @@ def test_a_driver_killed_at_random_moments_writes_each_record_once(
     for _ in range(kills):
         driver = query.start()
         _wait_for_commits(query, driver, moments.randrange(1, 3))
-        time.sleep(moments.random() * 0.5)  # the kill comes at a moment drawn by chance
+        until_a_random_moment(moments, 0, 0.5)
         if driver.poll() is None:
             os.killpg(driver.pid, signal.SIGKILL)
         done = query.end_of(driver) == 0

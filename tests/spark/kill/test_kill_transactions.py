@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -40,7 +39,7 @@ from tests.spark.kill.drivers import RUN_SECONDS_MAX
 from tests.spark.kill.points import Point, reached, write_plan
 from tests.spark.kill.query import PARTITIONS, RECORDS_PER_BATCH, Query
 from tests.unit.spark.source_logs import read_all, schema
-from tests.waiting import eventually
+from tests.waiting import eventually, until_a_random_moment
 
 QUIET_POLLS = 80
 Place = tuple[int, int]
@@ -312,7 +311,7 @@ def harass(query: Query, brokers: KilledBrokers, chances: random.Random) -> None
     """Run the query, and kill executors, brokers and drivers until enough are dead."""
     driver = query.start()
     for _ in range(KILLS):
-        time.sleep(1 + 4 * chances.random())  # kills come at moments drawn by chance
+        until_a_random_moment(chances, 1, 5)
         if driver.poll() is not None:
             assert driver.returncode in (0, -signal.SIGKILL), query.said()
             driver = query.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -13,16 +14,16 @@ from sparklog.core.broker_settings import parse_broker_configs
 from tests.unit.broker.world import World
 
 
-def test_the_first_time_is_said_and_then_one_in_a_while() -> None:
+def test_the_first_time_is_said_and_then_one_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
 
     async def story() -> None:
         repeated = Repeated()
-        assert [repeated.turn() for _ in range(4)] == [0, None, None, None]
-        await asyncio.sleep(EVERY_S)
-        assert [repeated.turn() for _ in range(2)] == [3, None]
-        await asyncio.sleep(EVERY_S)
-        assert repeated.turn() == 1
+        for times in (4, 2, 1):
+            for _ in range(times):
+                repeated.warn(logging.getLogger(__name__), "it rains in %s", "May")
+            await asyncio.sleep(EVERY_S)
+        assert caplog.messages == [f"it rains in May unsaid_before={n}" for n in (0, 3, 1)]
 
     world.run(story())
 

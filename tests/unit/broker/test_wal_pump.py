@@ -34,6 +34,11 @@ class Sink:
         self.end_offset += 1
         pump.append(batch, self.end_offset, self, awaited=awaited)
 
+    async def append_often(self, pump: WalPump, times: int, *, every_s: float) -> None:
+        for _ in range(times):
+            self.append(pump)
+            await asyncio.sleep(every_s)
+
 
 class HearingSink(Sink):
     """One that can be waited for."""
@@ -114,9 +119,7 @@ def test_some_puts_start_at_once_and_what_comes_then_gathers_for_the_linger() ->
         pump, _ = make_pump(world, WalLimits(linger_s=0.004, in_flight_max=8))
         await pump.start()
         sink = Sink(0)
-        for _ in range(CHEAP_IN_FLIGHT + 3):
-            sink.append(pump)
-            await asyncio.sleep(0.001)
+        await sink.append_often(pump, CHEAP_IN_FLIGHT + 3, every_s=0.001)
         await asyncio.sleep(1)
         assert [len(w.batches) for w in windows(world)] == [1] * CHEAP_IN_FLIGHT + [3]
         assert sink.told == [1, 2, 3, 4, 7]
@@ -170,9 +173,7 @@ def test_partitions_are_told_in_order_though_puts_end_out_of_order() -> None:
         pump, _ = make_pump(world, WalLimits(linger_s=0, in_flight_max=8))
         await pump.start()
         sink = Sink(0)
-        for _ in range(200):
-            sink.append(pump)
-            await asyncio.sleep(0.01)
+        await sink.append_often(pump, 200, every_s=0.01)
         await asyncio.sleep(60)
         assert sink.told == sorted(sink.told)
         assert sink.told[-1] == 200
@@ -192,9 +193,7 @@ def test_a_sealed_log_acknowledges_nothing_more_and_says_so_once() -> None:
         sink.append(pump)
         await asyncio.sleep(1)
         sealed = run(seal(LAYOUT, "f" * 32), world.objects.objects)
-        for _ in range(5):
-            sink.append(pump)
-            await asyncio.sleep(0.001)
+        await sink.append_often(pump, 5, every_s=0.001)
         await asyncio.sleep(5)
         assert sink.told == [1]
         assert len(fenced) == 1
@@ -239,9 +238,7 @@ def test_an_idle_broker_writes_one_empty_window_to_let_many_go() -> None:
         pump, _ = make_pump(world, WalLimits(linger_s=0))
         await pump.start()
         sink = Sink(0)
-        for _ in range(WINDOWS_IDLE_MAX + 4):
-            sink.append(pump)
-            await asyncio.sleep(0.1)
+        await sink.append_often(pump, WINDOWS_IDLE_MAX + 4, every_s=0.1)
         pump.flushed(sink.partition, sink.end_offset)
         await asyncio.sleep(60)
         left = windows(world)
@@ -260,9 +257,7 @@ def test_a_broker_survives_a_store_that_is_away_for_a_minute() -> None:
         calm = world.objects.weather
         world.objects.weather = replace(calm, refused=0.5, lost_request=1.0)
         sink = Sink(0)
-        for _ in range(10):
-            sink.append(pump)
-            await asyncio.sleep(6)
+        await sink.append_often(pump, 10, every_s=6)
         assert sink.told == []
         world.objects.weather = calm
         await asyncio.sleep(30)
@@ -342,9 +337,7 @@ def test_names_the_store_did_not_delete_are_deleted_by_a_later_trim() -> None:
         pump, _ = make_pump(world, WalLimits(linger_s=0))
         await pump.start()
         sink = Sink(0)
-        for _ in range(100):
-            sink.append(pump)
-            await asyncio.sleep(0.1)
+        await sink.append_often(pump, 100, every_s=0.1)
         for refused in (0.8, 0.0):
             world.objects.weather = StoreWeather(refused=refused)
             pump.flushed(sink.partition, sink.end_offset)

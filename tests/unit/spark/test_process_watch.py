@@ -14,23 +14,24 @@ from sparklog.spark.process_watch import parent_of
 from tests.waiting import eventually
 
 TIMEOUT_S = 50
-WATCHED = """
+STAY = "time.sleep(60)  # until it is killed: if the test fails to, it goes by itself"
+WATCHED = f"""
 import os, sys, time
 from sparklog.spark.process_watch import die_with_parents
 die_with_parents()
 print(os.getpid(), flush=True)
-time.sleep(60)  # until it is killed, or the test has long failed
+{STAY}
 """
 PARENT = f"""
 import os, subprocess, sys, time
 print(os.getpid(), flush=True)
 subprocess.Popen([sys.executable, "-c", {WATCHED!r}])
-time.sleep(60)  # until it is killed, or the test has long failed
+{STAY}
 """
 GRANDPARENT = f"""
 import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", {PARENT!r}])
-time.sleep(60)  # until it is killed, or the test has long failed
+{STAY}
 """
 
 

@@ -21,7 +21,7 @@ from tests.bench.common.rounds import turns
 from tests.bench.common.targets import CostAtMost, Target
 from tests.bench.log.plan import LogPlan
 from tests.bench.log.system import Live, System
-from tests.waiting import eventually
+from tests.waiting import eventually, until_a_random_moment
 
 RECORDS = 10
 VALUE_BYTES = 100
@@ -55,7 +55,7 @@ def measure_latency(
                 waited_ms = _copy_once(live, query, (source, sink), sample)
                 if sample > plan.latency_warm_up:
                     results.add(measure, system.name, waited_ms, number)
-                time.sleep(pauses.uniform(*PAUSE_S))  # out of step with the query, as people append
+                until_a_random_moment(pauses, *PAUSE_S)  # out of step with the query
         finally:
             query.stop()
         name = f"{system.name}: every record came through the stream once, round {number}"
