@@ -5,7 +5,7 @@ What a newer version has stored and this one does not understand is told as it i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -26,6 +26,10 @@ class ConfigSource(IntEnum):
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
     DYNAMIC_CLIENT_METRICS_CONFIG = 7
     DYNAMIC_GROUP_CONFIG = 8
+
+
+Layer = tuple[ConfigSource, Config, str, str]
+"""Where a setting may be set: source, settings there, its name in them, and as it is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,43 +67,25 @@ def topic_told(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[Told
         own: set for this topic.
         defaults: set for all topics, under the names of a topic's settings.
     """
-    mine, strange = _stored(own, TOPIC_SETTINGS)
+    for_all = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     everybodys, _ = _stored(defaults, TOPIC_SETTINGS)
-    for_one, for_all = ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-    return [
-        *(_strange(for_one, name, text) for name, text in strange.items()),
-        *(
-            _told(
-                setting,
-                [
-                    (for_one, mine, name, name),
-                    (for_all, everybodys, name, DEFAULT_NAMES.get(name, name)),
-                ],
-            )
-            for name, setting in {**{n: mine.table[n] for n in mine.given}, **mine.table}.items()
-            if name not in strange
-        ),
-    ]
+    return _own_first(
+        ConfigSource.DYNAMIC_TOPIC_CONFIG,
+        own,
+        TOPIC_SETTINGS,
+        lambda name: (for_all, everybodys, name, DEFAULT_NAMES.get(name, name)),
+    )
 
 
 def group_told(own: Mapping[str, str], broker: Config) -> list[ToldSetting]:
     """Return every setting of a group, with what `broker` was started with behind it."""
-    mine, strange = _stored(own, GROUP_CONFIGS)
-    for_one, for_all = ConfigSource.DYNAMIC_GROUP_CONFIG, ConfigSource.STATIC_BROKER_CONFIG
-    return [
-        *(_strange(for_one, name, text) for name, text in strange.items()),
-        *(
-            _told(
-                setting,
-                [
-                    (for_one, mine, name, name),
-                    (for_all, broker, default_name(name), default_name(name)),
-                ],
-            )
-            for name, setting in GROUP_CONFIGS.items()
-            if name not in strange
-        ),
-    ]
+    for_all = ConfigSource.STATIC_BROKER_CONFIG
+    return _own_first(
+        ConfigSource.DYNAMIC_GROUP_CONFIG,
+        own,
+        GROUP_CONFIGS,
+        lambda name: (for_all, broker, default_name(name), default_name(name)),
+    )
 
 
 def broker_told(config: Config) -> list[ToldSetting]:
@@ -122,6 +108,31 @@ def defaults_told(defaults: Mapping[str, str], *, set_only: bool) -> list[ToldSe
     ]
 
 
+def _own_first(
+    source: ConfigSource,
+    own: Mapping[str, str],
+    table: Mapping[str, Setting],
+    behind: Callable[[str], Layer],
+) -> list[ToldSetting]:
+    """Return every setting of one topic or group: strange ones, those it has itself, the others.
+
+    Args:
+        source: where it keeps what it has itself.
+        own: set for this one.
+        table: the settings it may have.
+        behind: where a setting, by its name, comes from if it has none itself.
+    """
+    mine, strange = _stored(own, table)
+    return [
+        *(_strange(source, name, text) for name, text in strange.items()),
+        *(
+            _told(table[name], [(source, mine, name, name), behind(name)])
+            for name in dict.fromkeys((*mine.given, *table))
+            if name not in strange
+        ),
+    ]
+
+
 def _stored(
     stored: Mapping[str, str], table: Mapping[str, Setting]
 ) -> tuple[Config, dict[str, str]]:
@@ -135,8 +146,8 @@ def _strange(source: ConfigSource, name: str, text: str) -> ToldSetting:
     return ToldSetting(setting, (Origin(source, name, text),))
 
 
-def _told(setting: Setting, layers: list[tuple[ConfigSource, Config, str, str]]) -> ToldSetting:
-    """Return a setting given where it may be set: source, settings there, name in them, as told."""
+def _told(setting: Setting, layers: list[Layer]) -> ToldSetting:
+    """Return a setting, given where it may be set."""
     found = [
         Origin(source, told_as, setting.spell(config.given[name]))
         for source, config, name, told_as in layers

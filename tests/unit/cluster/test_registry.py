@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from sparklog.cluster import records as codec
 from sparklog.cluster import registry, snapshot
-from sparklog.cluster.image import MetadataImage
+from sparklog.cluster.image import Broker, Controller, MetadataImage, Partition, Topic
 from sparklog.cluster.open import Log, open_log
-from sparklog.cluster.records import BROKER_RESOURCE, ConfigRecord, Record
+from sparklog.cluster.records import BROKER_RESOURCE, EVERY_BROKER, ConfigRecord, Record
 from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.core.errors import (
     InvalidConfig,
@@ -229,6 +230,29 @@ def test_what_is_set_for_a_group_is_in_the_snapshot_too() -> None:
     gone = registry.alter_group_configs(image, "g", broker, {}, [name])
     assert image.applied(gone, 2).group_configs == {}
     assert registry.alter_group_configs(image, "g", broker, {name: "50000"}, ()) == []
+
+
+def test_all_of_an_image_is_in_its_snapshot() -> None:
+    state = Partition((1, 2), (1,), 1, 3, 4, True, ("1-a",), (2,), (1,), 2, True)
+    defaults = {"retention.ms": "7"}
+    image = MetadataImage(
+        9,
+        {"t": Topic("t", "A" * 22, (state,), {"retention.bytes": "5"}, 2, defaults)},
+        {"A" * 22: "t"},
+        {1: Broker(1, "a", "localhost", 9092, "r", 3, fenced=True, shutting_down=True)},
+        Controller(1, "a", 4),
+        {EVERY_BROKER: {"log.retention.ms": "7"}},
+        1000,
+        "B" * 22,
+        {"g": {"consumer.session.timeout.ms": "50000"}},
+    )
+    assert snapshot.from_document(snapshot.to_document(image), 9) == image
+    # Whatever an image gets to know is to be in it: `strange` alone is about this version.
+    parts: list[MetadataImage | Topic | Broker | Partition]
+    parts = [image, *image.topics.values(), *image.brokers.values(), state]
+    for part in parts:
+        for known in fields(part):
+            assert getattr(part, known.name) or known.name == "strange", known.name
 
 
 def stored(log: Log, values: list[bytes]) -> None:
