@@ -318,12 +318,11 @@ def _spelled_classic(classic: ClassicMember) -> bytes:
         out.sized_bytes(metadata)
         out.tags()
     out.tags()
-    return out.done()[_VERSION_BYTES:]
+    return _inner_of(out)
 
 
 def _take_classic(data: bytes) -> ClassicMember:
-    value = FieldReader(bytes(_VERSION_BYTES) + data)
-    value.flexible = True
+    value = _inner(data)
     if value.int8() != _THERE:
         raise value.unsupported("what a classic member supports")
 
@@ -375,7 +374,7 @@ def _put_parts(out: FieldWriter, parts: Parts, since: Mapping[Part, int] | None 
         else:
             epochs = FieldWriter(0, flexible=True)
             _put_numbers(epochs, [since[topic, number] for number in numbers])
-            out.tags({_EPOCHS_TAG: epochs.done()[_VERSION_BYTES:]})
+            out.tags({_EPOCHS_TAG: _inner_of(epochs)})
 
 
 def _put_numbers(out: FieldWriter, numbers: list[int]) -> None:
@@ -400,7 +399,18 @@ def _take_parts(value: FieldReader, since: dict[Part, int] | None = None) -> Par
 
 def _epochs_of(parts: list[Part], data: bytes) -> dict[Part, int]:
     """Return the epochs of partitions; as in Kafka none, unless each has one."""
-    value = FieldReader(bytes(_VERSION_BYTES) + data)
-    value.flexible = True
+    value = _inner(data)
     epochs = value.optional_array(value.int32) or ()
     return dict(zip(parts, epochs, strict=True)) if len(epochs) == len(parts) else {}
+
+
+def _inner_of(written: FieldWriter) -> bytes:
+    """Return a structure as a tag has it: it is of its record's version, and says none."""
+    return written.done()[_VERSION_BYTES:]
+
+
+def _inner(data: bytes) -> FieldReader:
+    """Return what takes the fields of a structure inside a tag, which is flexible."""
+    value = FieldReader(bytes(_VERSION_BYTES) + data)
+    value.flexible = True
+    return value
