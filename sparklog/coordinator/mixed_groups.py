@@ -9,8 +9,10 @@ Source: Kafka's `GroupMetadataManager` (`classicGroupJoinToConsumerGroup` and th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
 from operator import itemgetter
+from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -40,12 +42,17 @@ from sparklog.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     Assignment,
     Subscription,
-    decode_assignment,
     decode_subscription,
+    decode_told,
     encode_assignment,
-    user_data_of,
     version_of,
 )
+
+REMEMBERING_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""Of clients: what these tell members is at most what these had, for the next assignment. Kafka
+moves no group whose members were told more than partitions; so it keeps those of librdkafka, whose
+assignors give everybody back what it said, from moving in a generation in which it said anything.
+"""
 
 
 def upgraded(classic: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
@@ -60,16 +67,15 @@ def upgraded(classic: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
     group_id, epoch = classic.group_id, classic.generation
     records: list[ConsumerRecord] = [GroupEpoch(group_id, epoch)]
     try:
-        _check_upgradable(classic)
-        held = _held(classic, topics)
+        said = {m.member_id: _said(m, classic.protocol) for m in classic.members.values()}
     except InvalidRequest as error:
         raise GroupIdNotFound(
             f"Group {group_id} is not a consumer group, and cannot become one: {error}"
         ) from error
+    held = _held(said, topics)
     assignments: list[ConsumerRecord] = []
     for m in classic.members.values():
-        subscription = decode_subscription(m.protocols[0][1])
-        parts = held[m.member_id]
+        subscription, parts = said[m.member_id].subscription, held[m.member_id]
         records.append(
             MemberRecord(
                 group_id,
@@ -92,38 +98,40 @@ def upgraded(classic: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
     return [*records, TargetEpoch(group_id, epoch), *assignments]
 
 
-def _check_upgradable(classic: ClassicGroup) -> None:
-    """Refuse members that need to be told more than their partitions, as those of Kafka Streams.
+class _Said(NamedTuple):
+    """What a classic member subscribes to, and what it was assigned last."""
 
-    librdkafka's assignors give members back what these had told them, which is no need.
-
-    Raises:
-        InvalidRequest: there is such a member, or one that cannot be understood.
-    """
-    for m in classic.members.values():
-        told = user_data_of(m.assignment)
-        if told and told != (decode_subscription(m.metadata(classic.protocol)).user_data or b""):
-            raise InvalidRequest(
-                "its members have an assignor of their own. "
-                f"member_id={m.member_id} protocol={classic.protocol}"
-            )
+    subscription: Subscription
+    assigned: Assignment
 
 
-def _held(classic: ClassicGroup, topics: Topics) -> dict[str, Parts]:
-    """Return what members may be reading; no two of them the same, whatever an assignor did.
+def _said(member: Member, protocol: str | None) -> _Said:
+    """Return what a member of a classic group said and was told, if the coordinator can go by it.
+
+    Members that were told more than their partitions, as those of Kafka Streams, would miss it.
 
     Raises:
-        InvalidRequest: what a member says or was assigned cannot be read.
+        InvalidRequest: they would, or it cannot be read.
     """
-    held: dict[str, Parts] = dict.fromkeys(classic.members, NO_PARTS)
+    assigned, more = decode_told(member.assignment)
+    if more and protocol not in REMEMBERING_ASSIGNORS:
+        raise InvalidRequest(
+            "its members have an assignor of their own. "
+            f"member_id={member.member_id} protocol={protocol}"
+        )
+    return _Said(decode_subscription(member.protocols[0][1]), assigned)
+
+
+def _held(said: Mapping[str, _Said], topics: Topics) -> dict[str, Parts]:
+    """Return what members may be reading; no two of them the same, whatever an assignor did."""
+    held: dict[str, Parts] = dict.fromkeys(said, NO_PARTS)
     taken: set[Part] = set()
-    for by_assignment in (True, False):
-        for m in classic.members.values():
-            owned = decode_subscription(m.protocols[0][1]).owned
-            said = decode_assignment(m.assignment) if by_assignment else owned
-            parts = _parts(said, topics) - taken
-            taken |= parts
-            held[m.member_id] |= parts
+    assigned = [(member_id, told.assigned) for member_id, told in said.items()]
+    owned = [(member_id, told.subscription.owned) for member_id, told in said.items()]
+    for member_id, assignment in (*assigned, *owned):
+        parts = _parts(assignment, topics) - taken
+        taken |= parts
+        held[member_id] |= parts
     return held
 
 

@@ -36,7 +36,6 @@ class Subscription:
     owned: Assignment
     generation_id: int = NO_GENERATION
     rack_id: str | None = None
-    user_data: bytes | None = None
 
 
 def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
@@ -45,19 +44,20 @@ def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
     Raises:
         InvalidRequest: the bytes are no assignment.
     """
-    if not data:
-        return {}
-    found = _decoded("Assignment", data)
-    return {t.topic: tuple(map(int, t.partitions)) for t in found.assigned_partitions}
+    return decode_told(data)[0]
 
 
-def user_data_of(assignment: bytes) -> bytes:
-    """Return what an assignor of the client's own tells a member besides its partitions.
+def decode_told(data: bytes) -> tuple[dict[str, tuple[int, ...]], bytes]:
+    """Return a member's partitions, and what its assignor told it besides; nothing for no bytes.
 
     Raises:
         InvalidRequest: the bytes are no assignment.
     """
-    return _decoded("Assignment", assignment).user_data or b"" if assignment else b""
+    if not data:
+        return {}, b""
+    found = _decoded("Assignment", data)
+    parts = {t.topic: tuple(map(int, t.partitions)) for t in found.assigned_partitions}
+    return parts, found.user_data or b""
 
 
 def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> bytes:
@@ -86,7 +86,6 @@ def decode_subscription(data: bytes) -> Subscription:
         {t.topic: tuple(map(int, t.partitions)) for t in owned},
         int(getattr(found, "generation_id", NO_GENERATION)),
         getattr(found, "rack_id", None),
-        found.user_data,
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
-from sparklog.coordinator.group_messages import Joined, MemberIdentity
+from sparklog.coordinator.group_messages import Joined, MemberIdentity, Protocols
 from sparklog.coordinator.group_settings import GroupSettings
 from sparklog.coordinator.subscribed_topics import NoTopics
 from sparklog.core.errors import GroupIdNotFound
@@ -19,6 +19,9 @@ NULL = bytes.fromhex("ffffffff")
 USER_DATA = bytes.fromhex("00000002 0102")
 SAID = READS_T.removesuffix(NULL) + USER_DATA
 """A subscription as assignors write it that remember what a member had."""
+SAID_LATER = READS_T.removesuffix(NULL) + bytes.fromhex("00000002 0103")
+TOLD = ASSIGNED.removesuffix(NULL) + USER_DATA
+"""An assignment as librdkafka writes it: with what the member said."""
 
 
 def driver(policy: str) -> Driver:
@@ -42,6 +45,18 @@ def consumer(driven: Driver, epoch: int) -> ConsumerHeartbeatAnswer:
     return driven.reply(token, ConsumerHeartbeatAnswer)
 
 
+def assigned(
+    driven: Driver, assignment: bytes, protocols: Protocols, *, instance: str | None = None
+) -> int:
+    """Have a member `old` that was assigned this; return the generation."""
+    member_id = "" if instance else driven.reply(driven.join(new="old"), Joined).member_id
+    token = driven.join(member_id, new="old", instance=instance, protocols=protocols)
+    driven.wait(1)
+    joined = driven.reply(token, Joined)
+    driven.sync(joined.member_id, joined.generation, {"old": assignment}, protocol=joined.protocol)
+    return joined.generation
+
+
 def kind(driven: Driver) -> str:
     return driven.listed()[0].group_type
 
@@ -55,26 +70,25 @@ def test_a_group_with_members_moves_to_the_newer_protocol(policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("subscription", "assignment", "moves"),
+    ("protocol", "assignment", "moves"),
     [
-        (READS_T, ASSIGNED, True),
-        (READS_T, b"", True),
-        (SAID, ASSIGNED, True),
-        (SAID, ASSIGNED.removesuffix(NULL) + USER_DATA, True),
-        (READS_T, ASSIGNED.removesuffix(NULL) + USER_DATA, False),
-        (SAID, ASSIGNED.removesuffix(NULL) + bytes.fromhex("00000001 03"), False),
-        (READS_T, b"what only its assignor knows", False),
+        ("range", ASSIGNED, True),
+        ("range", b"", True),
+        ("range", TOLD, True),
+        ("roundrobin", TOLD, True),
+        ("sticky", TOLD, True),
+        ("cooperative-sticky", TOLD, True),
+        ("stream", ASSIGNED, True),
+        ("stream", b"", True),
+        ("stream", TOLD, False),
+        ("range", b"what only its assignor knows", False),
     ],
 )
 def test_a_group_with_an_assignor_of_its_own_stays_classic(
-    subscription: bytes, assignment: bytes, moves: bool
+    protocol: str, assignment: bytes, moves: bool
 ) -> None:
     driven = driver("bidirectional")
-    told = driven.reply(driven.join(new="old"), Joined)
-    token = driven.join(told.member_id, protocols=(("range", subscription),))
-    driven.wait(1)
-    generation = driven.reply(token, Joined).generation
-    driven.sync("old", generation, {"old": assignment})
+    generation = assigned(driven, assignment, ((protocol, SAID),))
     if moves:
         consumer(driven, JOIN)
         assert kind(driven) == "consumer"
@@ -83,6 +97,30 @@ def test_a_group_with_an_assignor_of_its_own_stays_classic(
         consumer(driven, JOIN)
     assert kind(driven) == "classic"
     assert driven.heartbeat("old", generation) is ErrorCode.none
+
+
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
+@pytest.mark.parametrize("later", ["range", "roundrobin"])
+def test_a_group_moves_while_its_members_join_again(state: str, later: str) -> None:
+    """What they say is newer than what they were assigned, and may be for another assignor."""
+    driven = driver("bidirectional")
+    assigned(driven, TOLD, (("range", SAID), ("roundrobin", SAID)))
+    driven.member("other", protocols=(("range", READS_T), ("roundrobin", READS_T)))
+    if state == "PreparingRebalance":
+        driven.join(new="waited for")
+    driven.join("old", protocols=((later, SAID_LATER),))
+    assert driven.describe().state == state
+    consumer(driven, JOIN)
+    assert kind(driven) == "consumer"
+
+
+def test_a_group_moves_after_a_static_member_came_back_in_its_place() -> None:
+    driven = driver("bidirectional")
+    assigned(driven, TOLD, (("range", SAID),), instance="one")
+    back = driven.reply(driven.join(new="again", instance="one"), Joined)
+    assert back.error is ErrorCode.none
+    consumer(driven, JOIN)
+    assert kind(driven) == "consumer"
 
 
 @pytest.mark.parametrize("policy", ["downgrade", "disabled"])
