@@ -18,6 +18,7 @@ from sparklog.client.transactions import Transactions
 from sparklog.core.clock import SYSTEM_CLOCK
 from tests.broker_processes import BrokerProcesses
 from tests.interop.test_kafka_streams import (
+    APPLICATION,
     COUNTS,
     INPUT,
     LINES,
@@ -73,7 +74,7 @@ def test_words_are_counted_once_though_the_transactions_coordinator_is_killed(
         with running(KAFKA_STREAMS.class_path(), WORD_COUNT, str(settings), log=log):
             counted(brokers, COUNTS, log)
             victim = eventually(
-                lambda: coordinator(brokers.bootstrap, "streams-wordcount"), "a coordinator"
+                lambda: coordinator(brokers.bootstrap, APPLICATION), "a coordinator"
             )
             sending = threading.Thread(target=send, args=(brokers, LINES * ROUNDS))
             sending.start()
