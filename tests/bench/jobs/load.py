@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.bench.common.side import ANSWER_TIMEOUT_S
 from tests.waiting import eventually
@@ -107,11 +107,22 @@ def _produce(
     assert not failed, f"{len(failed)} records failed, the first with {failed[0]}"
 
 
+def _end_of(consumer: Consumer, topic: str) -> TopicPartition | None:
+    """Return where a topic ends; None while its leader has not heard of it yet."""
+    place = TopicPartition(topic, 0)
+    try:
+        place.offset = consumer.get_watermark_offsets(place, ANSWER_TIMEOUT_S)[1]
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+            raise
+        return None
+    return place
+
+
 def _consume(bootstrap: str, topic: str, found: Latencies, begun: Event, over: Event) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "load", "log_level": 2})
     try:
-        place = TopicPartition(topic, 0)
-        place.offset = consumer.get_watermark_offsets(place, ANSWER_TIMEOUT_S)[1]
+        place = eventually(lambda: _end_of(consumer, topic), "the leader says where it ends")
         consumer.assign([place])
         begun.set()
         while not over.is_set():

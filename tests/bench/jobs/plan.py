@@ -30,6 +30,8 @@ class JobsPlan(Plan):
     loaded_bytes: int
     loaded_seconds: int
     """How long a topic is loaded at least, alone and beside a job."""
+    cleaner_bytes_per_s: int
+    """What `log.cleaner.io.max.bytes.per.second` says, where it is set."""
     materialised_records: int
 
 
@@ -42,6 +44,7 @@ FULL = JobsPlan(
     loaded_records_per_s=1000,
     loaded_bytes=1024,
     loaded_seconds=60,
+    cleaner_bytes_per_s=50_000_000,
     materialised_records=5_000_000,
 )
 QUICK = replace(
