@@ -2,7 +2,8 @@
 
 A thread asks for the idle class (Linux, `SCHED_IDLE`): whatever else becomes runnable takes its
 processor at once, and it has the rest. Where others leave no rest it still gets some (it weighs 3
-against 1024), so it is slow and never stuck. Elsewhere it is as nice as can be.
+against 1024), so it is slow and never stuck. Elsewhere, and where that is refused, it is as nice as
+can be.
 
 A worker process goes on with other tasks afterwards, and priority that was given up cannot be had
 back. So a thread gives up its own only. Threads that it starts are alike, also those that a library
@@ -19,6 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from pyspark import TaskContext, cloudpickle
@@ -68,25 +70,25 @@ def making_way(work: Callable[[], Result]) -> Result:
 
 def gave_way() -> bool:
     """Return whether threads of this process have the upkeep's priority, and this one has not."""
-    if not hasattr(os, "SCHED_IDLE") or os.sched_getscheduler(0) == os.SCHED_IDLE:
+    if not hasattr(os, "SCHED_IDLE") or _is_last(threading.get_native_id()):
         return False
-    return any(_is_idle(int(thread)) for thread in os.listdir("/proc/self/task"))
+    return any(_is_last(int(thread)) for thread in os.listdir("/proc/self/task"))
 
 
-def _is_idle(thread: int) -> bool:
+def _is_last(thread: int) -> bool:
     try:
-        return os.sched_getscheduler(thread) == os.SCHED_IDLE
+        idle = os.sched_getscheduler(thread) == os.SCHED_IDLE
+        return idle or os.getpriority(os.PRIO_PROCESS, thread) >= NICEST
     except OSError:
         return False  # it has just ended
 
 
 def _give_way() -> None:
-    try:
-        # On Linux both are a thread's; elsewhere there is no process of that number.
-        thread = threading.get_native_id()
-        if hasattr(os, "SCHED_IDLE"):
+    thread = threading.get_native_id()
+    if hasattr(os, "SCHED_IDLE"):
+        with suppress(OSError):  # a sandbox may refuse it, and not the other
             os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
-        else:
-            os.setpriority(os.PRIO_PROCESS, thread, NICEST)
-    except OSError:
-        pass  # done at ordinary priority then
+            return
+    with suppress(OSError):  # done at ordinary priority then
+        # On Linux a thread's own; elsewhere there is no process of that number.
+        os.setpriority(os.PRIO_PROCESS, thread, NICEST)

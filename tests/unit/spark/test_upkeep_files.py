@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shlex
 import shutil
 import subprocess
@@ -64,6 +65,19 @@ def test_the_crontab() -> None:
         parse_cron(" ".join(words[:5]))
         kinds.append(call_in(words[5:]))
     assert sorted(set(kinds)) == KINDS
+
+
+@pytest.mark.parametrize("session", ["/dev/full", "/dev/null", "/dev/none"])
+def test_a_job_of_the_crontab_runs_though_its_session_keeps_its_priority(session: str) -> None:
+    env = {"PATH": os.defpath, "SPARKLOG": "/", "LAST": "echo called:", "SESSION": session}
+    lines = [line for line in (FOLDER / "crontab").read_text().splitlines() if "$LAST" in line]
+    assert len(lines) >= len(KINDS)
+    for line in lines:
+        command = line.split(maxsplit=5)[5]
+        done = subprocess.run(
+            ["/bin/sh", "-c", command], env=env, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout[:13]) == (0, "called: flock"), done.stderr
 
 
 def test_the_units_of_systemd(tmp_path: Path) -> None:
