@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, get_origin, get_type_hints
 
 from sparklog.core.names import JOBS_TOPIC
 from sparklog.spark.schedule import ScheduledJob
@@ -28,6 +28,8 @@ HISTORY_CONFIGS: Final[Mapping[str, str]] = {
 }
 REPORT_BYTES_MAX: Final = 32 * 1024
 """Of a longer report the partitions are left out: half a year of hourly runs is read at once."""
+TIME_MAX_MS: Final = 253_402_300_799_999
+"""The year 9999 ends: a later time cannot be shown."""
 
 RUNNING: Final = "running"
 DONE: Final = "done"
@@ -134,15 +136,18 @@ class History:
         return next(iter(self.newest_first(job)), None)
 
 
+def run_key(run_id: str) -> bytes:
+    """Return the key of a run's records."""
+    return (_RUN + run_id).encode()
+
+
 def key_of(record: JobRun | KnownJob | JobRequest) -> bytes:
     """Return a record's key."""
     if isinstance(record, JobRun):
-        name = _RUN + record.run_id
-    elif isinstance(record, KnownJob):
-        name = _JOB + record.job
-    else:
-        name = _ASK + record.request_id
-    return name.encode()
+        return run_key(record.run_id)
+    if isinstance(record, KnownJob):
+        return (_JOB + record.job).encode()
+    return (_ASK + record.request_id).encode()
 
 
 def encode(record: JobRun | KnownJob | JobRequest) -> bytes:
@@ -155,21 +160,40 @@ def encode(record: JobRun | KnownJob | JobRequest) -> bytes:
 
 
 def decode(key: bytes | None, value: bytes | None) -> JobRun | KnownJob | JobRequest | None:
-    """Return a record, or None for one that is none of ours."""
-    kinds = {_RUN.encode(): JobRun, _JOB.encode(): KnownJob, _ASK.encode(): JobRequest}
-    kind = next((k for prefix, k in kinds.items() if (key or b"").startswith(prefix)), None)
+    """Return a record, or None for one that is none of ours: anybody may write the topic."""
+    kind = next((k for prefix, k in _KINDS.items() if (key or b"").startswith(prefix)), None)
     if kind is None or value is None:
         return None
-    known = {one.name for one in fields(kind)}
     try:
-        document = {name: v for name, v in json.loads(value).items() if name in known}
-        if "arguments" in document:
-            document["arguments"] = tuple(document["arguments"])
-        found: JobRun | KnownJob | JobRequest = kind(**document)
-    except (ValueError, TypeError, AttributeError):
+        document = json.loads(value)
+        json.dumps(document, ensure_ascii=False).encode()  # half a character cannot be shown
+        types = _TYPES[kind]
+        known = {name: v for name, v in document.items() if name in types}
+        if not all(_fits(name, v, types[name]) for name, v in known.items()):
+            return None
+        if "arguments" in known:
+            known["arguments"] = tuple(known["arguments"])
+        found: JobRun | KnownJob | JobRequest = kind(**known)
+        return found if key == key_of(found) else None
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-    return found if key == key_of(found) else None
+
+
+def _fits(name: str, value: object, wanted: Any) -> bool:
+    """Return whether a field is what its class says, so that it can be a key, sorted and shown."""
+    if get_origin(wanted) is tuple:
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if not isinstance(value, dict if get_origin(wanted) is Mapping else wanted):
+        return False
+    return not (name.endswith("_ms") and isinstance(value, int)) or 0 <= value <= TIME_MAX_MS
 
 
 def _encoded(record: JobRun | KnownJob | JobRequest) -> bytes:
-    return json.dumps(asdict(record), separators=(",", ":")).encode()
+    text = json.dumps(asdict(record), ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="replace")  # a message may name a file whose name is no text
+
+
+_KINDS: Final[Mapping[bytes, type[JobRun] | type[KnownJob] | type[JobRequest]]] = {
+    _RUN.encode(): JobRun, _JOB.encode(): KnownJob, _ASK.encode(): JobRequest
+}  # fmt: skip
+_TYPES: Final = {kind: get_type_hints(kind) for kind in _KINDS.values()}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from sparklog.spark.job_history import (
     REPORT_BYTES_MAX,
     RUNNING,
     History,
+    JobRequest,
     JobRun,
     KnownJob,
     decode,
@@ -85,9 +87,52 @@ def test_what_is_none_of_ours_is_left_out(log: Log) -> None:
     assert decode(None, encode(RUN)) is None
 
 
+@pytest.mark.parametrize(
+    ("key", "fields"),
+    [
+        (b"run/5", {"run_id": 5}),
+        (b"run/x", {"run_id": ["x"]}),
+        (key_of(RUN), {"job": ["nightly"]}),
+        (key_of(RUN), {"job": None}),
+        (key_of(RUN), {"started_ms": "yesterday"}),
+        (key_of(RUN), {"started_ms": None}),
+        (key_of(RUN), {"started_ms": -1}),
+        (key_of(RUN), {"heard_ms": 1 << 70}),
+        (key_of(RUN), {"duration_ms": "long"}),
+        (key_of(RUN), {"message": "\ud800"}),
+        (key_of(RUN), {"report": {"deep": ["\ud800"]}}),
+        (key_of(RUN), {"report": [1]}),
+        (b"run/\xff", {"run_id": "\udcff"}),
+        (b"ask/x", {"request_id": {}, "job": "nightly", "asker": "", "asked_ms": 1}),
+        (b"ask/x", {"request_id": "x", "job": [], "asker": "", "asked_ms": 1}),
+        (key_of(JOB), {"cron": 5}),
+        (key_of(JOB), {"arguments": "--dry-run"}),
+        (key_of(JOB), {"arguments": [5]}),
+    ],
+)
+def test_a_record_with_an_odd_field_is_none_of_ours(key: bytes, fields: dict[str, Any]) -> None:
+    good = {} if key.startswith(b"ask/") else json.loads(encode(JOB if key[:1] == b"j" else RUN))
+    odd = json.dumps({**good, **fields}).encode()
+    assert decode(key, odd) is None
+    history = History()
+    history.take([(key_of(RUN), encode(RUN)), (key, odd), (key_of(JOB), encode(JOB))])
+    assert (history.newest_first(), history.jobs) == ([RUN], {"nightly": JOB})
+
+
+def test_a_run_whose_message_is_no_text_is_kept_all_the_same() -> None:
+    ended = replace(RUN, outcome=DONE, message="no file f\xfcr /\udcff")
+    assert decode(key_of(RUN), encode(ended)) == replace(ended, message="no file f\xfcr /?")
+
+
+def test_a_record_of_boundless_depth_is_none_of_ours() -> None:
+    deep = b'{"run_id":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    assert decode(b"run/x", deep) is None
+
+
 def test_a_field_of_a_later_version_does_no_harm() -> None:
-    document = {**json.loads(encode(RUN)), "cost": 3}
-    assert decode(key_of(RUN), json.dumps(document).encode()) == RUN
+    for one in (RUN, JOB, JobRequest("x", "nightly", "host:1", 5, "host:2")):
+        document = {**json.loads(encode(one)), "cost": 3}
+        assert decode(key_of(one), json.dumps(document).encode()) == one
 
 
 def test_a_long_report_leaves_its_partitions_out() -> None:
