@@ -8,6 +8,7 @@ collector (`--metrics-file`). Times are seconds, as Prometheus wants them.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Lock
@@ -35,6 +36,7 @@ class JobMetrics(Collector):
         self._clock = clock
         self._lock = Lock()
         self._running: dict[str, JobRun] = {}
+        """By run: one that was asked for may go on beside the job's own."""
         self._last: dict[str, JobRun] = {}
         self._good_ms: dict[str, int] = {}
         self._counts: dict[tuple[str, str], int] = {}
@@ -42,12 +44,12 @@ class JobMetrics(Collector):
     def began(self, run: JobRun) -> None:
         """Note that a run has begun."""
         with self._lock:
-            self._running[run.job] = run
+            self._running[run.run_id] = run
 
     def ended(self, run: JobRun) -> None:
         """Note how a run has ended."""
         with self._lock:
-            self._running.pop(run.job, None)
+            self._running.pop(run.run_id, None)
             self._last[run.job] = run
             key = (run.job, run.outcome)
             self._counts[key] = self._counts.get(key, 0) + 1
@@ -57,7 +59,7 @@ class JobMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
         with self._lock:
-            running, last = dict(self._running), dict(self._last)
+            running, last = Counter(run.job for run in self._running.values()), dict(self._last)
             good_ms, counts = dict(self._good_ms), dict(self._counts)
         runs = CounterMetricFamily(
             "sparklog_job_runs", "Runs that ended", labels=("job", "outcome")
@@ -66,7 +68,7 @@ class JobMetrics(Collector):
             runs.add_metric((job, outcome), count)
         yield runs
         names = {job.name for job in self._jobs} | set(last) | set(running)
-        yield _gauge("running", "1 while a job runs", {n: int(n in running) for n in names})
+        yield _gauge("running", "How many runs of a job go on", {n: running[n] for n in names})
         yield _gauge(
             "next_run_timestamp_seconds", "When a job is due next",
             {job.name: _seconds(job.cron.next_ms(self._clock.now_ms())) for job in self._jobs},

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparklog.core.clock import ManualClock
@@ -68,6 +69,23 @@ def test_a_page_shows_the_last_runs_and_the_next_ones() -> None:
         ("sparklog_job_last_records_before", "nightly"): 10,
         ("sparklog_job_last_records_after", "nightly"): 7,
     }
+
+
+def test_runs_of_one_job_that_overlap_are_counted_each() -> None:
+    metrics = JobMetrics()
+    asked = replace(RUN, run_id="b" * 32, trigger="by hand")
+    registry = CollectorRegistry()
+    registry.register(metrics)
+
+    def running() -> float | None:
+        return registry.get_sample_value("sparklog_job_running", {"job": "nightly"})
+
+    seen = []
+    for note, run in ((metrics.began, RUN), (metrics.began, asked), (metrics.ended, asked),
+                      (metrics.ended, RUN)):  # fmt: skip
+        note(run)
+        seen.append(running())
+    assert seen == [1, 2, 1, 0]
 
 
 def test_a_job_of_somebody_else_leaves_a_file(
