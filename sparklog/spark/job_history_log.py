@@ -11,15 +11,17 @@ from typing import Final
 
 import pyarrow as pa
 
+from sparklog.client.admin import Admin
 from sparklog.client.consumer import Consumer
 from sparklog.client.producer import Producer
-from sparklog.client.values import EARLIEST
-from sparklog.cluster.image import Topic
+from sparklog.client.values import EARLIEST, LATEST
+from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.open import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import (
     NotServing,
     OutcomeUnknown,
+    SparklogError,
     TopicAlreadyExists,
     Unavailable,
     UnknownTopicOrPartition,
@@ -43,7 +45,8 @@ SEND_TIMEOUT_S: Final = 10.0
 READ_TIMEOUT_S: Final = 10.0
 CLOCKS_DIFFER_MS: Final = 3_600_000
 
-_MAY_PASS = (NotServing, OutcomeUnknown, Unavailable, UnknownTopicOrPartition)
+MAY_PASS: Final = (NotServing, OutcomeUnknown, Unavailable, UnknownTopicOrPartition)
+"""What is raised while leaders change."""
 
 
 def write_history(
@@ -65,7 +68,7 @@ def write_history(
             _ensure(log)
             _append(log, record)
             return
-        except _MAY_PASS:
+        except MAY_PASS:
             if clock.monotonic_s() >= deadline_s:
                 raise
             clock.sleep_s(AGAIN_S)
@@ -92,11 +95,10 @@ def read_history(log: Log, since_ms: int | None = None) -> History:
         start = view.end_offset if found is None else found.offset
     for batch in partition.read(start, view.end_offset, ("key", "value"), view=view):
         history.take(zip(*(batch.column(n).to_pylist() for n in ("key", "value")), strict=True))
-    addresses = registered(image)
-    if addresses and is_led(topic):
+    if addresses := leading(image):
         try:
             history.take(_consumed(addresses, view.end_offset))
-        except _MAY_PASS:
+        except MAY_PASS:
             pass  # the leader is going, and what it has comes with the next look
     return history
 
@@ -110,6 +112,25 @@ def consume_history(bootstrap: str) -> History:
     history = History()
     history.take(_consumed(bootstrap, EARLIEST))
     return history
+
+
+def leading(image: MetadataImage) -> str:
+    """Return the brokers to ask for the history, as bootstrap servers; '' if none leads it."""
+    topic = image.topics.get(HISTORY_TOPIC)
+    return registered(image) if topic is not None and is_led(topic) else ""
+
+
+def history_end(bootstrap: str) -> int:
+    """Return the offset behind the last record that brokers have.
+
+    Raises:
+        SparklogError: the leader does not say.
+    """
+    with Admin(bootstrap) as admin:
+        found = admin.offsets({PARTITION: LATEST})[PARTITION]
+    if isinstance(found, SparklogError):
+        raise found
+    return found.offset
 
 
 def is_led(topic: Topic) -> bool:

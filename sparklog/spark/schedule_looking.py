@@ -1,7 +1,7 @@
 """Looking whether a job is due, claiming its run, and keeping its history.
 
 The shell around `schedule` (decisions), `schedule_claims` and `job_history_log`. Used by threads,
-one per job at a time.
+one per run: a job is looked at by one at a time, and may run beside that because somebody asked.
 """
 
 from __future__ import annotations

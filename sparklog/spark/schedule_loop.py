@@ -10,13 +10,10 @@ All threads are daemons: a job that hangs does not keep the application from end
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Any, Final, Protocol
-
-from apscheduler.schedulers.background import BackgroundScheduler
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import SparklogError
@@ -24,8 +21,10 @@ from sparklog.spark.job import OpenSession
 from sparklog.spark.job_history import JobRun
 from sparklog.spark.progress import Progress
 from sparklog.spark.schedule import Schedule, ScheduledJob
+from sparklog.spark.schedule_alarms import Alarms
 from sparklog.spark.schedule_looking import Looking, going_on
-from sparklog.spark.schedule_run import Ending, LastWords, run_body
+from sparklog.spark.schedule_places import Places
+from sparklog.spark.schedule_run import ENDED_WITH_APPLICATION, Ending, LastWords, run_body
 
 logger = logging.getLogger(__name__)
 
@@ -76,14 +75,13 @@ class ScheduledJobs:
         self._began = began
         self._body = body
         self._clock = clock
-        self._alarms = _alarm_clock()
+        self._alarms = Alarms(self.ring)
         self._waiting: SimpleQueue[str | JobRun | None] = SimpleQueue()
-        """Names of jobs to look at, and runs that somebody asked for; None: the end."""
+        """Names of jobs to look at, and runs that somebody asked for; None: a thread's end."""
         self._lock = Lock()
         self._busy: set[str] = set()
-        """Jobs that wait in the queue, or run."""
-        self._running: set[str] = set()
-        """Ids of runs that go on, or that somebody asked for and that are about to."""
+        """Jobs that wait in the queue or for a place, or run."""
+        self._places = Places(schedule.at_once)
         self._sessions: dict[str, RunSession] = {}
         self._stopping = Event()
         self._workers: list[Thread] = []
@@ -91,7 +89,7 @@ class ScheduledJobs:
     def start(self) -> None:
         """Begin: what was missed first, then what comes. Returns at once."""
         for name, job in self._jobs.items():
-            self._alarms.add_job(self.ring, job.cron.trigger, args=(name,), id=name)
+            self._alarms.ring_by(name, job.cron)
         self._alarms.start()
         for number in range(self._schedule.at_once):
             worker = Thread(target=self._work, name=f"sparklog-jobs-{number}", daemon=True)
@@ -111,23 +109,30 @@ class ScheduledJobs:
             self._busy.add(name)
         self._waiting.put(name)
 
-    def is_free(self, name: str) -> bool:
-        """Return whether a job, an enabled one or not, could begin now."""
-        with self._lock:
-            free = len(self._running) < self._schedule.at_once
-            return free and name in self._all and not self._stopping.is_set()
+    def reserve(self, name: str, run_id: str) -> bool:
+        """Keep a place for a run of a job, an enabled one or not; returns False if none is free."""
+        may = name in self._all and not self._stopping.is_set()
+        return may and self._places.reserve(run_id)
+
+    def let_go(self, run_id: str) -> None:
+        """Keep a run's place no longer."""
+        self._look_soon(self._places.let_go(run_id))
 
     def run_asked(self, name: str, run_id: str) -> None:
-        """Run a job as soon as can be, beside its own times. Returns at once."""
-        with self._lock:
-            self._running.add(run_id)
-        self._waiting.put(self._looking.by_hand(self._all[name], run_id))
+        """Run a job in the place that is kept for it, beside its own times. Returns at once."""
+        one = self._looking.by_hand(self._all[name], run_id)
+        with self._lock:  # what comes before the end is found in the queue
+            over = self._stopping.is_set()
+            if not over:
+                self._waiting.put(one)
+        if over:
+            self._cut_off(one)
 
     def stop(self, timeout_s: float) -> bool:
         """Begin no run, end those that run; returns whether all have ended in time."""
-        self._stopping.set()
-        if self._alarms.running:
-            self._alarms.shutdown(wait=False)
+        with self._lock:
+            self._stopping.set()
+        self._alarms.stop()
         for _ in self._workers:
             self._waiting.put(None)
         deadline_s = self._clock.monotonic_s() + timeout_s
@@ -152,11 +157,10 @@ class ScheduledJobs:
                     logger.warning("a job is not introduced job=%s error=%s", job.name, error)
 
     def _work(self) -> None:
-        while not self._stopping.is_set():
-            wanted = self._waiting.get()
+        while (wanted := self._waiting.get()) is not None:
             if isinstance(wanted, JobRun):
                 self._work_on_asked(wanted)
-            elif wanted is not None:
+            elif not self._stopping.is_set() and self._places.take(wanted):
                 self._work_on(wanted)
 
     def _work_on(self, name: str) -> None:
@@ -169,14 +173,30 @@ class ScheduledJobs:
         finally:
             with self._lock:
                 self._busy.discard(name)
+            self._look_soon(self._places.leave(name))
         if again_ms is not None and not self._stopping.is_set():
-            self._ring_at(name, again_ms)
+            self._alarms.ring_at(name, again_ms)
 
     def _work_on_asked(self, run: JobRun) -> None:
         try:
-            self._run(self._all[run.job], run)
+            if self._stopping.is_set():
+                self._cut_off(run)
+            else:
+                self._run(self._all[run.job], run)
         except Exception as error:  # as above
             logger.warning("a job that was asked for has failed job=%s error=%s", run.job, error)
+        finally:
+            self.let_go(run.run_id)
+
+    def _cut_off(self, run: JobRun) -> None:
+        """Say of a run that it ended with the application before it began: somebody waits."""
+        ended = self._looking.end(run, ENDED_WITH_APPLICATION)
+        self._ended(ended)
+        self._looking.announce(ended)
+
+    def _look_soon(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._waiting.put(name)
 
     def _one(self, job: ScheduledJob) -> int | None:
         """Run a job if it is due; return when to look again, beside its own times."""
@@ -188,13 +208,7 @@ class ScheduledJobs:
         return None
 
     def _run(self, job: ScheduledJob, run: JobRun) -> None:
-        with self._lock:
-            self._running.add(run.run_id)
-        try:
-            ended = self._looking.end(run, self._ending_of(job, run))
-        finally:
-            with self._lock:
-                self._running.discard(run.run_id)
+        ended = self._looking.end(run, self._ending_of(job, run))
         self._ended(ended)
         self._looking.announce(ended)
 
@@ -213,20 +227,3 @@ class ScheduledJobs:
         finally:
             with self._lock:
                 del self._sessions[run.run_id]
-
-    def _ring_at(self, name: str, at_ms: int) -> None:
-        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-        self._alarms.add_job(
-            self.ring, "date", run_date=moment, args=(name,), id=f"{name} again",
-            replace_existing=True,
-        )  # fmt: skip
-
-
-def _alarm_clock() -> Any:
-    """Return the library's scheduler: an alarm that is late rings once, however late."""
-    return BackgroundScheduler(
-        daemon=True,
-        timezone=UTC,
-        executors={"default": {"type": "threadpool", "max_workers": 1}},
-        job_defaults={"coalesce": True, "misfire_grace_time": None, "max_instances": 1},
-    )

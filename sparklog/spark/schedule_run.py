@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -44,6 +44,9 @@ class Ending:
     exit_code: int
     message: str
     report: Mapping[str, Any] = field(default_factory=dict)
+
+
+ENDED_WITH_APPLICATION: Final = Ending(TERMINATED, EXIT_TERMINATED, "ended with the application")
 
 
 class LastWords(io.StringIO):
@@ -104,7 +107,7 @@ def run_body(
         return ending_of(job.body(job.parsed(words), open_session, progress))
     except Exception as error:  # a job of somebody's, beside brokers that must go on serving
         if stopping():
-            return Ending(TERMINATED, EXIT_TERMINATED, "ended with the application")
+            return ENDED_WITH_APPLICATION
         return Ending(FAILED, EXIT_FAILED, failure_line(error))
 
 

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.job_history import JobRun
-from sparklog.spark.job_requests import Listener, application_name
+from sparklog.spark.job_listening import Listener
+from sparklog.spark.job_requests import application_name
 from sparklog.spark.open_logs import shared_log
 from sparklog.spark.schedule import Schedule
 from sparklog.spark.schedule_looking import Looking
@@ -58,7 +59,7 @@ class Upkeep:
         self._jobs = ScheduledJobs(
             schedule, root, looking, open_run, began=metrics.began, ended=metrics.ended
         )
-        self._requests = Listener(log, application_name(), self._jobs.is_free, self._jobs.run_asked)
+        self._requests = Listener(log, application_name(), self._jobs)
         self._begun = False
         self._may_begin_s = SYSTEM_CLOCK.monotonic_s() + BEGIN_AFTER_S
 
@@ -72,8 +73,10 @@ class Upkeep:
 
     def stop(self) -> bool:
         """End what runs; returns whether all has ended in time."""
-        self._requests.stop(0.0)  # it holds nothing that its end could harm
         ended = not self._begun or self._jobs.stop(STOP_TIMEOUT_S)
+        # Last, so that a run that was taken meanwhile is told as ended to whoever asked for it. Who
+        # asked a moment ago, and whose run we have not heard to be ours, gives up by himself.
+        self._requests.stop(0.0)
         if self._page is not None:
             self._page.close()
         return ended

@@ -1,16 +1,27 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sparklog.cluster.open import open_log
 from sparklog.spark import job_requests
-from sparklog.spark.job_history import DONE, FAILED, HISTORY_TOPIC, REPAIRED, JobRun, KnownJob
+from sparklog.spark.job_history import (
+    DONE,
+    FAILED,
+    HISTORY_TOPIC,
+    REPAIRED,
+    JobRun,
+    KnownJob,
+    key_of,
+)
 from sparklog.spark.job_history_log import is_led, write_history
-from sparklog.spark.job_requests import Listener, Word
+from sparklog.spark.job_listening import Listener
+from sparklog.spark.job_requests import Word
 from sparklog.spark.schedule import Schedule, ScheduledJob
 from sparklog.spark.schedule_cron import parse_cron
 from sparklog.spark.schedule_looking import Looking
@@ -83,6 +94,25 @@ def test_the_history_shows_the_newest_runs_first(file_cli: Cli) -> None:
     assert (never.lines, "no run is known" in never.errors) == ([], True)
 
 
+def test_odd_records_of_anybody_are_not_shown(file_cli: Cli) -> None:
+    keep(file_cli.root, JOB, RUN)
+    odd: list[dict[str, object]] = [
+        {"run_id": 5},
+        {"run_id": "x", "message": "\ud800"},
+        {"started_ms": "now"},
+    ]
+    rows = {
+        "key": [b"run/5", b"run/x", key_of(RUN), b"job/\xff"],
+        "value": [*(json.dumps({**asdict(RUN), **one}).encode() for one in odd), b"{}"],
+    }
+    with open_log(file_cli.root) as log:
+        log.partition(HISTORY_TOPIC, 0).append([pa.RecordBatch.from_pydict(rows)])
+    assert len(file_cli.ok("jobs", "--list").lines) == 2
+    assert [one["run_id"] for one in file_cli.ok("jobs", "--history", "--json").documents] == [
+        RUN.run_id
+    ]
+
+
 def test_options_that_do_not_go_together_are_refused(file_cli: Cli) -> None:
     assert "required" in file_cli.misused("jobs")
     for option, action in (("--job", "--history"), ("--max", "--history"), ("--master", "--run")):
@@ -142,6 +172,15 @@ class NoSession:
         """Nothing goes on."""
 
 
+class Runner(ScheduledJobs):
+    """An application's jobs, whose places are taken when the test says so."""
+
+    free = True
+
+    def reserve(self, name: str, run_id: str) -> bool:
+        return self.free and super().reserve(name, run_id)
+
+
 class Ear(Listener):
     """A listener that says whether it hears."""
 
@@ -166,9 +205,8 @@ def test_an_application_runs_what_is_asked_for_if_it_is_free(
     with open_log(brokers.root) as log:
         looking = Looking(log, "host:1", lambda event: None)
         schedule = Schedule("test", (job,))
-        jobs = ScheduledJobs(schedule, brokers.root, looking, lambda run: NoSession(), body=body)
-        free = [True]
-        ear = Ear(log, "host:1", lambda name: free[0] and jobs.is_free(name), jobs.run_asked)
+        jobs = Runner(schedule, brokers.root, looking, lambda run: NoSession(), body=body)
+        ear = Ear(log, "host:1", jobs)
 
         def hears() -> bool:
             keep(brokers.root, known)
@@ -182,7 +220,7 @@ def test_an_application_runs_what_is_asked_for_if_it_is_free(
             monkeypatch.setattr(job_requests, "TAKEN_WITHIN_S", 300)
             monkeypatch.setattr(job_requests, "SETTLED_WITHIN_S", 300)
             done = wire_cli(*asking)
-            free[0] = False
+            jobs.free = False
             monkeypatch.setattr(job_requests, "TAKEN_WITHIN_S", 0.1)
             alone = wire_cli(*asking)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
@@ -25,12 +26,20 @@ from sparklog.spark.job_history import (
 )
 from sparklog.spark.job_history_log import read_history
 from sparklog.spark.progress import Progress
-from sparklog.spark.schedule import AGAIN, CATCH_UP, SEEN, SILENT_MS, Schedule, ScheduledJob
+from sparklog.spark.schedule import (
+    AGAIN,
+    BY_HAND,
+    CATCH_UP,
+    SEEN,
+    SILENT_MS,
+    Schedule,
+    ScheduledJob,
+)
 from sparklog.spark.schedule_claims import Claim, newest, take
 from sparklog.spark.schedule_cron import parse_cron
 from sparklog.spark.schedule_looking import Looking
 from sparklog.spark.schedule_loop import ScheduledJobs
-from sparklog.spark.schedule_run import Ending, ending_of, run_body
+from sparklog.spark.schedule_run import ENDED_WITH_APPLICATION, Ending, ending_of, run_body
 from sparklog.spark.upkeep_report import UpkeepReport
 from tests.waiting import eventually
 
@@ -73,8 +82,14 @@ class Application:
         self.ended: list[JobRun] = []
         self._lock = Lock()
 
-    def serve(self, *jobs: ScheduledJob, work: Work, at_once: int = 1) -> ScheduledJobs:
+    def serve(self, *jobs: ScheduledJob, work: Work) -> ScheduledJobs:
         """Begin to run jobs."""
+        made = self.scheduled(*jobs, work=work)
+        made.start()
+        return made
+
+    def scheduled(self, *jobs: ScheduledJob, work: Work, at_once: int = 1) -> ScheduledJobs:
+        """Return what runs jobs, before it begins."""
 
         def open_run(one: JobRun) -> NoSession:
             self.sessions.append(NoSession())
@@ -90,7 +105,6 @@ class Application:
             Schedule("test", jobs, at_once), "file:///log", self.looking, open_run,
             began=self.began.append, ended=self.ended.append, body=body,
         )  # fmt: skip
-        self.jobs.start()
         return self.jobs
 
 
@@ -229,6 +243,90 @@ def test_the_end_cuts_a_run_short_and_says_so(log: Log, start: Start) -> None:
     assert (one.outcome, one.exit_code) == (TERMINATED, 143)
     # It was asked to end: it is not tried again.
     assert start("host:2").looking.look(nightly()) is None
+
+
+def test_a_place_is_kept_for_a_run_that_somebody_asked_for(log: Log, start: Start) -> None:
+    known_since(log, NOON_MS - DAY_MS, "nightly")
+    disabled = replace(nightly("off", "verify"), enabled=False)
+    under_way, go_on = [], Event()
+
+    def work(kind: str, session: NoSession) -> Ending:
+        under_way.append(kind)
+        assert go_on.wait(30)
+        under_way.remove(kind)
+        return good(kind, session)
+
+    application = start("host:1")
+    jobs = application.scheduled(nightly(), disabled, work=work)
+    assert not jobs.reserve("none", "r0"), "no such job"
+    assert jobs.reserve("off", "r1"), "a disabled job runs when it is asked for"
+    assert not jobs.reserve("off", "r2"), "two would be one too many"
+    jobs.let_go("r1")
+    assert jobs.reserve("off", "r3")
+    jobs.start()  # the other job is due, and waits for the place
+    jobs.run_asked("off", "r3")
+    eventually(lambda: under_way, "what was asked for runs")
+    assert not jobs.reserve("off", "r4")
+    assert under_way == ["verify"]
+    go_on.set()
+    eventually(lambda: len(application.ended) == 2, "both have run, one after the other")
+    assert [(one.job, one.trigger) for one in application.ended] == [
+        ("off", BY_HAND), ("nightly", CATCH_UP),
+    ]  # fmt: skip
+    assert application.ended[0].run_id == "r3"
+    assert eventually(lambda: jobs.reserve("off", "r5"), "the place is free again")
+
+
+def test_a_job_whose_time_comes_while_a_place_is_kept_runs_when_it_is_let_go(
+    log: Log, start: Start
+) -> None:
+    known_since(log, NOON_MS - DAY_MS, "nightly")
+    application = start("host:1")
+    jobs = application.scheduled(nightly(), work=good)
+    assert jobs.reserve("nightly", "r1")
+    jobs.start()
+    assert not application.began
+    jobs.let_go("r1")
+    eventually(lambda: application.ended, "it runs")
+
+
+def test_what_was_taken_in_the_last_moments_is_told_as_ended(log: Log, start: Start) -> None:
+    def work(kind: str, session: NoSession) -> Ending:
+        assert session.cancelled.wait(30)
+        jobs.run_asked("nightly", "r2")  # as the listener does, for which the word comes back now
+        return ENDED_WITH_APPLICATION
+
+    application = start("host:1")
+    jobs = application.scheduled(nightly(), work=work, at_once=2)
+    assert jobs.reserve("nightly", "r1")
+    assert jobs.reserve("nightly", "r2")
+    jobs.run_asked("nightly", "r1")
+    jobs.start()
+    eventually(lambda: application.began, "one runs")
+    assert jobs.stop(10)
+    jobs.let_go("r1")
+    assert not jobs.reserve("nightly", "r3"), "nothing is taken any more"
+    runs = {one.run_id: one for one in read_history(log).newest_first()}
+    assert sorted(runs) == ["r1", "r2"]
+    for one in runs.values():
+        assert (one.outcome, one.exit_code) == (TERMINATED, 143)
+        assert one.message == "ended with the application"
+    assert [one.run_id for one in application.began] == ["r1"]
+    assert {one.run_id for one in application.ended} == {"r1", "r2"}
+
+
+def test_a_run_that_waits_in_the_queue_when_the_end_comes_is_told_as_ended(
+    log: Log, start: Start
+) -> None:
+    application = start("host:1")
+    jobs = application.scheduled(nightly(), work=good)
+    assert jobs.reserve("nightly", "r1")
+    jobs.run_asked("nightly", "r1")
+    jobs.stop(0)  # before a thread has looked
+    jobs.start()
+    one = eventually(lambda: read_history(log).runs.get("r1"), "its end is written")
+    assert (one.outcome, one.exit_code) == (TERMINATED, 143)
+    assert application.began == []
 
 
 def test_a_run_that_nobody_hears_of_is_lost_and_repeated_once(
