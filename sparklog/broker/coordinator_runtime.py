@@ -24,7 +24,14 @@ from typing import Final, Generic
 from sparklog.broker.coordinator_load import load
 from sparklog.broker.coordinator_log import CoordinatorLog
 from sparklog.broker.environment import Environment
-from sparklog.broker.led_shard import LedShard, PendingBatch, QueuedMarker, S
+from sparklog.broker.led_shard import (
+    RELOAD_FIRST_S,
+    RELOAD_LONGEST_S,
+    LedShard,
+    PendingBatch,
+    QueuedMarker,
+    S,
+)
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.task_scope import TaskScope
 from sparklog.coordinator.effects import (
@@ -54,8 +61,6 @@ Event = Callable[[S, Token, int], Effects]
 """Changes a shard: gets it, the caller's token and the time. Raises before it changes anything."""
 
 LOADS_AT_ONCE: Final = 8
-RELOAD_FIRST_S: Final = 0.05
-RELOAD_LONGEST_S: Final = 5.0
 GATHERED_MAX: Final = 20_000
 """Effects that wait for an append: beyond this callers are told to come again."""
 REFUSED_AGAIN_S: Final = 0.1
@@ -283,8 +288,10 @@ class CoordinatorRuntime(Generic[S]):
     def _now_ms(self) -> int:
         return self._began_ms + int(asyncio.get_running_loop().time() * 1000)
 
-    def _run(self, led: LedShard[S], event: Callable[[S, int], Effects]) -> None:
-        """Run an event whose caller waits, or nobody.
+    def _run(
+        self, led: LedShard[S], event: Callable[[S, int], Effects], *, own: bool = False
+    ) -> None:
+        """Run an event whose caller waits, or one of our `own` that nobody asked for.
 
         Raises:
             SparklogError: what the event raised; it has changed nothing.
@@ -298,21 +305,22 @@ class CoordinatorRuntime(Generic[S]):
         except Exception as error:
             # Half an event may have happened: the log knows what did.
             logger.exception("a coordinator broke topic=%s-%d", self.topic, led.partition)
-            self._reload(led, CoordinatorNotAvailable(f"the coordinator broke: {error!r}"))
+            broke = CoordinatorNotAvailable(f"the coordinator broke: {error!r}")
+            self._reload(led, broke, own=own)
             return
-        self._take(led, effects)
+        self._take(led, effects, own=own)
         self._arm(led)
 
     def _run_own(self, led: LedShard[S], event: Callable[[S, int], Effects]) -> None:
         """Run an event of which nobody waits for the outcome; one that cannot be now comes back."""
         try:
-            self._run(led, event)
+            self._run(led, event, own=True)
         except SparklogError as error:
             logger.warning("a coordinator put off %s-%d: %s", self.topic, led.partition, error)
             if led.timer is None:
                 self._set_timer(led, asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
 
-    def _take(self, led: LedShard[S], effects: Effects) -> None:
+    def _take(self, led: LedShard[S], effects: Effects, *, own: bool) -> None:
         if effects.at_once:
             led.reply(effects.replies)
             if not effects.records and not effects.errands:
@@ -324,7 +332,7 @@ class CoordinatorRuntime(Generic[S]):
                 f"max.message.bytes={led.log.batch_bytes_max}"
             )
             led.reply(tuple((token, too_large) for token, _ in effects.replies))
-            self._reload(led, self._is_loading(led.partition))
+            self._reload(led, self._is_loading(led.partition), own=own)
             return
         if not effects.records and not effects.replies and not effects.errands:
             return
@@ -393,7 +401,7 @@ class CoordinatorRuntime(Generic[S]):
             except SparklogError as error:
                 if led.shard is shard:
                     logger.warning("append failed topic=%s-%d %s", self.topic, led.partition, error)
-                    self._reload(led, self._elsewhere(led.partition))
+                    self._reload(led, self._elsewhere(led.partition), own=True)
                 break
         if led.shard is shard:
             led.appending = False
@@ -428,8 +436,10 @@ class CoordinatorRuntime(Generic[S]):
 
     # Loading.
 
-    async def _load(self, led: LedShard[S]) -> None:
-        """Make the shard from the log, and serve it."""
+    async def _load(self, led: LedShard[S], pause_s: float = 0.0) -> None:
+        """Make the shard from the log, after a pause, and serve it."""
+        if pause_s:
+            await asyncio.sleep(pause_s)
         wait_s = RELOAD_FIRST_S
         while not led.retired and led.log.live:
             try:
@@ -464,6 +474,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _serve(self, led: LedShard[S], shard: S, replayed: int, took_s: float) -> None:
         led.shard = shard
+        led.served_s = asyncio.get_running_loop().time()
         led.appending = False
         logger.info(
             "coordinator serves topic=%s-%d leader_epoch=%d records=%d seconds=%.3f",
@@ -475,8 +486,12 @@ class CoordinatorRuntime(Generic[S]):
         )
         self._run_own(led, lambda served, now_ms: served.loaded(now_ms))
 
-    def _reload(self, led: LedShard[S], why: SparklogError) -> None:
-        """Throw the shard away, and make it again if its partition is still led here."""
+    def _reload(self, led: LedShard[S], why: SparklogError, *, own: bool) -> None:
+        """Throw the shard away, and make it again if its partition is still led here.
+
+        Callers who break it come at a pace of theirs; what breaks of our `own` is there at once.
+        """
         led.drop(why)
         if not led.retired:
-            self._tasks.start(self._load(led), f"load {self.topic}-{led.partition} again")
+            pause_s = led.pause_after_break(asyncio.get_running_loop().time()) if own else 0.0
+            self._tasks.start(self._load(led, pause_s), f"load {self.topic}-{led.partition} again")

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from sparklog.broker.coordinator_log import CoordinatorLog, marker_batch, records_batch
 from sparklog.coordinator.effects import (
@@ -27,6 +27,10 @@ from sparklog.log.batch_check import CheckedBatch
 from sparklog.protocol.control import EndTransactionMarker
 
 S = TypeVar("S", bound=Shard)
+
+RELOAD_FIRST_S: Final = 0.05
+RELOAD_LONGEST_S: Final = 5.0
+"""Pauses before a log is read again: each twice as long as the one before."""
 
 
 class QueuedMarker(NamedTuple):
@@ -63,6 +67,9 @@ class LedShard(Generic[S]):
         self.appending = False
         self.timer: asyncio.TimerHandle | None = None
         self.timer_s = 0.0
+        self.served_s = 0.0
+        """Since when there is a shard, by the loop's clock."""
+        self._pause_s = 0.0
 
     def reply(self, replies: Iterable[tuple[Token, object]]) -> None:
         """Answer those who still wait."""
@@ -86,6 +93,16 @@ class LedShard(Generic[S]):
         for future in waiting.values():
             if not future.done():
                 future.set_exception(type(why)(*why.args))
+
+    def pause_after_break(self, now_s: float) -> float:
+        """Return how long to wait before a shard that broke unasked is made again.
+
+        What breaks one that was just made may be in its log, and breaks the next one as well.
+        """
+        lasted = now_s - self.served_s > RELOAD_LONGEST_S
+        longer_s = RELOAD_FIRST_S if lasted else max(2 * self._pause_s, RELOAD_FIRST_S)
+        self._pause_s = min(longer_s, RELOAD_LONGEST_S)
+        return self._pause_s
 
     def newest_epoch(self, producer_id: int) -> int:
         """Return the newest epoch of a producer in what has gathered, -1 without any."""

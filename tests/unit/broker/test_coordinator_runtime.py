@@ -155,6 +155,12 @@ class Coordinated:
         return found
 
 
+def breaks(shard: Sums, token: Token, now_ms: int) -> Effects:
+    """Happen by half."""
+    shard.sums[b"a"] = 7
+    raise ZeroDivisionError
+
+
 async def coordinated(
     world: World, brokers: int = 1, flush_ms: int = 10_000
 ) -> tuple[Coordinated, PartitionId]:
@@ -290,16 +296,40 @@ def test_an_event_that_breaks_costs_a_look_at_the_log_and_no_more() -> None:
         cluster, _ = await coordinated(world)
         await cluster.added(1, b"a", 1)
 
-        def breaks(shard: Sums, token: Token, now_ms: int) -> Effects:
-            shard.sums[b"a"] = 7
-            raise ZeroDivisionError
-
         with pytest.raises(CoordinatorNotAvailable):
             await cluster.submit(1, breaks)
         assert await cluster.added(1, b"a", 1) == 2
         with pytest.raises(InvalidRequest):
             await cluster.add(1, b"a", -1)
         assert len(cluster.shards) == 2
+
+    world.run(story())
+
+
+@pytest.mark.parametrize("what", ["a bug", "too much for one batch"])
+def test_a_shard_that_breaks_when_it_is_made_is_made_again_less_and_less_often(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    made = Sums.loaded
+
+    def loaded(shard: Sums, now_ms: int) -> Effects:
+        if what == "a bug":
+            raise ZeroDivisionError
+        return Effects((CoordinatorRecord(b"x" * 30_000, b"1"),))
+
+    async def story() -> None:
+        cluster, _ = await coordinated(world)
+        await cluster.added(1, b"a", 1)
+        monkeypatch.setattr(Sums, "loaded", loaded)
+        with pytest.raises(CoordinatorNotAvailable):
+            await cluster.submit(1, breaks)
+        await asyncio.sleep(60.0)
+        assert 10 < len(cluster.shards) < 25, "pauses of 50 ms to 5 s"
+        with pytest.raises(CoordinatorLoading):
+            await cluster.sums(1)
+        monkeypatch.setattr(Sums, "loaded", made)
+        assert await cluster.added(1, b"a", 1) == 2
 
     world.run(story())
 
