@@ -166,7 +166,7 @@ class ServedRows:
         if self._at < end:
             logger.warning("reading from segments instead partition=%s %s", place, trouble)
             yield from self._stored(log, partition, view, end)
-        elif view.damage is not None:
+        elif view.damage is not None and self._at < stretch.end_offset:
             raise unreadable(view)
         elif isinstance(trouble, OffsetOutOfRange) and self._at < stretch.end_offset:
             self._lost(

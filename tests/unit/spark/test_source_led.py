@@ -24,6 +24,7 @@ from sparklog.spark.served import ServedRows, Wanted
 from tests.interop.brokers import Brokers
 from tests.unit.spark.led_topics import LedTopic
 from tests.unit.spark.source_logs import (
+    append,
     batch_reader,
     new_log,
     numbered,
@@ -232,6 +233,25 @@ def test_a_leader_that_never_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(Unavailable, match="handed out by no broker and are in no segment"):
         list(reading.read())
     assert not lost
+
+
+def test_damage_beyond_what_is_left_to_read_is_no_reason_to_fail() -> None:
+    log = new_log()
+    topic = log.create_topic("t")
+    append(log, "t", 0, numbered(0, 8))
+    partition = log.partition("t", 0)
+    partition.delete_records(6)
+    log.store.put(partition.layout.key(partition.layout.chain_name(8)), b"no segment")
+    lost: list[str] = []
+    place = TopicPartition("t", 0)
+
+    def reading(end_offset: int) -> ServedRows:
+        wanted = Wanted(Stretch(place, topic.topic_id, 1, end_offset), ("value",), "127.0.0.1:1")
+        return ServedRows(wanted, lambda: log, no_reader, lost.append, patience_s=0.3)
+
+    assert list(reading(5).read()) == []
+    assert len(lost) == 1
+    assert "the log starts at 6" in lost[0]
 
 
 def no_reader(partition: PartitionLog) -> SegmentReader:
