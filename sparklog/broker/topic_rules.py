@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from sparklog.cluster.leadership import CommitRules
 from sparklog.cluster.topic_config import log_config
-from sparklog.core.config import understood
-from sparklog.core.settings import TOPIC_SETTINGS, parse_topic_configs
+from sparklog.core.config import parse_configs, understood
+from sparklog.core.settings import TOPIC_SETTINGS
 from sparklog.log.batch_check import BatchRules
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class TopicRules:
                 topic,
                 "; ".join(strange),
             )
-        parsed = parse_topic_configs(known)
+        parsed = parse_configs(known, TOPIC_SETTINGS)
         stored = log_config(known)
         return cls(
             batches=BatchRules.of(parsed),

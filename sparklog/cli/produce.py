@@ -23,8 +23,9 @@ from sparklog.cli.usage import (
 )
 from sparklog.client.values import Resource
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.config import understood_configs
 from sparklog.core.errors import NotServing, SparklogError
-from sparklog.core.settings import parse_stored_topic_configs
+from sparklog.core.settings import TOPIC_SETTINGS
 
 BATCH_BYTES = 4 * 1024 * 1024
 """Kafka's 16 KiB would make a request and an object of every few lines."""
@@ -125,7 +126,8 @@ def run(args: Arguments, output: Output) -> int:
     batching = _batching(args, settings, typing=typing)
     with opened_log(args) as log:
         topic = log.topic(args.topic)
-        largest = parse_stored_topic_configs(topic.settings).whole("max.message.bytes")
+        configs = understood_configs(topic.settings, TOPIC_SETTINGS)
+        largest = configs.whole("max.message.bytes")
         source = LineInput(sys.stdin.buffer, largest * HEADERS_ALLOWANCE)
         session = _Session(TopicAppender(log, topic, codec), reader, batching, output)
         try:

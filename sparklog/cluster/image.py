@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
+
 from sparklog.cluster.records import (
     BROKER_RESOURCE,
     EVERY_BROKER,
@@ -29,6 +31,7 @@ from sparklog.cluster.records import (
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    decode,
 )
 from sparklog.core.topic_defaults import inherited
 from sparklog.core.types import PartitionId
@@ -152,7 +155,17 @@ class MetadataImage:
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Set at run time: by group id."""
     strange: bool = False
-    """Records of a newer version were passed over: a snapshot of this would lose what they said."""
+    """What a newer version said was passed over: a snapshot of this would lose it."""
+
+    def read_on(self, batch: pa.RecordBatch) -> MetadataImage:
+        """Return the image after the batch of the metadata log that begins where this one ends.
+
+        Raises:
+            DataCorrupt: the batch holds what is no metadata record.
+        """
+        records, strange = decode(batch, self.end_offset)
+        image = self.applied(records, self.end_offset + batch.num_rows)
+        return replace(image, strange=True) if strange else image
 
     def applied(self, records: Sequence[Record | None], end_offset: int) -> MetadataImage:
         """Return the image after these records, one per offset; the log then ends there."""
@@ -227,7 +240,7 @@ class _Change:
             case ClusterRecord(cluster_id):
                 self._cluster_id = self._cluster_id or cluster_id
             case None:
-                self._strange = True
+                pass
 
     def image(self, end_offset: int) -> MetadataImage:
         """Return the image as it is now."""

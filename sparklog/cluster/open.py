@@ -87,8 +87,7 @@ class Log(Closeable):
             for batch in self._metadata.read(
                 image.end_offset, view.end_offset, ("value",), view=view
             ):
-                end = image.end_offset + batch.num_rows
-                image = image.applied(codec.decode(batch, image.end_offset), end)
+                image = image.read_on(batch)
             self._image = image
             return image
 

@@ -1,7 +1,8 @@
 """The records of `__cluster_metadata`. Source: FORMAT.md 8; names as in Kafka's KRaft records.
 
 A record is a JSON object. Fields that came later have a default and are left out while they have
-it, so that old records read and new ones stay short; a type or field unknown here is passed over.
+it, so that old records read and new ones stay short; a type or field unknown here is passed over,
+which whoever reads is told.
 """
 
 from __future__ import annotations
@@ -222,6 +223,10 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
     ),
 }
 _TYPES = {kind.__name__: kind for kind in _FIELDS}
+_NAMES = {
+    kind.__name__: {"type", *(field.name for field in fields)} for kind, fields in _FIELDS.items()
+}
+"""What a record of each type can say."""
 
 
 def encode(records: Sequence[Record]) -> pa.RecordBatch:
@@ -230,21 +235,27 @@ def encode(records: Sequence[Record]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"value": pa.array(texts, pa.binary())})
 
 
-def decode(batch: pa.RecordBatch, base_offset: int) -> list[Record | None]:
-    """Return the records of a batch read with column `value`; None for a type unknown here.
+def decode(batch: pa.RecordBatch, base_offset: int) -> tuple[list[Record | None], bool]:
+    """Return the records of a batch read with column `value`, and whether they say more than that.
+
+    A newer version may have said it: with a type that is unknown here, for which there is None, or
+    a field that is.
 
     Raises:
         DataCorrupt: a value that is not a metadata record.
     """
     found: list[Record | None] = []
+    strange = False
     for row, text in enumerate(batch.column("value").to_pylist()):
         try:
-            found.append(_record(json.loads(text)))
+            document = json.loads(text)
+            found.append(_record(document))
+            strange |= not document.keys() <= _NAMES.get(document["type"], set())
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise DataCorrupt(
                 f"metadata record cannot be read: {error!r}; run verify. offset={base_offset + row}"
             ) from error
-    return found
+    return found, strange
 
 
 def _document(record: Record) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Deciding changes of the registry: an image in, records out, or a clear refusal. Pure.
 
-Settings that a newer version has stored under names unknown here stay as they are, unless they are
-removed by name.
+Settings that a newer version has stored and this one does not understand stay as they are, unless
+they are set or removed by name.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sparklog.cluster.records import (
     BROKER_RESOURCE,
     EVERY_BROKER,
     GROUP_RESOURCE,
+    TOPIC_RESOURCE,
     ConfigRecord,
     PartitionRecord,
     Record,
@@ -21,7 +22,8 @@ from sparklog.cluster.records import (
     TopicRecord,
 )
 from sparklog.core.broker_settings import parse_broker_configs
-from sparklog.core.config import Config, changed_names, check_names, parse_stored
+from sparklog.core.config import Config, check_names, understood
+from sparklog.core.config_change import ConfigChange
 from sparklog.core.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -34,11 +36,16 @@ from sparklog.core.errors import (
 from sparklog.core.group_configs import GROUP_CONFIGS, parse_group_configs
 from sparklog.core.names import check_topic_name
 from sparklog.core.settings import (
+    TOPIC_SETTINGS,
     check_topic_config_names,
-    parse_stored_topic_configs,
     parse_topic_configs,
 )
-from sparklog.core.topic_defaults import DEFAULT_SETTINGS, check_default_names, inherited
+from sparklog.core.topic_defaults import (
+    DEFAULT_SETTINGS,
+    check_default_names,
+    inherited,
+    parse_topic_defaults,
+)
 
 PARTITIONS_MAX = 100_000
 """Per topic: far above what one folder listing or one metadata append should carry."""
@@ -90,7 +97,7 @@ def create_topic(
             f"a topic has from 1 to {PARTITIONS_MAX} partitions. "
             f"topic={name} partitions={partitions}"
         )
-    parse_topic_configs({**topic_defaults(image), **configs})
+    parse_topic_configs({**understood(topic_defaults(image), TOPIC_SETTINGS)[0], **configs})
     if assignment is None:
         wanted = default_replication_factor if replication_factor is None else replication_factor
         placed = _placed(image, partitions, wanted, exact=replication_factor is not None)
@@ -165,14 +172,10 @@ def alter_configs(
         UnknownTopicOrPartition: no such topic. InvalidConfig: unknown setting or bad value.
     """
     topic = known_topic(image, name)
-    removed = list(remove)
-    check_topic_config_names(changed_names(topic.configs, set_, removed))
-    merged = {**{k: v for k, v in topic.configs.items() if k not in removed}, **set_}
-    parse_stored_topic_configs({**topic.defaults, **merged})
-    return [
-        *(ConfigRecord(name, k, v) for k, v in set_.items() if topic.configs.get(k) != v),
-        *(ConfigRecord(name, k, None) for k in removed if k in topic.configs and k not in set_),
-    ]
+    change = ConfigChange.of(topic.configs, set_, remove)
+    check_topic_config_names(change.names)
+    parse_topic_configs(change.after(TOPIC_SETTINGS, topic.defaults))
+    return _said(change, TOPIC_RESOURCE, name)
 
 
 def alter_topic_defaults(
@@ -185,22 +188,20 @@ def alter_topic_defaults(
     Raises:
         InvalidConfig: unknown setting or bad value, alone or together with a topic's own.
     """
-    removed = list(remove)
-    before = image.broker_configs.get(EVERY_BROKER, {})
-    check_default_names(changed_names(before, set_, removed))
-    merged = {**{k: v for k, v in before.items() if k not in removed}, **set_}
-    parse_stored(merged, DEFAULT_SETTINGS)
-    parse_topic_configs(inherited(merged))
+    change = ConfigChange.of(image.broker_configs.get(EVERY_BROKER, {}), set_, remove)
+    check_default_names(change.names)
+    after = change.after(DEFAULT_SETTINGS)
+    parse_topic_defaults(after)
+    parse_topic_configs(inherited(after))
     for topic in image.topics.values():
+        merged = {**inherited(after), **topic.configs}
         try:
-            parse_stored_topic_configs({**inherited(merged), **topic.configs})
+            parse_topic_configs(understood(merged, TOPIC_SETTINGS)[0])
         except InvalidConfig as error:
             raise InvalidConfig(
                 f"the default contradicts what a topic has set. topic={topic.name} {error}"
             ) from None
-    made = [(k, v) for k, v in set_.items() if before.get(k) != v]
-    gone = [(k, None) for k in removed if k in before and k not in set_]
-    return [ConfigRecord(EVERY_BROKER, k, v, BROKER_RESOURCE) for k, v in (*made, *gone)]
+    return _said(change, BROKER_RESOURCE, EVERY_BROKER)
 
 
 def alter_group_configs(
@@ -218,14 +219,10 @@ def alter_group_configs(
     """
     if not group_id:
         raise InvalidRequest("Default group resources are not allowed.")
-    removed = list(remove)
-    before = image.group_configs.get(group_id, {})
-    check_names(changed_names(before, set_, removed), GROUP_CONFIGS)
-    merged = {**{k: v for k, v in before.items() if k not in removed}, **set_}
-    parse_group_configs(merged, broker)
-    made = [(k, v) for k, v in set_.items() if before.get(k) != v]
-    gone = [(k, None) for k in removed if k in before and k not in set_]
-    return [ConfigRecord(group_id, k, v, GROUP_RESOURCE) for k, v in (*made, *gone)]
+    change = ConfigChange.of(image.group_configs.get(group_id, {}), set_, remove)
+    check_names(change.names, GROUP_CONFIGS)
+    parse_group_configs(change.after(GROUP_CONFIGS), broker)
+    return _said(change, GROUP_RESOURCE, group_id)
 
 
 def topic_defaults(image: MetadataImage) -> Mapping[str, str]:
@@ -251,6 +248,12 @@ def topic_named(topics: Mapping[str, Topic], name: str) -> Topic:
             f"`sparklog topics --create --topic {name}`. topic={name}"
         )
     return topic
+
+
+def _said(change: ConfigChange, resource_type: int, resource_name: str) -> list[Record]:
+    """Return the records that make a change of settings."""
+    values = {**change.given, **dict.fromkeys(change.gone)}
+    return [ConfigRecord(resource_name, k, v, resource_type) for k, v in values.items()]
 
 
 def _colliding(image: MetadataImage, name: str) -> str | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparklog.core.settings import parse_stored_topic_configs
+from sparklog.core.config import understood_configs
+from sparklog.core.settings import TOPIC_SETTINGS
 from sparklog.core.types import TimestampType
 from sparklog.log.partition_log import LogConfig
 
@@ -21,12 +22,8 @@ _CODEC_OF = {
 
 
 def log_config(configs: Mapping[str, str]) -> LogConfig:
-    """Return the log's configuration for a topic's stored `configs`.
-
-    Raises:
-        InvalidConfig: a value that this version does not take: a newer one has stored it.
-    """
-    parsed = parse_stored_topic_configs(configs)
+    """Return the log's configuration for a topic's stored `configs`, as far as it is understood."""
+    parsed = understood_configs(configs, TOPIC_SETTINGS)
     log_append = parsed.text("message.timestamp.type") == "LogAppendTime"
     return LogConfig(
         codec=_CODEC_OF[parsed.text("compression.type")],

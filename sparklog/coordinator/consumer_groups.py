@@ -53,8 +53,9 @@ from sparklog.coordinator.mixed_groups import (
 )
 from sparklog.coordinator.subscribed_topics import NoTopics, Topics
 from sparklog.coordinator.timers import Timers
+from sparklog.core.config import understood_configs
 from sparklog.core.errors import GroupIdNotFound, GroupMaxSizeReached
-from sparklog.core.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from sparklog.core.group_configs import GROUP_CONFIGS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 
 UNSETTLED_MS: Final = 500
 UNSETTLED_MS_PER_MEMBER: Final = 5
@@ -334,8 +335,8 @@ class ConsumerGroups:
 
     def _set_for(self, group: ConsumerGroup, name: str, default: int) -> int:
         """Return a setting of a group."""
-        value = self._configs(group.group_id).get(name)
-        return default if value is None else int(value)
+        config = understood_configs(self._configs(group.group_id), GROUP_CONFIGS)
+        return config.whole(name) if name in config.given else default
 
     def _cancel_timers(self, group_id: str, member_id: str) -> None:
         for kind in ConsumerTimer:

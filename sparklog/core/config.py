@@ -3,8 +3,8 @@
 The tables are in `settings` (a topic's) and `broker_settings`. A setting arrives as text, as in
 Kafka, and is checked once, at the edge; behind it only typed values travel.
 
-  C1  an unknown name is an error where it is given, never ignored; where a newer version has stored
-      it, it stays as it is, and is told
+  C1  an unknown name or value is an error where it is given, never ignored; where a newer version
+      has stored it, it stays as it is, and is told
   C2  a value is within its limits, and relations between settings hold for the values together
   C3  what was not set has its default; only what was set is stored
 """
@@ -222,17 +222,6 @@ def parse_configs(given: Mapping[str, str], table: Mapping[str, Setting]) -> Con
     return Config(table, {name: table[name].parse(text) for name, text in given.items()})
 
 
-def parse_stored(stored: Mapping[str, str], table: Mapping[str, Setting]) -> Config:
-    """Return the checked values of settings that somebody has stored; unknown names are left out.
-
-    A newer version may have stored what this one does not know, and cannot go by (C1).
-
-    Raises:
-        InvalidConfig: a value that this version does not take.
-    """
-    return parse_configs({name: text for name, text in stored.items() if name in table}, table)
-
-
 def understood(
     stored: Mapping[str, str], table: Mapping[str, Setting]
 ) -> tuple[dict[str, str], list[str]]:
@@ -255,13 +244,6 @@ def understood(
     return kept, strange
 
 
-def changed_names(
-    stored: Mapping[str, str], set_: Mapping[str, str], remove: Iterable[str]
-) -> list[str]:
-    """Return the names that a change has to be able to answer for.
-
-    What is stored may be given as it is, by who replaces all settings, and may be removed, whoever
-    stored it.
-    """
-    given = [name for name, text in set_.items() if stored.get(name) != text]
-    return [*given, *(name for name in remove if name not in stored)]
+def understood_configs(stored: Mapping[str, str], table: Mapping[str, Setting]) -> Config:
+    """Return the values of stored settings; what is not `understood` has its default."""
+    return parse_configs(understood(stored, table)[0], table)

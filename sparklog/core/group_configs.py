@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sparklog.core.config import Acts, Config, Kind, Setting, parse_stored, table_of
+from sparklog.core.config import Acts, Config, Kind, Setting, parse_configs, table_of
 from sparklog.core.errors import InvalidConfig
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
@@ -43,13 +43,13 @@ def default_name(name: str) -> str:
 
 
 def parse_group_configs(given: Mapping[str, str], broker: Config) -> Config:
-    """Return a group's settings, on a broker with settings of its own; unknown ones are left out.
+    """Return a group's settings, on a broker with settings of its own.
 
     Raises:
-        InvalidConfig: a value beyond what the broker allows, or a session that ends before a member
-            is to be heard of again.
+        InvalidConfig: an unknown name, a value beyond what the broker allows, or a session that
+            ends before a member is to be heard of again.
     """
-    config = parse_stored(given, GROUP_CONFIGS)
+    config = parse_configs(given, GROUP_CONFIGS)
     for name in config.given:
         low = f"group.consumer.min.{name.removeprefix('consumer.')}"
         high = f"group.consumer.max.{name.removeprefix('consumer.')}"

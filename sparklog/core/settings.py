@@ -19,7 +19,6 @@ from sparklog.core.config import (
     Setting,
     check_names,
     parse_configs,
-    parse_stored,
     table_of,
 )
 from sparklog.core.errors import InvalidConfig
@@ -315,12 +314,15 @@ def parse_topic_configs(given: Mapping[str, str]) -> TopicConfig:
 
 
 def parse_stored_topic_configs(stored: Mapping[str, str]) -> TopicConfig:
-    """Return the settings of a topic as stored; what only a newer version knows is left out.
+    """Return the settings of a topic as stored; names that only a newer version knows are left out.
+
+    For jobs: where they do not understand how long records are to stay, they delete none. Everybody
+    else goes on with what is `understood`.
 
     Raises:
         InvalidConfig: a value that this version does not take, or two that contradict each other.
     """
-    return _together(parse_stored(stored, TOPIC_SETTINGS))
+    return parse_topic_configs({n: text for n, text in stored.items() if n in TOPIC_SETTINGS})
 
 
 def _together(config: TopicConfig) -> TopicConfig:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from sparklog.core.config import Acts, Config, Kind, Setting, parse_stored, understood
+from sparklog.core.config import Acts, Config, Kind, Setting, understood_configs
 from sparklog.core.group_configs import GROUP_CONFIGS, default_name
 from sparklog.core.settings import TOPIC_SETTINGS
 from sparklog.core.topic_defaults import DEFAULT_NAMES, DEFAULT_SETTINGS
@@ -137,8 +137,8 @@ def _stored(
     stored: Mapping[str, str], table: Mapping[str, Setting]
 ) -> tuple[Config, dict[str, str]]:
     """Return what is understood of stored settings, and the text of the others."""
-    kept, _ = understood(stored, table)
-    return parse_stored(kept, table), {n: t for n, t in stored.items() if n not in kept}
+    config = understood_configs(stored, table)
+    return config, {n: text for n, text in stored.items() if n not in config.given}
 
 
 def _strange(source: ConfigSource, name: str, text: str) -> ToldSetting:

@@ -15,6 +15,7 @@ from typing import Final
 
 from sparklog.core.config import INT_MAX
 from sparklog.core.errors import InvalidConfig
+from sparklog.core.settings import TOPIC_SETTINGS
 from sparklog.spark.bootstrap import parse_bootstrap
 from sparklog.spark.root import parse_root
 
@@ -77,7 +78,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         root=parse_root(given.get("path"), "write to"),
         topic=_topic(given.get("topic")),
         compression=_compression(given.get("kafka.compression.type")),
-        zstd_level=given.get("kafka.compression.zstd.level"),
+        zstd_level=_zstd_level(given.get("kafka.compression.zstd.level")),
         bootstrap=parse_bootstrap(given.get("kafka.bootstrap.servers")),
         transaction=_transaction(given, streaming),
         transactional=_transactional(given.get("transactional")),
@@ -124,6 +125,12 @@ def _compression(codec: str | None) -> str | None:
             f"no such codec; choose from {', '.join(_CODECS)}. kafka.compression.type={codec}"
         )
     return codec.strip().lower()
+
+
+def _zstd_level(level: str | None) -> str | None:
+    if level is not None:
+        TOPIC_SETTINGS["compression.zstd.level"].parse(level)
+    return level
 
 
 def _transactional(word: str | None) -> bool:

@@ -36,8 +36,9 @@ from sparklog.cluster.publication import (
     publish,
 )
 from sparklog.cluster.topic_config import log_config
+from sparklog.core.config import understood_configs
 from sparklog.core.errors import InvalidRequest
-from sparklog.core.settings import parse_stored_topic_configs
+from sparklog.core.settings import TOPIC_SETTINGS, TopicConfig
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import LogConfig, PartitionLog
 from sparklog.spark.led_sink import LeaderAppends
@@ -223,7 +224,7 @@ class _Destinations:
     def roll_bytes(self, topic: str) -> int:
         found = self._roll_bytes.get(topic)
         if found is None:
-            configs = parse_stored_topic_configs(self._topic(topic).settings)
+            configs = self._configs(topic)
             found = self._roll_bytes[topic] = min(ROLL_BYTES, configs.whole("segment.bytes"))
         return found
 
@@ -235,7 +236,7 @@ class _Destinations:
         """
         compacted = self._compacted.get(topic)
         if compacted is None:
-            policy = parse_stored_topic_configs(self._topic(topic).settings).words("cleanup.policy")
+            policy = self._configs(topic).words("cleanup.policy")
             compacted = self._compacted[topic] = "compact" in policy
         if not compacted:
             return
@@ -259,6 +260,9 @@ class _Destinations:
         if found is None:
             found = self._topics[name] = self._log.topic(name)
         return found
+
+    def _configs(self, topic: str) -> TopicConfig:
+        return understood_configs(self._topic(topic).settings, TOPIC_SETTINGS)
 
     def _config(self, topic: Topic, config: LogConfig) -> LogConfig:
         options = self._options

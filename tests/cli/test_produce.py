@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 
 from sparklog.cluster.open import Log
+from sparklog.cluster.records import ConfigRecord
 from sparklog.protocol.partitioner import partition_for_key
 from tests.cli.conftest import Cli
+from tests.unit.cluster.newer_version import spelled, stored
 
 PRINT_ALL = (
     "--property", "print.key=true", "--property", "print.headers=true",
@@ -71,6 +73,16 @@ def test_many_keys_go_through_the_compiled_partitioner_to_the_same_place(cli: Cl
     for report in reports:
         counts[report["partition"]] += report["count"]
     assert counts == expected
+
+
+def test_values_of_a_newer_version_are_in_nobodys_way(file_cli: Cli, log: Log) -> None:
+    file_cli.ok("topics", "--create", "--topic", "t")
+    stored(log, spelled(ConfigRecord("t", "compression.type", "brotli")))
+    file_cli.ok("produce", "--topic", "t", stdin=b"x\n")
+    assert consumed(file_cli) == ["x"]
+    alter = ("configs", "--alter", "--entity-type", "topics", "--entity-name", "t")
+    file_cli.ok(*alter, "--delete-config", "compression.type")
+    assert log.topic("t").configs == {}
 
 
 def test_records_without_a_key_stay_together(cli: Cli) -> None:

@@ -24,10 +24,10 @@ from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import EVERY_BROKER, Record
-from sparklog.core.config import Config, Kind, Setting, check_names, parse_stored
+from sparklog.core.config import Config, Kind, Setting, check_names, parse_configs
 from sparklog.core.errors import InvalidConfig, InvalidRequest
 from sparklog.core.group_configs import GROUP_CONFIGS
-from sparklog.core.settings import TOPIC_SETTINGS, parse_stored_topic_configs
+from sparklog.core.settings import TOPIC_SETTINGS
 from sparklog.core.topic_defaults import DEFAULT_SETTINGS
 from sparklog.protocol.building import Answer
 
@@ -116,7 +116,8 @@ class _Settings:
     table: Mapping[str, Setting]
     own: Mapping[str, str]
     """What is set."""
-    in_force: Config
+    in_force: Mapping[str, str]
+    """What is set, and what is in force where nothing is."""
     decide: Callable[[Mapping[str, str], Iterable[str]], list[Record]]
 
 
@@ -125,21 +126,20 @@ FindSettings = Callable[[MetadataImage, str], _Settings]
 
 def _of_topic(image: MetadataImage, name: str) -> _Settings:
     topic = registry.known_topic(image, name)
-    in_force = parse_stored_topic_configs(topic.settings)
     decide = partial(registry.alter_configs, image, name)
-    return _Settings(TOPIC_SETTINGS, topic.configs, in_force, decide)
+    return _Settings(TOPIC_SETTINGS, topic.configs, topic.settings, decide)
 
 
 def _of_all_topics(image: MetadataImage, name: str) -> _Settings:
     own = image.broker_configs.get(name, {})
     decide = partial(registry.alter_topic_defaults, image)
-    return _Settings(DEFAULT_SETTINGS, own, parse_stored(own, DEFAULT_SETTINGS), decide)
+    return _Settings(DEFAULT_SETTINGS, own, own, decide)
 
 
 def _of_group(broker: Config, image: MetadataImage, group_id: str) -> _Settings:
     own = image.group_configs.get(group_id, {})
     decide = partial(registry.alter_group_configs, image, group_id, broker)
-    return _Settings(GROUP_CONFIGS, own, parse_stored(own, GROUP_CONFIGS), decide)
+    return _Settings(GROUP_CONFIGS, own, own, decide)
 
 
 def _nothing(image: MetadataImage) -> list[Record]:
@@ -181,7 +181,8 @@ def _operated(settings: _Settings, config: Any) -> str:
         raise InvalidRequest(f"no such operation. operation={config.config_operation}")
     if setting is None or setting.kind is not Kind.LIST:
         raise InvalidConfig(f"only lists are appended to or subtracted from. name={config.name}")
-    words = settings.in_force.words(config.name)
+    stored = {n: text for n, text in settings.in_force.items() if n == config.name}
+    words = parse_configs(stored, settings.table).words(config.name)
     given = [word.strip() for word in value.split(",") if word.strip()]
     if config.config_operation == Operation.APPEND:
         return ",".join((*words, *(word for word in given if word not in words)))

@@ -21,9 +21,10 @@ from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.records import Record
+from sparklog.core.config import understood_configs
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import InvalidRequest, SparklogError
-from sparklog.core.settings import parse_stored_topic_configs
+from sparklog.core.settings import TOPIC_SETTINGS
 from sparklog.log.bury import bury, remains
 from sparklog.log.view import PartitionView
 from sparklog.protocol.building import Answer
@@ -118,7 +119,7 @@ async def _delete_objects(node: HandlerNode, topic: Topic) -> None:
     """Remove a deleted topic's objects, when nobody reads or flushes them any more."""
     store, entropy = node.environment.store, node.environment.entropy
     try:
-        configs = parse_stored_topic_configs(topic.settings)
+        configs = understood_configs(topic.settings, TOPIC_SETTINGS)
         delay_ms = configs.whole("file.delete.delay.ms")
         layouts = topic.layouts()
         burials = [store.run(bury(PartitionView(one), new_nonce(entropy))) for one in layouts]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -12,7 +13,20 @@ from sparklog.cluster import records as codec
 from sparklog.cluster import registry, snapshot
 from sparklog.cluster.image import Broker, Controller, MetadataImage, Partition, Topic
 from sparklog.cluster.open import Log, open_log
-from sparklog.cluster.records import BROKER_RESOURCE, EVERY_BROKER, ConfigRecord, Record
+from sparklog.cluster.records import (
+    BROKER_RESOURCE,
+    EVERY_BROKER,
+    BrokerRegistrationChangeRecord,
+    ClusterRecord,
+    ConfigRecord,
+    ControllerChangeRecord,
+    ProducerIdsRecord,
+    Record,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
 from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.core.errors import (
     InvalidConfig,
@@ -24,8 +38,8 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
-from sparklog.log.partition_log import PartitionLog
 from sparklog.store.memory import MemoryStore
+from tests.unit.cluster.newer_version import spelled, stored
 from tests.unit.log.records import batch
 
 
@@ -255,16 +269,6 @@ def test_all_of_an_image_is_in_its_snapshot() -> None:
             assert getattr(part, known.name) or known.name == "strange", known.name
 
 
-def stored(log: Log, values: list[bytes]) -> None:
-    """Append metadata records as another version does, which decides by itself."""
-    layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
-    PartitionLog(log.store, layout).append([batch(values)])
-
-
-def spelled(*records: Record) -> list[bytes]:
-    return [bytes(text) for text in codec.encode(records).column("value").to_pylist()]
-
-
 def test_settings_of_a_newer_version_are_kept_told_and_without_effect(store: MemoryStore) -> None:
     log = Log(store)
     log.create_topic("t", 1, {"retention.ms": "5"})
@@ -289,9 +293,64 @@ def test_settings_of_a_newer_version_are_kept_told_and_without_effect(store: Mem
     assert Log(store).topic_defaults() == {"log.retention.bytes": "9"}
 
 
+NEWER = {"compression.type": "brotli", "min.compaction.lag.ms": "auto"}
+"""Settings that are known, with values that are not."""
+
+
+@pytest.fixture
+def newer(store: MemoryStore) -> Log:
+    """Return a log with a topic and defaults that a newer version has set, and a topic beside."""
+    log = Log(store)
+    log.create_topic("t", 1, {"retention.ms": "5"})
+    log.create_topic("beside", 1)
+    stored(log, spelled(*(ConfigRecord("t", name, text) for name, text in NEWER.items())))
+    stored(log, spelled(ConfigRecord("", "log.segment.bytes", "fitting", BROKER_RESOURCE)))
+    return Log(store)
+
+
+def test_values_of_a_newer_version_leave_reads_and_writes_alone(newer: Log) -> None:
+    newer.partition("t", 0).append([batch([b"x"])])
+    assert newer.partition("t", 0).readable().end_offset == 1
+    assert newer.partition("t", 0).config.codec == "lz4"
+
+
+def test_values_of_a_newer_version_hinder_no_other_change(newer: Log) -> None:
+    newer.alter_configs("t", {"retention.ms": "6"})
+    newer.alter_configs("beside", {"retention.ms": "6"})
+    newer.create_topic("after", 1, {"retention.ms": "7"})
+    newer.alter_topic_defaults({"log.retention.bytes": "9"})
+    # Who replaces all settings gives back what he was told.
+    newer.alter_configs("t", {**NEWER, "max.compaction.lag.ms": "9"}, remove=["retention.ms"])
+    assert newer.topic("t").configs == {**NEWER, "max.compaction.lag.ms": "9"}
+    assert newer.topic_defaults() == {"log.segment.bytes": "fitting", "log.retention.bytes": "9"}
+    # The topic has a value of its own, whatever it means, so the default does not contradict it.
+    newer.alter_topic_defaults({"log.cleaner.min.compaction.lag.ms": "10"})
+    newer.alter_configs("t", {"max.compaction.lag.ms": "8"})
+    with pytest.raises(InvalidConfig, match=r"min\.compaction\.lag\.ms=10"):
+        newer.alter_configs("t", remove=["min.compaction.lag.ms"])
+
+
+def test_values_of_a_newer_version_are_set_and_removed_by_name(newer: Log) -> None:
+    for change in ({"compression.type": "other"}, {"max.compaction.lag.ms": "auto"}):
+        with pytest.raises(InvalidConfig, match="takes"):
+            newer.alter_configs("t", change)
+    with pytest.raises(InvalidConfig, match=r"log\.segment\.bytes takes"):
+        newer.alter_topic_defaults({"log.segment.bytes": "other"})
+    newer.alter_configs("t", {"compression.type": "zstd"}, remove=["min.compaction.lag.ms"])
+    newer.alter_topic_defaults(remove=["log.segment.bytes"])
+    assert newer.topic("t").configs == {"retention.ms": "5", "compression.type": "zstd"}
+    assert newer.topic_defaults() == {}
+    assert newer.partition("t", 0).config.codec == "zstd"
+
+
 @pytest.mark.parametrize(
     "newer",
-    [[b'{"type": "TomorrowRecord"}'], spelled(ConfigRecord("s", "n", "v", resource_type=99))],
+    [
+        [b'{"type": "TomorrowRecord"}'],
+        [b'{"type": "ClusterRecord", "clusterId": "c", "fromTomorrow": 1}'],
+        spelled(ConfigRecord("s", "n", "v", resource_type=99)),
+    ],
+    ids=["type", "field", "resource"],
 )
 def test_no_snapshot_is_stored_that_lacks_what_a_newer_version_said(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, newer: list[bytes]
@@ -307,6 +366,27 @@ def test_no_snapshot_is_stored_that_lacks_what_a_newer_version_said(
         log.create_topic(name, 1)
     assert [i.key for i in store.list(layout.snapshot_prefix)] == before
     assert set(Log(store).topics()) == {"before", *"abc"}
+
+
+def test_every_record_of_this_version_is_all_known() -> None:
+    """One that says everything it can: nothing of it is taken for a newer version's."""
+    records: list[Record] = [
+        TopicRecord("t", "A" * 22, 2),
+        Partition((1, 2), (1,), 1, 3, 4, True, ("1-a",), (2,), (1,), 2, True).record("A" * 22, 0),
+        ConfigRecord("t", "n", "v", BROKER_RESOURCE),
+        RegisterBrokerRecord(1, "a", "localhost", 9092, "r"),
+        BrokerRegistrationChangeRecord(1, 0, fenced=True, in_controlled_shutdown=True),
+        UnregisterBrokerRecord(1, 0),
+        ControllerChangeRecord(1, "a", 1),
+        ProducerIdsRecord(1, 0, 1000),
+        ClusterRecord("c"),
+        RemoveTopicRecord("A" * 22),
+    ]
+    assert {type(record) for record in records} == set(get_args(Record))
+    for record in records:
+        for known in fields(record):
+            assert getattr(record, known.name) not in (known.default, ()), known.name
+    assert codec.decode(codec.encode(records), 0) == (records, False)
 
 
 def test_a_snapshot_of_a_newer_version_says_that_it_holds_more() -> None:

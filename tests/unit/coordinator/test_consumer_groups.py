@@ -268,3 +268,10 @@ def test_a_group_has_times_of_its_own() -> None:
     assert coordinator.members == {"a"}
     coordinator.pass_time(1)
     assert coordinator.members == set()
+
+
+def test_times_that_only_a_newer_version_understands_are_as_if_not_set() -> None:
+    coordinator = Coordinator()
+    coordinator.configs["consumer.heartbeat.interval.ms"] = "auto"
+    coordinator.configs["consumer.from.tomorrow"] = "1"
+    assert coordinator.join("a").heartbeat_interval_ms == 5_000

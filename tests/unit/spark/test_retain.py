@@ -15,7 +15,7 @@ from sparklog.cluster.open import Log
 from sparklog.cluster.publication import Publication, StagedPartition, encode
 from sparklog.cluster.snapshots import create_snapshot
 from sparklog.core.clock import ManualClock
-from sparklog.core.errors import UnknownTopicOrPartition
+from sparklog.core.errors import InvalidConfig, UnknownTopicOrPartition
 from sparklog.core.telemetry import by_kind, diff
 from sparklog.log.effects import run
 from sparklog.log.garbage import ORPHAN_AGE_MS
@@ -85,6 +85,17 @@ def test_what_only_the_tail_points_at_goes_as_soon_as_other_objects(
     clock.sleep_s(61)
     assert retained(log, clock)["deleted_objects"] == 6
     assert left() == 0
+
+
+def test_nothing_is_deleted_by_a_setting_that_only_a_newer_version_understands(
+    log: Log, clock: ManualClock
+) -> None:
+    log.partition("t", 0).append([numbered(0, 3)])
+    (work,) = work_on(log.topics().values())
+    newer = replace(work, configs={**work.configs, "retention.ms": "while.anybody.reads"})
+    with pytest.raises(InvalidConfig, match=r"retention\.ms"):
+        retained_by(JOB, clock)(log, newer)
+    assert log.partition("t", 0).view().log_start_offset == 0
 
 
 def test_what_a_record_publishes_stays_until_it_is_published(log: Log, clock: ManualClock) -> None:

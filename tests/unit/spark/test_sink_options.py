@@ -88,6 +88,7 @@ def test_a_transaction_is_taken_from_a_batch_write() -> None:
         ({"kafka.partitioner.ignore.keys": "true"}, r"drop the key column"),
         ({"kafka.interceptor.classes": "x"}, r"not supported"),
         ({"kafka.compression.type": "brotli"}, r"none, gzip, snappy, lz4, zstd"),
+        ({"kafka.compression.zstd.level": "99"}, r"compression\.zstd\.level takes a value of at"),
         ({"txnAppId": "a"}, r"belong together"),
         ({"txnVersion": "1"}, r"belong together"),
         ({"txnAppId": "a/b", "txnVersion": "1"}, r"letters, digits"),

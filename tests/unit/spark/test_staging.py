@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sparklog.cluster.open import Log
 from sparklog.cluster.publication import StagedPartition, append_once
+from sparklog.cluster.records import ConfigRecord
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import (
     InvalidRequest,
@@ -26,6 +27,7 @@ from sparklog.spark.staging import Staging
 from sparklog.spark.writer import stage_rows
 from sparklog.store.base import PutOutcome
 from sparklog.store.memory import MemoryStore
+from tests.unit.cluster.newer_version import spelled, stored
 
 
 @pytest.fixture
@@ -95,6 +97,17 @@ def test_no_object_is_larger_than_a_segment_of_the_topic_may_be(log: Log) -> Non
     append_once(log, staged)
     (place,) = {part.partition for part in staged}
     assert values(log, place) == batch.column("value").to_pylist()
+
+
+def test_a_topic_with_a_value_of_a_newer_version_is_written(log: Log) -> None:
+    log.alter_configs("t", {"cleanup.policy": "compact"})
+    stored(log, spelled(ConfigRecord("t", "compression.type", "brotli")))
+    keyed = pa.RecordBatch.from_pydict({"key": [b"k"], "value": [b"v"]})
+    staged = stage_rows(log, SinkOptions("", "t"), ["key", "value"], iter([keyed]))
+    append_once(log, staged)
+    assert values(log, staged[0].partition) == [b"v"]
+    with pytest.raises(InvalidRequest, match="without a key"):
+        stage_rows(log, SinkOptions("", "t"), ["value"], iter([keyed]))
 
 
 def test_nothing_to_stage_makes_no_object(log: Log) -> None:

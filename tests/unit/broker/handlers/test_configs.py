@@ -239,11 +239,51 @@ def test_settings_of_a_newer_version_are_told_and_survive_other_changes() -> Non
     tell(story)
 
 
+def test_values_of_a_newer_version_hinder_no_change_and_can_be_removed() -> None:
+    codec, policy, session = "compression.type", "cleanup.policy", "consumer.session.timeout.ms"
+    newer: list[Record] = [
+        ConfigRecord("t", codec, "brotli"),
+        ConfigRecord("t", policy, "archive"),
+        ConfigRecord("", "log.cleanup.policy", "archive", BROKER),
+        ConfigRecord("g", session, "auto", GROUP),
+    ]
+
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t"))
+        await node.metadata.decide(lambda image: newer)
+        for kind, name, change in (
+            (TOPIC, "t", ("flush.ms", SET, "9")),
+            (BROKER, "", ("log.retention.ms", SET, "7")),
+            (GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "6000")),
+        ):
+            assert await altered(node, alter_configs(kind, name, change)) is NONE
+        assert (await described(node, TOPIC, "t"))[codec].value == "brotli"
+        for kind, name, key in ((TOPIC, "t", policy), (BROKER, "", "log.cleanup.policy")):
+            for operation in (APPEND, SUBTRACT):  # of what cannot be read there is no remainder
+                change = (key, operation, "compact")
+                refused = await altered(node, alter_configs(kind, name, change))
+                assert refused is ErrorCode.invalid_config
+        for kind, name, key in (
+            (TOPIC, "t", codec),
+            (TOPIC, "t", policy),
+            (BROKER, "", "log.cleanup.policy"),
+            (GROUP, "g", session),
+        ):
+            assert await altered(node, alter_configs(kind, name, (key, DELETE, None))) is NONE
+        image = node.metadata.image
+        assert image.topics["t"].settings == {"flush.ms": "9", "retention.ms": "7"}
+        assert image.group_configs == {"g": {"consumer.heartbeat.interval.ms": "6000"}}
+
+    tell(story)
+
+
 def test_a_broker_goes_by_what_it_understands_of_stored_settings(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stored = {"flush.ms": "9", "from.tomorrow": "1", "compression.type": "brotli"}
-    assert TopicRules.of(stored, 1000, "t") == TopicRules.of({"flush.ms": "9"}, 1000)
+    contradicting = {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}
+    rules = TopicRules.of({**stored, **contradicting}, 1000, "t")
+    assert rules == TopicRules.of({"flush.ms": "9"}, 1000)
     (told,) = caplog.messages
     assert "topic=t" in told
     assert "from.tomorrow='1'" in told

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.cluster.records import ConfigRecord, Record
 from sparklog.log.led import take_lead
 from sparklog.log.pins import pin
 from sparklog.log.view import PartitionView
@@ -197,6 +198,24 @@ def test_what_named_snapshots_have_of_a_deleted_topic_stays() -> None:
         left = [layout.relative(info.key) for info in await store.list(layout.folder)]
         named = [entry.object for entry in pinned.manifest.entries]
         assert left == [*named, layout.manifest_name(1), layout.pin_name("5" * 32)]
+
+    tell(story)
+
+
+def test_a_topic_with_a_value_of_a_newer_version_is_deleted_with_its_objects() -> None:
+    newer: list[Record] = [ConfigRecord("t", "compression.type", "brotli")]
+
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t", configs={"file.delete.delay.ms": "1000"}))
+        await node.metadata.decide(lambda image: newer)
+        (layout,) = node.metadata.image.topics["t"].layouts()
+        store = node.environment.store
+        await store.run(take_lead(PartitionView(layout), 1, "a" * 32))
+        await node.ask(delete_topics("t", version=5))
+        for task in node.tasks:
+            await task
+        left = [layout.relative(info.key) for info in await store.list(layout.folder)]
+        assert left == [layout.manifest_name(1)]
 
     tell(story)
 

@@ -1,0 +1,21 @@
+"""What another version stores in the metadata log, which decides by itself."""
+
+from __future__ import annotations
+
+from sparklog.cluster import records as codec
+from sparklog.cluster.open import Log
+from sparklog.cluster.records import Record
+from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
+from sparklog.log.partition_log import PartitionLog
+from tests.unit.log.records import batch
+
+
+def stored(log: Log, values: list[bytes]) -> None:
+    """Append metadata records, whatever they say."""
+    layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
+    PartitionLog(log.store, layout).append([batch(values)])
+
+
+def spelled(*records: Record) -> list[bytes]:
+    """Return records as they are stored."""
+    return [bytes(text) for text in codec.encode(records).column("value").to_pylist()]
