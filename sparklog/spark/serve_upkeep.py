@@ -20,6 +20,7 @@ from sparklog.spark.schedule_looking import Looking
 from sparklog.spark.schedule_loop import ScheduledJobs
 from sparklog.spark.schedule_metrics import JobMetrics, MetricsPage
 from sparklog.spark.schedule_run import PoolSession
+from sparklog.spark.upkeep_warm_up import WarmUp
 
 BEGIN_AFTER_S: Final = 60.0
 """Jobs need no brokers, but their history may be led: they wait for brokers, and not for ever."""
@@ -60,6 +61,7 @@ class Upkeep:
             schedule, root, looking, open_run, began=metrics.began, ended=metrics.ended
         )
         self._requests = Listener(log, application_name(), self._jobs)
+        self._warm_up = WarmUp(spark, schedule)
         self._begun = False
         self._may_begin_s = SYSTEM_CLOCK.monotonic_s() + BEGIN_AFTER_S
 
@@ -68,11 +70,13 @@ class Upkeep:
         late = SYSTEM_CLOCK.monotonic_s() > self._may_begin_s
         if not self._begun and (brokers_serve or late):
             self._begun = True
+            self._warm_up.start()
             self._jobs.start()
             self._requests.start()
 
     def stop(self) -> bool:
         """End what runs; returns whether all has ended in time."""
+        self._warm_up.stop()
         ended = not self._begun or self._jobs.stop(STOP_TIMEOUT_S)
         # Last, so that a run that was taken meanwhile is told as ended to whoever asked for it. Who
         # asked a moment ago, and whose run we have not heard to be ours, gives up by himself.

@@ -18,8 +18,10 @@ from sparklog.spark.job_history import DONE
 from sparklog.spark.job_history_log import read_history
 from sparklog.spark.schedule import CATCH_UP, SEEN
 from sparklog.spark.schedule_claims import Claim, take
+from tests.bench.common.process_memory import children, descendants, is_running
 from tests.peers.sparklog import SparklogCluster
 from tests.spark.conftest import MakeLog
+from tests.waiting import eventually
 
 PROGRAM = Path(__file__).with_name("serve_echo.py")
 DAY_MS = 86_400_000
@@ -90,3 +92,24 @@ def test_missed_jobs_run_once_in_the_application_and_again_in_none(
         one for one in second.seen + ended if one["event"] == "job" and one["job"] in runs
     ] == []
     assert len(read_history(log).runs) == 3
+
+
+def test_executors_have_the_python_of_jobs_before_one_runs(tmp_path: Path) -> None:
+    schedule = tmp_path / "jobs.toml"
+    schedule.write_text('[jobs.verification]\nkind = "verify"\ncron = "@yearly"\n')
+    words = (sys.executable, str(PROGRAM), "--brokers", "2", "--jobs", str(schedule))
+    with SparklogCluster(tmp_path, program=words) as cluster:
+
+        def pythons() -> list[int] | None:
+            """Return how many each executor has started, once all have those of jobs, too."""
+            started = children()
+            executors = descendants(cluster.process.pid)
+            found = [
+                sum(is_running(pid, "pyspark.daemon") for pid in started.get(executor, ()))
+                for executor in executors
+                if is_running(executor, "CoarseGrainedExecutorBackend")
+            ]
+            return found if len(found) == 2 and min(found) == 2 else None
+
+        assert eventually(pythons, "each executor has one for brokers and one for jobs") == [2, 2]
+        assert not [one for one in cluster.seen if one["event"] == "job"]

@@ -51,20 +51,26 @@ def watched_workers() -> Iterator[Peaks]:
 
 def _look(peaks: Peaks) -> None:
     for pid in descendants(os.getpid()):
-        if _is_worker(pid):
+        if is_running(pid, *WORKER_MODULES):
             peaks.workers[pid] = max(peaks.workers.get(pid, 0), _highest_resident(pid))
+
+
+def children() -> dict[int, list[int]]:
+    """Return the processes that there are, by who started them."""
+    found: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            found.setdefault(_parent(folder), []).append(int(folder.name))
+    return found
 
 
 def descendants(ancestor: int) -> set[int]:
     """Return every process below this one."""
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            children.setdefault(_parent(folder), []).append(int(folder.name))
+    started = children()
     found: set[int] = set()
     waiting = [ancestor]
     while waiting:
-        below = children.get(waiting.pop(), [])
+        below = started.get(waiting.pop(), [])
         found.update(below)
         waiting.extend(below)
     return found
@@ -78,12 +84,13 @@ def _parent(folder: Path) -> int:
         return 0
 
 
-def _is_worker(pid: int) -> bool:
+def is_running(pid: int, *programs: str) -> bool:
+    """Return whether a process's command line has one of these words."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return False
-    return any(module in command for module in WORKER_MODULES)
+    return any(program in command for program in programs)
 
 
 def _highest_resident(pid: int) -> int:
