@@ -7,13 +7,14 @@ FindCoordinator. Decisions are the shard's: `coordinator.group_shard`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeVar, cast
+from collections.abc import Callable, Iterable
+from typing import TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.coordinator_runtime import CoordinatorRuntime
 from sparklog.broker.environment import Environment
+from sparklog.broker.group_rules import GroupRules
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.task_scope import TaskScope
 from sparklog.broker.topics_view import TopicsView
@@ -49,8 +50,6 @@ from sparklog.log.producer_state import UNVERIFIED, Verification
 
 logger = logging.getLogger(__name__)
 
-NONE_SET: Final[Mapping[str, str]] = {}
-
 Reply = TypeVar("Reply")
 GroupEvent = Callable[[GroupShard, Token, int], Effects]
 
@@ -72,7 +71,7 @@ class GroupCoordinator:
         tasks: TaskScope,
     ) -> None:
         """Serve nothing yet: the replicas tell `runtime` what is led here."""
-        settings = GroupSettings.of(config)
+        settings, rules = GroupSettings.of(config), GroupRules(metadata)
         self.runtime = CoordinatorRuntime(
             environment,
             metadata,
@@ -80,9 +79,7 @@ class GroupCoordinator:
             topic=GROUPS_TOPIC,
             broker_id=broker_id,
             make_shard=lambda partition, leader_epoch: GroupShard(
-                settings,
-                lambda: TopicsView(metadata.image),
-                lambda group_id: metadata.image.group_configs.get(group_id, NONE_SET),
+                settings, lambda: TopicsView(metadata.image), rules.of
             ),
             commit_timeout_s=config.whole("offsets.commit.timeout.ms") / 1000,
         )

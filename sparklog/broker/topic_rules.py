@@ -15,6 +15,16 @@ from sparklog.log.batch_check import BatchRules
 logger = logging.getLogger(__name__)
 
 
+def log_left_out(whose: str, strange: list[str]) -> None:
+    """Say which of somebody's settings this broker does not go by."""
+    logger.error(
+        "settings that this version does not understand are left out; upgrade this broker, "
+        "or remove them. %s: %s",
+        whose,
+        "; ".join(strange),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TopicRules:
     """The settings of one topic as replicas use them."""
@@ -38,12 +48,7 @@ class TopicRules:
         """
         known, strange = understood(configs, TOPIC_SETTINGS)
         if strange and topic:
-            logger.error(
-                "settings that this version does not understand are left out; upgrade this broker, "
-                "or remove them. topic=%s: %s",
-                topic,
-                "; ".join(strange),
-            )
+            log_left_out(f"topic={topic}", strange)
         parsed = parse_configs(known, TOPIC_SETTINGS)
         stored = log_config(known)
         return cls(

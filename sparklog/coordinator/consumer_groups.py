@@ -6,7 +6,7 @@ Source: Kafka's `GroupMetadataManager`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Final
 
@@ -53,9 +53,9 @@ from sparklog.coordinator.mixed_groups import (
 )
 from sparklog.coordinator.subscribed_topics import NoTopics, Topics
 from sparklog.coordinator.timers import Timers
-from sparklog.core.config import understood_configs
+from sparklog.core.config import Config
 from sparklog.core.errors import GroupIdNotFound, GroupMaxSizeReached
-from sparklog.core.group_configs import GROUP_CONFIGS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from sparklog.core.group_configs import HEARTBEAT_INTERVAL, NONE_SET, SESSION_TIMEOUT
 
 UNSETTLED_MS: Final = 500
 UNSETTLED_MS_PER_MEMBER: Final = 5
@@ -75,13 +75,13 @@ class ConsumerTimer(IntEnum):
     """A classic member was told to join again, and has not for too long."""
 
 
-Configs = Callable[[str], Mapping[str, str]]
-"""Tells what is set for a group; checked when it was."""
+Configs = Callable[[str], Config]
+"""Tells what is set for a group, as far as it is understood."""
 
 
-def no_configs(group_id: str) -> Mapping[str, str]:
+def no_configs(group_id: str) -> Config:
     """Return nothing: a group has the brokers' settings."""
-    return {}
+    return NONE_SET
 
 
 TimerKey = tuple[str, str, ConsumerTimer]
@@ -335,7 +335,7 @@ class ConsumerGroups:
 
     def _set_for(self, group: ConsumerGroup, name: str, default: int) -> int:
         """Return a setting of a group."""
-        config = understood_configs(self._configs(group.group_id), GROUP_CONFIGS)
+        config = self._configs(group.group_id)
         return config.whole(name) if name in config.given else default
 
     def _cancel_timers(self, group_id: str, member_id: str) -> None:

@@ -35,6 +35,8 @@ GROUP_CONFIGS: Final[Mapping[str, Setting]] = table_of(
     ),
 )
 """Of a group of the newer protocol."""
+NONE_SET: Final = Config(GROUP_CONFIGS, {})
+"""Of a group that has none of its own."""
 
 
 def default_name(name: str) -> str:

@@ -17,6 +17,7 @@ from sparklog.coordinator.consumer_messages import (
 )
 from sparklog.coordinator.group_settings import GroupSettings
 from sparklog.coordinator.topic_patterns import check_pattern, matching
+from sparklog.core.config import Config
 from sparklog.core.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -28,6 +29,7 @@ from sparklog.core.errors import (
     UnreleasedInstanceId,
     UnsupportedAssignor,
 )
+from sparklog.core.group_configs import GROUP_CONFIGS
 
 TOPIC = UUID(int=7)
 SESSION_MS = 45_000
@@ -52,8 +54,10 @@ class OneTopic:
 
 class Coordinator:
     def __init__(self, settings: GroupSettings | None = None) -> None:
-        self.configs: dict[str, str] = {}
-        self.groups = ConsumerGroups(settings or GroupSettings(), lambda group_id: self.configs)
+        self.configs: dict[str, int] = {}
+        self.groups = ConsumerGroups(
+            settings or GroupSettings(), lambda group_id: Config(GROUP_CONFIGS, self.configs)
+        )
         self.topics = OneTopic()
         self.now_ms = 0
 
@@ -261,17 +265,10 @@ def test_only_the_assignors_on_offer_are_taken_and_the_first_is_the_default() ->
 
 def test_a_group_has_times_of_its_own() -> None:
     coordinator = Coordinator()
-    coordinator.configs["consumer.heartbeat.interval.ms"] = "7000"
-    coordinator.configs["consumer.session.timeout.ms"] = "50000"
+    coordinator.configs["consumer.heartbeat.interval.ms"] = 7_000
+    coordinator.configs["consumer.session.timeout.ms"] = 50_000
     assert coordinator.join("a").heartbeat_interval_ms == 7_000
     coordinator.pass_time(49_999)
     assert coordinator.members == {"a"}
     coordinator.pass_time(1)
     assert coordinator.members == set()
-
-
-def test_times_that_only_a_newer_version_understands_are_as_if_not_set() -> None:
-    coordinator = Coordinator()
-    coordinator.configs["consumer.heartbeat.interval.ms"] = "auto"
-    coordinator.configs["consumer.from.tomorrow"] = "1"
-    assert coordinator.join("a").heartbeat_interval_ms == 5_000
