@@ -110,6 +110,7 @@ class Heartbeats:
                 self._looking.cancel()
 
     async def _next(self) -> None:
+        self._check_look()
         image = self._metadata.image
         controller = image.controller
         if controller is not None and controller.incarnation == self._identity.incarnation:
@@ -223,7 +224,8 @@ class Heartbeats:
         Own appends come first, and may lose races for a while: that is no reason to seem dead. A
         broker whose store does not answer is silent, so that others lead what it cannot.
         """
-        if self._looking is None or self._looking.done():
+        self._check_look()
+        if self._looking is None:
             self._looking = asyncio.ensure_future(self._read_on())
         while not self._looking.done():
             await asyncio.wait([self._looking], timeout=self._interval_s)
@@ -231,7 +233,16 @@ class Heartbeats:
             heard = now_s - self._metadata.heard_s < self._session_s
             if heard and not self._looking.done():
                 return
-        self._looking.result()  # what went wrong in this broker ends this life of it
+        self._check_look()
+
+    def _check_look(self) -> None:
+        """Raise what went wrong in a look that has ended, also if nobody waited for that.
+
+        It is something in this broker, and ends this life of it.
+        """
+        if self._looking is not None and self._looking.done():
+            looked, self._looking = self._looking, None
+            looked.result()
 
     async def _read_on(self) -> None:
         try:

@@ -4,6 +4,8 @@ Y1  a life ends when the metadata log, or the write-ahead log, shows that it was
     it ran is stopped then, and nothing of it acknowledges anything any more
 Y2  a life that leaves hands over what it leads before it is unregistered, and seals its own
     write-ahead log, so that nothing it did not flush is forgotten
+Y3  a life that cannot take in a new image ends, whoever read or appended it: it is told of no
+    image twice, so it would go on with half of the change
 """
 
 from __future__ import annotations
@@ -243,6 +245,14 @@ class Life:
             return await self._metadata.decide(decision)
 
     def _changed(self, image: MetadataImage) -> None:
+        """Take in a new image (Y3). Never raises: its caller may be anybody who decides."""
+        try:
+            self._take_in(image)
+        except Exception as error:
+            logger.exception("metadata cannot be taken in identity=%s", self.identity)
+            self._end(error)
+
+    def _take_in(self, image: MetadataImage) -> None:
         own = image.brokers.get(self.identity.broker_id)
         deposed = own is None or own.incarnation != self.identity.incarnation or own.fenced
         if not deposed:

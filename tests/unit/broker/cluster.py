@@ -38,6 +38,8 @@ class ToyReplicas:
         self.environment, self.identity, self.metadata = environment, identity, metadata
         self.images: list[MetadataImage] = []
         self.drained = self.stopped = False
+        self.broken: Exception | None = None
+        """What comes of every further image."""
         self.handed_back: dict[PartitionId, int] = {}
         self.crash: Callable[[BaseException], None] = told["on_crash"]
 
@@ -50,6 +52,8 @@ class ToyReplicas:
         pass
 
     def apply(self, image: MetadataImage) -> None:
+        if self.broken is not None:
+            raise self.broken
         self.images.append(image)
 
     def led(self) -> dict[PartitionId, int]:

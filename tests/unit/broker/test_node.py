@@ -10,9 +10,11 @@ from sparklog.broker.metadata_log import LAYOUT
 from sparklog.cluster import election, registry
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import ProducerIdsRecord, Record
-from sparklog.core.errors import Fenced, Unavailable
+from sparklog.core.errors import Fenced, InvalidConfig, Unavailable
 from sparklog.log.view import probe
 from sparklog.log.wal_object import WalKind, decode_header
+from sparklog.testing.sim_network import NetworkWeather
+from sparklog.testing.sim_store import StoreWeather
 from tests.unit.broker.cluster import Started, ToyCluster
 
 TOPIC_ID = "t" * 22
@@ -329,6 +331,48 @@ def test_a_broker_that_cannot_take_in_what_it_reads_begins_anew() -> None:
         await create(cluster, 3)
         await asyncio.sleep(5)
         assert len(follower.lives) == 2
+        assert cluster.live_ids(await cluster.image()) == [1, 2, 3]
+
+    cluster.run(story())
+
+
+def test_a_broker_that_cannot_take_in_what_it_reads_while_it_beats_begins_anew() -> None:
+    """Where store and network are slow, its look may end when nobody waits for that."""
+    cluster = ToyCluster(2, broker_session_timeout_ms="10000")
+
+    async def story() -> None:
+        started = await three(cluster)
+        follower = next(s for s in started if not s.node.life.controller.is_active())
+
+        def stumble(image: MetadataImage) -> None:
+            follower.node.metadata.unsubscribe(stumble)
+            raise KeyError("a bug")
+
+        follower.node.metadata.subscribe(stumble)
+        cluster.objects.weather = StoreWeather(latency_s=0.5, timeout_s=10)
+        cluster.net.weather = NetworkWeather(latency_s=0.5)
+        await create(cluster, 3)
+        await asyncio.sleep(30)
+        assert len(follower.lives) == 2
+
+    cluster.run(story())
+
+
+@pytest.mark.parametrize("broken", [KeyError("a bug"), InvalidConfig("of a newer version")])
+def test_a_controller_that_cannot_take_in_what_it_appends_begins_anew(broken: Exception) -> None:
+    """Whoever asked for the change has it, and is not told of what broke."""
+    cluster = ToyCluster()
+
+    async def story() -> None:
+        started = await three(cluster)
+        controller = next(s for s in started if s.node.life.controller.is_active())
+        controller.lives[0].broken = broken
+        deciding = controller.node.metadata.decide(lambda _: DECISION)
+        image = await controller.process.spawn(deciding)
+        assert image.next_producer_id == 1
+        await asyncio.sleep(5)
+        assert len(controller.lives) == 2
+        assert controller.lives[1].images[-1].next_producer_id == 1
         assert cluster.live_ids(await cluster.image()) == [1, 2, 3]
 
     cluster.run(story())
