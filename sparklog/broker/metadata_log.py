@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from sparklog.broker.environment import Environment
 from sparklog.broker.metadata_access import Decision
+from sparklog.broker.repeated import Repeated
 from sparklog.cluster import records as codec
 from sparklog.cluster import snapshot
 from sparklog.cluster.image import MetadataImage
@@ -41,7 +42,7 @@ LAYOUT = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
 TAIL_SEGMENTS_MAX = 32
 LOST_RACES_MAX = 1000
 DAMAGE_PAUSE_S = 2.0
-"""Between looks at a damaged log, each of which says so."""
+"""After a look at a damaged log: whoever looked does so again at once."""
 
 Listener = Callable[[MetadataImage], None]
 Result = TypeVar("Result")
@@ -72,6 +73,7 @@ class MetadataLog:
         """When the store last did what it was asked here, on the loop's clock."""
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._snapshot_end = 0
+        self._damaged = Repeated()
 
     async def open(self) -> MetadataImage:
         """Read the newest snapshot and what follows it.
@@ -94,12 +96,12 @@ class MetadataLog:
         Raises:
             Unavailable: the store does not answer, or the log is damaged (D4).
         """
-        async with self._lock:
-            try:
+        try:
+            async with self._lock:
                 await self._read_on(await self._run(probe(self._view)))
-            except DataCorrupt as error:
-                raise await self._waited(error) from error
-            return self.image
+                return self.image
+        except DataCorrupt as damage:
+            raise await self._waited(damage) from damage
 
     async def decide(self, decision: Decision) -> MetadataImage:
         """Append what `decision` makes of the newest image; return an image that has it.
@@ -124,6 +126,8 @@ class MetadataLog:
         except asyncio.CancelledError:
             asked.done.cancel()
             raise
+        except DataCorrupt as damage:
+            raise await self._waited(damage) from damage
 
     def subscribe(self, listener: Listener) -> None:
         """Call `listener` with every new image, at once and in order."""
@@ -150,10 +154,9 @@ class MetadataLog:
         try:
             await self._append_decided(taken)
         except SparklogError as error:
-            told = await self._waited(error) if isinstance(error, DataCorrupt) else error
             for one in taken:
                 if not one.done.done():
-                    one.done.set_exception(told)
+                    one.done.set_exception(error)
         finally:
             # When this task is cancelled, the next of those who wait goes on.
             self._asked = [one for one in taken if not one.done.done()] + self._asked
@@ -219,8 +222,13 @@ class MetadataLog:
             self._changed(image)
 
     async def _waited(self, damage: DataCorrupt) -> Unavailable:
-        """Wait a while, as nothing changes at once, and return what to tell (D4)."""
-        logger.error("the metadata log is damaged, serving on with what is known: %s", damage)
+        """Wait a while, as nothing changes at once, and return what to tell (D4).
+
+        Without the lock: all who ask wait at the same time, and not one after the other.
+        """
+        self._damaged.error(
+            logger, "the metadata log is damaged, serving on with what is known: %s", damage
+        )
         await asyncio.sleep(DAMAGE_PAUSE_S)
         return Unavailable(
             "the metadata log is damaged, so nothing can be changed: verify __cluster_metadata and "

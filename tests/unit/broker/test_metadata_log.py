@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sparklog.broker.async_store import ThreadedStore
-from sparklog.broker.metadata_log import MetadataLog
+from sparklog.broker.metadata_log import DAMAGE_PAUSE_S, LAYOUT, MetadataLog
 from sparklog.cluster import registry, snapshot
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.open import Log
@@ -119,6 +119,34 @@ def test_news_wake_those_who_wait_and_are_told_in_order() -> None:
         assert (await waiting).end_offset == 2
         await log.catch_up()
         assert told == [1, 2]
+
+    world.run(story())
+
+
+def test_all_who_look_at_a_damaged_log_wait_at_the_same_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+
+    async def story() -> None:
+        log = MetadataLog(world.environment())
+        await log.open()
+        await log.decide(ids(1))
+        next_name = LAYOUT.key(LAYOUT.chain_name(log.image.end_offset))
+        world.objects.objects.put_if_absent(next_name, b"no segment")
+        began_s = world.loop.time()
+        asked = [*(log.catch_up() for _ in range(10)), *(log.decide(ids(1)) for _ in range(10))]
+        told = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(one, Unavailable) and "damaged" in str(one) for one in told)
+        assert DAMAGE_PAUSE_S <= world.loop.time() - began_s < 2 * DAMAGE_PAUSE_S
+        assert len([m for m in caplog.messages if "damaged" in m]) == 1
+
+        pausing = asyncio.ensure_future(log.catch_up())
+        await asyncio.sleep(DAMAGE_PAUSE_S / 2)
+        world.objects.objects.delete(next_name)
+        assert (await log.decide(ids(1))).next_producer_id == 2
+        assert not pausing.done(), "whoever pauses holds up nobody"
+        await asyncio.gather(pausing, return_exceptions=True)
 
     world.run(story())
 
