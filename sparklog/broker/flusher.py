@@ -22,7 +22,7 @@ from sparklog.broker.damage import damaged
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.memory_budget import MemoryBudget
-from sparklog.broker.metrics import BrokerMetrics, Gauge
+from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.task_scope import TaskScope
 from sparklog.broker.topic_rules import TopicRules
 from sparklog.broker.wal_pump import WalPump
@@ -63,6 +63,7 @@ class _Plan:
 
     led: LedPartition
     due: float
+    """While it is flushed, segment after segment: when the last one was stored."""
     weight: int = 0
     """What it counts for while it runs; 0 before."""
 
@@ -92,7 +93,6 @@ class Flusher:
         self._order = count()
         self._running = 0
         self._timer: asyncio.Handle | None = None
-        metrics.watch(Gauge.FLUSH_OVERDUE_SECONDS, self._overdue_s)
 
     def committed(self, led: LedPartition) -> None:
         """Take in that a partition's high watermark moved. Cheap: called for every batch."""
@@ -127,8 +127,12 @@ class Flusher:
             if not led.live:
                 raise NotServing(f"led by another broker by now. partition={led.where}")
 
-    def _overdue_s(self) -> float:
-        """Return how long what is flushed late, or still being flushed, should have been begun."""
+    @property
+    def overdue_s(self) -> float:
+        """Return for how long the partition that waits longest has had no segment stored.
+
+        From when its flush was due, or from the last segment of a flush that goes on.
+        """
         now_s = asyncio.get_running_loop().time()
         return max(0.0, max((now_s - plan.due for plan in self._plans.values()), default=0.0))
 
@@ -176,6 +180,7 @@ class Flusher:
                 try:
                     await self._flush_once(led, led.high_watermark)
                     wait_s = RETRY_FIRST_S
+                    plan.due = asyncio.get_running_loop().time()
                 except (Unavailable, OutcomeUnknown) as error:
                     self._metrics.flush_failed(led.layout.topic)
                     logger.warning("flush failed partition=%s %s", led.where, error)

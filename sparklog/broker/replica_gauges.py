@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from sparklog.broker.fetching import Fetching
+from sparklog.broker.flusher import Flusher
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.broker.metrics import BrokerMetrics, Gauge
@@ -23,6 +24,7 @@ def watch_gauges(
     *,
     budget: MemoryBudget,
     pump: WalPump,
+    flusher: Flusher,
     producing: Producing,
     fetching: Fetching,
     cache: HistoryCache,
@@ -48,6 +50,7 @@ def watch_gauges(
     watch(Gauge.TAIL_BYTES_LIMIT, lambda: budget.limit_bytes)
     watch(Gauge.WAL_OBJECTS, lambda: pump.objects)
     watch(Gauge.WAL_WAITING_SECONDS, lambda: pump.waiting_s)
+    watch(Gauge.FLUSH_OVERDUE_SECONDS, lambda: flusher.overdue_s)
     watch(Gauge.TAIL_WAITING, lambda: budget.waiting)
     watch(Gauge.PRODUCE_WAITING, lambda: producing.waiting)
     watch(Gauge.FETCH_WAITING, lambda: fetching.waiting)

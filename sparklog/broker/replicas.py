@@ -129,6 +129,7 @@ class BrokerReplicas:
             self._replicas,
             budget=self._budget,
             pump=self._pump,
+            flusher=self._flusher,
             producing=self._producing,
             fetching=self._fetching,
             cache=self._cache,
@@ -352,7 +353,6 @@ class BrokerReplicas:
         end_offset = recovered.view.end_offset
         replica.held.reset(end_offset)
         self._pump.release(where)
-        now_ms = _now_ms()
         led = LedPartition(
             where,
             replica.layout,
@@ -367,7 +367,7 @@ class BrokerReplicas:
                 isr=state.isr,
                 joinable=self._joinable,
                 rules=replica.rules.commit,
-                now_ms=now_ms,
+                now_ms=_now_ms(),
             ),
             history=HistoryReader(replica.layout, self._cache),
             rules=replica.rules,
