@@ -53,9 +53,6 @@ logger = logging.getLogger(__name__)
 CHEAP_PUT_S = 0.02
 """A store that takes a put in less is a disk or near one: puts follow each other without a pause.
 Elsewhere each has its price, so they start `linger_s` apart, or with a full window."""
-CHEAP_IN_FLIGHT = 4
-"""Puts under way on such a store before batches gather: those that wait for a disk at the same time
-share its work."""
 GATHERED_SHARE = 0.25
 """Part of a put's time for which batches wait, on such a store, for others about to come: who was
 just acknowledged sends as much again, and one put of it all costs what a put of its first costs."""
@@ -81,6 +78,8 @@ class WalLimits:
     linger_s: float = 0.3
     window_bytes: int = 8 * 1024 * 1024
     in_flight_max: int = 4
+    """Puts under way before batches gather, whatever is due: those that wait for a disk at the same
+    time share its work, and at a distance one put hides the time that others take."""
 
 
 class DurableSink(Protocol):
@@ -233,7 +232,12 @@ class WalPump:
         self._drop_flushed()
 
     def _look_soon(self) -> None:
-        """Look when something is due; now is once the loop has run what is ready."""
+        """Look when something is due; now is once the loop has run what is ready.
+
+        While no place is free nothing can be put: the put that ends looks.
+        """
+        if not self._writer.has_room:
+            return
         due_s = self._due_s()
         if self._timer is not None and self._timer_due_s <= due_s:
             return
@@ -256,8 +260,6 @@ class WalPump:
         took_s = min(self._took_s, default=0.0)
         if took_s > CHEAP_PUT_S:
             return min(latest_s, self._put_at_s + linger_s)
-        if self._writer.in_flight >= CHEAP_IN_FLIGHT:
-            return latest_s
         if self._gathered[0].count >= self._acknowledged:
             return -inf
         return min(latest_s, self._acknowledged_s + GATHERED_SHARE * took_s)
@@ -280,7 +282,7 @@ class WalPump:
             self._put_at_s = loop.time()
             self._put_next(self._gathered.popleft())
         self._awaited = self._awaited and bool(self._gathered)
-        if self._gathered and self._writer.has_room:
+        if self._gathered:
             self._look_soon()
 
     def _put_next(self, window: _Window) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from sparklog.broker.wal_pump import CHEAP_IN_FLIGHT, WINDOWS_IDLE_MAX, WalLimits, WalPump
+from sparklog.broker.wal_pump import WINDOWS_IDLE_MAX, WalLimits, WalPump
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run
 from sparklog.log.layout import WalLayout
@@ -112,16 +112,17 @@ def test_how_long_the_oldest_batch_waits_is_told_while_the_store_is_away() -> No
     world.run(story())
 
 
-def test_some_puts_start_at_once_and_what_comes_then_gathers_for_the_linger() -> None:
+def test_some_puts_start_at_once_and_what_comes_then_gathers_until_one_ends() -> None:
     world = World()
 
     async def story() -> None:
-        pump, _ = make_pump(world, WalLimits(linger_s=0.004, in_flight_max=8))
+        limits = WalLimits(linger_s=0.004)
+        pump, _ = make_pump(world, limits)
         await pump.start()
         sink = Sink(0)
-        await sink.append_often(pump, CHEAP_IN_FLIGHT + 3, every_s=0.001)
+        await sink.append_often(pump, limits.in_flight_max + 3, every_s=0.001)
         await asyncio.sleep(1)
-        assert [len(w.batches) for w in windows(world)] == [1] * CHEAP_IN_FLIGHT + [3]
+        assert [len(w.batches) for w in windows(world)] == [1] * limits.in_flight_max + [3]
         assert sink.told == [1, 2, 3, 4, 7]
 
     world.run(story())
