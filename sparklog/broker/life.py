@@ -43,6 +43,9 @@ DRAIN_MAX_S: Final = 60.0
 HAND_BACK_MAX_S: Final = 15.0
 """Longest that the last broker waits for what it was given as others left and has to recover."""
 APPEND_RETRY_S: Final = 0.2
+"""Before the metadata log is asked once more by one that leaves: others append to it meanwhile."""
+LEAVING_LOOK_S: Final = 0.2
+"""Between looks at whether it may leave: what it waits for takes several requests to the store."""
 
 
 class HeldReplicas(Replicas, Protocol):
@@ -194,7 +197,7 @@ class Life:
             )
 
         while is_needed(self._metadata.image):
-            await asyncio.sleep(APPEND_RETRY_S)
+            await asyncio.sleep(LEAVING_LOOK_S)
             drained |= await self._drained(until_s)
         self._leaving = True
         sealed = await self._seal()
@@ -210,7 +213,7 @@ class Life:
 
         image = await self._append(unregister)
         while identity.broker_id in image.brokers:  # it was given something to lead meanwhile
-            await asyncio.sleep(APPEND_RETRY_S)
+            await asyncio.sleep(LEAVING_LOOK_S)
             drained |= await self._drained(until_s)
             image = await self._append(unregister)
         await self._heartbeats.tell()

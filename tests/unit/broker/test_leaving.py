@@ -6,6 +6,7 @@ import asyncio
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.life import HAND_BACK_MAX_S
 from sparklog.log.effects import run
 from sparklog.log.view import PartitionView, refresh
 from tests.unit.broker.handlers.requests import produce
@@ -58,5 +59,35 @@ def test_one_that_broke_and_is_asked_to_end_begins_anew_for_that() -> None:
         await asyncio.sleep(0.01)
         await cluster.leave(1)
         await everything_is_handed_back(cluster)
+
+    cluster.run(story())
+
+
+def test_the_last_one_leaves_what_it_can_never_recover() -> None:
+    """Its write-ahead log stays with that, for whoever comes when the log is mended."""
+    cluster = LiveCluster()
+
+    async def story() -> None:
+        await begin(cluster)
+        await asyncio.sleep(1)
+        (damaged, *sound) = (await cluster.image()).topics["t"].layouts()
+        wal = (await cluster.image()).brokers[1].wal
+        cluster.kill(1)
+        end_offset = run(refresh(PartitionView(damaged)), cluster.objects.objects).end_offset
+        name = damaged.key(damaged.chain_name(end_offset))
+        cluster.objects.objects.put_if_absent(name, b"no segment")
+        again = cluster.start(1)
+        async with asyncio.timeout(20):
+            await again.node._alive.wait()
+        began_s = cluster.loop.time()
+        await cluster.leave(1)
+        assert HAND_BACK_MAX_S <= cluster.loop.time() - began_s < HAND_BACK_MAX_S + 5
+        assert (await cluster.image()).brokers == {}
+        assert cluster.objects.objects.list(wal.folder)
+        for layout in sound:
+            assert not run(refresh(PartitionView(layout)), cluster.objects.objects).is_led
+        cluster.objects.objects.delete(name)
+        cluster.start(1)
+        assert await cluster.read(partition=0) == ["kept"]
 
     cluster.run(story())
