@@ -1,7 +1,8 @@
 """Answering produce requests: check, append to the tail and the WAL, wait for what `acks` says.
 
   B1  batches of one partition are appended in the order of the calls: a partition's order is taken
-      before anything is awaited, and kept until the append
+      before anything is awaited, and kept until the append; or nobody is in it and nothing is
+      awaited
   B2  nothing is appended to a partition that is led no more: asked again after every await
   B3  acks=all is answered when the partition's high watermark got there while it was led in the
       very epoch of the append; whatever else happens is an error, never success
