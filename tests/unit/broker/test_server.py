@@ -13,12 +13,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.connection import COMMITS_MAX
-from sparklog.broker.environment import Address, Unreachable
+from sparklog.broker.environment import Address
 from sparklog.broker.intake import Intake
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.request import CloseConnection, RequestContext
 from sparklog.broker.server import Server
-from sparklog.broker.tcp_network import TcpNetwork
 from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.protocol import messages
 from sparklog.protocol.api import Api
@@ -412,65 +411,6 @@ def test_the_context_says_who_asks() -> None:
 
     tell(handler, story)
     assert seen == [RequestContext("test", "127.0.0.1")]
-
-
-def test_brokers_call_each_other_in_parallel_over_one_connection() -> None:
-    async def story(server: Server, address: Address) -> None:
-        network = TcpNetwork("broker 1")
-        calls = [network.call(address, metadata(str(n)), timeout_s=5) for n in range(20)]
-        answers = await asyncio.gather(*calls)
-        assert all(a.brokers == () for a in answers)
-        assert server.connections == 1
-        await network.call(address, heartbeat(), timeout_s=5, purpose="other")
-        assert server.connections == 2
-        await network.close()
-
-    tell(answer_any, story)
-
-
-def test_a_peer_that_is_gone_is_told_from_one_that_is_silent() -> None:
-    async def handler(request: Any, context: RequestContext) -> Any:
-        await asyncio.sleep(60 if request.__api_key__ == Api.METADATA else 0)
-        return versions()
-
-    async def story(server: Server, address: Address) -> None:
-        network = TcpNetwork("broker 1")
-        with pytest.raises(TimeoutError):
-            await network.call(address, metadata(), timeout_s=0.05)
-        await network.call(address, heartbeat(), timeout_s=5)
-        pending = asyncio.ensure_future(network.call(address, metadata(), timeout_s=5))
-        await asyncio.sleep(0.05)  # the call has been sent
-        await server.stop()
-        with pytest.raises(Unreachable):
-            await pending
-        with pytest.raises(Unreachable):
-            await network.call(address, heartbeat(), timeout_s=5)
-
-    tell(handler, story)
-
-
-def test_an_answer_that_is_garbage_is_as_good_as_none() -> None:
-    async def run() -> None:
-        async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(4)
-            writer.write(struct.pack(">ii", 6, 0) + b"\0\0")
-            await writer.drain()
-            with suppress(ConnectionError):
-                await reader.read()
-            writer.close()
-            left.set()
-
-        left = asyncio.Event()
-        server = await asyncio.start_server(garbage, "127.0.0.1", 0)
-        address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
-        network = TcpNetwork("broker 1")
-        with pytest.raises(Unreachable, match="garbage"):
-            await network.call(address, metadata(), timeout_s=5)
-        await network.close()
-        await left.wait()
-        server.close()
-
-    asyncio.run(run())
 
 
 def test_a_request_larger_than_the_whole_budget_is_let_in_alone() -> None:
