@@ -173,7 +173,7 @@ def read_stored(
 
 def _decode_segment(
     layout: PartitionLayout, key: str, tail: bytes, size_bytes: int | None
-) -> Protocol[tuple[Segment, int] | None]:
+) -> Protocol[tuple[Segment, int]]:
     # Positions from the end do not need the size: pretend the file is as large as it may be.
     pretended = size_bytes if size_bytes is not None else 1 << 62
     footer_bytes = pretended - footer_start(tail, pretended, key)
@@ -388,9 +388,8 @@ def _followed(view: PartitionView, sizes: Mapping[int, int]) -> Protocol[Partiti
             try:
                 if tail is None or len(tail) < TRAILER_BYTES:
                     raise DataCorrupt(f"segment vanished or was cut off; run verify. object={key}")
-                decoded = yield from _decode_segment(layout, key, tail, sizes[base])
-                assert decoded is not None
-                view = view.extended(decoded[0], layout.chain_name(base), sizes[base])
+                segment, _ = yield from _decode_segment(layout, key, tail, sizes[base])
+                view = view.extended(segment, layout.chain_name(base), sizes[base])
             except DataCorrupt as error:
                 return replace(view, damage=error.with_traceback(None))
     return view
