@@ -172,9 +172,9 @@ def answer_commits_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
     """Tell members that their offsets are committed as soon as that is decided."""
     take = CoordinatorRuntime._take
 
-    def hasty(self: Any, led: Any, effects: Effects) -> None:
+    def hasty(self: Any, led: Any, effects: Effects, *, own: bool) -> None:
         led.reply(effects.replies)
-        take(self, led, effects)
+        take(self, led, effects, own=own)
 
     patch.setattr(CoordinatorRuntime, "_take", hasty)
 
