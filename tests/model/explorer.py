@@ -66,6 +66,26 @@ class Explorer:
         self.actors = actors
         self._standings: dict[tuple[int, History], Standing] = {}
 
+    def start(
+        self,
+        objects: Objects = (),
+        /,
+        *,
+        lost_replies: int = 0,
+        late_puts: int = 0,
+        crashes: int = 0,
+    ) -> State:
+        """Return the moment before anybody did anything, with so many faults of each kind ahead."""
+        nothing: History = ()
+        return State(
+            objects,
+            (nothing,) * len(self.actors),
+            (False,) * len(self.actors),
+            lost_replies=lost_replies,
+            late_puts=late_puts,
+            crashes=crashes,
+        )
+
     def standing(self, actor: int, history: History) -> Standing:
         """Return where `actor` stands after these answers."""
         found = self._standings.get((actor, history))

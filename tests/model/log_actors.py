@@ -212,13 +212,5 @@ def explore(
     """Visit every state that `actors` can reach from `objects` with so many faults of each kind."""
     explorer = Explorer(actors)
     checker = checker_type(explorer)
-    blank: tuple[Any, ...] = ()
-    start = State(
-        objects,
-        (blank,) * len(actors),
-        (False,) * len(actors),
-        lost_replies=lost_replies,
-        late_puts=late_puts,
-        crashes=crashes,
-    )
+    start = explorer.start(objects, lost_replies=lost_replies, late_puts=late_puts, crashes=crashes)
     return explorer.explore(start, checker), checker

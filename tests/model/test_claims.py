@@ -62,8 +62,7 @@ def test_a_time_is_run_by_one_application_at_most(faults: dict[str, int]) -> Non
         if final and not faults:
             assert 2 in reports
 
-    start = State((), ((),) * len(actors), (False,) * len(actors), **faults)  # type: ignore[arg-type]
-    states = explorer.explore(start, check)
+    states = explorer.explore(explorer.start(**faults), check)
     assert states > 100
     assert run_at == {1, 2}
 

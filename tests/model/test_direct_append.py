@@ -84,7 +84,7 @@ def test_a_commit_key_is_taken_once_whoever_writes_it() -> None:
         if final:
             assert len(segments) == 1
 
-    explorer.explore(State((), ((), ()), (False, False), lost_replies=1), one_at_most)
+    explorer.explore(explorer.start(lost_replies=1), one_at_most)
 
 
 def test_without_the_confirming_look_the_model_finds_a_lost_append(

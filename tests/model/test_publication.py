@@ -106,15 +106,7 @@ def _explore(
         if published:
             assert len(appended) == len(wanted), "published, but not everywhere"
 
-    blank: tuple[Any, ...] = ()
-    start = State(
-        blank,
-        (blank,) * len(actors),
-        (False,) * len(actors),
-        lost_replies=lost_replies,
-        late_puts=late_puts,
-        crashes=crashes,
-    )
+    start = explorer.start(lost_replies=lost_replies, late_puts=late_puts, crashes=crashes)
     states = explorer.explore(start, check)
     print(f"{states} states, {ends} ends")
     assert ends > 0

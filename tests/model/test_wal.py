@@ -212,10 +212,8 @@ class Checker:
 def _explore(actors: list[Actor], *, registered: bool = True, **budget: Any) -> tuple[int, Checker]:
     explorer = Explorer(actors)
     checker = Checker(explorer)
-    blank: tuple[Any, ...] = ()
     objects = ((WAL.key(0), REGISTRATION),) if registered else ()
-    start = State(objects, (blank,) * len(actors), (False,) * len(actors), **budget)
-    return explorer.explore(start, checker), checker
+    return explorer.explore(explorer.start(objects, **budget), checker), checker
 
 
 ONE, CLEARING, OTHER = _recovery("a"), _recovery("a", clears=True), _recovery("b")

@@ -315,6 +315,16 @@ def test_brokers_serve_on_while_the_metadata_log_is_damaged() -> None:
     cluster.run(story())
 
 
+def stumble_once(broker: Started) -> None:
+    """Have part of a broker fail when it is told of the next image."""
+
+    def stumble(image: MetadataImage) -> None:
+        broker.node.metadata.unsubscribe(stumble)
+        raise KeyError("a bug")
+
+    broker.node.metadata.subscribe(stumble)
+
+
 def test_a_broker_that_cannot_take_in_what_it_reads_begins_anew() -> None:
     """It must not go on with a view of the cluster that part of it has not heard of."""
     cluster = ToyCluster()
@@ -322,12 +332,7 @@ def test_a_broker_that_cannot_take_in_what_it_reads_begins_anew() -> None:
     async def story() -> None:
         started = await three(cluster)
         follower = next(s for s in started if not s.node.life.controller.is_active())
-
-        def stumble(image: MetadataImage) -> None:
-            follower.node.metadata.unsubscribe(stumble)
-            raise KeyError("a bug")
-
-        follower.node.metadata.subscribe(stumble)
+        stumble_once(follower)
         await create(cluster, 3)
         await asyncio.sleep(5)
         assert len(follower.lives) == 2
@@ -343,12 +348,7 @@ def test_a_broker_that_cannot_take_in_what_it_reads_while_it_beats_begins_anew()
     async def story() -> None:
         started = await three(cluster)
         follower = next(s for s in started if not s.node.life.controller.is_active())
-
-        def stumble(image: MetadataImage) -> None:
-            follower.node.metadata.unsubscribe(stumble)
-            raise KeyError("a bug")
-
-        follower.node.metadata.subscribe(stumble)
+        stumble_once(follower)
         cluster.objects.weather = StoreWeather(latency_s=0.5, timeout_s=10)
         cluster.net.weather = NetworkWeather(latency_s=0.5)
         await create(cluster, 3)

@@ -31,11 +31,12 @@ def test_brokers_call_each_other_in_parallel_over_one_connection() -> None:
     tell(answer_any, story)
 
 
-def test_a_peer_that_is_gone_is_told_from_one_that_is_silent() -> None:
-    async def handler(request: Any, context: RequestContext) -> Any:
-        await asyncio.sleep(60 if request.__api_key__ == Api.METADATA else 0)
-        return versions()
+async def silent_about_metadata(request: Any, context: RequestContext) -> Any:
+    await asyncio.sleep(60 if request.__api_key__ == Api.METADATA else 0)
+    return versions()
 
+
+def test_a_peer_that_is_gone_is_told_from_one_that_is_silent() -> None:
     async def story(server: Server, address: Address) -> None:
         network = TcpNetwork("broker 1")
         with pytest.raises(TimeoutError):
@@ -49,7 +50,7 @@ def test_a_peer_that_is_gone_is_told_from_one_that_is_silent() -> None:
         with pytest.raises(Unreachable):
             await network.call(address, heartbeat(), timeout_s=5)
 
-    tell(handler, story)
+    tell(silent_about_metadata, story)
 
 
 def test_an_answer_that_is_garbage_is_as_good_as_none() -> None:
@@ -77,10 +78,6 @@ def test_an_answer_that_is_garbage_is_as_good_as_none() -> None:
 
 
 def test_a_call_that_is_late_ends_those_behind_it_and_the_next_one_connects_anew() -> None:
-    async def handler(request: Any, context: RequestContext) -> Any:
-        await asyncio.sleep(60 if request.__api_key__ == Api.METADATA else 0)
-        return versions()
-
     async def story(server: Server, address: Address) -> None:
         network = TcpNetwork("broker 1")
         late = asyncio.ensure_future(network.call(address, metadata(), timeout_s=0.05))
@@ -92,7 +89,7 @@ def test_a_call_that_is_late_ends_those_behind_it_and_the_next_one_connects_anew
         await network.call(address, heartbeat(), timeout_s=5)
         await network.close()
 
-    tell(handler, story)
+    tell(silent_about_metadata, story)
 
 
 def test_a_call_that_is_cancelled_does_not_end_those_behind_it_when_it_would_be_late() -> None:

@@ -14,22 +14,23 @@ from sparklog.spark.process_watch import parent_of
 from tests.waiting import eventually
 
 TIMEOUT_S = 50
-STAY = "time.sleep(60)  # until it is killed: if the test fails to, it goes by itself"
+STAY = "signal.alarm(60); signal.pause()"
+"""Until it is killed: if the test fails to, it goes by itself."""
 WATCHED = f"""
-import os, sys, time
+import os, signal
 from sparklog.spark.process_watch import die_with_parents
 die_with_parents()
 print(os.getpid(), flush=True)
 {STAY}
 """
 PARENT = f"""
-import os, subprocess, sys, time
+import os, signal, subprocess, sys
 print(os.getpid(), flush=True)
 subprocess.Popen([sys.executable, "-c", {WATCHED!r}])
 {STAY}
 """
 GRANDPARENT = f"""
-import subprocess, sys, time
+import signal, subprocess, sys
 subprocess.Popen([sys.executable, "-c", {PARENT!r}])
 {STAY}
 """
