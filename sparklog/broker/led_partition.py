@@ -17,7 +17,7 @@ Source: DESIGN.md 4.
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sparklog.broker.held_tail import HeldTail
 from sparklog.broker.purgatory import DelayedProduce, FetchWaits, OffsetWaits
@@ -26,19 +26,30 @@ from sparklog.cluster.leadership import Event, ExpandIsr, HighWatermark, Leaders
 from sparklog.core.errors import (
     NotEnoughReplicasAfterAppend,
     NotServing,
+    OutOfOrderSequence,
     PartitionDamaged,
     SparklogError,
 )
-from sparklog.core.types import NO_TIMESTAMP_MS, PartitionId, TimestampType
+from sparklog.core.types import (
+    FIRST_LED_EPOCH,
+    NO_TIMESTAMP_MS,
+    PartitionId,
+    TimestampType,
+)
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.history import HistoryReader
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.producer_state import UNVERIFIED, ProducerStates, Verification
+from sparklog.log.producer_state import UNVERIFIED, Duplicate, ProducerStates, Verification
 from sparklog.log.reference_batch import ReferenceBatch
 from sparklog.log.taken_references import PendingReferences
 from sparklog.log.view import PartitionView
 from sparklog.log.wal_object import WalBatch
+from sparklog.protocol.batch_header import BatchHeader
 from sparklog.protocol.control import EndTransactionMarker
+
+STRAYS_S: Final = 360.0
+"""How long after its election a leader reckons with requests that wait at an earlier one: clients
+hear of it within `metadata.max.age.ms` (5 min), and wait up to a minute for an answer."""
 
 
 class LeadershipListener(Protocol):
@@ -100,6 +111,8 @@ class LedPartition:
         """Of the partition's own log; its end is the flushed end."""
         self.looked_s = asyncio.get_running_loop().time()
         """When that was, on the loop's clock."""
+        self._began_s = self.looked_s
+        self._unwritten_end = view.end_offset if view.is_unwritten else None
         self.producers = producers
         self.leadership = leadership
         self.history = history
@@ -170,6 +183,10 @@ class LedPartition:
                 f"leader_epoch={self.leader_epoch}"
             )
 
+    def may_have_strays(self, now_s: float) -> bool:
+        """Say whether requests of producers may still wait at an earlier leader."""
+        return self.leader_epoch > FIRST_LED_EPOCH and now_s - self._began_s < STRAYS_S
+
     def append(
         self,
         batch: CheckedBatch,
@@ -185,12 +202,13 @@ class LedPartition:
 
         Raises:
             NotServing: see `check_open`.
+            OutOfOrderSequence: nothing was ever written here, and it is not its producer's first.
             SparklogError: the producer's sequence or epoch is refused.
         """
         self.check_open()
         assert not batch.header.is_reference, "such are appended by `append_references`"
         is_log_append = self.rules.batches.timestamp_type is TimestampType.LOG_APPEND_TIME
-        known = self.producers.check(batch.header, verification)
+        known = self._check(batch.header, verification)
         if known is not None:
             told_ms = known.append_time_ms if is_log_append else NO_TIMESTAMP_MS
             return Appended(known.base_offset, known.end_offset, told_ms, repeated=True)
@@ -217,7 +235,7 @@ class LedPartition:
         """
         self.check_open()
         if batch.header.has_producer_id:
-            taken = self.producers.check(batch.header, verification)
+            taken = self._check(batch.header, verification)
             known = None if taken is None else (taken.base_offset, taken.end_offset)
         else:
             known = self._references.find(references, self.view)
@@ -227,6 +245,15 @@ class LedPartition:
         self.producers.record(batch.header, base_offset, now_ms)
         self._references.took(references, base_offset)
         return Appended(base_offset, self.tail.end_offset, NO_TIMESTAMP_MS, repeated=False)
+
+    def _check(self, header: BatchHeader, verification: Verification | None) -> Duplicate | None:
+        if header.base_sequence > 0 and self.tail.end_offset == self._unwritten_end:
+            raise OutOfOrderSequence(
+                "nothing was ever written here, so a producer begins with sequence 0. "
+                f"partition={self.where} producer_id={header.producer_id} "
+                f"base_sequence={header.base_sequence}"
+            )
+        return self.producers.check(header, verification)
 
     def append_as_coordinator(self, batch: CheckedBatch, now_ms: int) -> int:
         """Append a batch of this broker's own, for which room was taken; return its end offset.

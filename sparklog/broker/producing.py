@@ -9,8 +9,8 @@
   B4  memory is taken before the append, and given back at once for what is not appended
   B5  a reference batch is looked at in the store before its partition's order is taken, so that
       nobody waits for that; its own order is not promised to anybody
-  B6  a partition does not begin to know a producer by a batch that was sent after one that this
-      broker refused
+  B6  a batch that is ahead of another of its producer is neither taken nor called out of order
+      while that other one may come yet: this broker refused it, or it waits at an earlier leader
   B7  a producer is told that its sequence, its epoch or its transaction is wrong, which clients
       take for fatal, only by who still led after that was found: a leader that slept may be deposed
       and know too little
@@ -44,7 +44,12 @@ from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import BatchRules, CheckedBatch, check_batch
 from sparklog.log.producer_state import UNVERIFIED, Verification
 from sparklog.log.reference_batch import ReferenceBatch, check_references, decode_references
-from sparklog.protocol.batch_header import ATTRIBUTES_AT, HEADER_BYTES, REFERENCE_BIT
+from sparklog.protocol.batch_header import (
+    ATTRIBUTES_AT,
+    HEADER_BYTES,
+    REFERENCE_BIT,
+    BatchHeader,
+)
 
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -315,8 +320,7 @@ class Producing:
             led.check_open()
             if job.acks == ACKS_ALL:
                 led.leadership.check_enough()
-            if self._refusals and not led.producers.is_known(batch.header.producer_id):
-                self._refusals.check(where, batch.header, asyncio.get_running_loop().time())
+            self._check_order(led, batch.header)
             if where in job.references:
                 found = job.references[where]
                 appended = led.append_references(*found, now_ms, job.verification(led))
@@ -336,6 +340,16 @@ class Producing:
         )
         if job.acks == ACKS_ALL:
             led.wait_committed(appended.end_offset, job.request)
+
+    def _check_order(self, led: LedPartition, header: BatchHeader) -> None:
+        """Have a batch sent again that comes ahead of one that may come yet (B6)."""
+        if led.producers.is_ahead(header):
+            now_s = asyncio.get_running_loop().time()
+            self._refusals.check_ahead(
+                led.where, header, now_s, may_stray=led.may_have_strays(now_s)
+            )
+        elif self._refusals:
+            self._refusals.settle(led.where, header)
 
     async def _wait(self, job: _Job) -> None:
         request = job.request

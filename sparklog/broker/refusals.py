@@ -1,11 +1,15 @@
 """Batches of producers that were refused, so that what was sent after them is not taken first.
 
-A producer has several batches on their way. When the first it ever sends to a partition is refused,
-as the leader is not ready or too few brokers are in sync, and that passes before the second one
-arrives, then a partition that does not know the producer would begin with the second; the first
-would be out of order for ever when it is sent again, which clients take for lost data. So who was
-refused is remembered until that batch comes again. Kept shortly and for so many only: what is
-forgotten here is treated as Kafka treats it.
+A producer has several batches on their way. When an earlier one is refused, as the leader is not
+ready or too few brokers are in sync, and that passes before a later one arrives, the later one
+comes ahead of it. So it does when the earlier one waits at a broker that leads no more, and sleeps
+or is cut off, and the producer heard of the new leader meanwhile.
+A partition that does not know the producer would begin with the later batch. Then the earlier one
+is out of order for ever, and librdkafka takes it for written as soon as a later one is. Of a known
+producer the later one is out of order; librdkafka then begins a new epoch, and with that writes
+once more whatever it has no answer for yet, in all partitions (its issue 4953). So neither is done
+while the earlier one may come yet: its producer is asked to send the later one again.
+Kept shortly and for so many only: what is forgotten here is treated as Kafka treats it.
 """
 
 from __future__ import annotations
@@ -13,13 +17,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from sparklog.core.errors import DataCorrupt, OutOfOrderSequence
+from sparklog.core.errors import DataCorrupt, NotServing
 from sparklog.core.types import NO_PRODUCER_ID, PartitionId
 from sparklog.protocol.batch_header import NO_SEQUENCE, BatchHeader, BytesLike, parse_header
 
 REFUSALS_MAX: Final = 10_000
 KEPT_S: Final = 300.0
 """The longest default of a client's time to deliver (librdkafka's `message.timeout.ms`)."""
+STRAY_S: Final = 75.0
+"""Time for a batch that waits elsewhere: clients wait that long for an answer before they send it
+again (librdkafka's `socket.timeout.ms` is 60 s, Kafka's `request.timeout.ms` 30 s)."""
 
 
 class _Key(NamedTuple):
@@ -30,7 +37,7 @@ class _Key(NamedTuple):
 
 class _Refused(NamedTuple):
     base_sequence: int
-    until_s: float
+    since_s: float
 
 
 class Refusals:
@@ -53,28 +60,43 @@ class Refusals:
         if header.producer_id == NO_PRODUCER_ID or header.base_sequence == NO_SEQUENCE:
             return
         key = _Key(where, header.producer_id, header.producer_epoch)
-        before = self._refused.pop(key, None)
-        first = header.base_sequence
-        if before is not None and before.until_s > now_s:
-            first = min(first, before.base_sequence)
-        self._refused[key] = _Refused(first, now_s + KEPT_S)
+        before = self._kept(key, now_s)
+        if before is not None and before.base_sequence <= header.base_sequence:
+            return
+        self._refused[key] = _Refused(header.base_sequence, now_s)
         if len(self._refused) > REFUSALS_MAX:
             self._refused.popitem(last=False)
 
-    def check(self, where: PartitionId, header: BatchHeader, now_s: float) -> None:
-        """Refuse a batch of a producer not known here, if one before it was refused.
+    def check_ahead(
+        self, where: PartitionId, header: BatchHeader, now_s: float, *, may_stray: bool
+    ) -> None:
+        """Refuse a batch that is ahead of one that is missing, while that may come yet.
+
+        Args:
+            where: the partition.
+            header: the batch's; see `ProducerStates.is_ahead`.
+            now_s: the time.
+            may_stray: the missing one may still wait at an earlier leader.
 
         Raises:
-            OutOfOrderSequence: send the one before it first.
+            NotServing: send the one before it first, then this one again.
         """
-        key = _Key(where, header.producer_id, header.producer_epoch)
-        refused = self._refused.get(key)
-        if refused is None:
-            return
-        if refused.until_s > now_s and header.base_sequence > refused.base_sequence:
-            raise OutOfOrderSequence(
-                "a batch before this one was refused, and has to come again first. "
-                f"partition={where} producer_id={header.producer_id} "
-                f"base_sequence={header.base_sequence} refused={refused.base_sequence}"
+        refused = self._kept(_Key(where, header.producer_id, header.producer_epoch), now_s)
+        first, since_s = refused or _Refused(header.base_sequence, now_s)
+        if header.base_sequence > first or (may_stray and now_s - since_s < STRAY_S):
+            raise NotServing(
+                "a batch before this one is missing and may be on its way; send them again in "
+                f"order. partition={where} producer_id={header.producer_id} "
+                f"producer_epoch={header.producer_epoch} base_sequence={header.base_sequence}"
             )
-        del self._refused[key]
+
+    def settle(self, where: PartitionId, header: BatchHeader) -> None:
+        """Take in that a producer's batches are in order."""
+        self._refused.pop(_Key(where, header.producer_id, header.producer_epoch), None)
+
+    def _kept(self, key: _Key, now_s: float) -> _Refused | None:
+        refused = self._refused.get(key)
+        if refused is not None and now_s - refused.since_s > KEPT_S:
+            del self._refused[key]
+            return None
+        return refused

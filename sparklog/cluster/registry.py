@@ -46,6 +46,7 @@ from sparklog.core.topic_defaults import (
     inherited,
     parse_topic_defaults,
 )
+from sparklog.core.types import FIRST_LED_EPOCH
 
 PARTITIONS_MAX = 100_000
 """Per topic: far above what one folder listing or one metadata append should carry."""
@@ -285,6 +286,11 @@ def _fresh(
     if not alive:
         return PartitionRecord(topic_id, number)
     state = Partition(
-        replicas, alive, leader=alive[0], leader_epoch=1, recovering=True, take_lead=True
+        replicas,
+        alive,
+        leader=alive[0],
+        leader_epoch=FIRST_LED_EPOCH,
+        recovering=True,
+        take_lead=True,
     )
     return state.record(topic_id, number)

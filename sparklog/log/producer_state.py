@@ -37,6 +37,8 @@ from sparklog.protocol.batch_header import (
 )
 from sparklog.protocol.control import EndTransactionMarker
 
+HALF_ROUND: Final = 1 << 30
+"""Sequences go round: what is less than this ahead of another comes after it."""
 REMEMBERED_BATCHES: Final = 5
 """How many batches a producer may have in flight and still be recognised; a client's limit too."""
 
@@ -169,9 +171,17 @@ class ProducerStates:
                 f"producer_id={producer_id} producer_epoch={epoch}"
             )
 
-    def is_known(self, producer_id: int) -> bool:
-        """Say whether anything of a producer is known."""
-        return producer_id in self._producers
+    def is_ahead(self, header: BatchHeader) -> bool:
+        """Say whether a batch before this one is missing, or, of a producer not known, may be."""
+        first = header.base_sequence
+        if header.producer_id == NO_PRODUCER_ID or first == NO_SEQUENCE:
+            return False
+        known = self._producers.get(header.producer_id)
+        if known is None or header.producer_epoch > known.epoch:
+            return first != 0
+        if header.producer_epoch < known.epoch or known.last_sequence is None:
+            return False
+        return 0 < increment_sequence(first, -known.last_sequence - 1) < HALF_ROUND
 
     def check(
         self, header: BatchHeader, verification: Verification | None = UNVERIFIED

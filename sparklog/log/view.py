@@ -72,6 +72,13 @@ class PartitionView:
         """Return the highest leader epoch in the log so far."""
         return max((self.manifest.leader_epoch, *(t.segment.leader_epoch for t in self.tail)))
 
+    @property
+    def is_unwritten(self) -> bool:
+        """Say whether it never had a record, as far as shows: it has leaders' marks at most."""
+        return not self.manifest.end_offset and all(
+            one.segment.kind == "control" for one in self.tail
+        )
+
     def tail_entries(self) -> Iterator[Entry]:
         """Yield the entries of the tail, in offset order; those of what was aborted are gaps."""
         counts = outcomes([one.segment for one in self.tail])

@@ -1,7 +1,9 @@
 """Clients of a simulated cluster: they speak Kafka's messages, and write down what they see.
 
 Small, and as unforgiving as real ones: the producer is idempotent with up to five batches in
-flight, never gives up, and repeats whatever failed in the order it was sent. The consumer assigns
+flight, never gives up, and repeats whatever failed in the order it was sent. As librdkafka, it goes
+to a new leader while the one before has yet to answer, takes a batch for written when a later one
+is, and must not hear that one is out of order. The consumer assigns
 its partitions itself and never resets its position. What no client should ever meet goes into
 `Recorder.errors`. Durations are virtual seconds.
 """
@@ -35,6 +37,8 @@ TIMEOUTS_S: Final = (0.8, 2.5)
 """How long clients wait for an answer: those in a hurry, and those who give a broker time to wake
 up and answer after it was deposed."""
 BACKOFF_S: Final = 0.05
+MOVES: Final = 0.05
+"""How likely a producer hears of a new leader before anything failed, at each thing it does."""
 FETCH_WAIT_S: Final = 0.2
 RECORDS_A_BATCH_MAX: Final = 4
 
@@ -47,7 +51,6 @@ CREATE_TOPICS_VERSION: Final = 7
 OFFSET_OUT_OF_RANGE: Final = 1
 TOPIC_ALREADY_EXISTS: Final = 36
 INVALID_REPLICATION_FACTOR: Final = 38
-OUT_OF_ORDER_SEQUENCE: Final = 45
 DUPLICATE_SEQUENCE: Final = 46
 RETRIABLE: Final = frozenset({3, 5, 6, 7, 8, 9, 13, 14, 15, 19, 20, 41, 56, 74, 75, 76, 78, 100})
 """Unknown topic (not there yet), leader not available, not leader, timed out, not enough replicas,
@@ -185,8 +188,6 @@ class _Batch:
     values: list[int]
     invoked_s: float
     in_flight: bool = False
-    sent_first: bool = False
-    """Everything before it was acknowledged when it was sent (last)."""
     base_offset: int | None = None
     acknowledged: bool = False
 
@@ -197,7 +198,7 @@ class _Lane:
 
     partition: TopicPartition
     batches: deque[_Batch] = field(default_factory=deque)
-    """Not acknowledged, or behind one that is not."""
+    """Not acknowledged."""
     next_sequence: int = 0
     leader: Address | None = None
     """Whom everything goes to, until something fails."""
@@ -237,8 +238,7 @@ class SimProducer:
         """Record what was never answered, when the producer is dead or out of time."""
         for lane in self._lanes:
             for batch in lane.batches:
-                if not batch.acknowledged:
-                    self._record(lane, batch, Outcome.UNKNOWN)
+                self._record(lane, batch, Outcome.UNKNOWN)
             lane.batches.clear()
 
     async def _initialise(self) -> None:
@@ -296,6 +296,8 @@ class SimProducer:
                 lane.failed = False
                 await asyncio.sleep(BACKOFF_S * (0.5 + self.side.entropy.random()))
                 lane.leader = None
+            elif self.side.entropy.random() < MOVES:
+                lane.leader = None
             if lane.leader is None:
                 leaders = await self.side.leaders(self._topic)
                 lane.leader = leaders.get(lane.partition.partition)
@@ -304,9 +306,8 @@ class SimProducer:
                 lane.wake.set()
                 continue
             for batch in lane.batches:
-                if not batch.in_flight and not batch.acknowledged:
+                if not batch.in_flight:
                     batch.in_flight = True
-                    batch.sent_first = batch is lane.batches[0]
                     group.create_task(self._send(lane, batch, lane.leader))
 
     async def _send(self, lane: _Lane, batch: _Batch, leader: Address) -> None:
@@ -342,22 +343,20 @@ class SimProducer:
         lane.wake.set()
 
     def _settle(self, lane: _Lane, batch: _Batch, answer: Any) -> None:
+        if batch.acknowledged:
+            return
         code = int(answer.error_code)
         if code in (0, DUPLICATE_SEQUENCE):
-            batch.acknowledged = True
             batch.base_offset = answer.base_offset if answer.base_offset >= 0 else None
-            self._record(lane, batch, Outcome.OK)
-            while lane.batches and lane.batches[0].acknowledged:
-                lane.batches.popleft()
+            for _ in range(lane.batches.index(batch) + 1):
+                first = lane.batches.popleft()
+                first.acknowledged = True
+                self._record(lane, first, Outcome.OK)
             return
         lane.failed = True
-        if code == OUT_OF_ORDER_SEQUENCE and not batch.sent_first:
-            return  # because of one before it, which is sent again first
         if code not in RETRIABLE:
             lane.broken = True
-            what = (
-                f"produce {lane.partition} sequence={batch.base_sequence} first={batch.sent_first}"
-            )
+            what = f"produce {lane.partition} sequence={batch.base_sequence}"
             self.side.complain(what, code, answer.error_message)
 
     def _record(self, lane: _Lane, batch: _Batch, outcome: Outcome) -> None:

@@ -16,6 +16,7 @@ from sparklog.broker.flusher import Flusher
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.life import Life
 from sparklog.broker.marking import Marking, PlacedMarker
+from sparklog.broker.refusals import Refusals
 from sparklog.broker.replicas import BrokerReplicas
 from sparklog.cluster.leadership import Event, Leadership
 from sparklog.coordinator.classic_group import ClassicGroup
@@ -120,6 +121,11 @@ def forget_producers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(takeover, "load_producers", nothing)
 
 
+def take_what_comes_ahead(patch: pytest.MonkeyPatch) -> None:
+    """Judge a batch at once that comes ahead of one that still waits at an earlier leader."""
+    patch.setattr(Refusals, "check_ahead", lambda *given, may_stray: None)
+
+
 def skip_the_wals(patch: pytest.MonkeyPatch) -> None:
     """Begin to lead without reading what deposed leaders had acknowledged."""
     patch.setattr(takeover, "recover_batches", lambda tails, view: ())
@@ -208,6 +214,7 @@ MUTANTS: dict[str, dict[str, Mutate]] = {
         "commit-without-followers": commit_without_followers,
         "forget-producers": forget_producers,
         "skip-the-wals": skip_the_wals,
+        "take-what-comes-ahead": take_what_comes_ahead,
     },
     "transactions": {
         "ignore-the-last-stable-offset": ignore_the_last_stable_offset,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.broker.refusals import KEPT_S, REFUSALS_MAX, Refusals
-from sparklog.core.errors import OutOfOrderSequence
+from sparklog.broker.refusals import KEPT_S, REFUSALS_MAX, STRAY_S, Refusals
+from sparklog.core.errors import NotServing
 from sparklog.core.types import PartitionId
 from sparklog.protocol.batch_header import parse_header
 from tests.unit.broker.replica_cluster import batch
@@ -17,23 +17,48 @@ def _sent(sequence: int, producer_id: int = 7) -> bytes:
     return batch(b"x", producer_id=producer_id, sequence=sequence)
 
 
+def _check(
+    refusals: Refusals,
+    sequence: int,
+    now_s: float = 1.0,
+    *,
+    may_stray: bool = False,
+    where: PartitionId = WHERE,
+    producer_id: int = 7,
+) -> None:
+    header = parse_header(_sent(sequence, producer_id))
+    refusals.check_ahead(where, header, now_s, may_stray=may_stray)
+
+
 def test_a_batch_waits_for_the_refused_one_before_it() -> None:
     refusals = Refusals()
     refusals.note(WHERE, _sent(3), now_s=0.0)
     refusals.note(WHERE, _sent(4), now_s=0.0)
     for sequence in (4, 5):
-        with pytest.raises(OutOfOrderSequence):
-            refusals.check(WHERE, parse_header(_sent(sequence)), now_s=1.0)
-    refusals.check(WHERE, parse_header(_sent(3)), now_s=1.0)
-    refusals.check(WHERE, parse_header(_sent(4)), now_s=1.0)
+        with pytest.raises(NotServing):
+            _check(refusals, sequence)
+    _check(refusals, 3)
+    refusals.settle(WHERE, parse_header(_sent(3)))
     assert not refusals
+    _check(refusals, 4)
+
+
+def test_a_batch_waits_for_one_that_may_be_at_an_earlier_leader() -> None:
+    refusals = Refusals()
+    with pytest.raises(NotServing):
+        _check(refusals, 3, 0.0, may_stray=True)
+    refusals.note(WHERE, _sent(3), now_s=0.0)
+    refusals.note(WHERE, _sent(3), now_s=STRAY_S - 1)  # it asks again and again
+    with pytest.raises(NotServing):
+        _check(refusals, 3, STRAY_S - 1, may_stray=True)
+    _check(refusals, 3, STRAY_S + 1, may_stray=True)
 
 
 def test_other_producers_and_partitions_do_not_wait() -> None:
     refusals = Refusals()
     refusals.note(WHERE, _sent(0), now_s=0.0)
-    refusals.check(WHERE, parse_header(_sent(1, producer_id=8)), now_s=1.0)
-    refusals.check(PartitionId("topic", 1), parse_header(_sent(1)), now_s=1.0)
+    _check(refusals, 1, producer_id=8)
+    _check(refusals, 1, where=PartitionId("topic", 1))
     assert len(refusals) == 1
 
 
@@ -48,8 +73,10 @@ def test_what_has_no_sequence_or_cannot_be_read_is_not_remembered() -> None:
 
 def test_nobody_waits_for_ever_nor_takes_memory_without_bound() -> None:
     refusals = Refusals()
-    refusals.note(WHERE, _sent(0), now_s=0.0)
-    refusals.check(WHERE, parse_header(_sent(1)), now_s=KEPT_S + 1)
+    for now_s in (0.0, KEPT_S - 1):
+        refusals.note(WHERE, _sent(0), now_s)
+        refusals.note(WHERE, _sent(1), now_s)
+    _check(refusals, 1, KEPT_S + 1)
     data = _sent(0)
     for number in range(REFUSALS_MAX + 10):
         refusals.note(PartitionId("topic", number), data, now_s=0.0)

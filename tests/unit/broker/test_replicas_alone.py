@@ -296,28 +296,6 @@ def test_batches_of_one_partition_are_appended_in_the_order_of_the_calls() -> No
     world.run(story())
 
 
-def test_a_batch_is_not_taken_before_the_refused_one_that_was_sent_before_it() -> None:
-    world = World()
-
-    async def story() -> None:
-        cluster = ReplicaCluster(world)
-        world.objects.weather = StoreWeather(latency_s=0.1)
-        await cluster.start(1)
-        (where,) = cluster.create([1])
-        sent = [batch(b"%d" % n, producer_id=5, sequence=n) for n in range(3)]
-        await asyncio.sleep(0.1)
-        # The leader still recovers: the first is in a hurry, the second waits for it to serve.
-        first = asyncio.ensure_future(cluster.produce(where, sent[0], timeout_ms=50))
-        second = asyncio.ensure_future(cluster.produce(where, sent[1]))
-        assert isinstance(await first, NotServing)
-        assert isinstance(await second, OutOfOrderSequence)
-        for data in sent:
-            assert isinstance(await cluster.produce(where, data), Produced)
-        assert list((await cluster.consumed(where)).values()) == [b"0", b"1", b"2"]
-
-    world.run(story())
-
-
 def test_who_slept_and_is_deposed_judges_no_producer() -> None:
     world = World()
 

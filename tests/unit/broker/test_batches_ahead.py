@@ -1,0 +1,80 @@
+"""A batch that comes ahead of an earlier one of its producer waits until that one cannot come."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sparklog.broker.producing import Produced
+from sparklog.broker.refusals import STRAY_S
+from sparklog.core.errors import NotServing, OutOfOrderSequence
+from sparklog.testing.sim_store import StoreWeather
+from tests.unit.broker.replica_cluster import ReplicaCluster, batch
+from tests.unit.broker.world import World
+
+
+def test_a_batch_is_not_taken_before_the_refused_one_that_was_sent_before_it() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        world.objects.weather = StoreWeather(latency_s=0.1)
+        await cluster.start(1)
+        (where,) = cluster.create([1])
+        sent = [batch(b"%d" % n, producer_id=5, sequence=n) for n in range(3)]
+        await asyncio.sleep(0.1)
+        # The leader still recovers: the first is in a hurry, the second waits for it to serve.
+        first = asyncio.ensure_future(cluster.produce(where, sent[0], timeout_ms=50))
+        second = asyncio.ensure_future(cluster.produce(where, sent[1]))
+        assert isinstance(await first, NotServing)
+        assert isinstance(await second, NotServing)
+        for data in sent:
+            assert isinstance(await cluster.produce(where, data), Produced)
+        assert list((await cluster.consumed(where)).values()) == [b"0", b"1", b"2"]
+
+    world.run(story())
+
+
+def test_where_nothing_was_ever_written_a_producer_begins_with_sequence_0() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        await cluster.start(1)
+        (where,) = cluster.create([1])
+        later = batch(b"1", producer_id=5, sequence=1)
+        assert isinstance(await cluster.produce(where, later), OutOfOrderSequence)
+        await cluster.produced(where, batch(b"another's"))
+        await cluster.produced(where, batch(b"goes on", producer_id=6, sequence=9))
+        assert list((await cluster.consumed(where)).values()) == [b"another's", b"goes on"]
+
+    world.run(story())
+
+
+def test_a_new_leader_waits_for_what_may_still_be_at_the_one_before() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        (where,) = cluster.create([1, 2])
+        await cluster.produced(where, batch(b"0", producer_id=5, sequence=0))
+        leader = cluster.leader(where)
+        cluster.kill(leader.broker_id)
+        await cluster.fence(leader.broker_id)
+        await cluster.produced(where, batch(b"another's"))
+        known = [batch(b"%d" % n, producer_id=5, sequence=n) for n in (1, 2)]
+        unknown = [batch(b"%d" % (10 + n), producer_id=6, sequence=n) for n in range(2)]
+        for missing, early in (known, unknown):
+            assert isinstance(await cluster.produce(where, early), NotServing)
+            await cluster.produced(where, missing)
+            await cluster.produced(where, early)
+        values = list((await cluster.consumed(where)).values())
+        assert values == [b"0", b"another's", b"1", b"2", b"10", b"11"]
+
+        lost = batch(b"later", producer_id=5, sequence=9)
+        assert isinstance(await cluster.produce(where, lost), NotServing)
+        await asyncio.sleep(STRAY_S + 1)  # what it waits for is lost then
+        assert isinstance(await cluster.produce(where, lost), OutOfOrderSequence)
+
+    world.run(story())
