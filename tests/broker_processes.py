@@ -41,15 +41,14 @@ class BrokerProcess:
     ) -> None:
         """Prepare its first process; what all of them say goes to `logs`."""
         self.broker_id = broker_id
-        port = _free_port() if proxied else 0
-        self.proxy = WireProxy(port) if proxied else None
+        self.proxy = WireProxy() if proxied else None
         self._log = logs / f"broker-{broker_id}.log"
         self._environment = {**os.environ, **environment}
         configs = dict(settings)
         if proxied:
             configs["advertised.listeners"] = f"PLAINTEXT://{self.address}"
         self._command = [sys.executable, "-m", "sparklog.broker.main", "--root", root]
-        self._command += ["--broker-id", str(broker_id), "--listener", f"127.0.0.1:{port}"]
+        self._command += ["--broker-id", str(broker_id)]
         for name, value in configs.items():
             self._command += ["--config", f"{name}={value}"]
         self.process: subprocess.Popen[bytes] | None = None
@@ -68,9 +67,14 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start a process, and do not wait for it to serve."""
+        port = 0
+        if self.proxy is not None:  # a port that nobody took since the last process had one
+            port = _free_port()
+            self.proxy.lead_to(port)
+        command = [*self._command, "--listener", f"127.0.0.1:{port}"]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                self._command, stdout=log, stderr=subprocess.STDOUT, env=self._environment
+                command, stdout=log, stderr=subprocess.STDOUT, env=self._environment
             )
 
     def serves(self) -> bool:
@@ -89,12 +93,18 @@ class BrokerProcess:
         self.signal(signal.SIGKILL)
         if self.process is not None:
             self.process.wait(STOP_S)
+        self._gone()
 
     def stop(self) -> None:
         """Have the process leave in good order, and wait for that."""
         self.signal(signal.SIGTERM)
         assert self.process is not None
         self.process.wait(STOP_S)
+        self._gone()
+
+    def _gone(self) -> None:
+        if self.proxy is not None:
+            self.proxy.lead_to(None)  # somebody else may listen there soon
 
 
 class BrokerProcesses:

@@ -28,6 +28,8 @@ POLL_RECORDS = 500
 READ_S = 120.0
 STARTING_OVER = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})
 """What librdkafka says while it looks for brokers; it goes on by itself."""
+MOVED = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+"""What it hears where a leader has changed, and passes on."""
 
 
 class Load:
@@ -193,6 +195,7 @@ def _end_of(consumer: Consumer, where: TopicPartition, deadline_s: float) -> int
             end: int = consumer.get_watermark_offsets(where, 30)[1]
             return end
         except KafkaException as error:
-            if not error.args[0].retriable() or SYSTEM_CLOCK.monotonic_s() > deadline_s:
+            passes = error.args[0].retriable() or error.args[0].code() in MOVED
+            if not passes or SYSTEM_CLOCK.monotonic_s() > deadline_s:
                 raise
             SYSTEM_CLOCK.sleep_s(POLL_S)  # nothing tells when there is a leader again

@@ -22,15 +22,19 @@ NO_NAME = -1
 class WireProxy:
     """Forwards connections to a port of this machine."""
 
-    def __init__(self, target_port: int) -> None:
-        """Listen on a free port."""
-        self._target_port = target_port
+    def __init__(self) -> None:
+        """Listen on a free port, and lead nowhere yet."""
+        self._target_port: int | None = None
         self._cut: set[str] = set()
         self._mended = threading.Condition()
         self._closed = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def lead_to(self, port: int | None) -> None:
+        """Forward connections to another port from now on, or refuse them."""
+        self._target_port = port
 
     def cut(self, *names: str) -> None:
         """Hold back everything to and from these callers."""
@@ -59,10 +63,16 @@ class WireProxy:
                 return
             threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
 
+    def _connected(self) -> socket.socket:
+        port = self._target_port
+        if port is None:
+            raise ConnectionRefusedError
+        return socket.create_connection(("127.0.0.1", port), CONNECT_S)
+
     def _serve(self, caller: socket.socket) -> None:
         """Refuse as the broker does when it is not there; else forward both ways."""
         try:
-            broker = socket.create_connection(("127.0.0.1", self._target_port), CONNECT_S)
+            broker = self._connected()
         except OSError:
             _reset(caller)
             return

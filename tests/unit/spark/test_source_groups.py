@@ -118,7 +118,8 @@ def test_a_query_that_ends_waits_for_brokers_that_are_away(brokers: Brokers) -> 
     topic = LedTopic(brokers)
     topic.send(0, 3)
     group = f"g-{uuid4().hex[:8]}"
-    way = WireProxy(int(brokers.bootstrap.rpartition(":")[2]))
+    way = WireProxy()
+    way.lead_to(int(brokers.bootstrap.rpartition(":")[2]))
     through = {"kafka.bootstrap.servers": f"127.0.0.1:{way.port}"}
     with GroupQuery(topic.log, topic.name, group, Mending(way), **through) as running:
         running.reader.prepareForTriggerAvailableNow()
