@@ -26,12 +26,15 @@ from sparklog.store.base import (
     check_prefix,
     check_range,
 )
+from sparklog.store.pacing import is_paced, part_written
 
 TEMPORARY_PREFIX = ".put-"
 FORCED_AT_ONCE_BYTES = 2 << 20
 """Who forces a small object waits for all that is on its way to the disk: on a journalling file
 system for large objects, too. These go there in parts, so that a broker's acknowledgement waits
 behind one part of a segment that it flushes, or a compaction writes, and not behind all of it."""
+PACED_BYTES = 1 << 20
+"""The same for who is to go slowly: what is behind a smaller part waits less."""
 _NO_NAMELESS_FILES = frozenset(
     {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM, errno.EXDEV}
 )
@@ -190,10 +193,13 @@ class FileStore(ObjectStore):
 
     def _fill(self, descriptor: int, data: bytes) -> None:
         view = memoryview(data)
+        part_bytes = PACED_BYTES if is_paced() else FORCED_AT_ONCE_BYTES
         while view:
-            view = view[os.write(descriptor, view[:FORCED_AT_ONCE_BYTES]) :]
+            written = os.write(descriptor, view[:part_bytes])
+            view = view[written:]
             if view and self._fsync:
                 _force_data(descriptor)
+            part_written(written)
         if self._fsync:
             os.fsync(descriptor)
 

@@ -1,16 +1,20 @@
 """A store that is asked for no more than so many bytes a second, as Kafka's log cleaner is.
 
-Reads and writes count alike. Whoever would be faster waits, so a burst is at most one object's
-bytes for each thread. Units: bytes, seconds.
+Reads and writes count alike. Whoever would be faster waits, so a burst is at most what is read at
+once by each thread, or one part of what is written. Units: bytes, seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Lock
+from typing import TypeVar
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome
+from sparklog.store.pacing import paced
+
+Result = TypeVar("Result")
 
 
 class Throttle:
@@ -51,13 +55,11 @@ class ThrottledStore(ObjectStore):
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         """See `ObjectStore.put_if_absent`."""
-        self._throttle.passed(len(data))
-        return self._store.put_if_absent(key, data)
+        return self._slowly(data, lambda: self._store.put_if_absent(key, data))
 
     def put(self, key: str, data: bytes) -> None:
         """See `ObjectStore.put`."""
-        self._throttle.passed(len(data))
-        self._store.put(key, data)
+        self._slowly(data, lambda: self._store.put(key, data))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`."""
@@ -70,3 +72,17 @@ class ThrottledStore(ObjectStore):
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
         return self._store.head(key)
+
+    def _slowly(self, data: bytes, put: Callable[[], Result]) -> Result:
+        """Put `data`; what the store did not say in parts is waited for afterwards."""
+        left_bytes = len(data)
+
+        def passed(size_bytes: int) -> None:
+            nonlocal left_bytes
+            left_bytes -= size_bytes
+            self._throttle.passed(size_bytes)
+
+        with paced(passed):
+            done = put()
+        self._throttle.passed(max(0, left_bytes))
+        return done
