@@ -18,6 +18,8 @@ from tests.waiting import eventually
 TOGETHER = 10
 """Records sent in one go, before the pace is looked at."""
 POLL_S = 0.001
+NEW = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION})
+"""What brokers and librdkafka say of a topic that they have not heard of yet."""
 _SENT = struct.Struct(">d")
 
 
@@ -113,7 +115,7 @@ def _end_of(consumer: Consumer, topic: str) -> TopicPartition | None:
     try:
         place.offset = consumer.get_watermark_offsets(place, ANSWER_TIMEOUT_S)[1]
     except KafkaException as error:
-        if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+        if error.args[0].code() not in NEW:
             raise
         return None
     return place

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from sparklog.cluster.open import open_log
@@ -55,7 +57,11 @@ def measure_beside(run: Run[JobsPlan]) -> None:
     for topic in topics:
         fill(root, plan.compacted, topic)
     schedule = _schedule(folder, topics)
-    with sparklog_cluster(folder, LAUNCHER, "--jobs", str(schedule)) as ours:
+    with (
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as asking,
+        sparklog_cluster(folder, LAUNCHER, "--jobs", str(schedule)) as ours,
+    ):
+        asking.submit(_ready).result()
         ours.create(LOADED, 1, 3)
         _load(ours.bootstrap, plan)  # until it is warm
         for number in range(1, plan.rounds + 1):
@@ -63,15 +69,22 @@ def measure_beside(run: Run[JobsPlan]) -> None:
             _add(run.results, "alone", alone, number)
             for at, (how, bound) in enumerate(bounds.items()):
                 _bound(root, bound)
-                job = _Job(root, f"keyed-{number}-{at}")
+                job = asking.submit(_ask, root, topics[len(bounds) * (number - 1) + at])
                 beside = _load_beside(ours.bootstrap, plan, job)
-                rows = job.report.get("compacted", {}).get("rows_before", 0)
-                whole = plan.compacted.records
-                run.results.check_equal(f"all of {job.name} was compacted", rows, whole)
-                seconds = Measure(f"a compaction: {how}", "s")
-                run.results.add(seconds, "sparklog", job.ended_s - job.began_s, number)
+                _check(run, job.result(), how, number)
                 _add(run.results, how, beside, number)
                 _add_growth(run.results, how, alone, beside, number)
+
+
+def _check(run: Run[JobsPlan], job: _Ended, how: str, number: int) -> None:
+    rows = job.report.get("compacted", {}).get("rows_before", 0)
+    run.results.check_equal(f"all was compacted {how}", rows, run.plan.compacted.records)
+    seconds = Measure(f"a compaction: {how}", "s")
+    run.results.add(seconds, "sparklog", job.ended_s - job.began_s, number)
+
+
+def _ready() -> None:
+    """Nothing: whoever has done it has imported all it needs."""
 
 
 def _bound(root: str, bytes_per_s: int | None) -> None:
@@ -90,45 +103,49 @@ def _schedule(folder: Path, topics: Sequence[str]) -> Path:
     return path
 
 
-class _Job(Thread):
-    """Asks the application for a job, and waits for its end."""
+@dataclass(frozen=True)
+class _Ended:
+    """A job that was asked for."""
 
-    def __init__(self, root: str, job: str) -> None:
-        super().__init__(name=job, daemon=True)
-        self._root = root
-        self.began_s = self.ended_s = 0.0
-        self.report: Mapping[str, Any] = {}
-
-    def run(self) -> None:
-        request = JobRequest(new_nonce(SYSTEM_ENTROPY), self.name, "bench", SYSTEM_CLOCK.now_ms())
-        with open_log(self._root) as log:
-            ended = Asking(log, request, self._said).run()
-        self.ended_s = time.perf_counter()
-        if isinstance(ended, JobRun):
-            self.report = ended.report
-
-    def _said(self, text: str) -> None:
-        """Note when the application says that it runs the job."""
-        self.began_s = self.began_s or time.perf_counter()
+    began_s: float
+    """When the application said that it runs it, on the clock of `time.perf_counter`."""
+    ended_s: float
+    report: Mapping[str, Any]
 
 
-def _load(bootstrap: str, plan: JobsPlan, job: Thread | None = None) -> Latencies:
+def _ask(root: str, job: str) -> _Ended:
+    """Ask the application for a job, and wait for its end.
+
+    In a process of its own: what this one counts would wait for the other's Python.
+    """
+    began_s: list[float] = []
+
+    def said(text: str) -> None:
+        began_s.append(time.perf_counter())
+
+    request = JobRequest(new_nonce(SYSTEM_ENTROPY), job, "bench", SYSTEM_CLOCK.now_ms())
+    with open_log(root) as log:
+        ended = Asking(log, request, said).run()
+    report = ended.report if isinstance(ended, JobRun) else {}
+    return _Ended(began_s[0], time.perf_counter(), report)
+
+
+def _load(bootstrap: str, plan: JobsPlan, job: Future[_Ended] | None = None) -> Latencies:
     """Load the topic for as long as planned, or until the job has ended if that is later."""
     return loaded(
         bootstrap,
         LOADED,
         plan.loaded_records_per_s,
         plan.loaded_bytes,
-        lambda seconds: seconds < plan.loaded_seconds or (job is not None and job.is_alive()),
+        lambda seconds: seconds < plan.loaded_seconds or (job is not None and not job.done()),
     )
 
 
-def _load_beside(bootstrap: str, plan: JobsPlan, job: _Job) -> Latencies:
+def _load_beside(bootstrap: str, plan: JobsPlan, job: Future[_Ended]) -> Latencies:
     """Load the topic while a job runs; what was sent before and after it is left out."""
-    job.start()
     during = _load(bootstrap, plan, job)
-    job.join()
-    return during.between(job.began_s, job.ended_s)
+    ended = job.result()
+    return during.between(ended.began_s, ended.ended_s)
 
 
 def _waits(of: Latencies) -> dict[str, Waits]:
