@@ -91,8 +91,11 @@ class Refusals:
             )
 
     def settle(self, where: PartitionId, header: BatchHeader) -> None:
-        """Take in that a producer's batches are in order."""
-        self._refused.pop(_Key(where, header.producer_id, header.producer_epoch), None)
+        """Take in a batch that is in order, or was taken before; a refused one after it counts."""
+        key = _Key(where, header.producer_id, header.producer_epoch)
+        refused = self._refused.get(key)
+        if refused is not None and header.base_sequence >= refused.base_sequence:
+            del self._refused[key]
 
     def _kept(self, key: _Key, now_s: float) -> _Refused | None:
         refused = self._refused.get(key)

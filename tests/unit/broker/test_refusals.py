@@ -38,6 +38,9 @@ def test_a_batch_waits_for_the_refused_one_before_it() -> None:
         with pytest.raises(NotServing):
             _check(refusals, sequence)
     _check(refusals, 3)
+    refusals.settle(WHERE, parse_header(_sent(2)))  # sent twice; 3 is still missing
+    with pytest.raises(NotServing):
+        _check(refusals, 4)
     refusals.settle(WHERE, parse_header(_sent(3)))
     assert not refusals
     _check(refusals, 4)
