@@ -70,6 +70,8 @@ class Groups(RuleBasedStateMachine):
         )
         self.driver = Driver(quick)
         self.known: list[Client] = []
+        self.instances: dict[str, str | None] = {}
+        """Instance ids by the names that member ids begin with."""
         self.started = 0
         self.parts: dict[tuple[int, str], bytes] = {}
         """What each member got in each generation."""
@@ -83,7 +85,8 @@ class Groups(RuleBasedStateMachine):
     def start(self, is_static: bool) -> Client:
         self.started += 1
         name = f"c{self.started}"
-        self.known.append(Client(name, f"i{self.started % 2}" if is_static else None))
+        self.instances[name] = f"i{self.started % 2}" if is_static else None
+        self.known.append(Client(name, self.instances[name]))
         return self.known[-1]
 
     @rule(client=clients, other=st.booleans())
@@ -103,7 +106,7 @@ class Groups(RuleBasedStateMachine):
         )
         if before is not None and client.member_id:
             assert before in self.driver.replies, "an older join of the same member is answered"
-        self.hear(client)
+        self.hear_all()
 
     @rule(rounds=st.integers(1, 8))
     def live(self, rounds: int) -> None:
@@ -129,7 +132,7 @@ class Groups(RuleBasedStateMachine):
         client.syncing = self.driver.sync(
             client.member_id, client.generation, assigned, member=client.identity
         )
-        self.hear(client)
+        self.hear_all()
 
     def heartbeat(self, client: Client) -> None:
         code = self.driver.heartbeat(client.member_id, client.generation, client.instance)
@@ -223,8 +226,7 @@ class Groups(RuleBasedStateMachine):
         if joined.error is ErrorCode.none:
             assert joined.generation >= self.generation, "generations rise"
             self.generation = joined.generation
-            led = self.leaders.setdefault((joined.generation, self.coordinators), joined.leader)
-            assert led == joined.leader or client.instance is not None, "one leader"
+            self.heard_leader((joined.generation, self.coordinators), joined.leader)
             client.member_id, client.generation = joined.member_id, joined.generation
             members = tuple(m.member_id for m in joined.members)
             leads = joined.leader == client.member_id and not joined.skip_assignment
@@ -234,6 +236,14 @@ class Groups(RuleBasedStateMachine):
             client.member_id = joined.member_id
         elif joined.error is not ErrorCode.rebalance_in_progress:
             client.forget()
+
+    def heard_leader(self, generation: tuple[int, int], leader: str) -> None:
+        """A generation has one leader; a static one has another id when it has started again."""
+        led = self.leaders.get(generation, leader)
+        instance = self.instances[led.partition("-")[0]]
+        is_same = instance is not None and instance == self.instances[leader.partition("-")[0]]
+        assert led == leader or is_same, "one leader"
+        self.leaders[generation] = leader
 
     def heard_sync(self, client: Client) -> None:
         assert client.syncing is not None

@@ -17,6 +17,8 @@ from sparklog.protocol.building import Answer
 from sparklog.store.base import PutOutcome
 from sparklog.testing.sim_cluster import BrokerSide
 
+NOT_LEADER = 6
+OUT_OF_ORDER = 45
 STORE_TROUBLE = 56
 
 
@@ -95,8 +97,10 @@ class ToyBroker:
                 if one.base_sequence == header.base_sequence:
                     return 0, one.base_offset
             expected = known[-1].last_sequence + 1 if known else 0
-            if header.base_sequence != expected:
-                return 45, -1
+            if header.base_sequence > expected:
+                return NOT_LEADER, -1  # one before it is on its way
+            if header.base_sequence < expected:
+                return OUT_OF_ORDER, -1
             base = log.end_offset
             if await self.put(log, base, data):
                 log.add(_placed(data, base))
