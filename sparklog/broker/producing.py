@@ -217,7 +217,7 @@ class Producing:
         now_s = asyncio.get_running_loop().time()
         for where, result in job.results.items():
             if isinstance(result, SparklogError):
-                self._refusals.note(where, job.batches[where], now_s)
+                self._refusals.note(where, job.batches[where], now_s, comes_again=result.retriable)
 
     async def _judge_again(self, job: _Job) -> None:
         """Look whether what refused a producer still leads (B7)."""

@@ -8,7 +8,8 @@ A partition that does not know the producer would begin with the later batch. Th
 is out of order for ever, and librdkafka takes it for written as soon as a later one is. Of a known
 producer the later one is out of order; librdkafka then begins a new epoch, and with that writes
 once more whatever it has no answer for yet, in all partitions (its issue 4953). So neither is done
-while the earlier one may come yet: its producer is asked to send the later one again.
+while the earlier one may come yet: its producer is asked to send the later one again. What was
+refused for good is different: it does not come again as it is, and what follows is out of order.
 Kept shortly and for so many only: what is forgotten here is treated as Kafka treats it.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from sparklog.core.errors import DataCorrupt, NotServing
+from sparklog.core.errors import DataCorrupt, NotServing, OutOfOrderSequence
 from sparklog.core.types import NO_PRODUCER_ID, PartitionId
 from sparklog.protocol.batch_header import NO_SEQUENCE, BatchHeader, BytesLike, parse_header
 
@@ -38,6 +39,8 @@ class _Key(NamedTuple):
 class _Refused(NamedTuple):
     base_sequence: int
     since_s: float
+    comes_again: bool
+    """Its producer was asked to send it again."""
 
 
 class Refusals:
@@ -51,7 +54,7 @@ class Refusals:
         """Return how many producers and partitions are remembered."""
         return len(self._refused)
 
-    def note(self, where: PartitionId, data: BytesLike, now_s: float) -> None:
+    def note(self, where: PartitionId, data: BytesLike, now_s: float, *, comes_again: bool) -> None:
         """Take in that a batch was refused and not appended; the earliest of a producer counts."""
         try:
             header = parse_header(data)
@@ -60,10 +63,11 @@ class Refusals:
         if header.producer_id == NO_PRODUCER_ID or header.base_sequence == NO_SEQUENCE:
             return
         key = _Key(where, header.producer_id, header.producer_epoch)
-        before = self._kept(key, now_s)
-        if before is not None and before.base_sequence <= header.base_sequence:
+        before = self._kept(key, now_s) or _Refused(header.base_sequence, now_s, comes_again)
+        if before.base_sequence < header.base_sequence:
             return
-        self._refused[key] = _Refused(header.base_sequence, now_s)
+        since_s = before.since_s if before.base_sequence == header.base_sequence else now_s
+        self._refused[key] = _Refused(header.base_sequence, since_s, comes_again)
         if len(self._refused) > REFUSALS_MAX:
             self._refused.popitem(last=False)
 
@@ -80,14 +84,20 @@ class Refusals:
 
         Raises:
             NotServing: send the one before it first, then this one again.
+            OutOfOrderSequence: the one before it was refused for good.
         """
         refused = self._kept(_Key(where, header.producer_id, header.producer_epoch), now_s)
-        first, since_s = refused or _Refused(header.base_sequence, now_s)
+        first, since_s, comes_again = refused or _Refused(header.base_sequence, now_s, True)
+        told = (
+            f"partition={where} producer_id={header.producer_id} "
+            f"producer_epoch={header.producer_epoch} base_sequence={header.base_sequence}"
+        )
+        if header.base_sequence > first and not comes_again:
+            raise OutOfOrderSequence(f"a batch before this one was refused; see why. {told}")
         if header.base_sequence > first or (may_stray and now_s - since_s < STRAY_S):
             raise NotServing(
                 "a batch before this one is missing and may be on its way; send them again in "
-                f"order. partition={where} producer_id={header.producer_id} "
-                f"producer_epoch={header.producer_epoch} base_sequence={header.base_sequence}"
+                f"order. {told}"
             )
 
     def settle(self, where: PartitionId, header: BatchHeader) -> None:

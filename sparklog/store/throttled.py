@@ -84,5 +84,6 @@ class ThrottledStore(ObjectStore):
 
         with paced(passed):
             done = put()
-        self._throttle.passed(max(0, left_bytes))
+        if left_bytes > 0:
+            self._throttle.passed(left_bytes)
         return done

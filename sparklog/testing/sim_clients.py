@@ -189,7 +189,8 @@ class _Batch:
     invoked_s: float
     in_flight: bool = False
     base_offset: int | None = None
-    acknowledged: bool = False
+    is_recorded: bool = False
+    """Its outcome is: answers that come yet tell nothing new."""
 
 
 @dataclass(slots=True)
@@ -343,15 +344,13 @@ class SimProducer:
         lane.wake.set()
 
     def _settle(self, lane: _Lane, batch: _Batch, answer: Any) -> None:
-        if batch.acknowledged:
+        if batch.is_recorded:
             return
         code = int(answer.error_code)
         if code in (0, DUPLICATE_SEQUENCE):
             batch.base_offset = answer.base_offset if answer.base_offset >= 0 else None
             for _ in range(lane.batches.index(batch) + 1):
-                first = lane.batches.popleft()
-                first.acknowledged = True
-                self._record(lane, first, Outcome.OK)
+                self._record(lane, lane.batches.popleft(), Outcome.OK)
             return
         lane.failed = True
         if code not in RETRIABLE:
@@ -360,6 +359,7 @@ class SimProducer:
             self.side.complain(what, code, answer.error_message)
 
     def _record(self, lane: _Lane, batch: _Batch, outcome: Outcome) -> None:
+        batch.is_recorded = True
         now_s = self.side.recorder.loop.time()
         for index, value in enumerate(batch.values):
             offset = None if batch.base_offset is None else batch.base_offset + index

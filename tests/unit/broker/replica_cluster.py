@@ -270,6 +270,27 @@ class ReplicaCluster:
         return run(refresh(PartitionView(layout)), self.world.objects.objects)
 
 
+async def alone(
+    world: World, configs: dict[str, str] | None = None
+) -> tuple[ReplicaCluster, PartitionId]:
+    """Return a broker alone, and a partition that it leads."""
+    cluster = ReplicaCluster(world)
+    await cluster.start(1)
+    (where,) = cluster.create([1], 1, configs)
+    return cluster, where
+
+
+async def together(
+    world: World, brokers: int = 3, configs: dict[str, str] | None = None, **settings: str
+) -> tuple[ReplicaCluster, PartitionId]:
+    """Return so many brokers, and a partition with a replica on each."""
+    cluster = ReplicaCluster(world, {k.replace("_", "."): v for k, v in settings.items()})
+    for broker_id in range(1, brokers + 1):
+        await cluster.start(broker_id)
+    (where,) = cluster.create(list(range(1, brokers + 1)), 1, configs)
+    return cluster, where
+
+
 def batch(
     *values: bytes, producer_id: int = -1, sequence: int = -1, timestamp_ms: int = 1_000
 ) -> bytes:

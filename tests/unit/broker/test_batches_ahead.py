@@ -6,9 +6,9 @@ import asyncio
 
 from sparklog.broker.producing import Produced
 from sparklog.broker.refusals import STRAY_S
-from sparklog.core.errors import NotServing, OutOfOrderSequence
+from sparklog.core.errors import NotServing, OutOfOrderSequence, RecordTooLarge
 from sparklog.testing.sim_store import StoreWeather
-from tests.unit.broker.replica_cluster import ReplicaCluster, batch
+from tests.unit.broker.replica_cluster import alone, batch, together
 from tests.unit.broker.world import World
 
 
@@ -16,10 +16,8 @@ def test_a_batch_is_not_taken_before_the_refused_one_that_was_sent_before_it() -
     world = World()
 
     async def story() -> None:
-        cluster = ReplicaCluster(world)
         world.objects.weather = StoreWeather(latency_s=0.1)
-        await cluster.start(1)
-        (where,) = cluster.create([1])
+        cluster, where = await alone(world)
         sent = [batch(b"%d" % n, producer_id=5, sequence=n) for n in range(3)]
         await asyncio.sleep(0.1)
         # The leader still recovers: the first is in a hurry, the second waits for it to serve.
@@ -38,9 +36,7 @@ def test_where_nothing_was_ever_written_a_producer_begins_with_sequence_0() -> N
     world = World()
 
     async def story() -> None:
-        cluster = ReplicaCluster(world)
-        await cluster.start(1)
-        (where,) = cluster.create([1])
+        cluster, where = await alone(world)
         later = batch(b"1", producer_id=5, sequence=1)
         assert isinstance(await cluster.produce(where, later), OutOfOrderSequence)
         await cluster.produced(where, batch(b"another's"))
@@ -54,10 +50,7 @@ def test_a_new_leader_waits_for_what_may_still_be_at_the_one_before() -> None:
     world = World()
 
     async def story() -> None:
-        cluster = ReplicaCluster(world)
-        for broker_id in (1, 2):
-            await cluster.start(broker_id)
-        (where,) = cluster.create([1, 2])
+        cluster, where = await together(world, 2)
         await cluster.produced(where, batch(b"0", producer_id=5, sequence=0))
         leader = cluster.leader(where)
         cluster.kill(leader.broker_id)
@@ -76,5 +69,19 @@ def test_a_new_leader_waits_for_what_may_still_be_at_the_one_before() -> None:
         assert isinstance(await cluster.produce(where, lost), NotServing)
         await asyncio.sleep(STRAY_S + 1)  # what it waits for is lost then
         assert isinstance(await cluster.produce(where, lost), OutOfOrderSequence)
+
+    world.run(story())
+
+
+def test_after_a_batch_that_was_refused_for_good_the_next_is_out_of_order_at_once() -> None:
+    """Clients that leave out what was too large would send the next one until they give up."""
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world, {"max.message.bytes": "1000"})
+        values = (b"first", b"large" * 1000, b"next")
+        sent = [batch(value, producer_id=7, sequence=n) for n, value in enumerate(values)]
+        answers = [await cluster.produce(where, data) for data in sent]
+        assert [type(one) for one in answers] == [Produced, RecordTooLarge, OutOfOrderSequence]
 
     world.run(story())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.broker.refusals import KEPT_S, REFUSALS_MAX, STRAY_S, Refusals
-from sparklog.core.errors import NotServing
+from sparklog.core.errors import NotServing, OutOfOrderSequence
 from sparklog.core.types import PartitionId
 from sparklog.protocol.batch_header import parse_header
 from tests.unit.broker.replica_cluster import batch
@@ -32,8 +32,8 @@ def _check(
 
 def test_a_batch_waits_for_the_refused_one_before_it() -> None:
     refusals = Refusals()
-    refusals.note(WHERE, _sent(3), now_s=0.0)
-    refusals.note(WHERE, _sent(4), now_s=0.0)
+    refusals.note(WHERE, _sent(3), now_s=0.0, comes_again=True)
+    refusals.note(WHERE, _sent(4), now_s=0.0, comes_again=True)
     for sequence in (4, 5):
         with pytest.raises(NotServing):
             _check(refusals, sequence)
@@ -46,12 +46,22 @@ def test_a_batch_waits_for_the_refused_one_before_it() -> None:
     _check(refusals, 4)
 
 
+def test_a_batch_after_one_that_was_refused_for_good_is_out_of_order() -> None:
+    refusals = Refusals()
+    refusals.note(WHERE, _sent(3), now_s=0.0, comes_again=True)
+    refusals.note(WHERE, _sent(3), now_s=0.5, comes_again=False)
+    for may_stray in (False, True):
+        with pytest.raises(OutOfOrderSequence):
+            _check(refusals, 4, may_stray=may_stray)
+    _check(refusals, 3)
+
+
 def test_a_batch_waits_for_one_that_may_be_at_an_earlier_leader() -> None:
     refusals = Refusals()
     with pytest.raises(NotServing):
         _check(refusals, 3, 0.0, may_stray=True)
-    refusals.note(WHERE, _sent(3), now_s=0.0)
-    refusals.note(WHERE, _sent(3), now_s=STRAY_S - 1)  # it asks again and again
+    refusals.note(WHERE, _sent(3), now_s=0.0, comes_again=True)
+    refusals.note(WHERE, _sent(3), now_s=STRAY_S - 1, comes_again=True)  # it asks again and again
     with pytest.raises(NotServing):
         _check(refusals, 3, STRAY_S - 1, may_stray=True)
     _check(refusals, 3, STRAY_S + 1, may_stray=True)
@@ -59,7 +69,7 @@ def test_a_batch_waits_for_one_that_may_be_at_an_earlier_leader() -> None:
 
 def test_other_producers_and_partitions_do_not_wait() -> None:
     refusals = Refusals()
-    refusals.note(WHERE, _sent(0), now_s=0.0)
+    refusals.note(WHERE, _sent(0), now_s=0.0, comes_again=True)
     _check(refusals, 1, producer_id=8)
     _check(refusals, 1, where=PartitionId("topic", 1))
     assert len(refusals) == 1
@@ -67,20 +77,20 @@ def test_other_producers_and_partitions_do_not_wait() -> None:
 
 def test_what_has_no_sequence_or_cannot_be_read_is_not_remembered() -> None:
     refusals = Refusals()
-    refusals.note(WHERE, batch(b"x"), now_s=0.0)
-    refusals.note(WHERE, b"short", now_s=0.0)
-    refusals.note(WHERE, b"", now_s=0.0)
-    refusals.note(WHERE, b"\xff" * 200, now_s=0.0)
+    refusals.note(WHERE, batch(b"x"), now_s=0.0, comes_again=True)
+    refusals.note(WHERE, b"short", now_s=0.0, comes_again=True)
+    refusals.note(WHERE, b"", now_s=0.0, comes_again=True)
+    refusals.note(WHERE, b"\xff" * 200, now_s=0.0, comes_again=True)
     assert not refusals
 
 
 def test_nobody_waits_for_ever_nor_takes_memory_without_bound() -> None:
     refusals = Refusals()
     for now_s in (0.0, KEPT_S - 1):
-        refusals.note(WHERE, _sent(0), now_s)
-        refusals.note(WHERE, _sent(1), now_s)
+        refusals.note(WHERE, _sent(0), now_s, comes_again=True)
+        refusals.note(WHERE, _sent(1), now_s, comes_again=True)
     _check(refusals, 1, KEPT_S + 1)
     data = _sent(0)
     for number in range(REFUSALS_MAX + 10):
-        refusals.note(PartitionId("topic", number), data, now_s=0.0)
+        refusals.note(PartitionId("topic", number), data, now_s=0.0, comes_again=True)
     assert len(refusals) == REFUSALS_MAX

@@ -31,19 +31,10 @@ from sparklog.core.errors import (
 )
 from sparklog.core.types import PartitionId
 from sparklog.testing.sim_store import StoreWeather
-from tests.unit.broker.replica_cluster import ReplicaCluster, batch
+from tests.unit.broker.replica_cluster import ReplicaCluster, alone, batch
 from tests.unit.broker.world import World
 
 QUICK = {"flush.ms": "1000"}
-
-
-async def alone(
-    world: World, configs: dict[str, str] | None = None
-) -> tuple[ReplicaCluster, PartitionId]:
-    cluster = ReplicaCluster(world)
-    await cluster.start(1)
-    (where,) = cluster.create([1], 1, configs)
-    return cluster, where
 
 
 def test_what_is_produced_is_acknowledged_once_the_wal_has_it_and_is_fetched() -> None:

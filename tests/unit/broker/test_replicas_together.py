@@ -19,21 +19,11 @@ from sparklog.core.errors import NotServing, Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.log.tail import EpochEnd, Tail
 from sparklog.testing.sim_store import StoreWeather
-from tests.unit.broker.replica_cluster import Broker, ReplicaCluster, batch
+from tests.unit.broker.replica_cluster import Broker, ReplicaCluster, batch, together
 from tests.unit.broker.world import World
 from tests.unit.log.wire import produced
 
 IN_MEMORY = {"sparklog.commit": "memory"}
-
-
-async def together(
-    world: World, brokers: int = 3, configs: dict[str, str] | None = None, **settings: str
-) -> tuple[ReplicaCluster, PartitionId]:
-    cluster = ReplicaCluster(world, {k.replace("_", "."): v for k, v in settings.items()})
-    for broker_id in range(1, brokers + 1):
-        await cluster.start(broker_id)
-    (where,) = cluster.create(list(range(1, brokers + 1)), 1, configs)
-    return cluster, where
 
 
 def state_of(cluster: ReplicaCluster, where: PartitionId) -> Partition:

@@ -50,9 +50,7 @@ def measure_beside(run: Run[JobsPlan]) -> None:
     root = (folder / "log").as_uri()
     bounds = {"beside a compaction": None, BOUNDED: plan.cleaner_bytes_per_s}
     topics = [
-        f"keyed-{number}-{at}"
-        for number in range(1, plan.rounds + 1)
-        for at, _ in enumerate(bounds)
+        f"keyed-{number}-{at}" for number in range(1, plan.rounds + 1) for at in range(len(bounds))
     ]
     for topic in topics:
         fill(root, plan.compacted, topic)
@@ -62,14 +60,15 @@ def measure_beside(run: Run[JobsPlan]) -> None:
         sparklog_cluster(folder, LAUNCHER, "--jobs", str(schedule)) as ours,
     ):
         asking.submit(_ready).result()
+        jobs = iter(topics)
         ours.create(LOADED, 1, 3)
         _load(ours.bootstrap, plan)  # until it is warm
         for number in range(1, plan.rounds + 1):
             alone = _load(ours.bootstrap, plan)
             _add(run.results, "alone", alone, number)
-            for at, (how, bound) in enumerate(bounds.items()):
+            for how, bound in bounds.items():
                 _bound(root, bound)
-                job = asking.submit(_ask, root, topics[len(bounds) * (number - 1) + at])
+                job = asking.submit(_ask, root, next(jobs))
                 beside = _load_beside(ours.bootstrap, plan, job)
                 _check(run, job.result(), how, number)
                 _add(run.results, how, beside, number)
@@ -126,6 +125,7 @@ def _ask(root: str, job: str) -> _Ended:
     request = JobRequest(new_nonce(SYSTEM_ENTROPY), job, "bench", SYSTEM_CLOCK.now_ms())
     with open_log(root) as log:
         ended = Asking(log, request, said).run()
+    assert began_s, f"the application does not run {job}"
     report = ended.report if isinstance(ended, JobRun) else {}
     return _Ended(began_s[0], time.perf_counter(), report)
 
