@@ -9,6 +9,7 @@ from sparklog.spark.broker_jobs import group_of
 from sparklog.spark.broker_slots import RESOURCE, RESOURCE_AMOUNT
 from sparklog.spark.jvm import QUICK_JVM
 from sparklog.spark.low_priority import POOL as JOBS_POOL
+from sparklog.spark.session import WAITING_JVM
 
 SERVE_CONF: Mapping[str, str] = {
     # Brokers and queries side by side: without it, jobs are served first come, first served.
@@ -19,6 +20,9 @@ SERVE_CONF: Mapping[str, str] = {
     "spark.task.maxFailures": "1000",
 }
 ONE_MACHINE_CONF: Mapping[str, str] = {
+    # The application's own shares processors with brokers: where it compiled twice and collected
+    # beside its work, their clients waited for that whenever a job began.
+    **WAITING_JVM,
     # The JVM of an executor does nothing but start its broker, which lives outside of its heap.
     "spark.executor.extraJavaOptions": QUICK_JVM,
     "spark.driver.memory": "1g",

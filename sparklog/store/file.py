@@ -15,6 +15,7 @@ import stat as modes
 from collections.abc import Iterator
 from pathlib import Path
 
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.store.base import (
@@ -26,15 +27,9 @@ from sparklog.store.base import (
     check_prefix,
     check_range,
 )
-from sparklog.store.pacing import is_paced, part_written
+from sparklog.store.file_parts import read_bytes, write_bytes
 
 TEMPORARY_PREFIX = ".put-"
-FORCED_AT_ONCE_BYTES = 2 << 20
-"""Who forces a small object waits for all that is on its way to the disk: on a journalling file
-system for large objects, too. These go there in parts, so that a broker's acknowledgement waits
-behind one part of a segment that it flushes, or a compaction writes, and not behind all of it."""
-PACED_BYTES = 1 << 20
-"""The same for who is to go slowly: what is behind a smaller part waits less."""
 _NO_NAMELESS_FILES = frozenset(
     {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM, errno.EXDEV}
 )
@@ -54,7 +49,12 @@ class FileStore(ObjectStore):
     """Objects as files below one folder, which need not exist yet."""
 
     def __init__(
-        self, folder: str | Path, *, fsync: bool = True, entropy: Entropy = SYSTEM_ENTROPY
+        self,
+        folder: str | Path,
+        *,
+        fsync: bool = True,
+        entropy: Entropy = SYSTEM_ENTROPY,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Use `folder`. Without `fsync` a power cut may lose what was reported as created."""
         self._folder = Path(folder).absolute()
@@ -62,6 +62,7 @@ class FileStore(ObjectStore):
         self.url = self._folder.as_uri()
         self._fsync = fsync
         self._entropy = entropy
+        self._clock = clock
         self._nameless = hasattr(os, "O_TMPFILE")
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
@@ -72,7 +73,7 @@ class FileStore(ObjectStore):
                 size = os.fstat(file.fileno()).st_size
                 low, high, _ = slice(start, end).indices(size)
                 file.seek(low)
-                return _read(file.fileno(), high - low)
+                return read_bytes(file.fileno(), high - low, self._clock)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise ObjectNotFound(key) from error
         except OSError as error:
@@ -168,7 +169,7 @@ class FileStore(ObjectStore):
             self._make_folder(Path(folder))
             descriptor = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o644)
         try:
-            self._fill(descriptor, data)
+            write_bytes(descriptor, data, self._clock, fsync=self._fsync)
             # A source folder makes Python call linkat, which follows the link in /proc to the file.
             source = f"/proc/self/fd/{descriptor}"
             os.link(source, path, src_dir_fd=descriptor, follow_symlinks=True)
@@ -183,25 +184,13 @@ class FileStore(ObjectStore):
         name = path.parent / f"{TEMPORARY_PREFIX}{new_nonce(self._entropy)}"
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
-            self._fill(descriptor, data)
+            write_bytes(descriptor, data, self._clock, fsync=self._fsync)
         except BaseException:
             os.unlink(name)
             raise
         finally:
             os.close(descriptor)
         return name
-
-    def _fill(self, descriptor: int, data: bytes) -> None:
-        view = memoryview(data)
-        part_bytes = PACED_BYTES if is_paced() else FORCED_AT_ONCE_BYTES
-        while view:
-            written = os.write(descriptor, view[:part_bytes])
-            view = view[written:]
-            if view and self._fsync:
-                _force_data(descriptor)
-            part_written(written)
-        if self._fsync:
-            os.fsync(descriptor)
 
     def _make_folder(self, folder: Path) -> None:
         """Make `folder` and those above it; each new name is forced to the disk in its parent."""
@@ -258,17 +247,3 @@ class FileStore(ObjectStore):
         return Unavailable(
             f"cannot {verb}: {advice}. root={self.url} key={key} error={error.strerror}"
         )
-
-
-def _force_data(descriptor: int) -> None:
-    """Force what was written to the disk; nobody needs the file's metadata yet."""
-    getattr(os, "fdatasync", os.fsync)(descriptor)  # macOS has only the latter
-
-
-def _read(descriptor: int, size_bytes: int) -> bytes:
-    """Return the next bytes of a file, at most `size_bytes`; one read gives up to 2 GiB."""
-    parts = []
-    while size_bytes > 0 and (part := os.read(descriptor, size_bytes)):
-        parts.append(part)
-        size_bytes -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
 from sparklog.spark.low_priority import NICEST, at_low_priority, gave_way
+from sparklog.store.making_way import makes_way
 from tests.waiting import eventually
 
 
@@ -15,6 +16,14 @@ def test_where_the_idle_class_is_refused_upkeep_is_as_nice_as_can_be() -> None:
     # In a process of its own: in this one upkeep may have left threads of libraries.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         pool.submit(_without_the_idle_class).result()
+
+
+def test_stores_see_that_a_thread_makes_way() -> None:
+    threads = at_low_priority(lambda: ThreadPoolExecutor(1))
+    assert at_low_priority(makes_way)
+    assert at_low_priority(lambda: threads.submit(makes_way).result()), "of whoever starts one"
+    assert not makes_way()
+    threads.shutdown()
 
 
 def _without_the_idle_class() -> None:
@@ -26,7 +35,7 @@ def _without_the_idle_class() -> None:
 
     os.sched_setscheduler = refused
     before = niceness()
-    assert at_low_priority(lambda: (niceness(), gave_way())) == (NICEST, False)
+    assert at_low_priority(lambda: (niceness(), gave_way(), makes_way())) == (NICEST, False, True)
     assert niceness() == before
     _the_system_has_ended_its_threads()
     go_on = threading.Event()

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.core.clock import Clock
 from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.store.base import ObjectStore, PutOutcome
-from sparklog.store.file import FORCED_AT_ONCE_BYTES, FileStore
+from sparklog.store.file import FileStore
+from sparklog.store.file_parts import FORCED_AT_ONCE_BYTES, write_bytes
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,14 +42,14 @@ def test_writing_leaves_the_objects_and_nothing_else(store: FileStore, tmp_path:
     assert (tmp_path / "root/log/0").stat().st_mode & 0o777 == 0o644
 
 
-def test_losing_the_race_at_the_link_is_exists(store: FileStore, tmp_path: Path) -> None:
-    write = store._fill
-
-    def overtaken(descriptor: int, data: bytes) -> None:
-        write(descriptor, data)
+def test_losing_the_race_at_the_link_is_exists(
+    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overtaken(descriptor: int, data: bytes, clock: Clock, *, fsync: bool) -> None:
+        write_bytes(descriptor, data, clock, fsync=fsync)
         (tmp_path / "root/log/0").write_bytes(b"winner")
 
-    store._fill = overtaken  # type: ignore[method-assign]
+    monkeypatch.setattr("sparklog.store.file.write_bytes", overtaken)
     assert store.put_if_absent("log/0", b"loser") is PutOutcome.EXISTS
     assert store.get("log/0") == b"winner"
     assert files(tmp_path / "root") == ["log/0"]

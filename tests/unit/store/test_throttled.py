@@ -9,12 +9,13 @@ import pytest
 from sparklog.core.clock import ManualClock
 from sparklog.core.errors import Unavailable
 from sparklog.store.base import ObjectStore, PutOutcome
-from sparklog.store.file import PACED_BYTES, FileStore
+from sparklog.store.file import FileStore
+from sparklog.store.file_parts import GENTLE_WRITE_BYTES
 from sparklog.store.memory import MemoryStore
 from sparklog.store.throttled import Throttle, ThrottledStore
 
 PARTS = 5
-DATA = b"d" * (PARTS * PACED_BYTES)
+DATA = b"d" * (PARTS * GENTLE_WRITE_BYTES)
 
 
 class Slept(ManualClock):
@@ -32,7 +33,7 @@ class Slept(ManualClock):
 def throttled(store: ObjectStore) -> tuple[ThrottledStore, Slept]:
     """Let one part pass in a second."""
     clock = Slept()
-    return ThrottledStore(store, Throttle(PACED_BYTES, clock)), clock
+    return ThrottledStore(store, Throttle(GENTLE_WRITE_BYTES, clock)), clock
 
 
 def test_a_file_is_written_in_parts_with_a_pause_after_each(tmp_path: Path) -> None:

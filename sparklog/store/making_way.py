@@ -1,0 +1,43 @@
+"""Whether a thread makes way for others, as upkeep beside brokers does, and how it does at a disk.
+
+The system gives such a thread (class idle, or as nice as can be) the processor that others leave.
+Of disks it knows no such thing where no scheduler orders their requests, as on most virtual
+machines: who reads ahead or writes megabytes there keeps a small write waiting behind them. So
+these threads ask for little at a time, and rest in between. Units: seconds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from sparklog.core.clock import Clock
+
+Result = TypeVar("Result")
+NICEST = 19
+
+
+def makes_way() -> bool:
+    """Return whether this thread has a priority that only upkeep asks for."""
+    if hasattr(os, "SCHED_IDLE") and os.sched_getscheduler(0) == os.SCHED_IDLE:
+        return True
+    return os.getpriority(os.PRIO_PROCESS, 0) >= NICEST
+
+
+class Turns:
+    """A thread's use of a disk, of which half of the time is left to others, if it makes way."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Look at the calling thread's priority. Cost: two system calls at most."""
+        self._clock = clock
+        self.gentle = makes_way()
+
+    def take(self, work: Callable[[], Result]) -> Result:
+        """Do a part of the work; then rest for as long as it took."""
+        if not self.gentle:
+            return work()
+        began_s = self._clock.monotonic_s()
+        done = work()
+        self._clock.sleep_s(self._clock.monotonic_s() - began_s)
+        return done
