@@ -20,9 +20,12 @@ NICEST = 19
 
 def makes_way() -> bool:
     """Return whether this thread has a priority that only upkeep asks for."""
-    if hasattr(os, "SCHED_IDLE") and os.sched_getscheduler(0) == os.SCHED_IDLE:
-        return True
-    return os.getpriority(os.PRIO_PROCESS, 0) >= NICEST
+    try:
+        if hasattr(os, "SCHED_IDLE") and os.sched_getscheduler(0) == os.SCHED_IDLE:
+            return True
+        return os.getpriority(os.PRIO_PROCESS, 0) >= NICEST
+    except OSError:  # a sandbox that does not tell
+        return False
 
 
 class Turns:
@@ -31,13 +34,15 @@ class Turns:
     def __init__(self, clock: Clock) -> None:
         """Look at the calling thread's priority. Cost: two system calls at most."""
         self._clock = clock
+        self._took_s = 0.0
         self.gentle = makes_way()
 
     def take(self, work: Callable[[], Result]) -> Result:
-        """Do a part of the work; then rest for as long as it took."""
+        """Rest for as long as the part before this one took, and do this one."""
         if not self.gentle:
             return work()
+        self._clock.sleep_s(self._took_s)
         began_s = self._clock.monotonic_s()
         done = work()
-        self._clock.sleep_s(self._clock.monotonic_s() - began_s)
+        self._took_s = self._clock.monotonic_s() - began_s
         return done

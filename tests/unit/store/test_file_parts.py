@@ -83,7 +83,7 @@ def test_whoever_makes_way_writes_a_little_and_rests_as_long(
     whole, rest = divmod(len(DATA), GENTLE_WRITE_BYTES)
     assert disk.parts == [GENTLE_WRITE_BYTES] * whole + [rest]
     assert disk.forced == whole, "the last part with the file's metadata"
-    assert disk.rested_s == pytest.approx(len(disk.parts) * PART_S)
+    assert disk.rested_s == pytest.approx((len(disk.parts) - 1) * PART_S), "between parts"
     assert os.pread(descriptor, 2 * len(DATA), 0) == DATA
 
 
@@ -95,7 +95,7 @@ def test_whoever_makes_way_reads_a_little_and_nothing_ahead(
     assert read_bytes(descriptor, len(DATA), disk) == DATA
     assert set(disk.parts[:-1]) == {GENTLE_READ_BYTES}
     assert not disk.read_ahead
-    assert disk.rested_s == pytest.approx(len(disk.parts) * PART_S)
+    assert disk.rested_s == pytest.approx((len(disk.parts) - 1) * PART_S), "between parts"
 
 
 def test_everybody_else_takes_what_there_is(
@@ -108,6 +108,16 @@ def test_everybody_else_takes_what_there_is(
     assert disk.parts == [FORCED_AT_ONCE_BYTES, len(b"the rest"), len(DATA)]
     assert disk.forced == 1
     assert disk.read_ahead
+    assert disk.rested_s == 0
+
+
+def test_a_small_object_is_never_waited_for(
+    descriptor: int, makes_way: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SlowDisk(monkeypatch)
+    write_bytes(descriptor, b"small", disk, fsync=True)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    assert read_bytes(descriptor, 5, disk) == b"small"
     assert disk.rested_s == 0
 
 
