@@ -7,6 +7,7 @@
 
 A member hands partitions back by leaving them out of those it says it owns. What it keeps, it has
 since the epoch in which it was handed it; one that it gave up and is handed anew, since this epoch.
+A static member that came back under its instance id (epoch 0) has what it had from its first epoch.
 Source: Kafka's `CurrentAssignmentBuilder`.
 """
 
@@ -57,7 +58,7 @@ def next_assignment(
         previous,
         state,
         assigned,
-        since={part: has.since[part] for part in kept},
+        since={part: has.since[part] or target_epoch for part in kept},
     )
 
 

@@ -128,6 +128,21 @@ def test_a_static_member_that_comes_back_has_what_it_had_from_its_first_epoch_on
     assert commit(group, "a2", 1, 4) is STALE
 
 
+def test_what_was_under_way_while_another_had_a_static_members_place_is_refused() -> None:
+    coordinator = Coordinator()
+    coordinator.join("a", "i")
+    coordinator.send("a", -2, instance_id="i")
+    coordinator.join("b", "i")
+    coordinator.topics.partitions = coordinator.topics.version = 5
+    coordinator.send("b", 1, instance_id="i", owned=parts(0, 1, 2, 3))
+    coordinator.send("b", -2, instance_id="i")
+    assert coordinator.join("a", "i").epoch == 2
+    group = coordinator.groups.get("g")
+    assert group is not None
+    assert commit(group, "a", 1, 0) is STALE, "another member had it since"
+    assert commit(group, "a", 2, 0) is NONE
+
+
 def test_what_is_given_up_and_handed_back_is_had_since_then() -> None:
     coordinator = Coordinator()
     coordinator.join("a")
