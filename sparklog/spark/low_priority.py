@@ -9,8 +9,8 @@ A worker process goes on with other tasks afterwards, and priority that was give
 back. So a thread gives up its own only. Threads that it starts are alike, also those that a library
 starts once for the whole process: `gave_way` looks for them, and a broker takes another process.
 
-A task begins to make way before anything of this package is imported, so `packed` sends this module
-along: it may know nothing but the standard library and Spark.
+A task begins to make way before anything of this package is imported, so `packed` sends along what
+it needs of this module: that may know nothing but the standard library, Spark and constants.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from typing import Any, Final, TypeVar
 
 from pyspark import TaskContext, cloudpickle
 
+from sparklog.store.making_way import NICEST, makes_way
+
 POOL: Final = "jobs"
 """The FAIR pool of upkeep jobs, beside the brokers' pools and the queries'."""
-NICEST: Final = 19
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -70,17 +71,9 @@ def making_way(work: Callable[[], Result]) -> Result:
 
 def gave_way() -> bool:
     """Return whether threads of this process have the upkeep's priority, and this one has not."""
-    if not hasattr(os, "SCHED_IDLE") or _is_last(threading.get_native_id()):
+    if not hasattr(os, "SCHED_IDLE") or makes_way():
         return False
-    return any(_is_last(int(thread)) for thread in os.listdir("/proc/self/task"))
-
-
-def _is_last(thread: int) -> bool:
-    try:
-        idle = os.sched_getscheduler(thread) == os.SCHED_IDLE
-        return idle or os.getpriority(os.PRIO_PROCESS, thread) >= NICEST
-    except OSError:
-        return False  # it has just ended
+    return any(makes_way(int(thread)) for thread in os.listdir("/proc/self/task"))
 
 
 def _give_way() -> None:

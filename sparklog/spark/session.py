@@ -21,8 +21,9 @@ SETTINGS: Final[Mapping[str, str]] = {
 """What every session of sparklog's own jobs sets, each with its reason."""
 
 WAITING_JVM: Final[Mapping[str, str]] = {"spark.driver.defaultJavaOptions": QUICK_JVM}
-"""For jobs whose work is Python's: a JVM of their own starts tasks and waits, so it is to start
-fast. Where one runs already this changes nothing; `spark.driver.extraJavaOptions` goes before."""
+"""For jobs whose work is Python's, and for brokers: a JVM of their own starts tasks and waits, so
+it is to start fast and take little. Where one runs already this changes nothing;
+`spark.driver.extraJavaOptions` goes before."""
 
 
 def use_this_python() -> None:

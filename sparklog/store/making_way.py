@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sparklog.core.clock import Clock
 
 Result = TypeVar("Result")
-NICEST = 19
+NICEST: Final = 19
 
 
-def makes_way() -> bool:
-    """Return whether this thread has a priority that only upkeep asks for."""
+def makes_way(thread: int = 0) -> bool:
+    """Return whether a thread has a priority that only upkeep asks for; 0 is who asks."""
     try:
-        if hasattr(os, "SCHED_IDLE") and os.sched_getscheduler(0) == os.SCHED_IDLE:
+        if hasattr(os, "SCHED_IDLE") and os.sched_getscheduler(thread) == os.SCHED_IDLE:
             return True
-        return os.getpriority(os.PRIO_PROCESS, 0) >= NICEST
-    except OSError:  # a sandbox that does not tell
+        return os.getpriority(os.PRIO_PROCESS, thread) >= NICEST
+    except OSError:  # it has just ended, or a sandbox does not tell
         return False
 
 

@@ -7,8 +7,8 @@ import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
-from sparklog.spark.low_priority import NICEST, at_low_priority, gave_way
-from sparklog.store.making_way import makes_way
+from sparklog.spark.low_priority import at_low_priority, gave_way
+from sparklog.store.making_way import NICEST, makes_way
 from tests.waiting import eventually
 
 
