@@ -39,6 +39,7 @@ from sparklog.spark.partition_tasks import (
 from sparklog.spark.progress import Progress, StageSampler, bytes_text, rate, watched
 from sparklog.spark.session import WAITING_JVM
 from sparklog.spark.upkeep_report import UpkeepReport
+from sparklog.store.making_way import threads_of
 from sparklog.store.throttled import Throttle, ThrottledStore
 
 READ_THREADS = 8
@@ -85,7 +86,7 @@ class _Compact:
 
     def __call__(self, log: Log, work: PartitionWork) -> Mapping[str, Any]:
         started_s = self._clock.monotonic_s()
-        with ThreadPoolExecutor(READ_THREADS, "sparklog-compact") as pool:
+        with ThreadPoolExecutor(threads_of(READ_THREADS), "sparklog-compact") as pool:
             compactor = self.compactor(log, work, pool)
             if SHARE in work.details:
                 done = compactor.share(Shares(**work.details[SHARES]), *work.details[SHARE])

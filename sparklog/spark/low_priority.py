@@ -3,7 +3,8 @@
 A thread asks for the idle class (Linux, `SCHED_IDLE`): whatever else becomes runnable takes its
 processor at once, and it has the rest. Where others leave no rest it still gets some (it weighs 3
 against 1024), so it is slow and never stuck. Elsewhere, and where that is refused, it is as nice as
-can be.
+can be. It has half of the processors only, where that can be asked for: who hands out processors
+has no reason then to stop all of the machine, or of the container.
 
 A worker process goes on with other tasks afterwards, and priority that was given up cannot be had
 back. So a thread gives up its own only. Threads that it starts are alike, also those that a library
@@ -78,6 +79,7 @@ def gave_way() -> bool:
 
 def _give_way() -> None:
     thread = threading.get_native_id()
+    _leave_processors(thread)
     if hasattr(os, "SCHED_IDLE"):
         with suppress(OSError):  # a sandbox may refuse it, and not the other
             os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
@@ -85,3 +87,12 @@ def _give_way() -> None:
     with suppress(OSError):  # done at ordinary priority then
         # On Linux a thread's own; elsewhere there is no process of that number.
         os.setpriority(os.PRIO_PROCESS, thread, NICEST)
+
+
+def _leave_processors(thread: int) -> None:
+    """Have a thread, and those that it starts, run on half of the processors only."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    with suppress(OSError):
+        processors = sorted(os.sched_getaffinity(thread))
+        os.sched_setaffinity(thread, processors[len(processors) // 2 :])

@@ -35,6 +35,7 @@ from sparklog.spark.progress import Progress, StageSampler, bytes_text, watched
 from sparklog.spark.session import WAITING_JVM
 from sparklog.spark.upkeep_report import UpkeepReport, total_of
 from sparklog.spark.verify_arguments import VerifyJob
+from sparklog.store.making_way import threads_of
 
 READ_THREADS = 8
 
@@ -119,7 +120,7 @@ class _Verify:
         self._clock = clock
 
     def __call__(self, log: Log, work: PartitionWork) -> Mapping[str, Any]:
-        with ThreadPoolExecutor(READ_THREADS, "sparklog-verify") as pool:
+        with ThreadPoolExecutor(threads_of(READ_THREADS), "sparklog-verify") as pool:
             found = self._look(log, work, pool)
             done: list[Mended] = []
             if found.damages and self._job.changes:

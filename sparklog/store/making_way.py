@@ -16,6 +16,8 @@ from sparklog.core.clock import Clock
 
 Result = TypeVar("Result")
 NICEST: Final = 19
+_THREADS_MIN: Final = 2
+"""One reads while the other works on what was read."""
 
 
 def makes_way(thread: int = 0) -> bool:
@@ -26,6 +28,18 @@ def makes_way(thread: int = 0) -> bool:
         return os.getpriority(os.PRIO_PROCESS, thread) >= NICEST
     except OSError:  # it has just ended, or a sandbox does not tell
         return False
+
+
+def threads_of(most: int) -> int:
+    """Return how many threads the caller may have at once: one per processor, if it makes way.
+
+    More of them read a disk at the same time, and their rests no longer leave it to others.
+    """
+    if not makes_way():
+        return most
+    has_affinity = hasattr(os, "sched_getaffinity")
+    processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return min(most, max(_THREADS_MIN, processors))
 
 
 class Turns:

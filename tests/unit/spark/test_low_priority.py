@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
 from sparklog.spark.low_priority import at_low_priority, gave_way
-from sparklog.store.making_way import NICEST, makes_way
+from sparklog.store.making_way import NICEST, makes_way, threads_of
 from tests.waiting import eventually
 
 
@@ -24,6 +24,28 @@ def test_stores_see_that_a_thread_makes_way() -> None:
     assert at_low_priority(lambda: threads.submit(makes_way).result()), "of whoever starts one"
     assert not makes_way()
     threads.shutdown()
+
+
+def test_who_makes_way_has_a_thread_for_each_processor() -> None:
+    many = 1000
+    assert threads_of(many) == many
+    assert at_low_priority(lambda: threads_of(many)) == max(2, len(_half_of_the_processors()))
+    assert at_low_priority(lambda: threads_of(1)) == 1
+
+
+def test_who_makes_way_has_half_of_the_processors() -> None:
+    def seen() -> tuple[set[int], set[int]]:
+        with ThreadPoolExecutor(1) as threads:
+            return os.sched_getaffinity(0), threads.submit(os.sched_getaffinity, 0).result()
+
+    before = os.sched_getaffinity(0)
+    assert at_low_priority(seen) == (_half_of_the_processors(), _half_of_the_processors())
+    assert os.sched_getaffinity(0) == before
+
+
+def _half_of_the_processors() -> set[int]:
+    processors = sorted(os.sched_getaffinity(0))
+    return set(processors[len(processors) // 2 :])
 
 
 def _without_the_idle_class() -> None:
