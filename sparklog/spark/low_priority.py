@@ -4,7 +4,7 @@ A thread asks for the idle class (Linux, `SCHED_IDLE`): whatever else becomes ru
 processor at once, and it has the rest. Where others leave no rest it still gets some (it weighs 3
 against 1024), so it is slow and never stuck. Elsewhere, and where that is refused, it is as nice as
 can be. It has half of the processors only, where that can be asked for: who hands out processors
-has no reason then to stop all of the machine, or of the container.
+has less reason then to stop all of the machine, or of the container.
 
 A worker process goes on with other tasks afterwards, and priority that was given up cannot be had
 back. So a thread gives up its own only. Threads that it starts are alike, also those that a library

@@ -159,8 +159,8 @@ def _is_json_object() -> Column:
     """
     text = sf.col("value").cast("string")
     trimmed = sf.btrim(text, sf.lit(" \t\r\n"))
-    # Trimming copies the value, and hardly a value needs it. Of an `or`, Spark would
-    # trim always, beforehand, since one side of it says `trimmed` twice.
+    # Trimming copies the value, and hardly a value needs it. For an `or`, Spark would trim each one
+    # beforehand, since one side of it says `trimmed` twice.
     looks = sf.when(_in_braces(text), sf.lit(True)).otherwise(_in_braces(trimmed))
     return looks & sf.is_valid_utf8(text)
 

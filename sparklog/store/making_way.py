@@ -33,7 +33,8 @@ def makes_way(thread: int = 0) -> bool:
 def threads_of(most: int) -> int:
     """Return how many threads the caller may have at once: one per processor, if it makes way.
 
-    More of them read a disk at the same time, and their rests no longer leave it to others.
+    More of them read a disk at the same time, and their rests no longer leave it to others. Two at
+    least, if `most` allows it.
     """
     if not makes_way():
         return most
