@@ -1,7 +1,7 @@
 """Writes the batches of all led partitions to the broker's write-ahead log, and trims it.
 
 The shell around the pure `WalWriter`: gathers batches into windows, keeps several puts in flight,
-tells each partition how far it is durable, and deletes what the partitions' own logs have.
+tells each partition how far it is durable, and has what the partitions' own logs have deleted.
 Sizes are bytes, times seconds of the loop's clock.
   U1  a partition is told of a batch only after the writer acknowledged its window: in order, and
       never again once a name turned out to be a sealer's
@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
@@ -27,6 +27,7 @@ from typing import Protocol
 from sparklog.broker.environment import Environment
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.task_scope import TaskScope
+from sparklog.broker.wal_trimmer import WalTrimmer
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import OutcomeUnknown, Unavailable
 from sparklog.core.types import PartitionId
@@ -63,10 +64,6 @@ RETRY_FIRST_S = 0.05
 RETRY_LONGEST_S = 2.0
 ENCODED_INLINE_BYTES = 256 * 1024
 """A window up to this size is encoded on the event loop in 0.1 ms: handing it over is slower."""
-DELETES_AT_ONCE = 4
-"""As many as there are threads for the log beside those for puts: no put waits for a delete."""
-DELETED_IN_TURN_MAX = 64
-"""Names that one thread deletes: handing over each of them costs more than a disk's delete."""
 WINDOWS_IDLE_MAX = 16
 """An idle broker whose log has more objects than this to trim writes one empty window to do so."""
 
@@ -139,6 +136,7 @@ class WalPump:
         self._metrics = metrics
         self._on_fenced = on_fenced
         self._tasks = TaskScope(f"wal {layout.folder}", on_crash)
+        self._trimmer = WalTrimmer(environment.store, layout, self._tasks)
         self._writer = WalWriter(limits.in_flight_max)
         self._gathered: deque[_Window] = deque()
         self._awaited = False
@@ -146,8 +144,6 @@ class WalPump:
         self._unacknowledged: deque[_Window] = deque()
         self._unflushed: deque[_Window] = deque()
         self._flushed: dict[PartitionId, int] = {}
-        self._deletable: deque[int] = deque()
-        self._deleting = False
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = 0.0
         self._took_s: deque[float] = deque(maxlen=PUTS_REMEMBERED)
@@ -334,10 +330,7 @@ class WalPump:
                     for sink, end_offset in ends.items():
                         sink.wal_durable(end_offset)
             case Trim(start_sequence, end_sequence):
-                self._deletable.extend(range(start_sequence, end_sequence))
-                if not self._deleting:
-                    self._deleting = True
-                    self._tasks.start(self._delete(), "trim")
+                self._trimmer.trim(range(start_sequence, end_sequence))
             case Stop(sequence):
                 self._cancel_timer()
                 self._on_fenced(
@@ -365,26 +358,6 @@ class WalPump:
         if self.stopped or self._writer.in_flight or self._writer.trimmable < WINDOWS_IDLE_MAX:
             return
         self._put_next(_Window())
-
-    async def _delete(self) -> None:
-        try:
-            while self._deletable:
-                count = min(DELETES_AT_ONCE * DELETED_IN_TURN_MAX, len(self._deletable))
-                names = [self._deletable.popleft() for _ in range(count)]
-                each = -(-count // DELETES_AT_ONCE)
-                lanes = [names[at : at + each] for at in range(0, count, each)]
-                left = [s for some in await asyncio.gather(*map(self._gone, lanes)) for s in some]
-                if left:
-                    # Nothing depends on it; the next trim tries again.
-                    self._deletable.extendleft(reversed(left))
-                    return
-        finally:
-            self._deleting = False
-
-    async def _gone(self, sequences: Sequence[int]) -> Sequence[int]:
-        """Delete names, one after the other; return those that the store did not answer for."""
-        keys = [self._layout.key(sequence) for sequence in sequences]
-        return sequences[await self._environment.store.delete_in_turn(keys) :]
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -38,6 +38,11 @@ class SystemClock:
         time.sleep(seconds)  # the one place that really waits: everything else takes a Clock
 
 
+def processor_s() -> float:
+    """Return the seconds of processors that this process has used, all its threads together."""
+    return time.process_time()
+
+
 class ManualClock:
     """A clock that moves only when told: sleeping moves it. For tests and simulation."""
 

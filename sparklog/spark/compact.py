@@ -40,7 +40,7 @@ from sparklog.spark.progress import Progress, StageSampler, bytes_text, rate, wa
 from sparklog.spark.session import WAITING_JVM
 from sparklog.spark.upkeep_report import UpkeepReport
 from sparklog.store.making_way import threads_of
-from sparklog.store.throttled import Throttle, ThrottledStore
+from sparklog.store.throttled import Throttle, ThrottledStore, making_way_by
 
 READ_THREADS = 8
 
@@ -98,9 +98,9 @@ class _Compact:
     def compactor(self, log: Log, work: PartitionWork, pool: Executor) -> Compactor:
         """Return what compacts the partition."""
         stored = log_config(work.configs)
-        store = log.store
+        store = making_way_by(log.store, self._clock)
         if self._bytes_per_s is not None:
-            store = ThrottledStore(store, Throttle(self._bytes_per_s, self._clock))
+            store = ThrottledStore(store, Throttle(self._bytes_per_s, self._clock).passed)
         return Compactor(
             store,
             work.layout,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sparklog.core.clock import SYSTEM_CLOCK
@@ -50,8 +51,19 @@ class WarmUp:
             context = self._session({}).sparkContext
             tasks = context.defaultParallelism
             context.parallelize(range(tasks), tasks).mapPartitions(packed(_lingering)).collect()
+            _let_go(context)
         except Exception as error:  # the first job is slower then, and says what is wrong
             logger.info("executors are not warm for jobs error=%s", error)
+
+
+def _let_go(context: SparkContext) -> None:
+    """Have everybody forget what ended jobs have sent to the executors.
+
+    Spark sees to that when the application's JVM collects its garbage. The first time, all JVMs
+    load code for it: 50 ms of both processors of a small machine.
+    """
+    jvm: Any = context._jvm  # noqa: SLF001 - Python has no other way
+    jvm.System.gc()
 
 
 def _lingering(numbers: list[int]) -> list[int]:

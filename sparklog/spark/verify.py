@@ -36,6 +36,7 @@ from sparklog.spark.session import WAITING_JVM
 from sparklog.spark.upkeep_report import UpkeepReport, total_of
 from sparklog.spark.verify_arguments import VerifyJob
 from sparklog.store.making_way import threads_of
+from sparklog.store.throttled import making_way_by
 
 READ_THREADS = 8
 
@@ -132,7 +133,7 @@ class _Verify:
 
     def _look(self, log: Log, work: PartitionWork, pool: Executor) -> Findings:
         return examine(
-            log.store,
+            making_way_by(log.store, self._clock),
             work.layout,
             pool,
             deep=not self._job.quick,

@@ -1,18 +1,21 @@
-"""Whether a thread makes way for others, as upkeep beside brokers does, and how it does at a disk.
+"""Whether a thread makes way for others, as upkeep beside brokers does, and what it leaves them.
 
 The system gives such a thread (class idle, or as nice as can be) the processor that others leave.
 Of disks it knows no such thing where no scheduler orders their requests, as on most virtual
 machines: who reads ahead or writes megabytes there keeps a small write waiting behind them. So
-these threads ask for little at a time, and rest in between. Units: seconds.
+these threads ask for little at a time, and rest in between (`Turns`). And a processor that is never
+idle slows its neighbours, by what they share and by what a host allows all of them: who makes way
+leaves each idle half of the time (`HalfTheTime`). Units: seconds.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from threading import Lock
 from typing import Final, TypeVar
 
-from sparklog.core.clock import Clock
+from sparklog.core.clock import Clock, processor_s
 
 Result = TypeVar("Result")
 NICEST: Final = 19
@@ -38,9 +41,40 @@ def threads_of(most: int) -> int:
     """
     if not makes_way():
         return most
+    return min(most, max(_THREADS_MIN, _processors()))
+
+
+class HalfTheTime:
+    """Makes those wait who would use the caller's processors more than half of the time.
+
+    Counts what the whole process uses: one for each task, which is so with Spark. Thread-safe.
+    """
+
+    def __init__(self, clock: Clock, used_s: Callable[[], float] = processor_s) -> None:
+        """Look at the calling thread's processors. `used_s`: what the process has used of them."""
+        self._clock = clock
+        self._used_s = used_s
+        self._each_takes = 2 / _processors()
+        self._lock = Lock()
+        self._seen_s = used_s()
+        self._looked_s = self._free_s = clock.monotonic_s()
+        """When we looked last, and when everything used until then has had its time twice."""
+
+    def passed(self, size_bytes: int) -> None:
+        """Wait as long as was worked since the last call. Whoever calls meanwhile waits, too."""
+        with self._lock:
+            used_s, now_s = self._used_s(), self._clock.monotonic_s()
+            due_s = self._each_takes * (used_s - self._seen_s)
+            self._free_s = max(self._free_s, self._looked_s) + due_s
+            self._seen_s, self._looked_s = used_s, now_s
+            wait_s = self._free_s - now_s
+        if wait_s > 0:
+            self._clock.sleep_s(wait_s)
+
+
+def _processors() -> int:
     has_affinity = hasattr(os, "sched_getaffinity")
-    processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return min(most, max(_THREADS_MIN, processors))
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 class Turns:

@@ -18,8 +18,15 @@ _passed: ContextVar[Passed | None] = ContextVar("passed", default=None)
 
 @contextmanager
 def paced(passed: Passed) -> Iterator[None]:
-    """Have puts of this thread wait for `passed` after each part."""
-    token = _passed.set(passed)
+    """Have puts of this thread wait for `passed`, too, after each part."""
+    outer = _passed.get()
+
+    def both(size_bytes: int) -> None:
+        passed(size_bytes)
+        if outer is not None:
+            outer(size_bytes)
+
+    token = _passed.set(both)
     try:
         yield
     finally:

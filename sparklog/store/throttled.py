@@ -1,7 +1,8 @@
 """A store that is asked for no more than so many bytes a second, as Kafka's log cleaner is.
 
 Reads and writes count alike. Whoever would be faster waits, so a burst is at most what is read at
-once by each thread, or one part of what is written. Units: bytes, seconds.
+once by each thread, or one part of what is written. Work that makes way for others waits in the
+same places, for the processors that it used in between. Units: bytes, seconds.
 """
 
 from __future__ import annotations
@@ -12,9 +13,15 @@ from typing import TypeVar
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome
-from sparklog.store.pacing import paced
+from sparklog.store.making_way import HalfTheTime, makes_way
+from sparklog.store.pacing import Passed, paced
 
 Result = TypeVar("Result")
+
+
+def making_way_by(store: ObjectStore, clock: Clock) -> ObjectStore:
+    """Return the store for who makes way: it is waited for, so that processors are idle, too."""
+    return ThrottledStore(store, HalfTheTime(clock).passed) if makes_way() else store
 
 
 class Throttle:
@@ -41,16 +48,16 @@ class Throttle:
 class ThrottledStore(ObjectStore):
     """Passes everything on, no faster than a throttle lets it."""
 
-    def __init__(self, store: ObjectStore, throttle: Throttle) -> None:
-        """Read and write through `store`; it stays whose it is, and open."""
+    def __init__(self, store: ObjectStore, passed: Passed) -> None:
+        """Read and write through `store`; it stays whose it is, and open. `passed` is told."""
         self.url = store.url
         self._store = store
-        self._throttle = throttle
+        self._passed = passed
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """See `ObjectStore.get`."""
         data = self._store.get(key, start, end)
-        self._throttle.passed(len(data))
+        self._passed(len(data))
         return data
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
@@ -80,10 +87,10 @@ class ThrottledStore(ObjectStore):
         def passed(size_bytes: int) -> None:
             nonlocal left_bytes
             left_bytes -= size_bytes
-            self._throttle.passed(size_bytes)
+            self._passed(size_bytes)
 
         with paced(passed):
             done = put()
         if left_bytes > 0:
-            self._throttle.passed(left_bytes)
+            self._passed(left_bytes)
         return done

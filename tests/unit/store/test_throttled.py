@@ -33,7 +33,7 @@ class Slept(ManualClock):
 def throttled(store: ObjectStore) -> tuple[ThrottledStore, Slept]:
     """Let one part pass in a second."""
     clock = Slept()
-    return ThrottledStore(store, Throttle(GENTLE_WRITE_BYTES, clock)), clock
+    return ThrottledStore(store, Throttle(GENTLE_WRITE_BYTES, clock).passed), clock
 
 
 def test_a_file_is_written_in_parts_with_a_pause_after_each(tmp_path: Path) -> None:

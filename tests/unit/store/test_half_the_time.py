@@ -1,0 +1,98 @@
+"""Who makes way leaves processors idle for as long as it works."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from sparklog.core.clock import ManualClock
+from sparklog.store.making_way import HalfTheTime
+from sparklog.store.memory import MemoryStore
+from sparklog.store.pacing import paced, part_written
+from sparklog.store.throttled import ThrottledStore, making_way_by
+
+
+class Worker(ManualClock):
+    """Works on a processor, or on several at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used_s = 100.0
+        """By whatever the process did before."""
+        self.others_go_on = False
+        """Whether other threads work while one waits."""
+
+    def sleep_s(self, seconds: float) -> None:
+        self.work(seconds) if self.others_go_on else super().sleep_s(seconds)
+
+    def work(self, seconds: float, processors: int = 1) -> None:
+        self.used_s += seconds * processors
+        super().sleep_s(seconds)
+
+
+def half(worker: Worker, monkeypatch: pytest.MonkeyPatch, processors: int = 1) -> HalfTheTime:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(range(processors)))
+    return HalfTheTime(worker, lambda: worker.used_s)
+
+
+def rested_s(of: HalfTheTime, worker: Worker) -> float:
+    before_s = worker.monotonic_s()
+    of.passed(1)
+    return worker.monotonic_s() - before_s
+
+
+def test_whoever_worked_waits_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker()
+    share = half(worker, monkeypatch)
+    for seconds in (0.25, 1.0, 0.0, 0.5):
+        worker.work(seconds)
+        assert rested_s(share, worker) == pytest.approx(seconds)
+
+
+def test_what_waited_by_itself_has_rested(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker()
+    share = half(worker, monkeypatch)
+    worker.work(1.0)
+    worker.sleep_s(0.75)
+    assert rested_s(share, worker) == pytest.approx(0.25)
+    worker.sleep_s(10)
+    assert rested_s(share, worker) == 0
+    worker.work(1.0)
+    assert rested_s(share, worker) == pytest.approx(1.0), "rest is not saved up"
+
+
+def test_a_rest_in_which_others_work_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker()
+    share = half(worker, monkeypatch)
+    worker.work(1.0)
+    worker.others_go_on = True
+    assert rested_s(share, worker) == pytest.approx(1.0)
+    worker.others_go_on = False
+    assert rested_s(share, worker) == pytest.approx(2.0), "for both"
+
+
+def test_of_more_processors_more_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker()
+    share = half(worker, monkeypatch, processors=4)
+    worker.work(1.0, processors=2)
+    assert rested_s(share, worker) == 0
+    worker.work(1.0, processors=4)
+    assert rested_s(share, worker) == pytest.approx(1.0)
+
+
+def test_only_who_makes_way_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore("half")
+    assert making_way_by(store, ManualClock()) is store
+    monkeypatch.setattr("sparklog.store.throttled.makes_way", lambda: True)
+    assert isinstance(making_way_by(store, ManualClock()), ThrottledStore)
+
+
+def test_two_reasons_to_wait_are_both_told_of_a_part() -> None:
+    told: list[str] = []
+    with paced(lambda size: told.append(f"outer {size}")):
+        with paced(lambda size: told.append(f"inner {size}")):
+            part_written(7)
+        part_written(8)
+    part_written(9)
+    assert told == ["inner 7", "outer 7", "outer 8"]
