@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from sparklog.broker.fetching import FetchAt, Fetched
+from sparklog.broker.fetch_reading import FetchAt, Fetched
 from sparklog.core.config import INT_MAX
 from sparklog.core.entropy import Entropy
 from sparklog.core.errors import InvalidRequest, SparklogError

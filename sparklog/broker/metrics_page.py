@@ -22,6 +22,8 @@ from sparklog.core.telemetry import Latencies
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 MS_PER_S = 1000.0
+STORE_KINDS = ("get", "put", "list", "delete", "head")
+"""Each is there from the start: an alert on a rate needs a zero to begin with."""
 
 _TOPIC = "kafka_server_brokertopicmetrics_"
 _REQUEST = "kafka_network_requestmetrics_"
@@ -131,6 +133,17 @@ def _storage(metrics: BrokerMetrics) -> Iterator[Metric]:
         moved.add_metric((kind, label), count.bytes)
     yield requests
     yield moved
+    troubles = {
+        "sparklog_store_retries": ("Requests sent again", metrics.store_requests.retries()),
+        "sparklog_store_failures": ("Requests given up", metrics.store_requests.failures()),
+    }
+    for name, (words, counts) in troubles.items():
+        family = CounterMetricFamily(
+            name, f"{words}, as the store did not answer", labels=("kind",)
+        )
+        for kind in STORE_KINDS:
+            family.add_metric((kind,), counts.get(kind, 0))
+        yield family
     yield CounterMetricFamily("sparklog_wal_puts", "Objects of the WAL", value=metrics.wal_puts)
     yield CounterMetricFamily("sparklog_wal_bytes", "Bytes of the WAL", value=metrics.wal_bytes)
     yield CounterMetricFamily(

@@ -11,7 +11,8 @@ import asyncio
 from typing import NamedTuple
 
 from sparklog.broker.environment import Environment
-from sparklog.broker.fetching import READ_COMMITTED, VIEW_AGE_MAX_S, Leaders, check_epoch
+from sparklog.broker.fetch_reading import READ_COMMITTED, Leaders, check_epoch
+from sparklog.broker.fetching import VIEW_AGE_MAX_S
 from sparklog.broker.flusher import Flusher
 from sparklog.broker.led_partition import LedPartition
 from sparklog.core.entropy import new_nonce

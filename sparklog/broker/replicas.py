@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 
 from sparklog.broker.coordinator_log import CoordinatorLog, LeaderWatcher
 from sparklog.broker.environment import Environment
+from sparklog.broker.fetch_reading import FetchResult, FetchSpec
 from sparklog.broker.fetcher import Fetchers, FetchLimits
-from sparklog.broker.fetching import Fetching, FetchResult, FetchSpec
+from sparklog.broker.fetching import Fetching
 from sparklog.broker.flusher import Flusher
 from sparklog.broker.followed_partition import FollowedPartition
 from sparklog.broker.handover import Handover

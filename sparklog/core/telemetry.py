@@ -60,7 +60,7 @@ def by_label(snapshot: Snapshot) -> dict[str, RequestCount]:
 
 
 class RequestCounters:
-    """Thread-safe counters of requests and bytes by kind and label.
+    """Thread-safe counters of requests and bytes by kind and label, and of a store's troubles.
 
     A forked child starts from what its parent had counted.
     """
@@ -69,6 +69,8 @@ class RequestCounters:
         """Start at zero."""
         self._requests: Counter[tuple[str, str]] = Counter()
         self._bytes: Counter[tuple[str, str]] = Counter()
+        self._retries: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
         self._lock = PerProcess(Lock)
 
     def add(self, kind: str, label: str, size_bytes: int = 0, requests: int = 1) -> None:
@@ -76,6 +78,26 @@ class RequestCounters:
         with self._lock.get():
             self._requests[kind, label] += requests
             self._bytes[kind, label] += size_bytes
+
+    def retried(self, kind: str) -> None:
+        """Count a request that the store did not answer and that is sent again."""
+        with self._lock.get():
+            self._retries[kind] += 1
+
+    def failed(self, kind: str) -> None:
+        """Count a request that is not sent again, although the store did not answer it."""
+        with self._lock.get():
+            self._failures[kind] += 1
+
+    def retries(self) -> dict[str, int]:
+        """Return how many requests were sent again, by kind."""
+        with self._lock.get():
+            return dict(self._retries)
+
+    def failures(self) -> dict[str, int]:
+        """Return how many requests were given up, by kind."""
+        with self._lock.get():
+            return dict(self._failures)
 
     def snapshot(self) -> Snapshot:
         """Return the counts as they are now."""
@@ -93,8 +115,8 @@ class RequestCounters:
     def reset(self) -> None:
         """Start at zero again."""
         with self._lock.get():
-            self._requests.clear()
-            self._bytes.clear()
+            for counts in (self._requests, self._bytes, self._retries, self._failures):
+                counts.clear()
 
 
 class Latencies:

@@ -136,8 +136,16 @@ class RetryingStore(ObjectStore):
                     raise patience.exhausted(weather) from weather
 
     def _patience(self, operation: str, key: str) -> _Patience:
-        what = f"operation={operation} root={self.url} key={key}"
-        return _Patience(what, self._settings, self._budget, self._clock, self._entropy)
+        where = f"root={self.url} key={key}"
+        return _Patience(
+            operation,
+            where,
+            self.counters,
+            self._settings,
+            self._budget,
+            self._clock,
+            self._entropy,
+        )
 
 
 class _Patience:
@@ -145,13 +153,17 @@ class _Patience:
 
     def __init__(
         self,
-        what: str,
+        operation: str,
+        where: str,
+        counters: RequestCounters,
         settings: StoreSettings,
         budget: RetryBudget,
         clock: Clock,
         entropy: Entropy,
     ) -> None:
-        self._what = what
+        self._operation = operation
+        self._where = where
+        self._counters = counters
         self._settings = settings
         self._budget = budget
         self._clock = clock
@@ -168,7 +180,9 @@ class _Patience:
         pause_s = max(pause_s, self._budget.reserve(now_s))
         if now_s + pause_s - self._started_s > settings.retry_deadline_s:
             self._budget.give_back()
+            self._counters.failed(self._operation)
             return False
+        self._counters.retried(self._operation)
         self._clock.sleep_s(pause_s)
         self._tries += 1
         return True
@@ -178,5 +192,6 @@ class _Patience:
         waited_s = self._clock.monotonic_s() - self._started_s
         return Unavailable(
             "the store does not answer; check that it is up and can be reached from here, then try "
-            f"again. {self._what} tries={self._tries} waited_s={waited_s:.1f} last=({weather})"
+            f"again. operation={self._operation} {self._where} tries={self._tries} "
+            f"waited_s={waited_s:.1f} last=({weather})"
         )

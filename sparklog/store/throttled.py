@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome
-from sparklog.store.making_way import HalfTheTime, makes_way
+from sparklog.store.making_way import ProcessorShare, makes_way
 from sparklog.store.pacing import Passed, paced
 
 Result = TypeVar("Result")
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 def making_way_by(store: ObjectStore, clock: Clock) -> ObjectStore:
     """Return the store for who makes way: it is waited for, so that processors are idle, too."""
-    return ThrottledStore(store, HalfTheTime(clock).passed) if makes_way() else store
+    return ThrottledStore(store, ProcessorShare(clock).passed) if makes_way() else store
 
 
 class Throttle:

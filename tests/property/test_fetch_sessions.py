@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparklog.broker.asked_session import AskedSession
+from sparklog.broker.fetch_reading import FetchAt, Fetched
 from sparklog.broker.fetch_sessions import (
     EVICTABLE_AFTER_S,
     FetchAsked,
@@ -19,7 +20,6 @@ from sparklog.broker.fetch_sessions import (
     PartKey,
     next_epoch,
 )
-from sparklog.broker.fetching import FetchAt, Fetched
 from sparklog.core.config import INT_MAX
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import InvalidRequest, NotServing

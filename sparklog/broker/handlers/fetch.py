@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.fetch_reading import FetchAt, Fetched, FetchSpec
 from sparklog.broker.fetch_sessions import (
     LAST_EPOCH,
     NO_SESSION,
@@ -21,7 +22,6 @@ from sparklog.broker.fetch_sessions import (
     PartKey,
     TopicKey,
 )
-from sparklog.broker.fetching import FetchAt, Fetched, FetchSpec
 from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, leader_hints
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.handlers.partitions import partition_of, topic_known_as

@@ -6,8 +6,8 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from sparklog.broker.environment import Environment
+from sparklog.broker.fetch_reading import Fetched, FetchSpec
 from sparklog.broker.fetch_sessions import FetchSessions
-from sparklog.broker.fetching import Fetched, FetchSpec
 from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.marking import Marking
 from sparklog.broker.metadata_access import MetadataAccess

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.broker.environment import Address
+from sparklog.broker.fetch_reading import CONSUMER, FetchAt, Fetched, FetchResult, FetchSpec
 from sparklog.broker.fetch_sessions import FetchSessions
-from sparklog.broker.fetching import CONSUMER, FetchAt, Fetched, FetchResult, FetchSpec
 from sparklog.broker.handlers import fetch as fetch_handler
 from sparklog.broker.identity import Identity
 from sparklog.broker.metadata_access import Decision

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparklog.broker.fetching import Fetched
+from sparklog.broker.fetch_reading import Fetched
 from sparklog.broker.offset_lookup import EARLIEST
 from sparklog.broker.producing import Produced
 from sparklog.core.errors import OffsetOutOfRange

@@ -70,12 +70,17 @@ def test_the_bill_is_what_the_store_counted() -> None:
     metrics = BrokerMetrics(requests)
     requests.add("put", "flights", 4096)
     requests.add("get", "", 10, requests=2)
+    requests.retried("put")
+    requests.failed("list")
     metrics.wal_put(9000, 3, 0.05)
     metrics.flushed("flights", 4096)
     page = read(metrics)
     assert page[at("sparklog_store_requests_total", kind="put", topic="flights")] == 1
     assert page[at("sparklog_store_bytes_total", kind="put", topic="flights")] == 4096
     assert page[at("sparklog_store_requests_total", kind="get", topic="")] == 2
+    for kind in ("get", "put", "list", "delete", "head"):
+        assert page[at("sparklog_store_retries_total", kind=kind)] == (kind == "put")
+        assert page[at("sparklog_store_failures_total", kind=kind)] == (kind == "list")
     assert page[at("sparklog_wal_puts_total")] == 1
     assert page[at("sparklog_wal_batches_total")] == 3
     assert page[at("sparklog_wal_put_ms", quantile="0.99")] == 50

@@ -9,7 +9,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from sparklog.broker.fetching import Fetched
+from sparklog.broker.fetch_reading import Fetched
 from sparklog.broker.offset_lookup import MAX_TIMESTAMP
 from sparklog.broker.producing import Produced
 from sparklog.core.errors import InvalidRecord, NotServing, Unavailable

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from sparklog.broker.fetching import Fetched
+from sparklog.broker.fetch_reading import Fetched
 from sparklog.broker.followed_partition import FollowedPartition
 from sparklog.broker.held_tail import HeldTail
 from sparklog.broker.memory_budget import MemoryBudget

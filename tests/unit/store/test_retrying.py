@@ -54,6 +54,7 @@ def test_nothing_waits_when_nothing_is_wrong() -> None:
     assert store.get("a") == b"x"
     assert [info.key for info in store.list("")] == ["a"]
     assert clock.pauses_s == []
+    assert store.counters.retries() == store.counters.failures() == {}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -109,6 +110,7 @@ def test_a_put_answered_busy_to_the_end_is_unknown(fault: Fault, there: bool) ->
     store, _, memory = retrying(Rule(fault, PUT, times_max=1), Rule(Fault.REFUSED, PUT))
     assert store.put_if_absent("a", b"x") is PutOutcome.UNKNOWN
     assert [info.key for info in memory.list("")] == (["a"] if there else [])
+    assert store.counters.failures() == {"put": 1}
 
 
 def test_a_put_that_happened_although_busy_finds_itself() -> None:
@@ -121,6 +123,8 @@ def test_an_outage_shorter_than_the_deadline_is_not_noticed() -> None:
     store, clock, _ = retrying(Rule(Fault.REFUSED, until_s=20.0))
     assert store.put_if_absent("a", b"x") is PutOutcome.CREATED
     assert 20.0 <= clock.monotonic_s() <= 25.0
+    assert store.counters.retries() == {"put": puts(store) - 1}
+    assert store.counters.failures() == {}
 
 
 def test_retries_of_all_threads_together_are_rationed() -> None:
@@ -131,6 +135,8 @@ def test_retries_of_all_threads_together_are_rationed() -> None:
             store.get("a")
     retries = store.counters.by_kind()["get"].requests - 40
     assert 0 < retries <= 10 + 5.0 * clock.monotonic_s()
+    assert store.counters.retries() == {"get": retries}
+    assert store.counters.failures() == {"get": 40}
 
 
 def test_the_budget_spaces_retries_out_once_the_burst_is_spent_and_fills_up_again() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sparklog.broker.environment import Environment
+from sparklog.broker.fetch_reading import Fetched, FetchSpec
 from sparklog.broker.fetch_sessions import FetchSessions
-from sparklog.broker.fetching import Fetched, FetchSpec
 from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.handlers import handle
 from sparklog.broker.marking import KnownProducer, PlacedMarker

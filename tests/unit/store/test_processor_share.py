@@ -1,4 +1,4 @@
-"""Who makes way leaves processors idle for as long as it works."""
+"""Who makes way leaves processors idle most of the time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import os
 import pytest
 
 from sparklog.core.clock import ManualClock
-from sparklog.store.making_way import HalfTheTime
+from sparklog.store.making_way import SHARE, ProcessorShare
 from sparklog.store.memory import MemoryStore
 from sparklog.store.pacing import paced, part_written
 from sparklog.store.throttled import ThrottledStore, making_way_by
+
+REST = 1 / SHARE - 1
+"""For each second of one processor's work."""
 
 
 class Worker(ManualClock):
@@ -31,54 +34,56 @@ class Worker(ManualClock):
         super().sleep_s(seconds)
 
 
-def half(worker: Worker, monkeypatch: pytest.MonkeyPatch, processors: int = 1) -> HalfTheTime:
+def share_of(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, processors: int = 1
+) -> ProcessorShare:
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(range(processors)))
-    return HalfTheTime(worker, lambda: worker.used_s)
+    return ProcessorShare(worker, lambda: worker.used_s)
 
 
-def rested_s(of: HalfTheTime, worker: Worker) -> float:
+def rested_s(of: ProcessorShare, worker: Worker) -> float:
     before_s = worker.monotonic_s()
     of.passed(1)
     return worker.monotonic_s() - before_s
 
 
-def test_whoever_worked_waits_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_worked_waits_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
-    share = half(worker, monkeypatch)
+    share = share_of(worker, monkeypatch)
     for seconds in (0.25, 1.0, 0.0, 0.5):
         worker.work(seconds)
-        assert rested_s(share, worker) == pytest.approx(seconds)
+        assert rested_s(share, worker) == pytest.approx(seconds * REST)
 
 
 def test_what_waited_by_itself_has_rested(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
-    share = half(worker, monkeypatch)
+    share = share_of(worker, monkeypatch)
     worker.work(1.0)
     worker.sleep_s(0.75)
-    assert rested_s(share, worker) == pytest.approx(0.25)
+    assert rested_s(share, worker) == pytest.approx(REST - 0.75)
     worker.sleep_s(10)
     assert rested_s(share, worker) == 0
     worker.work(1.0)
-    assert rested_s(share, worker) == pytest.approx(1.0), "rest is not saved up"
+    assert rested_s(share, worker) == pytest.approx(REST), "rest is not saved up"
 
 
 def test_a_rest_in_which_others_work_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
-    share = half(worker, monkeypatch)
+    share = share_of(worker, monkeypatch)
     worker.work(1.0)
     worker.others_go_on = True
-    assert rested_s(share, worker) == pytest.approx(1.0)
+    assert rested_s(share, worker) == pytest.approx(REST)
     worker.others_go_on = False
-    assert rested_s(share, worker) == pytest.approx(2.0), "for both"
+    assert rested_s(share, worker) == pytest.approx(REST + REST * REST), "for both"
 
 
 def test_of_more_processors_more_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
-    share = half(worker, monkeypatch, processors=4)
-    worker.work(1.0, processors=2)
+    share = share_of(worker, monkeypatch, processors=4)
+    worker.work(1.0, processors=1)
     assert rested_s(share, worker) == 0
     worker.work(1.0, processors=4)
-    assert rested_s(share, worker) == pytest.approx(1.0)
+    assert rested_s(share, worker) == pytest.approx(REST)
 
 
 def test_only_who_makes_way_waits(monkeypatch: pytest.MonkeyPatch) -> None:
