@@ -28,6 +28,7 @@ from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.task_scope import TaskScope
+from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import CheckedBatch, check_replicated
@@ -56,6 +57,16 @@ class FetchLimits:
     partition_max_bytes: int = 1 << 20
     response_max_bytes: int = 10 << 20
     backoff_s: float = 0.2
+
+    @classmethod
+    def of(cls, settings: BrokerConfig) -> FetchLimits:
+        """Return what a broker's settings say."""
+        return cls(
+            max_wait_s=settings.whole("replica.fetch.wait.max.ms") / 1000,
+            partition_max_bytes=settings.whole("replica.fetch.max.bytes"),
+            response_max_bytes=settings.whole("replica.fetch.response.max.bytes"),
+            backoff_s=settings.whole("replica.fetch.backoff.ms") / 1000,
+        )
 
 
 class Fetchers:

@@ -110,7 +110,7 @@ class BrokerReplicas:
             identity,
             metadata,
             self._tasks,
-            limits=_fetch_limits(settings),
+            limits=FetchLimits.of(settings),
             budget=self._budget,
             metrics=metrics,
         )
@@ -480,15 +480,6 @@ class BrokerReplicas:
 
     def _all_led(self) -> list[LedPartition]:
         return [led for r in self._replicas.values() if (led := r.led) is not None]
-
-
-def _fetch_limits(settings: BrokerConfig) -> FetchLimits:
-    return FetchLimits(
-        max_wait_s=settings.whole("replica.fetch.wait.max.ms") / 1000,
-        partition_max_bytes=settings.whole("replica.fetch.max.bytes"),
-        response_max_bytes=settings.whole("replica.fetch.response.max.bytes"),
-        backoff_s=settings.whole("replica.fetch.backoff.ms") / 1000,
-    )
 
 
 def _now_ms() -> int:
