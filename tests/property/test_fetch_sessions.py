@@ -27,6 +27,9 @@ from sparklog.core.types import PartitionId
 
 TOPIC = "t" * 22
 PARTITIONS = 5
+SETTLED_AFTER = 4
+"""Fetches until there is nothing to say: one may find its session gone, one hears where the log
+begins, one has the records, and one says so."""
 
 
 @dataclass
@@ -116,6 +119,7 @@ STEPS = st.lists(
 @settings(max_examples=200)
 @given(STEPS)
 @example([("append", 0), ("flush", 0), ("fetch", 0), ("diverge", 0)])
+@example([("fetch", 0), ("append", 0), ("flush", 0), ("append", 0), ("forget", 0)])
 def test_a_follower_has_all_that_it_would_have_without_a_session(
     steps: list[tuple[str, int]],
 ) -> None:
@@ -144,7 +148,7 @@ def test_a_follower_has_all_that_it_would_have_without_a_session(
             case _:
                 follower.fetch(leader, loses_answer=what == "lose")
     leader.broken.clear()
-    for _ in range(3):
+    for _ in range(SETTLED_AFTER):
         follower.fetch(leader, loses_answer=False)
     for number, end in follower.ends.items():
         assert end == follower.marks[number] == leader.ends[number]
