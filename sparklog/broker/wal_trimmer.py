@@ -62,31 +62,27 @@ class WalTrimmer:
         clock = asyncio.get_running_loop()
         try:
             while self._names:
-                names = self._next_names()
+                lanes = self._next_lanes()
                 began_s = clock.time()
-                left = await self._delete(names)
+                left = [s for some in await asyncio.gather(*map(self._gone, lanes)) for s in some]
                 took_s = clock.time() - began_s
                 if left:
                     # Nothing depends on it; the next trim tries again.
                     self._names.extendleft(reversed(left))
                     return
-                each = FEW if self._cheap else LANE_NAMES
-                self._cheap = took_s < CHEAP_DELETE_S * min(len(names), each)
+                self._cheap = took_s < CHEAP_DELETE_S * len(lanes[0])
                 if self._cheap and len(self._names) <= BEHIND:
                     await asyncio.sleep(PAUSE_PER_WORK * took_s)
         finally:
             self._running = False
 
-    def _next_names(self) -> list[int]:
-        at_once = FEW if self._cheap else LANES * LANE_NAMES
-        return [self._names.popleft() for _ in range(min(at_once, len(self._names)))]
-
-    async def _delete(self, names: Sequence[int]) -> list[int]:
-        """Delete names; return those that the store did not answer for."""
-        each = len(names) if self._cheap else -(-len(names) // LANES)
-        lanes = [names[at : at + each] for at in range(0, len(names), each)]
-        return [s for some in await asyncio.gather(*map(self._gone, lanes)) for s in some]
+    def _next_lanes(self) -> list[list[int]]:
+        """Take the names that are deleted next, at the same time in each lane."""
+        lanes, each = (1, FEW) if self._cheap else (LANES, LANE_NAMES)
+        names = [self._names.popleft() for _ in range(min(lanes * each, len(self._names)))]
+        return [names[at : at + each] for at in range(0, len(names), each)]
 
     async def _gone(self, names: Sequence[int]) -> Sequence[int]:
+        """Delete names, one after the other; return those that the store did not answer for."""
         keys = [self._layout.key(sequence) for sequence in names]
         return names[await self._store.delete_in_turn(keys) :]

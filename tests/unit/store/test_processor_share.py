@@ -87,7 +87,7 @@ def test_of_more_processors_more_is_used(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_only_who_makes_way_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MemoryStore("half")
+    store = MemoryStore("share")
     assert making_way_by(store, ManualClock()) is store
     monkeypatch.setattr("sparklog.store.throttled.makes_way", lambda: True)
     assert isinstance(making_way_by(store, ManualClock()), ThrottledStore)
