@@ -15,9 +15,12 @@ from sparklog.broker.coordinator_log import marker_batch
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.memory_budget import MemoryBudget
-from sparklog.broker.producing import RECOVERY_WAIT_MAX_S, Find
 from sparklog.broker.purgatory import DelayedProduce
-from sparklog.broker.recovering_partition import RecoveringPartition
+from sparklog.broker.recovering_partition import (
+    RECOVERY_WAIT_MAX_S,
+    Find,
+    RecoveringPartition,
+)
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.core.errors import SparklogError, Unavailable
 from sparklog.core.types import PartitionId

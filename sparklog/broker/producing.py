@@ -8,7 +8,7 @@
       very epoch of the append; whatever else happens is an error, never success
   B4  memory is taken before the append, and given back at once for what is not appended
   B5  a reference batch is looked at in the store before its partition's order is taken, so that
-      nobody waits for that; its own order is not promised to anybody
+      nobody waits for that; its own order is not promised to anybody: `produce_checks`
   B6  a batch that is ahead of another of its producer is neither taken nor called out of order
       while that other one may come yet: this broker refused it, or it waits at an earlier leader
   B7  a producer is told that its sequence, its epoch or its transaction is wrong, which clients
@@ -20,20 +20,34 @@ Per batch: one check, one copy, no task and no timer; per request one future and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
-from sparklog.broker.purgatory import DelayedProduce
-from sparklog.broker.recovering_partition import RecoveringPartition
+from sparklog.broker.produce_checks import (
+    CHECKED_INLINE_BYTES,
+    ReferenceChecks,
+    check_all,
+    is_reference,
+)
+from sparklog.broker.produce_job import (
+    Produced,
+    ProduceJob,
+    ProduceResult,
+    Verified,
+    timed_out,
+)
+from sparklog.broker.recovering_partition import (
+    RECOVERY_WAIT_MAX_S,
+    Find,
+    RecoveringPartition,
+)
 from sparklog.broker.refusals import Refusals
 from sparklog.core.errors import (
     InvalidProducerEpoch,
-    InvalidRecord,
     InvalidTxnState,
     NotServing,
     OutOfOrderSequence,
@@ -41,44 +55,15 @@ from sparklog.core.errors import (
     Unavailable,
 )
 from sparklog.core.types import PartitionId
-from sparklog.log.batch_check import BatchRules, CheckedBatch, check_batch
-from sparklog.log.producer_state import UNVERIFIED, Verification
-from sparklog.log.reference_batch import ReferenceBatch, check_references, decode_references
-from sparklog.protocol.batch_header import (
-    ATTRIBUTES_AT,
-    HEADER_BYTES,
-    REFERENCE_BIT,
-    BatchHeader,
-)
+from sparklog.log.batch_check import CheckedBatch
+from sparklog.protocol.batch_header import BatchHeader
 
 ACKS_ALL = -1
 ACKS_NONE = 0
-CHECKED_INLINE_BYTES = 1 << 20
-"""Up to this size a request is checked on the event loop: some 0.2 ms of checksums."""
-REFERENCES_CHECKED_AT_ONCE = 16
-"""Partitions of one request whose objects are looked at side by side."""
 JUDGED = (OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState)
 """What a leader says by what it knows of a producer."""
 LOOK_S = 1.0
 """Time for a look at the metadata, also when the request's own is up."""
-RECOVERY_WAIT_MAX_S = 5.0
-"""Longest that a request waits for a new leader to serve: clients that hear of it go round less."""
-
-
-class Produced(NamedTuple):
-    """Where a batch was appended."""
-
-    base_offset: int
-    append_time_ms: int
-    """-1 unless the topic's timestamps are LogAppendTime."""
-    log_start_offset: int
-
-
-ProduceResult = Produced | SparklogError
-Verified = Mapping[PartitionId, tuple[int, Verification]]
-"""Leader epoch and verification of partitions that were asked about; see `Verification`."""
-Find = Callable[[PartitionId], LedPartition | RecoveringPartition]
-"""Returns what this broker leads, or raises why it does not."""
 
 
 class Producing:
@@ -99,6 +84,7 @@ class Producing:
         self._budget = budget
         self._metrics = metrics
         self._refusals = Refusals()
+        self._references = ReferenceChecks(environment, find)
         self.waiting = 0
         """How many requests wait for the high watermark now."""
 
@@ -111,7 +97,7 @@ class Producing:
     ) -> dict[PartitionId, ProduceResult]:
         """Append each partition's one batch; with acks=all wait until all are committed."""
         deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
-        job = _Job(batches, acks, deadline, verified)
+        job = ProduceJob(batches, acks, deadline, verified)
         if not self._append_at_once(job):
             await self._append_in_turn(job)
         if job.request.waiting:
@@ -121,7 +107,7 @@ class Producing:
             await self._judge_again(job)
         return job.results
 
-    def _append_at_once(self, job: _Job) -> bool:
+    def _append_at_once(self, job: ProduceJob) -> bool:
         """Append if nothing has to be waited for, as is nearly always so; False if something has.
 
         Nothing is awaited here, so nobody can come in between and no turn is taken (B1, B2).
@@ -145,18 +131,18 @@ class Producing:
         job.leaders = leaders
         work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
         now_ms = self._environment.clock.now_ms()
-        checked = self._accepted(job, leaders, _check_all(work, now_ms))
+        checked = self._accepted(job, leaders, check_all(work, now_ms))
         self._budget.give_back(size_bytes - job.size_of(checked))
         self._append_all(job, checked)
         if job.has_failed:
             self._note_refused(job)
         return True
 
-    async def _append_in_turn(self, job: _Job) -> None:
+    async def _append_in_turn(self, job: ProduceJob) -> None:
         """Append when those that came before have, and what has to be waited for is there."""
         deadline = job.deadline
         if any(map(is_reference, job.batches.values())):
-            await self._check_references(job)
+            await self._references.check(job)
         roles = self._roles(job)
         turns = [role.order.take() for role in roles.values()]
         try:
@@ -166,13 +152,13 @@ class Producing:
                         await turn.come()
             await self._append(job, roles)
         except TimeoutError:
-            job.fail_rest(_timed_out)
+            job.fail_rest(timed_out)
         finally:
             for turn in turns:
                 turn.end()
             self._note_refused(job)
 
-    def _roles(self, job: _Job) -> dict[PartitionId, LedPartition | RecoveringPartition]:
+    def _roles(self, job: ProduceJob) -> dict[PartitionId, LedPartition | RecoveringPartition]:
         """Return what leads each partition. Those that recover are waited for if all do."""
         roles: dict[PartitionId, LedPartition | RecoveringPartition] = {}
         for where in job.batches:
@@ -188,38 +174,14 @@ class Producing:
                 job.results[where] = roles.pop(where).not_yet()  # type: ignore[union-attr]
         return roles
 
-    async def _check_references(self, job: _Job) -> None:
-        """Refuse reference batches that point at what is not as they say (B5)."""
-        lanes = asyncio.Semaphore(REFERENCES_CHECKED_AT_ONCE)
-
-        async def check(where: PartitionId, data: bytes) -> None:
-            try:
-                if not is_reference(data):
-                    raise InvalidRecord("reference batches come in requests of their own")
-                role = self._find(where)
-                now_ms = self._environment.clock.now_ms()
-                async with lanes, asyncio.timeout_at(job.deadline):
-                    opened = await self._environment.compute(
-                        _open_references, data, role.rules.batches, now_ms
-                    )
-                    looking = check_references(role.layout, opened[1])
-                    await self._environment.store.run(looking)
-                job.references[where] = opened
-            except TimeoutError:
-                job.results[where] = _timed_out(where)
-            except SparklogError as error:
-                job.results[where] = error
-
-        await asyncio.gather(*(check(where, data) for where, data in job.batches.items()))
-
-    def _note_refused(self, job: _Job) -> None:
+    def _note_refused(self, job: ProduceJob) -> None:
         """Remember what was not appended. From the end of its turns nothing was awaited (B6)."""
         now_s = asyncio.get_running_loop().time()
         for where, result in job.results.items():
             if isinstance(result, SparklogError):
                 self._refusals.note(where, job.batches[where], now_s, comes_again=result.retriable)
 
-    async def _judge_again(self, job: _Job) -> None:
+    async def _judge_again(self, job: ProduceJob) -> None:
         """Look whether what refused a producer still leads (B7)."""
         refused = [w for w, r in job.results.items() if isinstance(r, JUDGED) and w in job.leaders]
         if not refused or job.acks == ACKS_NONE:
@@ -230,7 +192,7 @@ class Producing:
             async with asyncio.timeout_at(max(job.deadline, now_s + LOOK_S)):
                 await self._metadata.catch_up()
         except TimeoutError:
-            doubt = _timed_out(refused[0])
+            doubt = timed_out(refused[0])
         except SparklogError as error:
             doubt = error
         for where in refused:
@@ -242,7 +204,7 @@ class Producing:
                 job.results[where] = doubt
 
     async def _append(
-        self, job: _Job, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
+        self, job: ProduceJob, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
     ) -> None:
         """Append all that may be; their order is held meanwhile."""
         for role in roles.values():
@@ -263,7 +225,7 @@ class Producing:
         self._append_all(job, checked)
 
     def _leaders(
-        self, job: _Job, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
+        self, job: ProduceJob, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
     ) -> dict[PartitionId, LedPartition]:
         leaders: dict[PartitionId, LedPartition] = {}
         for where in roles:
@@ -278,7 +240,7 @@ class Producing:
         return leaders
 
     async def _checked(
-        self, job: _Job, leaders: Mapping[PartitionId, LedPartition]
+        self, job: ProduceJob, leaders: Mapping[PartitionId, LedPartition]
     ) -> dict[PartitionId, CheckedBatch]:
         if job.references:
             return {where: job.references[where][0] for where in leaders}
@@ -286,14 +248,14 @@ class Producing:
         work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
         size_bytes = sum(len(records) for records, _ in work)
         if size_bytes <= CHECKED_INLINE_BYTES and not any(r.reads_records for _, r in work):
-            outcomes = _check_all(work, now_ms)
+            outcomes = check_all(work, now_ms)
         else:
-            outcomes = await self._environment.compute(_check_all, work, now_ms)
+            outcomes = await self._environment.compute(check_all, work, now_ms)
         return self._accepted(job, leaders, outcomes)
 
     def _accepted(
         self,
-        job: _Job,
+        job: ProduceJob,
         leaders: Mapping[PartitionId, LedPartition],
         outcomes: Sequence[CheckedBatch | SparklogError],
     ) -> dict[PartitionId, CheckedBatch]:
@@ -307,13 +269,15 @@ class Producing:
                 checked[where] = outcome
         return checked
 
-    def _append_all(self, job: _Job, checked: Mapping[PartitionId, CheckedBatch]) -> None:
+    def _append_all(self, job: ProduceJob, checked: Mapping[PartitionId, CheckedBatch]) -> None:
         """Append what was checked, and has its memory. Nothing is awaited."""
         now_ms = self._environment.clock.now_ms()
         for where, batch in checked.items():
             self._append_one(job, job.leaders[where], batch, now_ms)
 
-    def _append_one(self, job: _Job, led: LedPartition, batch: CheckedBatch, now_ms: int) -> None:
+    def _append_one(
+        self, job: ProduceJob, led: LedPartition, batch: CheckedBatch, now_ms: int
+    ) -> None:
         where, topic = led.where, led.layout.topic
         size_bytes = batch.header.size_bytes
         try:
@@ -351,7 +315,7 @@ class Producing:
         elif self._refusals:
             self._refusals.settle(led.where, header)
 
-    async def _wait(self, job: _Job) -> None:
+    async def _wait(self, job: ProduceJob) -> None:
         request = job.request
         self.waiting += 1
         try:
@@ -359,90 +323,4 @@ class Producing:
         finally:
             self.waiting -= 1
         for where in request.waiting:
-            job.results[where] = _timed_out(where)
-
-
-class _Job:
-    """One request while it is answered."""
-
-    def __init__(
-        self,
-        batches: Mapping[PartitionId, bytes],
-        acks: int,
-        deadline: float,
-        verified: Verified | None,
-    ) -> None:
-        self.batches = batches
-        self._verified = verified
-        self.acks = acks
-        self.deadline = deadline
-        self.results: dict[PartitionId, ProduceResult] = {}
-        self.references: dict[PartitionId, tuple[CheckedBatch, ReferenceBatch]] = {}
-        """Reference batches that point at what is there; then there are no others."""
-        self.leaders: dict[PartitionId, LedPartition] = {}
-        """Who was asked to append."""
-        self.request = DelayedProduce()
-
-    def size_of(self, some: Iterable[PartitionId]) -> int:
-        """Return the bytes of some of the batches."""
-        return sum(len(self.batches[where]) for where in some)
-
-    @property
-    def has_failed(self) -> bool:
-        """Say whether anything has an error."""
-        return any(isinstance(result, SparklogError) for result in self.results.values())
-
-    def verification(self, led: LedPartition) -> Verification | None:
-        """Return what goes with a transactional batch.
-
-        Raises:
-            NotServing: it was verified with an earlier leader epoch; send it again.
-        """
-        if self._verified is None:
-            return UNVERIFIED
-        asked = self._verified.get(led.where)
-        if asked is None:
-            return None
-        epoch, verification = asked
-        if epoch != led.leader_epoch:
-            raise NotServing(
-                "the leader changed while the transaction was verified; send it again. "
-                f"partition={led.where} leader_epoch={led.leader_epoch}"
-            )
-        return verification
-
-    def fail_rest(self, error: Callable[[PartitionId], SparklogError]) -> None:
-        for where in self.batches:
-            if where not in self.results:
-                self.results[where] = error(where)
-
-
-def is_reference(records: bytes) -> bool:
-    """Say whether a request's records begin as a reference batch does."""
-    return len(records) >= HEADER_BYTES and bool(records[ATTRIBUTES_AT] << 8 & REFERENCE_BIT)
-
-
-def _open_references(
-    records: bytes, rules: BatchRules, now_ms: int
-) -> tuple[CheckedBatch, ReferenceBatch]:
-    checked = check_batch(records, rules, now_ms)
-    return checked, decode_references(checked.data, checked.header)
-
-
-def _check_all(
-    work: list[tuple[bytes, BatchRules]], now_ms: int
-) -> list[CheckedBatch | SparklogError]:
-    outcomes: list[CheckedBatch | SparklogError] = []
-    for records, rules in work:
-        try:
-            outcomes.append(check_batch(records, rules, now_ms))
-        except SparklogError as error:
-            outcomes.append(error)
-    return outcomes
-
-
-def _timed_out(where: PartitionId) -> Unavailable:
-    return Unavailable(
-        "not acknowledged in time: the storage or a follower is slow; it may be committed yet, so "
-        f"send it again with idempotence. partition={where}"
-    )
+            job.results[where] = timed_out(where)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Final
 
 from sparklog.broker.held_tail import HeldTail
+from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.topic_rules import TopicRules
 from sparklog.cluster.image import Partition
 from sparklog.coordinator.placing import INTERNAL_TOPICS
 from sparklog.core.errors import NotServing, PartitionDamaged, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout
+
+RECOVERY_WAIT_MAX_S: Final = 5.0
+"""Longest that a request waits for a new leader to serve: clients that hear of it go round less."""
 
 
 class RecoveringPartition:
@@ -63,3 +69,7 @@ class RecoveringPartition:
     async def wait_ended(self, timeout_s: float) -> None:
         """Wait until it serves or never will, at most for `timeout_s`."""
         await asyncio.wait([self.ended], timeout=timeout_s)
+
+
+Find = Callable[[PartitionId], LedPartition | RecoveringPartition]
+"""Returns what a broker leads, or raises why it does not."""

@@ -33,7 +33,8 @@ from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metadata_changes import MetadataChanges
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.offset_lookup import FoundOffset, OffsetLookup
-from sparklog.broker.producing import ProduceResult, Producing, Verified
+from sparklog.broker.produce_job import ProduceResult, Verified
+from sparklog.broker.producing import Producing
 from sparklog.broker.recovering_partition import RecoveringPartition
 from sparklog.broker.replica import Replica
 from sparklog.broker.replica_gauges import watch_gauges

@@ -12,8 +12,8 @@ from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.marking import Marking
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.produce_job import Produced, Verified
 from sparklog.broker.producer_ids import ProducerIds
-from sparklog.broker.producing import Produced, Verified
 from sparklog.broker.sight import Sight
 from sparklog.broker.transactions import Transactions
 from sparklog.core.broker_settings import BrokerConfig

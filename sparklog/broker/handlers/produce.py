@@ -17,7 +17,7 @@ from sparklog.broker.handlers.answering import (
 )
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.handlers.partitions import partition_of, topic_of
-from sparklog.broker.producing import Produced
+from sparklog.broker.produce_job import Produced
 from sparklog.broker.request import CloseConnection, RequestContext
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.coordinator.placing import INTERNAL_TOPICS

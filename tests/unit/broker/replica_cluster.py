@@ -20,7 +20,7 @@ from sparklog.broker.handlers import fetch as fetch_handler
 from sparklog.broker.identity import Identity
 from sparklog.broker.metadata_access import Decision
 from sparklog.broker.metrics import BrokerMetrics
-from sparklog.broker.producing import Produced, ProduceResult
+from sparklog.broker.produce_job import Produced, ProduceResult
 from sparklog.broker.replicas import BrokerReplicas
 from sparklog.broker.request import INTERNAL
 from sparklog.cluster import election

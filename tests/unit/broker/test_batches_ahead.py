@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sparklog.broker.producing import Produced
+from sparklog.broker.produce_job import Produced
 from sparklog.broker.refusals import STRAY_S
 from sparklog.core.errors import NotServing, OutOfOrderSequence, RecordTooLarge
 from sparklog.testing.sim_store import StoreWeather

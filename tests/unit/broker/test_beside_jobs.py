@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.broker.fetch_reading import Fetched
 from sparklog.broker.offset_lookup import EARLIEST
-from sparklog.broker.producing import Produced
+from sparklog.broker.produce_job import Produced
 from sparklog.core.errors import OffsetOutOfRange
 from sparklog.core.settings import parse_topic_configs
 from sparklog.core.types import PartitionId

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from sparklog.broker.metrics import Gauge
-from sparklog.broker.producing import Produced
+from sparklog.broker.produce_job import Produced
 from sparklog.core.errors import PartitionDamaged
 from tests.unit.broker.replica_cluster import ReplicaCluster, batch
 from tests.unit.broker.world import World

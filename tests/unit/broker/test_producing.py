@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sparklog.broker.metrics import Gauge
-from sparklog.broker.producing import Produced
+from sparklog.broker.produce_job import Produced
 from sparklog.core.errors import CorruptMessage, OutOfOrderSequence
 from tests.unit.broker.replica_cluster import ACKS_ALL, ReplicaCluster, batch
 from tests.unit.broker.world import World

@@ -11,7 +11,7 @@ import pytest
 
 from sparklog.broker.fetch_reading import Fetched
 from sparklog.broker.offset_lookup import MAX_TIMESTAMP
-from sparklog.broker.producing import Produced
+from sparklog.broker.produce_job import Produced
 from sparklog.core.errors import InvalidRecord, NotServing, Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout

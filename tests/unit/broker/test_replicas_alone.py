@@ -15,7 +15,7 @@ from sparklog.broker.offset_lookup import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
-from sparklog.broker.producing import Produced
+from sparklog.broker.produce_job import Produced
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import RemoveTopicRecord
 from sparklog.core.errors import (

@@ -12,7 +12,7 @@ from sparklog.broker.fetch_reading import Fetched
 from sparklog.broker.followed_partition import FollowedPartition
 from sparklog.broker.held_tail import HeldTail
 from sparklog.broker.memory_budget import MemoryBudget
-from sparklog.broker.producing import Produced
+from sparklog.broker.produce_job import Produced
 from sparklog.cluster import election
 from sparklog.cluster.image import Partition
 from sparklog.core.errors import NotServing, Unavailable

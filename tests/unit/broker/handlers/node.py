@@ -14,8 +14,8 @@ from sparklog.broker.handlers import handle
 from sparklog.broker.marking import KnownProducer, PlacedMarker
 from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.produce_job import Produced, Verified
 from sparklog.broker.producer_ids import ProducerIds
-from sparklog.broker.producing import Produced, Verified
 from sparklog.broker.request import RequestContext
 from sparklog.broker.sight import Sight
 from sparklog.broker.task_scope import TaskScope
