@@ -41,7 +41,8 @@ from sparklog.broker.replica_gauges import watch_gauges
 from sparklog.broker.takeover import Recovered, Takeover
 from sparklog.broker.task_scope import TaskScope
 from sparklog.broker.topic_rules import TopicRules
-from sparklog.broker.wal_pump import WalLimits, WalPump
+from sparklog.broker.wal_pump import WalPump
+from sparklog.broker.wal_window import WalLimits
 from sparklog.cluster.image import MetadataImage, Partition, Topic
 from sparklog.cluster.leadership import ExpandIsr, Leadership, ShrinkIsr
 from sparklog.cluster.records import NO_LEADER

@@ -10,7 +10,7 @@ Sizes are bytes, times seconds of the loop's clock.
   U3  a window's name may be trimmed only when all of its batches are in their partitions' own logs,
       or were given up by whoever recovered the partition
   U4  no batch waits longer than `linger_s` for its put to start, or for a free place among those
-      in flight; an idle broker's, if an acknowledgement waits for it, is put at once
+      in flight; an idle broker's, if an acknowledgement waits for it, is put at once: `wal_window`
 Source: WAL.md 3.
 """
 
@@ -20,14 +20,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import inf
-from typing import Protocol
 
 from sparklog.broker.environment import Environment
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.task_scope import TaskScope
 from sparklog.broker.wal_trimmer import WalTrimmer
+from sparklog.broker.wal_window import DurableSink, Pace, WalLimits, Window
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import OutcomeUnknown, Unavailable
 from sparklog.core.types import PartitionId
@@ -51,69 +50,12 @@ from sparklog.log.wal_object import WalBatch
 
 logger = logging.getLogger(__name__)
 
-CHEAP_PUT_S = 0.02
-"""A store that takes a put in less is a disk or near one: puts follow each other without a pause.
-Elsewhere each has its price, so they start `linger_s` apart, or with a full window."""
-GATHERED_SHARE = 0.25
-"""Part of a put's time for which batches wait, on such a store, for others about to come: who was
-just acknowledged sends as much again, and one put of it all costs what a put of its first costs."""
-PUTS_REMEMBERED = 32
-"""The quickest of so many tells what the store is: a disk that stalls behind a large flush, or a
-busy machine, is still a disk, and its puts are not to be a linger apart."""
 RETRY_FIRST_S = 0.05
 RETRY_LONGEST_S = 2.0
 ENCODED_INLINE_BYTES = 256 * 1024
 """A window up to this size is encoded on the event loop in 0.1 ms: handing it over is slower."""
 WINDOWS_IDLE_MAX = 16
 """An idle broker whose log has more objects than this to trim writes one empty window to do so."""
-
-
-@dataclass(frozen=True, slots=True)
-class WalLimits:
-    """When a window is put."""
-
-    linger_s: float = 0.3
-    window_bytes: int = 8 * 1024 * 1024
-    in_flight_max: int = 4
-    """Puts under way before batches gather, whatever is due: those that wait for a disk at the same
-    time share its work, and at a distance one put hides the time that others take."""
-
-
-class DurableSink(Protocol):
-    """What appends to the log: a partition under one leader epoch."""
-
-    @property
-    def partition(self) -> PartitionId:
-        """Return which partition it is."""
-        ...
-
-    def wal_durable(self, end_offset: int) -> None:
-        """Take in that all its batches below `end_offset` are durable."""
-        ...
-
-
-@dataclass(slots=True)
-class _Window:
-    """Batches that go, or went, into one object."""
-
-    sequence: int = 0
-    since_s: float = 0.0
-    """When its first batch came."""
-    batches: list[WalBatch] = field(default_factory=list)
-    count: int = 0
-    """How many batches it has, or had when it was put."""
-    size_bytes: int = 0
-    ends: dict[DurableSink, int] = field(default_factory=dict)
-    """How far each partition is durable once this window is acknowledged."""
-    unflushed: dict[PartitionId, int] = field(default_factory=dict)
-    """How far each partition's own log must reach before this window's name may be trimmed."""
-
-    def add(self, batch: WalBatch, end_offset: int, sink: DurableSink) -> None:
-        self.batches.append(batch)
-        self.count += 1
-        self.size_bytes += len(batch.data)
-        self.ends[sink] = end_offset
-        self.unflushed[sink.partition] = end_offset
 
 
 class WalPump:
@@ -138,21 +80,15 @@ class WalPump:
         self._tasks = TaskScope(f"wal {layout.folder}", on_crash)
         self._trimmer = WalTrimmer(environment.store, layout, self._tasks)
         self._writer = WalWriter(limits.in_flight_max)
-        self._gathered: deque[_Window] = deque()
+        self._gathered: deque[Window] = deque()
         self._awaited = False
         """Whether somebody waits until what is gathered is durable."""
-        self._unacknowledged: deque[_Window] = deque()
-        self._unflushed: deque[_Window] = deque()
+        self._unacknowledged: deque[Window] = deque()
+        self._unflushed: deque[Window] = deque()
         self._flushed: dict[PartitionId, int] = {}
         self._timer: asyncio.Handle | None = None
         self._timer_due_s = 0.0
-        self._took_s: deque[float] = deque(maxlen=PUTS_REMEMBERED)
-        """How long the last puts took."""
-        self._put_at_s = -inf
-        """When the last put started."""
-        self._acknowledged_s = -inf
-        self._acknowledged = 0
-        """When batches were acknowledged last, and how many."""
+        self._pace = Pace(limits)
 
     @property
     def stopped(self) -> bool:
@@ -207,7 +143,7 @@ class WalPump:
         limit = self._limits.window_bytes
         window = self._gathered[-1] if self._gathered else None
         if window is None or (window.batches and window.size_bytes + len(batch.data) > limit):
-            window = _Window(since_s=asyncio.get_running_loop().time())
+            window = Window(since_s=asyncio.get_running_loop().time())
             self._gathered.append(window)
         window.add(batch, end_offset, sink)
         self._awaited = self._awaited or awaited
@@ -247,24 +183,9 @@ class WalPump:
 
     def _due_s(self) -> float:
         """Return when what is gathered is to be put."""
-        if self._window_full:
+        if len(self._gathered) > 1:
             return -inf
-        linger_s = self._limits.linger_s
-        latest_s = self._gathered[0].since_s + linger_s
-        if not self._awaited:
-            return latest_s
-        took_s = min(self._took_s, default=0.0)
-        if took_s > CHEAP_PUT_S:
-            return min(latest_s, self._put_at_s + linger_s)
-        if self._gathered[0].count >= self._acknowledged:
-            return -inf
-        return min(latest_s, self._acknowledged_s + GATHERED_SHARE * took_s)
-
-    @property
-    def _window_full(self) -> bool:
-        return len(self._gathered) > 1 or (
-            bool(self._gathered) and self._gathered[0].size_bytes >= self._limits.window_bytes
-        )
+        return self._pace.due_s(self._gathered[0], awaited=self._awaited)
 
     def _look(self) -> None:
         """Put what is due. Called by the timer, and when a put has settled."""
@@ -275,13 +196,13 @@ class WalPump:
         while self._gathered and self._writer.has_room:
             if self._due_s() > loop.time():
                 break
-            self._put_at_s = loop.time()
+            self._pace.put(loop.time())
             self._put_next(self._gathered.popleft())
         self._awaited = self._awaited and bool(self._gathered)
         if self._gathered:
             self._look_soon()
 
-    def _put_next(self, window: _Window) -> None:
+    def _put_next(self, window: Window) -> None:
         for instruction in self._writer.handle(WindowReady()):
             assert isinstance(instruction, PutWindow), instruction
             window.sequence = instruction.sequence
@@ -289,7 +210,7 @@ class WalPump:
             self._unflushed.append(window)
             self._tasks.start(self._put(window, instruction), f"put {instruction.sequence}")
 
-    async def _put(self, window: _Window, instruction: PutWindow) -> None:
+    async def _put(self, window: Window, instruction: PutWindow) -> None:
         nonce = new_nonce(self._environment.entropy)
         if window.size_bytes <= ENCODED_INLINE_BYTES:
             placed = instruction.placed(self._layout, window.batches, nonce)
@@ -301,7 +222,7 @@ class WalPump:
         started_s = asyncio.get_running_loop().time()
         settled = await self._settle(placed)
         took_s = asyncio.get_running_loop().time() - started_s
-        self._took_s.append(took_s)
+        self._pace.took(took_s)
         self._metrics.wal_put(len(placed.data), batches, took_s)
         for outcome in self._writer.handle(PutSettled(instruction.sequence, settled)):
             self._obey(outcome)
@@ -321,14 +242,7 @@ class WalPump:
     def _obey(self, instruction: Instruction) -> None:
         match instruction:
             case Acknowledge(end_sequence):
-                self._acknowledged_s = asyncio.get_running_loop().time()
-                self._acknowledged = 0
-                while self._unacknowledged and self._unacknowledged[0].sequence < end_sequence:
-                    window = self._unacknowledged.popleft()
-                    self._acknowledged += window.count
-                    ends, window.ends = window.ends, {}
-                    for sink, end_offset in ends.items():
-                        sink.wal_durable(end_offset)
+                self._acknowledge(end_sequence)
             case Trim(start_sequence, end_sequence):
                 self._trimmer.trim(range(start_sequence, end_sequence))
             case Stop(sequence):
@@ -337,6 +251,18 @@ class WalPump:
                     "the write-ahead log was sealed: this incarnation is deposed. "
                     f"object={self._layout.key(sequence)}"
                 )
+
+    def _acknowledge(self, end_sequence: int) -> None:
+        """Tell the partitions of all windows before `end_sequence` how far they are durable."""
+        ended: list[Window] = []
+        while self._unacknowledged and self._unacknowledged[0].sequence < end_sequence:
+            ended.append(self._unacknowledged.popleft())
+        now_s = asyncio.get_running_loop().time()
+        self._pace.acknowledged(sum(window.count for window in ended), now_s)
+        for window in ended:
+            ends, window.ends = window.ends, {}
+            for sink, end_offset in ends.items():
+                sink.wal_durable(end_offset)
 
     def _drop_flushed(self) -> None:
         """Advance over the oldest windows that hold nothing but what was flushed."""
@@ -357,7 +283,7 @@ class WalPump:
         """Carry the boundary on when nothing else will."""
         if self.stopped or self._writer.in_flight or self._writer.trimmable < WINDOWS_IDLE_MAX:
             return
-        self._put_next(_Window())
+        self._put_next(Window())
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

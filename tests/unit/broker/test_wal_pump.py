@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from sparklog.broker.wal_pump import WINDOWS_IDLE_MAX, WalLimits, WalPump
+from sparklog.broker.wal_pump import WINDOWS_IDLE_MAX, WalPump
+from sparklog.broker.wal_window import WalLimits
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run
 from sparklog.log.layout import WalLayout

@@ -1,0 +1,114 @@
+"""Which batches go into one object of a write-ahead log, and when it is put. Pure.
+
+Rule U4 of `wal_pump` is decided here. Sizes are bytes, times seconds of the loop's clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from math import inf
+from typing import Protocol
+
+from sparklog.core.types import PartitionId
+from sparklog.log.wal_object import WalBatch
+
+CHEAP_PUT_S = 0.02
+"""A store that takes a put in less is a disk or near one: puts follow each other without a pause.
+Elsewhere each has its price, so they start `linger_s` apart, or with a full window."""
+GATHERED_SHARE = 0.25
+"""Part of a put's time for which batches wait, on such a store, for others about to come: who was
+just acknowledged sends as much again, and one put of it all costs what a put of its first costs."""
+PUTS_REMEMBERED = 32
+"""The quickest of so many tells what the store is: a disk that stalls behind a large flush, or a
+busy machine, is still a disk, and its puts are not to be a linger apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalLimits:
+    """When a window is put."""
+
+    linger_s: float = 0.3
+    window_bytes: int = 8 * 1024 * 1024
+    in_flight_max: int = 4
+    """Puts under way before batches gather, whatever is due: those that wait for a disk at the same
+    time share its work, and at a distance one put hides the time that others take."""
+
+
+class DurableSink(Protocol):
+    """What appends to the log: a partition under one leader epoch."""
+
+    @property
+    def partition(self) -> PartitionId:
+        """Return which partition it is."""
+        ...
+
+    def wal_durable(self, end_offset: int) -> None:
+        """Take in that all its batches below `end_offset` are durable."""
+        ...
+
+
+@dataclass(slots=True)
+class Window:
+    """Batches that go, or went, into one object."""
+
+    sequence: int = 0
+    since_s: float = 0.0
+    """When its first batch came."""
+    batches: list[WalBatch] = field(default_factory=list)
+    count: int = 0
+    """How many batches it has, or had when it was put."""
+    size_bytes: int = 0
+    ends: dict[DurableSink, int] = field(default_factory=dict)
+    """How far each partition is durable once this window is acknowledged."""
+    unflushed: dict[PartitionId, int] = field(default_factory=dict)
+    """How far each partition's own log must reach before this window's name may be trimmed."""
+
+    def add(self, batch: WalBatch, end_offset: int, sink: DurableSink) -> None:
+        """Take a batch in, of which `sink` is to hear."""
+        self.batches.append(batch)
+        self.count += 1
+        self.size_bytes += len(batch.data)
+        self.ends[sink] = end_offset
+        self.unflushed[sink.partition] = end_offset
+
+
+class Pace:
+    """When a window is to be put, going by what the store and its users did before."""
+
+    def __init__(self, limits: WalLimits) -> None:
+        """Know nothing of the store yet."""
+        self._limits = limits
+        self._took_s: deque[float] = deque(maxlen=PUTS_REMEMBERED)
+        self._put_s = -inf
+        """When the last put started."""
+        self._acknowledged_s = -inf
+        self._acknowledged = 0
+        """When batches were acknowledged last, and how many."""
+
+    def put(self, now_s: float) -> None:
+        """Take in that a put starts."""
+        self._put_s = now_s
+
+    def took(self, seconds: float) -> None:
+        """Take in how long a put took."""
+        self._took_s.append(seconds)
+
+    def acknowledged(self, batches: int, now_s: float) -> None:
+        """Take in that so many batches were acknowledged together."""
+        self._acknowledged, self._acknowledged_s = batches, now_s
+
+    def due_s(self, window: Window, *, awaited: bool) -> float:
+        """Return when a window is to be put, whose batches an acknowledgement may wait for."""
+        if window.size_bytes >= self._limits.window_bytes:
+            return -inf
+        linger_s = self._limits.linger_s
+        latest_s = window.since_s + linger_s
+        if not awaited:
+            return latest_s
+        took_s = min(self._took_s, default=0.0)
+        if took_s > CHEAP_PUT_S:
+            return min(latest_s, self._put_s + linger_s)
+        if window.count >= self._acknowledged:
+            return -inf
+        return min(latest_s, self._acknowledged_s + GATHERED_SHARE * took_s)
