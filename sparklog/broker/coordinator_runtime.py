@@ -21,18 +21,11 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Final, Generic
 
-from sparklog.broker.coordinator_load import load
 from sparklog.broker.coordinator_log import CoordinatorLog
 from sparklog.broker.environment import Environment
-from sparklog.broker.led_shard import (
-    RELOAD_FIRST_S,
-    RELOAD_LONGEST_S,
-    LedShard,
-    PendingBatch,
-    QueuedMarker,
-    S,
-)
+from sparklog.broker.led_shard import LedShard, PendingBatch, QueuedMarker, S
 from sparklog.broker.metadata_access import MetadataAccess
+from sparklog.broker.shard_loader import ShardLoader
 from sparklog.broker.task_scope import TaskScope
 from sparklog.coordinator.effects import (
     Effects,
@@ -43,7 +36,6 @@ from sparklog.coordinator.effects import (
 from sparklog.core.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
-    DataCorrupt,
     InvalidProducerEpoch,
     NotCoordinator,
     NotEnoughReplicas,
@@ -60,7 +52,6 @@ logger = logging.getLogger(__name__)
 Event = Callable[[S, Token, int], Effects]
 """Changes a shard: gets it, the caller's token and the time. Raises before it changes anything."""
 
-LOADS_AT_ONCE: Final = 8
 GATHERED_MAX: Final = 20_000
 """Effects that wait for an append: beyond this callers are told to come again."""
 REFUSED_AGAIN_S: Final = 0.1
@@ -99,12 +90,11 @@ class CoordinatorRuntime(Generic[S]):
         self._metadata = metadata
         self._tasks = tasks
         self._broker_id = broker_id
-        self._make_shard = make_shard
         self._commit_timeout_s = commit_timeout_s
         self._errand = errand
         self._led: dict[int, LedShard[S]] = {}
         self._tokens = count(1)
-        self._loads = asyncio.Semaphore(LOADS_AT_ONCE)
+        self._loader = ShardLoader(environment, topic, make_shard)
         # Wall time without its jumps: sessions must not end because somebody set the clock.
         loop_ms = int(asyncio.get_running_loop().time() * 1000)
         self._began_ms = environment.clock.now_ms() - loop_ms
@@ -440,50 +430,12 @@ class CoordinatorRuntime(Generic[S]):
         """Make the shard from the log, after a pause, and serve it."""
         if pause_s:
             await asyncio.sleep(pause_s)
-        wait_s = RELOAD_FIRST_S
-        while not led.retired and led.log.live:
-            try:
-                async with self._loads:
-                    led.log.check_ready()
-                    began_s = asyncio.get_running_loop().time()
-                    shard = self._make_shard(led.partition, led.log.leader_epoch)
-                    replayed: int = await load(led.log, shard, self._environment)
-            except (NotServing, NotEnoughReplicas):
-                pass  # the epoch is over, or writes may be taken again later
-            except DataCorrupt:
-                logger.exception(
-                    "a coordinator's log is damaged topic=%s-%d; run verify",
-                    self.topic,
-                    led.partition,
-                )
-                wait_s = RELOAD_LONGEST_S
-            except SparklogError as error:
-                logger.warning(
-                    "a coordinator's log cannot be read topic=%s-%d %s",
-                    self.topic,
-                    led.partition,
-                    error,
-                )
-            else:
-                if led.log.live:
-                    took_s = asyncio.get_running_loop().time() - began_s
-                    self._serve(led, shard, replayed, took_s)
-                return
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, RELOAD_LONGEST_S)
-
-    def _serve(self, led: LedShard[S], shard: S, replayed: int, took_s: float) -> None:
+        shard = await self._loader.load(led)
+        if shard is None:
+            return
         led.shard = shard
         led.served_s = asyncio.get_running_loop().time()
         led.appending = False
-        logger.info(
-            "coordinator serves topic=%s-%d leader_epoch=%d records=%d seconds=%.3f",
-            self.topic,
-            led.partition,
-            led.log.leader_epoch,
-            replayed,
-            took_s,
-        )
         self._run_own(led, lambda served, now_ms: served.loaded(now_ms))
 
     def _reload(self, led: LedShard[S], why: SparklogError, *, own: bool) -> None:

@@ -182,7 +182,7 @@ def test_a_coordinator_knows_after_compaction_what_it_knew_before(
         offsets[1] = (78, offsets[1][1])
         assert await known(cluster) == before
         loaded.clear()
-        monkeypatch.setattr("sparklog.broker.coordinator_runtime.load", counted)
+        monkeypatch.setattr("sparklog.broker.shard_loader.load", counted)
         await move()
         assert await known(cluster) == before
         assert 0 < sum(loaded) <= kept + 1
