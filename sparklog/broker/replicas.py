@@ -93,10 +93,7 @@ class BrokerReplicas:
         self._pump = WalPump(
             environment,
             identity.wal,
-            WalLimits(
-                linger_s=settings.whole("wal.linger.ms") / 1000,
-                window_bytes=settings.whole("wal.bytes"),
-            ),
+            WalLimits.of(settings),
             metrics=metrics,
             on_fenced=self._fenced,
             on_crash=self._crashed,

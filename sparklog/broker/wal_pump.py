@@ -140,9 +140,8 @@ class WalPump:
         """
         if self.stopped:
             return
-        limit = self._limits.window_bytes
         window = self._gathered[-1] if self._gathered else None
-        if window is None or (window.batches and window.size_bytes + len(batch.data) > limit):
+        if window is None or not window.takes(batch, self._limits):
             window = Window(since_s=asyncio.get_running_loop().time())
             self._gathered.append(window)
         window.add(batch, end_offset, sink)
@@ -218,12 +217,12 @@ class WalPump:
             placed = await self._environment.compute(
                 instruction.placed, self._layout, window.batches, nonce
             )
-        batches, window.batches = len(window.batches), []
+        window.batches = []
         started_s = asyncio.get_running_loop().time()
         settled = await self._settle(placed)
         took_s = asyncio.get_running_loop().time() - started_s
         self._pace.took(took_s)
-        self._metrics.wal_put(len(placed.data), batches, took_s)
+        self._metrics.wal_put(len(placed.data), window.count, took_s)
         for outcome in self._writer.handle(PutSettled(instruction.sequence, settled)):
             self._obey(outcome)
         self._look()

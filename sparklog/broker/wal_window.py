@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
+from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.types import PartitionId
 from sparklog.log.wal_object import WalBatch
 
@@ -33,6 +34,14 @@ class WalLimits:
     in_flight_max: int = 4
     """Puts under way before batches gather, whatever is due: those that wait for a disk at the same
     time share its work, and at a distance one put hides the time that others take."""
+
+    @classmethod
+    def of(cls, settings: BrokerConfig) -> WalLimits:
+        """Return what a broker's settings say."""
+        return cls(
+            linger_s=settings.whole("wal.linger.ms") / 1000,
+            window_bytes=settings.whole("wal.bytes"),
+        )
 
 
 class DurableSink(Protocol):
@@ -63,6 +72,10 @@ class Window:
     """How far each partition is durable once this window is acknowledged."""
     unflushed: dict[PartitionId, int] = field(default_factory=dict)
     """How far each partition's own log must reach before this window's name may be trimmed."""
+
+    def takes(self, batch: WalBatch, limits: WalLimits) -> bool:
+        """Say whether a batch may still be added; the first always may, however large."""
+        return not self.batches or self.size_bytes + len(batch.data) <= limits.window_bytes
 
     def add(self, batch: WalBatch, end_offset: int, sink: DurableSink) -> None:
         """Take a batch in, of which `sink` is to hear."""

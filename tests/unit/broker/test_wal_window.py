@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.broker.wal_window import CHEAP_PUT_S, GATHERED_SHARE, Pace, WalLimits, Window
+from sparklog.log.wal_object import WalBatch
 
 LIMITS = WalLimits(linger_s=0.25, window_bytes=1000)
 NEAR_S, FAR_S = CHEAP_PUT_S / 4, CHEAP_PUT_S * 5
@@ -22,6 +23,14 @@ def _pace(took_s: float) -> Pace:
     pace = Pace(LIMITS)
     pace.took(took_s)
     return pace
+
+
+def test_a_window_takes_batches_up_to_its_limit_and_the_first_however_large() -> None:
+    large, small = (WalBatch("topic", 0, 0, 0, bytes(size)) for size in (1001, 400))
+    full = Window(batches=[small, small], size_bytes=800)
+    assert Window().takes(large, LIMITS)
+    assert Window(batches=[small], size_bytes=600).takes(small, LIMITS)
+    assert not full.takes(small, LIMITS)
 
 
 def test_the_first_batch_that_somebody_waits_for_is_put_at_once() -> None:
