@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sparklog.broker.fetch_reading import FetchAt
+from sparklog.broker.fetch_at import FetchAt
 from sparklog.broker.fetch_sessions import FIRST_EPOCH, NO_SESSION, next_epoch
 from sparklog.core.types import PartitionId
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from sparklog.broker.fetch_at import FetchAt
 from sparklog.broker.led_partition import LedPartition
+from sparklog.broker.session_watch import SessionWatch
 from sparklog.core.errors import Fenced, OffsetOutOfRange, SparklogError, UnknownLeaderEpoch
 from sparklog.core.types import PartitionId
 from sparklog.log.isolation import met
@@ -17,16 +19,6 @@ from sparklog.log.tail import NO_OFFSET, EpochEnd
 
 CONSUMER = -1
 READ_COMMITTED = 1
-
-
-@dataclass(frozen=True, slots=True)
-class FetchAt:
-    """Where one partition is read, and how much of it."""
-
-    offset: int
-    max_bytes: int
-    current_leader_epoch: int = -1
-    last_fetched_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +37,8 @@ class FetchSpec:
     """The follower's broker epoch."""
     told: Mapping[PartitionId, Fetched] = field(default_factory=dict)
     """What the client knows of partitions, where that were no records; see `fetch_sessions`."""
+    watch: SessionWatch | None = None
+    """Hears of a follower's partitions; those that rest there are asked for, too."""
 
     @property
     def is_consumer(self) -> bool:
@@ -107,7 +101,10 @@ class Reading:
     @property
     def is_enough(self) -> bool:
         """Say whether there is no reason to wait."""
-        return self._urgent or not self.spec.partitions or self.size_bytes >= self.spec.min_bytes
+        spec = self.spec
+        if self._urgent or self.size_bytes >= spec.min_bytes:
+            return True
+        return not spec.partitions and (spec.watch is None or not spec.watch.resting)
 
     def look(self, partitions: Collection[PartitionId], now_ms: int | None = None) -> None:
         """Read these partitions' tails; with a time given, take note of a follower's offsets."""
@@ -115,9 +112,12 @@ class Reading:
             for where in partitions:
                 self._drop(where)
         for where in partitions:
+            at = self._place(where)
+            if at is None:
+                continue  # a later request of the session asks for it
             left = self.spec.max_bytes - self.size_bytes
             try:
-                result = self._look_at(where, left, now_ms)
+                result = self._look_at(where, at, left, now_ms)
             except SparklogError as error:
                 self.results[where] = error
                 self._urgent = True
@@ -139,9 +139,16 @@ class Reading:
         if isinstance(result, Fetched) and result.batches:
             self.size_bytes -= result.size_bytes
 
-    def _look_at(self, where: PartitionId, left: int, now_ms: int | None) -> Fetched | None:
+    def _place(self, where: PartitionId) -> FetchAt | None:
+        """Return where a partition is read; it rests no more."""
+        watch = self.spec.watch
+        rested = None if watch is None else watch.rouse(where)
+        return self.spec.partitions.get(where, rested)
+
+    def _look_at(
+        self, where: PartitionId, at: FetchAt, left: int, now_ms: int | None
+    ) -> Fetched | None:
         led = self._leaders(where)
-        at = self.spec.partitions[where]
         check_epoch(led, at.current_leader_epoch)
         self.led[where] = led
         if self.spec.is_consumer:
@@ -162,6 +169,9 @@ class Reading:
     def _for_follower(
         self, led: LedPartition, at: FetchAt, left: int, now_ms: int | None
     ) -> Fetched:
+        watch = self.spec.watch
+        if watch is not None:
+            watch.hear(led.appended_news)
         diverging = _divergence(led, at)
         if diverging is not None or at.offset < led.tail.start_offset:
             self._urgent = True
@@ -173,10 +183,12 @@ class Reading:
             if led.follower_waits(*who, at.offset, now_ms):
                 told = self.spec.told.get(led.where)
                 if told is not None and told.is_of(led):
+                    if watch is not None:
+                        watch.rest(led.where, at)
                     return told
             else:
                 led.follower_fetched(*who, at.offset, now_ms)
-        batches = self._read(led, at, left, led.tail.end_offset)
+        batches = self._read(led, at, left, led.shown_end)
         return answer_of(led, self.spec, batches, at.offset, at.offset)
 
     def _read(self, led: LedPartition, at: FetchAt, left: int, limit: int) -> Sequence[bytes]:

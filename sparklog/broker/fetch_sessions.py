@@ -10,6 +10,8 @@ changed, and is answered about those that have something new.
   Y3  who had records comes last next time, so that none is left out for ever
   Y4  there are so many sessions and no more: an idle one makes room, a follower goes before
       consumers, and one with many partitions before one with few, unless that is young
+  Y5  a follower's partition that has nothing for it rests in the session's watch, and is looked at
+      when there is news of it, when it is asked for elsewhere, and once a second
 Source: KIP-227; Kafka's FetchSession, whose time for eviction is the same.
 """
 
@@ -20,10 +22,13 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from sparklog.broker.fetch_reading import FetchAt, Fetched
+from sparklog.broker.fetch_at import FetchAt
+from sparklog.broker.fetch_reading import Fetched
+from sparklog.broker.session_watch import SessionWatch
 from sparklog.core.config import INT_MAX
 from sparklog.core.entropy import Entropy
 from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.core.types import PartitionId
 
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
@@ -31,6 +36,8 @@ FIRST_EPOCH: Final = 0
 LAST_EPOCH: Final = -1
 """Of a request with all partitions that asks for none."""
 EVICTABLE_AFTER_S: Final = 120.0
+SWEPT_EVERY_S: Final = 1.0
+"""So often all partitions of a follower are looked at: it shows that it is still in sync."""
 _NOT_TOLD: Final = -1
 
 TopicKey = UUID | str | None
@@ -56,9 +63,23 @@ class FetchSessionTopicIdError(InvalidRequest):
     kafka_code = 106
 
 
+@dataclass(frozen=True, slots=True)
+class FetchAsked:
+    """What a request says of partitions."""
+
+    session_id: int
+    epoch: int
+    by_topic_id: bool
+    is_follower: bool
+    parts: Mapping[PartKey, FetchAt]
+    forgotten: Collection[PartKey] = ()
+
+
 @dataclass(slots=True)
 class _Part:
     at: FetchAt
+    where: PartitionId | None = None
+    """Which partition it was when it was last looked at."""
     high_watermark: int = _NOT_TOLD
     log_start_offset: int = _NOT_TOLD
     told: Fetched | None = None
@@ -93,22 +114,48 @@ class _Session:
     epoch: int
     """Of the next request."""
     parts: dict[PartKey, _Part] = field(default_factory=dict)
+    keys: dict[PartitionId, PartKey] = field(default_factory=dict)
+    watch: SessionWatch | None = None
+    """A follower's."""
+    swept_s: float = 0.0
+    """When all partitions were looked at last."""
 
     @property
     def rank(self) -> tuple[bool, int]:
         return self.is_follower, len(self.parts)
 
+    def take_in(self, asked: FetchAsked) -> None:
+        """Take in what a request says of partitions."""
+        for key in asked.forgotten:
+            part = self.parts.pop(key, None)
+            if part is not None and part.where is not None and self.watch is not None:
+                self.keys.pop(part.where, None)
+                self.watch.forget(part.where)
+        for key, at in asked.parts.items():
+            part = self.parts.get(key)
+            if part is None:
+                self.parts[key] = _Part(at)
+                continue
+            part.at = at
+            if part.where is not None and self.watch is not None:
+                self.watch.rouse(part.where)
 
-@dataclass(frozen=True, slots=True)
-class FetchAsked:
-    """What a request says of partitions."""
+    def wanted(self, now_s: float) -> dict[PartKey, FetchAt]:
+        """Return what is to be looked at now: all that does not rest (Y5)."""
+        watch = self.watch
+        if watch is None:
+            return {key: part.at for key, part in self.parts.items()}
+        watch.rouse_told()
+        if now_s - self.swept_s >= SWEPT_EVERY_S:
+            self.swept_s = now_s
+            watch.resting.clear()
+        resting = watch.resting
+        return {key: part.at for key, part in self.parts.items() if part.where not in resting}
 
-    session_id: int
-    epoch: int
-    by_topic_id: bool
-    is_follower: bool
-    parts: Mapping[PartKey, FetchAt]
-    forgotten: Collection[PartKey] = ()
+    def close(self) -> None:
+        """End: nothing is heard for it any more."""
+        if self.watch is not None:
+            self.watch.close()
 
 
 class FetchTurn:
@@ -130,6 +177,30 @@ class FetchTurn:
         """
         part = None if self._session is None else self._session.parts.get(key)
         return None if part is None else part.told
+
+    @property
+    def watch(self) -> SessionWatch | None:
+        """Return what hears of a follower's partitions."""
+        return None if self._session is None else self._session.watch
+
+    def placed(self, places: Mapping[PartKey, PartitionId]) -> None:
+        """Take in which partitions are meant."""
+        session = self._session
+        if session is None or session.watch is None:
+            return
+        for key, where in places.items():
+            part = session.parts.get(key)
+            if part is not None and part.where != where:
+                part.where = where
+                session.keys[where] = key
+
+    def roused(self, looked_at: Collection[PartitionId]) -> dict[PartKey, PartitionId]:
+        """Return the partitions that were looked at besides those wanted, as they had news."""
+        if self._session is None or len(looked_at) == len(self.wanted):
+            return {}
+        keys = self._session.keys
+        found = ((keys.get(where), where) for where in looked_at)
+        return {k: where for k, where in found if k is not None and k not in self.wanted}
 
     @property
     def session_id(self) -> int:
@@ -176,13 +247,14 @@ class FetchSessions:
         """
         if asked.epoch not in (FIRST_EPOCH, LAST_EPOCH):
             return self._next(asked, now_s)
-        self._sessions.pop(asked.session_id, None)
+        self._end(asked.session_id)
         session = None
         if asked.epoch == FIRST_EPOCH and asked.parts and self._has_room(asked, now_s):
             session = _Session(
                 self._new_id(), asked.by_topic_id, asked.is_follower, now_s, now_s, next_epoch(0)
             )
             session.parts = {key: _Part(at) for key, at in asked.parts.items()}
+            session.watch = SessionWatch() if asked.is_follower else None
             self._sessions[session.session_id] = session
         return FetchTurn(dict(asked.parts), session, answers_all=True)
 
@@ -202,22 +274,19 @@ class FetchSessions:
                 "a fetch session names topics as it began; begin a new one. "
                 f"session_id={asked.session_id}"
             )
-        for key in asked.forgotten:
-            session.parts.pop(key, None)
-        for key, at in asked.parts.items():
-            part = session.parts.get(key)
-            if part is None:
-                session.parts[key] = _Part(at)
-            else:
-                part.at = at
-        del self._sessions[session.session_id]
+        session.take_in(asked)
         if not session.parts:
+            self._end(session.session_id)
             return FetchTurn({}, None, answers_all=True)
-        self._sessions[session.session_id] = session
+        del self._sessions[session.session_id]
+        self._sessions[session.session_id] = session  # the most recently used comes last
         session.epoch, session.used_s = next_epoch(session.epoch), now_s
-        return FetchTurn(
-            {key: p.at for key, p in session.parts.items()}, session, answers_all=False
-        )
+        return FetchTurn(session.wanted(now_s), session, answers_all=False)
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
 
     def _has_room(self, asked: FetchAsked, now_s: float) -> bool:
         """Say whether there may be one more; another session goes for it if need be (Y4)."""
@@ -235,7 +304,7 @@ class FetchSessions:
             return False
         if weakest is not idle and weakest.rank >= (asked.is_follower, len(asked.parts)):
             return False
-        del self._sessions[weakest.session_id]
+        self._end(weakest.session_id)
         return True
 
     def _new_id(self) -> int:

@@ -3,7 +3,7 @@
 A fetch is answered at once when there is enough to read, an error, or history; else it waits for
 news of its partitions and looks again at those that have some.
   E1  consumers see what lies below the high watermark, with `read_committed` below the last stable
-      offset; followers see all there is
+      offset; followers see all whose put to the write-ahead log has begun, or is not to begin soon
   E2  a fetch in another leader epoch than this leader's is refused, so a follower's offset counts
       for nobody but the leader it was told
   E3  reading history has lanes of its own, so however many read it, the tail is not kept waiting
@@ -114,24 +114,23 @@ class Fetching:
     async def _wait(self, reading: Reading, deadline: float, *, looks_again: bool) -> None:
         """Wait for news; with `looks_again`, something may have come since the first look."""
         loop = asyncio.get_running_loop()
-        delayed = DelayedFetch()
+        spec = reading.spec
+        delayed = DelayedFetch() if spec.watch is None else spec.watch
         watched: list[LedPartition] = []
         self.waiting += 1
         try:
-            for where in reading.spec.partitions:
-                led = reading.led.get(where)
-                if led is not None:
-                    watched.append(led)
-                    _news(led, reading.spec).add(delayed)
+            for led in reading.led.values() if spec.watch is None else ():
+                watched.append(led)
+                _news(led, spec).add(delayed)
             if looks_again:
-                reading.look(reading.spec.partitions)
+                reading.look(spec.partitions)
             while not (reading.is_enough or reading.historic) and loop.time() < deadline:
                 news = await delayed.wait(deadline)
                 reading.look(news)
         finally:
             self.waiting -= 1
             for led in watched:
-                _news(led, reading.spec).remove(delayed)
+                _news(led, spec).remove(delayed)
 
     async def _read_history(self, reading: Reading) -> None:
         wanted, reading.historic = reading.historic, {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sparklog.broker.fetch_reading import FetchAt
+from sparklog.broker.fetch_at import FetchAt
 from sparklog.broker.held_tail import HeldTail
 from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import CheckedBatch

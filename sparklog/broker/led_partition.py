@@ -125,6 +125,8 @@ class LedPartition:
         self.order = held.order
         self.flushing = asyncio.Lock()
         """Held while the partition's own log is written to."""
+        self.shown_end = view.end_offset
+        """How far followers are shown the tail."""
         self.produce_waits = OffsetWaits(where)
         self.appended_news = FetchWaits(where)
         self.committed_news = FetchWaits(where)
@@ -320,6 +322,15 @@ class LedPartition:
             raise NotServing(f"led by another broker by now. partition={self.where}")
         return self.high_watermark >= end_offset
 
+    def wal_begun(self, end_offset: int) -> None:
+        """Take in that the write-ahead log is being put up to `end_offset`: followers are shown it.
+
+        They fetch while it is put, and once for all that is put together.
+        """
+        if self.live and end_offset > self.shown_end:
+            self.shown_end = end_offset
+            self.appended_news.tell()
+
     def wal_durable(self, end_offset: int) -> None:
         """Take in that the write-ahead log has everything below `end_offset`."""
         if self.live:
@@ -355,6 +366,7 @@ class LedPartition:
             if self._listener.broker_epoch(broker_id) != epoch:
                 del self.follower_epochs[broker_id]
                 self.leadership.forget(broker_id)
+                self.appended_news.note()
 
     def tick(self, now_ms: int) -> None:
         """Look for followers that lag."""
@@ -362,8 +374,9 @@ class LedPartition:
             self._obey(self.leadership.tick(now_ms))
 
     def obey(self, events: tuple[Event, ...]) -> None:
-        """Do what the leadership says, if this is still the leader."""
+        """Do what the leadership says of changed metadata, if this is still the leader."""
         if self.live:
+            self.appended_news.note()
             self._obey(events)
 
     def took_flush(self, view: PartitionView) -> None:
@@ -375,6 +388,7 @@ class LedPartition:
         self.looked_s = asyncio.get_running_loop().time()
         self.leadership.flushed(view.end_offset)
         self.held.trim(view.end_offset)
+        self.appended_news.note()
         if self._references.flushed(view.end_offset):
             self.committed_news.tell()  # consumers are shown what it stands for only now
 
@@ -406,7 +420,6 @@ class LedPartition:
             end_offset,
             self,
         )
-        self.appended_news.tell()
         return base_offset
 
     def _obey(self, events: tuple[Event, ...]) -> None:
@@ -415,6 +428,7 @@ class LedPartition:
                 case HighWatermark(offset):
                     self.produce_waits.reached(offset, self._late_error(offset))
                     self.committed_news.tell()
+                    self.appended_news.note()
                     self._listener.committed(self)
                 case ExpandIsr() | ShrinkIsr():
                     self._listener.change_isr(self, event)

@@ -108,6 +108,10 @@ class DelayedFetch:
         if self._woken is not None:
             _end(self._woken)
 
+    def note(self, partition: PartitionId) -> None:
+        """Take in that a partition has something to say, which is not worth an answer by itself."""
+        self.news[partition] = None
+
     async def wait(self, deadline: float) -> list[PartitionId]:
         """Return which partitions have news since the last call; none: the loop's deadline came."""
         if not self.news:
@@ -147,3 +151,8 @@ class FetchWaits:
         """Wake all who wait."""
         for fetch in self._fetches:
             fetch.wake(self.partition)
+
+    def note(self) -> None:
+        """Tell all who wait or will that there is something to say, without waking them."""
+        for fetch in self._fetches:
+            fetch.note(self.partition)

@@ -11,6 +11,8 @@ Sizes are bytes, times seconds of the loop's clock.
       or were given up by whoever recovered the partition
   U4  no batch waits longer than `linger_s` for its put to start, or for a free place among those
       in flight; an idle broker's, if an acknowledgement waits for it, is put at once: `wal_window`
+  U5  who appended is told when the put starts, so that followers fetch together what is put
+      together; of a batch whose put is not to start in a moment it is told at once
 Source: WAL.md 3.
 """
 
@@ -26,7 +28,7 @@ from sparklog.broker.environment import Environment
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.task_scope import TaskScope
 from sparklog.broker.wal_trimmer import WalTrimmer
-from sparklog.broker.wal_window import DurableSink, Pace, WalLimits, Window
+from sparklog.broker.wal_window import GATHERED_MAX_S, DurableSink, Pace, WalLimits, Window
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import OutcomeUnknown, Unavailable
 from sparklog.core.types import PartitionId
@@ -81,8 +83,6 @@ class WalPump:
         self._trimmer = WalTrimmer(environment.store, layout, self._tasks)
         self._writer = WalWriter(limits.in_flight_max)
         self._gathered: deque[Window] = deque()
-        self._awaited = False
-        """Whether somebody waits until what is gathered is durable."""
         self._unacknowledged: deque[Window] = deque()
         self._unflushed: deque[Window] = deque()
         self._flushed: dict[PartitionId, int] = {}
@@ -140,13 +140,21 @@ class WalPump:
         """
         if self.stopped:
             return
+        now_s = asyncio.get_running_loop().time()
         window = self._gathered[-1] if self._gathered else None
         if window is None or not window.takes(batch, self._limits):
-            window = Window(since_s=asyncio.get_running_loop().time())
+            window = Window(since_s=now_s)
             self._gathered.append(window)
-        window.add(batch, end_offset, sink)
-        self._awaited = self._awaited or awaited
+        window.add(batch, end_offset, sink, awaited=awaited)
         self._look_soon()
+        if not (awaited and self._starts_soon(now_s)):
+            sink.wal_begun(end_offset)
+
+    def _starts_soon(self, now_s: float) -> bool:
+        """Say whether the put of what came last starts in a moment."""
+        if len(self._gathered) > 1 or not self._writer.has_room:
+            return False
+        return self._timer_due_s <= now_s + GATHERED_MAX_S
 
     def flushed(self, partition: PartitionId, end_offset: int) -> None:
         """Take in that the partition's own log reaches `end_offset`."""
@@ -184,7 +192,7 @@ class WalPump:
         """Return when what is gathered is to be put."""
         if len(self._gathered) > 1:
             return -inf
-        return self._pace.due_s(self._gathered[0], awaited=self._awaited)
+        return self._pace.due_s(self._gathered[0])
 
     def _look(self) -> None:
         """Put what is due. Called by the timer, and when a put has settled."""
@@ -195,9 +203,9 @@ class WalPump:
         while self._gathered and self._writer.has_room:
             if self._due_s() > loop.time():
                 break
-            self._pace.put(loop.time())
-            self._put_next(self._gathered.popleft())
-        self._awaited = self._awaited and bool(self._gathered)
+            window = self._gathered.popleft()
+            self._pace.put(window, loop.time())
+            self._put_next(window)
         if self._gathered:
             self._look_soon()
 
@@ -207,6 +215,8 @@ class WalPump:
             window.sequence = instruction.sequence
             self._unacknowledged.append(window)
             self._unflushed.append(window)
+            for sink, end_offset in window.ends.items():
+                sink.wal_begun(end_offset)
             self._tasks.start(self._put(window, instruction), f"put {instruction.sequence}")
 
     async def _put(self, window: Window, instruction: PutWindow) -> None:
@@ -254,10 +264,11 @@ class WalPump:
     def _acknowledge(self, end_sequence: int) -> None:
         """Tell the partitions of all windows before `end_sequence` how far they are durable."""
         ended: list[Window] = []
-        while self._unacknowledged and self._unacknowledged[0].sequence < end_sequence:
-            ended.append(self._unacknowledged.popleft())
         now_s = asyncio.get_running_loop().time()
-        self._pace.acknowledged(sum(window.count for window in ended), now_s)
+        while self._unacknowledged and self._unacknowledged[0].sequence < end_sequence:
+            window = self._unacknowledged.popleft()
+            self._pace.acknowledged(window, now_s)
+            ended.append(window)
         for window in ended:
             ends, window.ends = window.ends, {}
             for sink, end_offset in ends.items():

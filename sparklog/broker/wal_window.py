@@ -20,9 +20,14 @@ Elsewhere each has its price, so they start `linger_s` apart, or with a full win
 GATHERED_SHARE = 0.25
 """Part of a put's time for which batches wait, on such a store, for others about to come: who was
 just acknowledged sends as much again, and one put of it all costs what a put of its first costs."""
+GATHERED_EACH_S = 0.0025
+GATHERED_MAX_S = 0.01
+"""How far apart puts start, on such a store, per client that may still come, and at most. Who comes
+alone never waits; where many come, a put, and a fetch of each follower, serve several."""
 PUTS_REMEMBERED = 32
 """The quickest of so many tells what the store is: a disk that stalls behind a large flush, or a
-busy machine, is still a disk, and its puts are not to be a linger apart."""
+busy machine, is still a disk, and its puts are not to be a linger apart. The most batches that were
+under way at any of them tell how many come at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,10 @@ class DurableSink(Protocol):
         """Return which partition it is."""
         ...
 
+    def wal_begun(self, end_offset: int) -> None:
+        """Take in that all its batches below `end_offset` are being put, or wait for long."""
+        ...
+
     def wal_durable(self, end_offset: int) -> None:
         """Take in that all its batches below `end_offset` are durable."""
         ...
@@ -67,6 +76,8 @@ class Window:
     batches: list[WalBatch] = field(default_factory=list)
     count: int = 0
     """How many batches it has, or had when it was put."""
+    awaited: int = 0
+    """How many of them an acknowledgement waits for."""
     size_bytes: int = 0
     ends: dict[DurableSink, int] = field(default_factory=dict)
     """How far each partition is durable once this window is acknowledged."""
@@ -77,10 +88,13 @@ class Window:
         """Say whether a batch may still be added; the first always may, however large."""
         return not self.batches or self.size_bytes + len(batch.data) <= limits.window_bytes
 
-    def add(self, batch: WalBatch, end_offset: int, sink: DurableSink) -> None:
-        """Take a batch in, of which `sink` is to hear."""
+    def add(
+        self, batch: WalBatch, end_offset: int, sink: DurableSink, *, awaited: bool = True
+    ) -> None:
+        """Take a batch in, of which `sink` is to hear, and whether acknowledgements wait for it."""
         self.batches.append(batch)
         self.count += 1
+        self.awaited += awaited
         self.size_bytes += len(batch.data)
         self.ends[sink] = end_offset
         self.unflushed[sink.partition] = end_offset
@@ -93,35 +107,43 @@ class Pace:
         """Know nothing of the store yet."""
         self._limits = limits
         self._took_s: deque[float] = deque(maxlen=PUTS_REMEMBERED)
+        self._crowds: deque[int] = deque(maxlen=PUTS_REMEMBERED)
+        """How many awaited batches were under way when a put started, its own included."""
+        self._under_way = 0
         self._put_s = -inf
         """When the last put started."""
         self._acknowledged_s = -inf
-        self._acknowledged = 0
-        """When batches were acknowledged last, and how many."""
+        """When batches were acknowledged last."""
 
-    def put(self, now_s: float) -> None:
-        """Take in that a put starts."""
+    def put(self, window: Window, now_s: float) -> None:
+        """Take in that a window's put starts."""
+        self._under_way += window.awaited
+        self._crowds.append(self._under_way)
         self._put_s = now_s
 
     def took(self, seconds: float) -> None:
         """Take in how long a put took."""
         self._took_s.append(seconds)
 
-    def acknowledged(self, batches: int, now_s: float) -> None:
-        """Take in that so many batches were acknowledged together."""
-        self._acknowledged, self._acknowledged_s = batches, now_s
+    def acknowledged(self, window: Window, now_s: float) -> None:
+        """Take in that a window's batches were acknowledged."""
+        self._under_way -= window.awaited
+        self._acknowledged_s = now_s
 
-    def due_s(self, window: Window, *, awaited: bool) -> float:
-        """Return when a window is to be put, whose batches an acknowledgement may wait for."""
+    def due_s(self, window: Window) -> float:
+        """Return when a window is to be put; none is put before it."""
         if window.size_bytes >= self._limits.window_bytes:
             return -inf
         linger_s = self._limits.linger_s
         latest_s = window.since_s + linger_s
-        if not awaited:
+        if not window.awaited:
             return latest_s
         took_s = min(self._took_s, default=0.0)
         if took_s > CHEAP_PUT_S:
             return min(latest_s, self._put_s + linger_s)
-        if window.count >= self._acknowledged:
-            return -inf
-        return min(latest_s, self._acknowledged_s + GATHERED_SHARE * took_s)
+        crowd = max(self._crowds, default=0)
+        if self._under_way + window.awaited >= crowd:
+            return -inf  # there is nobody else to come
+        apart_s = min(GATHERED_MAX_S, GATHERED_EACH_S * (crowd - 1))
+        again_s = self._acknowledged_s + GATHERED_SHARE * took_s
+        return min(latest_s, max(self._put_s + apart_s, again_s))

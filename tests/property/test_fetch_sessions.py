@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparklog.broker.asked_session import AskedSession
-from sparklog.broker.fetch_reading import FetchAt, Fetched
+from sparklog.broker.fetch_at import FetchAt
+from sparklog.broker.fetch_reading import Fetched
 from sparklog.broker.fetch_sessions import (
     EVICTABLE_AFTER_S,
     FetchAsked,
@@ -20,6 +21,7 @@ from sparklog.broker.fetch_sessions import (
     PartKey,
     next_epoch,
 )
+from sparklog.broker.purgatory import FetchWaits
 from sparklog.core.config import INT_MAX
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import InvalidRequest, NotServing
@@ -40,15 +42,38 @@ class Leader:
     starts: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     ends: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     broken: set[int] = field(default_factory=set)
+    news: list[FetchWaits] = field(
+        default_factory=lambda: [FetchWaits(PartitionId(TOPIC, n)) for n in range(PARTITIONS)]
+    )
+    looked_at: int = 0
+    """Partitions at the last fetch."""
+
+    def told(self, turn: FetchTurn) -> dict[int, Fetched | NotServing]:
+        """Look at what is wanted, and return what to say of it."""
+        places = {key: PartitionId(TOPIC, key[1]) for key in turn.wanted}
+        turn.placed(places)
+        self.looked_at = len(places)
+        return {
+            key[1]: outcome
+            for key, at in turn.wanted.items()
+            for outcome in [self.answer(turn, key, at)]
+            if turn.answers(key, outcome)
+        }
 
     def answer(self, turn: FetchTurn, key: PartKey, at: FetchAt) -> Fetched | NotServing:
         """Read a partition; who knows all there is to say is answered with what it was told."""
         outcome, told = self.outcome(key[1], at), turn.told(key)
+        if turn.watch is not None:
+            turn.watch.hear(self.news[key[1]])
         if told is None or not isinstance(outcome, Fetched) or outcome.batches:
             return outcome
         said = told.high_watermark, told.log_start_offset
         same = said == (outcome.high_watermark, outcome.log_start_offset)
-        return told if same and at.offset == outcome.high_watermark else outcome
+        if not same or at.offset != outcome.high_watermark:
+            return outcome
+        if turn.watch is not None:
+            turn.watch.rest(PartitionId(TOPIC, key[1]), at)
+        return told
 
     def outcome(self, number: int, at: FetchAt) -> Fetched | NotServing:
         if number in self.broken:
@@ -82,13 +107,12 @@ class Follower:
         except InvalidRequest:
             self.session.lost()
             return 0
-        assert {(key[1], at.offset) for key, at in turn.wanted.items()} == set(self.ends.items())
-        told = {
-            key[1]: outcome
-            for key, at in turn.wanted.items()
-            for outcome in [leader.answer(turn, key, at)]
-            if turn.answers(key, outcome)
+        resting = {} if turn.watch is None else turn.watch.resting
+        places = {key[1]: at for key, at in turn.wanted.items()} | {
+            where.partition: at for where, at in resting.items()
         }
+        assert {number: at.offset for number, at in places.items()} == self.ends
+        told = leader.told(turn)
         if loses_answer:
             self.session.lost()
             return len(ask.changed)
@@ -129,15 +153,19 @@ def test_a_follower_has_all_that_it_would_have_without_a_session(
         match what:
             case "append":
                 leader.ends[number] += 1
+                leader.news[number].tell()
             case "flush":
                 leader.starts[number] = leader.ends[number]
+                leader.news[number].note()
             case "diverge":
                 if number in follower.ends:
                     follower.ends[number] = 0
             case "break":
                 leader.broken.add(number)
+                leader.news[number].tell()
             case "mend":
                 leader.broken.discard(number)
+                leader.news[number] = FetchWaits(PartitionId(TOPIC, number))
             case "follow":
                 follower.ends.setdefault(number, 0)
             case "leave":
@@ -153,6 +181,44 @@ def test_a_follower_has_all_that_it_would_have_without_a_session(
     for number, end in follower.ends.items():
         assert end == follower.marks[number] == leader.ends[number]
     assert follower.fetch(leader, loses_answer=False) == 0
+    follower.fetch(leader, loses_answer=False)
+    assert leader.looked_at == 0, "all rest"
+
+
+def test_what_rests_is_looked_at_when_told_of_when_moved_and_once_a_second() -> None:
+    leader = Leader(FetchSessions(1, SeededEntropy(1)))
+    first = leader.sessions.begin(asked(2, follower=True), 0.0)
+
+    def fetch(epoch: int, at_s: float, **moved: FetchAt) -> list[PartKey]:
+        parts: dict[PartKey, FetchAt] = {("t", int(n[1:])): at for n, at in moved.items()}
+        turn = leader.sessions.begin(
+            FetchAsked(first.session_id, epoch, False, True, parts), at_s
+        )  # fmt: skip
+        leader.told(turn)
+        return list(turn.wanted)
+
+    leader.told(first)
+    assert fetch(1, 1.0) == [("t", 0), ("t", 1)]
+    assert fetch(2, 1.1) == [("t", 0), ("t", 1)]
+    assert fetch(3, 1.2) == []
+    leader.news[1].note()
+    assert fetch(4, 1.3) == [("t", 1)]
+    assert fetch(5, 1.4, p0=FetchAt(0, 2)) == [("t", 0)]
+    assert fetch(6, 1.5) == []
+    assert fetch(7, 2.0) == [("t", 0), ("t", 1)]
+
+
+def test_a_session_that_ends_is_told_of_nothing_any_more() -> None:
+    leader = Leader(FetchSessions(1, SeededEntropy(1)))
+    turn = leader.sessions.begin(asked(3, follower=True), 0.0)
+    leader.told(turn)
+    assert [len(waits) for waits in leader.news[:3]] == [1, 1, 1]
+    leader.sessions.begin(
+        FetchAsked(turn.session_id, 1, False, True, {}, [("t", 0)]), 0.1
+    )  # fmt: skip
+    assert [len(waits) for waits in leader.news[:3]] == [0, 1, 1]
+    leader.sessions.begin(asked(3, turn.session_id, 0, follower=True), 0.2)
+    assert [len(waits) for waits in leader.news[:3]] == [0, 0, 0]
 
 
 def asked(parts: int, session_id: int = 0, epoch: int = 0, *, follower: bool = False) -> FetchAsked:

@@ -122,7 +122,7 @@ class Campaign:
 
 
 CAMPAIGNS = {
-    "plain": Campaign(plan_of, range(200), range(10_000), range(1000, 1030)),
+    "plain": Campaign(plan_of, range(200), range(10_000), range(1060, 1090)),
     "transactions": Campaign(with_transactions, range(6), range(2_000), range(10, 20)),
     "members": Campaign(with_members, range(6), range(2_000), range(16, 46)),
     "consumers": Campaign(with_group_consumers, range(6), range(2_000), range(16, 46)),

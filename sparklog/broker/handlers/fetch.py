@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.fetch_reading import FetchAt, Fetched, FetchSpec
+from sparklog.broker.fetch_at import FetchAt
+from sparklog.broker.fetch_reading import Fetched, FetchSpec
 from sparklog.broker.fetch_sessions import (
     LAST_EPOCH,
     NO_SESSION,
@@ -52,7 +53,9 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
             responses=(),
         )
     found = _found(node.metadata.image, turn.wanted)
-    fetched = await node.replicas.fetch(_spec(node, request, turn, found))
+    spec = _spec(node, request, turn, found)
+    fetched = await node.replicas.fetch(spec)
+    found |= turn.roused(fetched)
     outcomes = {
         key: where if isinstance(where, SparklogError) else fetched[where]
         for key, where in found.items()
@@ -107,14 +110,9 @@ def _spec(
     turn: FetchTurn,
     found: Mapping[PartKey, PartitionId | SparklogError],
 ) -> FetchSpec:
-    asked: dict[PartitionId, FetchAt] = {}
-    told: dict[PartitionId, Fetched] = {}
-    for key, where in found.items():
-        if isinstance(where, PartitionId):
-            asked[where] = turn.wanted[key]
-            known = turn.told(key)
-            if known is not None:
-                told[where] = known
+    places = {key: where for key, where in found.items() if isinstance(where, PartitionId)}
+    turn.placed(places)
+    told = {where: known for key, where in places.items() if (known := turn.told(key)) is not None}
     replica = getattr(request, "replica_state", None)
     return FetchSpec(
         replica_id=_replica_id(request),
@@ -123,8 +121,9 @@ def _spec(
         min_bytes=max(0, request.min_bytes),
         max_bytes=min(max(0, request.max_bytes), node.config.whole("fetch.max.bytes")),
         isolation=request.isolation_level,
-        partitions=asked,
+        partitions={where: turn.wanted[key] for key, where in places.items()},
         told=told,
+        watch=turn.watch,
     )
 
 

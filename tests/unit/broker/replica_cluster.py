@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.broker.environment import Address
-from sparklog.broker.fetch_reading import CONSUMER, FetchAt, Fetched, FetchResult, FetchSpec
+from sparklog.broker.fetch_at import FetchAt
+from sparklog.broker.fetch_reading import CONSUMER, Fetched, FetchResult, FetchSpec
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.handlers import fetch as fetch_handler
 from sparklog.broker.identity import Identity

@@ -96,6 +96,10 @@ def test_a_fetch_is_told_which_partitions_have_news() -> None:
         waits[TWO].remove(fetch)
         waits[TWO].tell()
         assert await fetch.wait(3) == []
+        world.loop.call_later(1, waits[ONE].note)
+        world.loop.call_later(2, waits[ONE].tell)
+        assert await fetch.wait(60) == [ONE]
+        assert world.loop.time() == 5
 
     world.run(story())
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from sparklog.broker.fetch_reading import CONSUMER, FetchAt, Fetched, FetchSpec
+from sparklog.broker.fetch_at import FetchAt
+from sparklog.broker.fetch_reading import CONSUMER, Fetched, FetchSpec
 from sparklog.broker.offset_lookup import (
     EARLIEST,
     EARLIEST_LOCAL,

@@ -1,0 +1,60 @@
+"""Which partitions of a follower's fetch session have news, and which rest until they have.
+
+A follower fetches hundreds of partitions many times a second, and most have nothing for it. One
+that was found so rests: it is not looked at again before its leader tells of it, or it is asked for
+elsewhere. `fetch_sessions` says which requests it is left out of.
+"""
+
+from __future__ import annotations
+
+from sparklog.broker.fetch_at import FetchAt
+from sparklog.broker.purgatory import DelayedFetch, FetchWaits
+from sparklog.core.types import PartitionId
+
+
+class SessionWatch(DelayedFetch):
+    """Hears of all partitions of one session, while a fetch waits and between fetches."""
+
+    def __init__(self) -> None:
+        """Hear of nothing yet."""
+        super().__init__()
+        self.resting: dict[PartitionId, FetchAt] = {}
+        """Where partitions would be read that need not be looked at."""
+        self._heard: dict[PartitionId, FetchWaits] = {}
+
+    def hear(self, waits: FetchWaits) -> None:
+        """Hear of a partition from now on, of each as its newest leader here tells."""
+        known = self._heard.get(waits.partition)
+        if known is waits:
+            return
+        if known is not None:
+            known.remove(self)
+        self._heard[waits.partition] = waits
+        waits.add(self)
+
+    def rest(self, where: PartitionId, at: FetchAt) -> None:
+        """Take in that nothing is to be had at `at` before there is news."""
+        self.resting[where] = at
+
+    def rouse(self, where: PartitionId) -> FetchAt | None:
+        """Have a partition looked at; return where it would have been read, if it rested."""
+        return self.resting.pop(where, None)
+
+    def rouse_told(self) -> None:
+        """Have all looked at that there is news of."""
+        for where in self.news:
+            self.rouse(where)
+        self.news = {}
+
+    def forget(self, where: PartitionId) -> None:
+        """Hear of a partition no more."""
+        self.rouse(where)
+        self.news.pop(where, None)
+        heard = self._heard.pop(where, None)
+        if heard is not None:
+            heard.remove(self)
+
+    def close(self) -> None:
+        """Hear of nothing any more."""
+        for where in list(self._heard):
+            self.forget(where)
