@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparklog.broker.fetch_at import FetchAt
-from sparklog.broker.fetch_sessions import FIRST_EPOCH, NO_SESSION, next_epoch
+from sparklog.broker.fetch_session import NO_SESSION
+from sparklog.broker.fetch_sessions import FIRST_EPOCH, next_epoch
 from sparklog.core.types import PartitionId
 
 

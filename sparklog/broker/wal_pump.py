@@ -134,10 +134,7 @@ class WalPump:
     def append(
         self, batch: WalBatch, end_offset: int, sink: DurableSink, *, awaited: bool = True
     ) -> None:
-        """Take a batch of [base offset, end_offset); `sink` hears when it is durable.
-
-        With `awaited`, acknowledgements wait for that.
-        """
+        """Take a batch of [base offset, end_offset), for which, if `awaited`, somebody waits."""
         if self.stopped:
             return
         now_s = asyncio.get_running_loop().time()

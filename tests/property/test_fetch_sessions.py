@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from sparklog.broker.asked_session import AskedSession
 from sparklog.broker.fetch_at import FetchAt
 from sparklog.broker.fetch_reading import Fetched
+from sparklog.broker.fetch_session import FetchAsked, FetchTurn, PartKey
 from sparklog.broker.fetch_sessions import (
     EVICTABLE_AFTER_S,
-    FetchAsked,
     FetchSessionIdNotFound,
     FetchSessions,
-    FetchTurn,
     InvalidFetchSessionEpoch,
-    PartKey,
     next_epoch,
 )
 from sparklog.broker.purgatory import FetchWaits

@@ -15,14 +15,8 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.fetch_at import FetchAt
 from sparklog.broker.fetch_reading import Fetched, FetchSpec
-from sparklog.broker.fetch_sessions import (
-    LAST_EPOCH,
-    NO_SESSION,
-    FetchAsked,
-    FetchTurn,
-    PartKey,
-    TopicKey,
-)
+from sparklog.broker.fetch_session import NO_SESSION, FetchAsked, FetchTurn, PartKey, TopicKey
+from sparklog.broker.fetch_sessions import LAST_EPOCH
 from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, leader_hints
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.handlers.partitions import partition_of, topic_known_as

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +17,6 @@ from sparklog.cluster import election
 from sparklog.cluster.image import Partition
 from sparklog.core.errors import NotServing, Unavailable
 from sparklog.core.types import PartitionId
-from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.tail import EpochEnd, Tail
 from sparklog.testing.sim_store import StoreWeather
 from tests.unit.broker.replica_cluster import Broker, ReplicaCluster, batch, together
@@ -58,48 +56,6 @@ def test_followers_copy_the_tail_and_let_go_of_what_is_flushed() -> None:
             assert held(broker, where).size_bytes == 0
             assert held(broker, where).start_offset == leader.end_offset
             assert broker.replicas._budget.used_bytes == 0
-
-    world.run(story())
-
-
-def test_followers_have_a_batch_while_it_is_put_and_while_the_store_is_away() -> None:
-    world = World()
-
-    async def story() -> None:
-        cluster, where = await together(world)
-        await cluster.produced(where, batch(b"a"))
-        for weather in (StoreWeather(latency_s=2.0), StoreWeather(refused=1.0)):
-            world.objects.weather = weather
-            for value in (b"b", b"c", b"d", b"e", b"f"):  # more than puts under way
-                late = await cluster.produce(where, batch(value), timeout_ms=200)
-                assert isinstance(late, Unavailable)
-            ends = {held(broker, where).end_offset for broker in cluster.brokers.values()}
-            assert ends == {held(cluster.brokers[1], where).end_offset}
-
-    world.run(story())
-
-
-def test_what_is_put_together_is_fetched_together() -> None:
-    world = World()
-
-    async def story() -> None:
-        cluster, where = await together(world)
-        await cluster.produced(where, batch(b"a"))
-        leader = cluster.brokers[1]
-        fetched: list[int] = []
-        follower = cluster.brokers[2].replicas._replicas[where].role
-        assert isinstance(follower, FollowedPartition)
-        append = follower.append
-
-        def heard(batches: Iterable[CheckedBatch]) -> int:
-            several = list(batches)
-            fetched.append(len(several))
-            return append(several)
-
-        follower.append = heard  # type: ignore[method-assign]
-        before = leader.metrics.wal_puts
-        await asyncio.gather(*(cluster.produced(where, batch(b"%d" % n)) for n in range(8)))
-        assert (leader.metrics.wal_puts - before, fetched) == (1, [8])
 
     world.run(story())
 

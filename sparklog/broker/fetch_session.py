@@ -1,0 +1,208 @@
+"""One fetch session: what its client knows of each partition, and what it is answered. Pure.
+
+  Y2  a partition is answered about when it has records, an error, or offsets that the client has
+      not been told, so a new one always is; and when it was asked for below its start, whatever the
+      client was told: it is waiting to hear where to go on
+  Y3  who had records comes last next time, so that none is left out for ever
+  Y5  a follower's partition that has nothing for it rests in the session's watch, and is looked at
+      when there is news of it, when it is asked for elsewhere, and once a second
+Source: KIP-227.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from sparklog.broker.fetch_at import FetchAt
+from sparklog.broker.fetch_reading import Fetched
+from sparklog.broker.session_watch import SessionWatch
+from sparklog.core.errors import SparklogError
+from sparklog.core.types import PartitionId
+
+NO_SESSION: Final = 0
+SWEPT_EVERY_S: Final = 1.0
+"""So often all partitions of a follower are looked at: it shows that it is still in sync."""
+_NOT_TOLD: Final = -1
+
+TopicKey = UUID | str | None
+"""A topic by its id or, before version 13, its name; None is the id of no topic."""
+PartKey = tuple[TopicKey, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAsked:
+    """What a request says of partitions."""
+
+    session_id: int
+    epoch: int
+    by_topic_id: bool
+    is_follower: bool
+    parts: Mapping[PartKey, FetchAt]
+    forgotten: Collection[PartKey] = ()
+
+
+@dataclass(slots=True)
+class _Part:
+    at: FetchAt
+    where: PartitionId | None = None
+    """Which partition it was when it was last looked at."""
+    high_watermark: int = _NOT_TOLD
+    log_start_offset: int = _NOT_TOLD
+    told: Fetched | None = None
+    """What the client knows, if it was last found that there is nothing else to say."""
+
+    def tell(self, outcome: Fetched | SparklogError) -> bool:
+        """Note what the client is told, and say whether it needs to be."""
+        if outcome is self.told:
+            return False
+        self.told = None
+        if isinstance(outcome, SparklogError):
+            self.high_watermark = _NOT_TOLD
+            return True
+        told = (self.high_watermark, self.log_start_offset)
+        self.high_watermark = outcome.high_watermark
+        self.log_start_offset = outcome.log_start_offset
+        is_new = told != (outcome.high_watermark, outcome.log_start_offset)
+        is_below = self.at.offset < outcome.log_start_offset
+        if is_new or is_below or outcome.batches or outcome.diverging is not None:
+            return True
+        self.told = outcome
+        return False
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """What one client fetches again and again."""
+
+    session_id: int
+    by_topic_id: bool
+    is_follower: bool
+    created_s: float
+    used_s: float
+    epoch: int
+    """Of the next request."""
+    parts: dict[PartKey, _Part] = field(default_factory=dict)
+    keys: dict[PartitionId, PartKey] = field(default_factory=dict)
+    watch: SessionWatch | None = None
+    """A follower's."""
+    swept_s: float = 0.0
+    """When all partitions were looked at last."""
+
+    @classmethod
+    def begun(cls, session_id: int, epoch: int, asked: FetchAsked, now_s: float) -> FetchSession:
+        """Return a session that begins with a request; `epoch` is the next one's."""
+        watch = SessionWatch() if asked.is_follower else None
+        parts = {key: _Part(at) for key, at in asked.parts.items()}
+        return cls(
+            session_id,
+            asked.by_topic_id,
+            asked.is_follower,
+            now_s,
+            now_s,
+            epoch,
+            parts,
+            watch=watch,
+        )
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Return what goes first when there are too many: the lowest."""
+        return self.is_follower, len(self.parts)
+
+    def take_in(self, asked: FetchAsked) -> None:
+        """Take in what a request says of partitions."""
+        for key in asked.forgotten:
+            part = self.parts.pop(key, None)
+            if part is not None and part.where is not None and self.watch is not None:
+                self.keys.pop(part.where, None)
+                self.watch.forget(part.where)
+        for key, at in asked.parts.items():
+            part = self.parts.get(key)
+            if part is None:
+                self.parts[key] = _Part(at)
+                continue
+            part.at = at
+            if part.where is not None and self.watch is not None:
+                self.watch.rouse(part.where)
+
+    def wanted(self, now_s: float) -> dict[PartKey, FetchAt]:
+        """Return what is to be looked at now: all that does not rest (Y5)."""
+        watch = self.watch
+        if watch is None:
+            return {key: part.at for key, part in self.parts.items()}
+        watch.rouse_told()
+        if now_s - self.swept_s >= SWEPT_EVERY_S:
+            self.swept_s = now_s
+            watch.resting.clear()
+        resting = watch.resting
+        return {key: part.at for key, part in self.parts.items() if part.where not in resting}
+
+    def close(self) -> None:
+        """End: nothing is heard for it any more."""
+        if self.watch is not None:
+            self.watch.close()
+
+
+class FetchTurn:
+    """One request: what to read for it, and what of that to answer."""
+
+    def __init__(
+        self, wanted: Mapping[PartKey, FetchAt], session: FetchSession | None, *, answers_all: bool
+    ) -> None:
+        """Answer a request of `session`; `answers_all` whether there is news or not."""
+        self.wanted = wanted
+        """In the order in which they are to be read."""
+        self._session = session
+        self._answers_all = answers_all
+
+    def told(self, key: PartKey) -> Fetched | None:
+        """Return what the client knows of a partition that had nothing new the last time.
+
+        An answer with the same object says that it still has nothing.
+        """
+        part = None if self._session is None else self._session.parts.get(key)
+        return None if part is None else part.told
+
+    @property
+    def watch(self) -> SessionWatch | None:
+        """Return what hears of a follower's partitions."""
+        return None if self._session is None else self._session.watch
+
+    def placed(self, places: Mapping[PartKey, PartitionId]) -> None:
+        """Take in which partitions are meant."""
+        session = self._session
+        if session is None or session.watch is None:
+            return
+        for key, where in places.items():
+            part = session.parts.get(key)
+            if part is not None and part.where != where:
+                part.where = where
+                session.keys[where] = key
+
+    def roused(self, looked_at: Collection[PartitionId]) -> dict[PartKey, PartitionId]:
+        """Return the partitions that were looked at besides those wanted, as they had news."""
+        if self._session is None or len(looked_at) == len(self.wanted):
+            return {}
+        keys = self._session.keys
+        found = ((keys.get(where), where) for where in looked_at)
+        return {k: where for k, where in found if k is not None and k not in self.wanted}
+
+    @property
+    def session_id(self) -> int:
+        """Return the session that the client may go on with; 0 for none."""
+        return NO_SESSION if self._session is None else self._session.session_id
+
+    def answers(self, key: PartKey, outcome: Fetched | SparklogError) -> bool:
+        """Say whether the client is to be answered about a partition. Call it once for each."""
+        if self._session is None:
+            return True
+        part = self._session.parts.get(key)
+        if part is None:  # a later request of this session has dropped it
+            return False
+        if isinstance(outcome, Fetched) and outcome.batches:
+            del self._session.parts[key]
+            self._session.parts[key] = part
+        return part.tell(outcome) or self._answers_all
