@@ -183,12 +183,10 @@ class FetchTurn:
                 session.keys[where] = key
 
     def roused(self, looked_at: Collection[PartitionId]) -> dict[PartKey, PartitionId]:
-        """Return the partitions that were looked at besides those wanted, as they had news."""
-        if self._session is None or len(looked_at) == len(self.wanted):
-            return {}
-        keys = self._session.keys
+        """Return by their keys the partitions that were looked at, though not wanted, for news."""
+        keys = {} if self._session is None else self._session.keys
         found = ((keys.get(where), where) for where in looked_at)
-        return {k: where for k, where in found if k is not None and k not in self.wanted}
+        return {key: where for key, where in found if key is not None}
 
     @property
     def session_id(self) -> int:

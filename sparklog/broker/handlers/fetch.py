@@ -49,7 +49,8 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     found = _found(node.metadata.image, turn.wanted)
     spec = _spec(node, request, turn, found)
     fetched = await node.replicas.fetch(spec)
-    found |= turn.roused(fetched)
+    if len(fetched) > len(spec.partitions):
+        found |= turn.roused(fetched.keys() - spec.partitions.keys())
     outcomes = {
         key: where if isinstance(where, SparklogError) else fetched[where]
         for key, where in found.items()

@@ -90,6 +90,7 @@ class Broker:
     metrics: BrokerMetrics = field(default_factory=BrokerMetrics)
     fenced: list[str] = field(default_factory=list)
     manager: Any = None
+    sessions: FetchSessions = field(default_factory=lambda: FetchSessions(10, SeededEntropy(1)))
 
     @property
     def replicas(self) -> BrokerReplicas:
@@ -140,7 +141,7 @@ class ReplicaCluster:
             metadata=self.metadata,
             replicas=broker.manager,
             config=SimpleNamespace(whole=lambda name: 55 << 20),
-            fetch_sessions=FetchSessions(10, SeededEntropy(broker_id)),
+            fetch_sessions=broker.sessions,
         )
 
         async def serve(request: Any) -> Any:

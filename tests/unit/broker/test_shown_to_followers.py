@@ -58,3 +58,21 @@ def test_what_is_put_together_is_fetched_together() -> None:
         assert (leader.metrics.wal_puts - before, fetched) == (1, [8])
 
     world.run(story())
+
+
+def test_a_partition_that_rests_is_answered_about_as_soon_as_it_has_news() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await together(world)
+        await cluster.produced(where, batch(b"a"))
+        await asyncio.sleep(5)
+        session, _ = cluster.brokers[1].sessions._sessions.values()
+        assert session.watch is not None
+        assert list(session.watch.resting) == [where]
+        epoch, before = session.epoch, world.loop.time()
+        await cluster.produced(where, batch(b"b"))
+        assert world.loop.time() - before < 0.1
+        assert session.epoch <= epoch + 2, "the fetch that waited had it"
+
+    world.run(story())

@@ -1,0 +1,39 @@
+"""What a coordinator replays of a batch: what stands, in order, and nothing that is outdated."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.broker.coordinator_load import FEW, _newest_of_each_key
+
+KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b""])
+
+
+def batch(pairs: list[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
+    """Return records with these keys and values; their values tell them apart."""
+    columns = {
+        "offset": pa.array(range(len(pairs)), pa.int64()),
+        "key": pa.array([key for key, _ in pairs], pa.binary()),
+        "value": pa.array([value for _, value in pairs], pa.binary()),
+    }
+    return pa.record_batch(columns)
+
+
+@given(st.lists(KEYS, max_size=200))
+def test_the_newest_of_each_key_stays_in_order(keys: list[bytes]) -> None:
+    rows = batch([(key, b"%d" % n) for n, key in enumerate(keys)])
+    left = _newest_of_each_key(rows).to_pylist()
+    by_key = {row["key"]: row for row in rows.to_pylist()}
+    assert {row["key"]: row for row in left} == by_key
+    assert [row["offset"] for row in left] == sorted(row["offset"] for row in left)
+    if len(keys) >= FEW:
+        assert len(left) == len(by_key)
+
+
+def test_a_batch_that_forgets_something_or_has_no_key_is_left_as_it_is() -> None:
+    many: list[tuple[bytes | None, bytes | None]] = [(b"k", b"v")] * (2 * FEW)
+    assert _newest_of_each_key(batch(many)).num_rows == 1
+    for odd in ((b"k", None), (None, b"v")):
+        assert _newest_of_each_key(batch([*many, odd])).num_rows == 2 * FEW + 1
