@@ -71,11 +71,9 @@ def moto_server() -> Iterator[MotoServer]:
 def serve() -> None:
     """Serve until standard input ends."""
     # Only the server's own process needs these, and they take seconds to import.
-    from moto.moto_server.werkzeug_app import (  # noqa: PLC0415
-        DomainDispatcherApplication,
-        create_backend_app,
-    )
     from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: PLC0415
+
+    from sparklog.spark.demo.s3_app import s3_app  # noqa: PLC0415
 
     class KeptConnections(WSGIRequestHandler):
         protocol_version = "HTTP/1.1"  # werkzeug closes after every answer otherwise
@@ -84,10 +82,7 @@ def serve() -> None:
         def log(self, *_: object) -> None:
             """Keep quiet."""
 
-    application = DomainDispatcherApplication(create_backend_app)
-    server = make_server(
-        "127.0.0.1", 0, application, threaded=True, request_handler=KeptConnections
-    )
+    server = make_server("127.0.0.1", 0, s3_app(), threaded=True, request_handler=KeptConnections)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.port, flush=True)
     sys.stdin.read()

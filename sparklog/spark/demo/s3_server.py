@@ -11,14 +11,13 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from threading import Lock, Thread
 from typing import Any
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-WsgiApp = Callable[[dict[str, Any], Any], Iterable[bytes]]
+from sparklog.spark.demo.s3_app import WsgiApp, s3_app
 
 
 class CountingApp:
@@ -48,7 +47,7 @@ class CountingApp:
 def serve() -> None:
     """Serve until standard input ends."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    app = CountingApp(DomainDispatcherApplication(create_backend_app))
+    app = CountingApp(s3_app())
     server = make_server("127.0.0.1", 0, app, threaded=True)
     Thread(target=server.serve_forever, name="s3", daemon=True).start()
     print(json.dumps({"port": server.server_port}), flush=True)
