@@ -108,7 +108,8 @@ def _newest_of_each_key(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the records of one batch that compaction would leave, in their order.
 
     The topic is compacted, so any state must come out of these as well; one member that commits
-    thousands of times leaves a few. A batch that forgets something is left as it is.
+    thousands of times leaves a few. That goes for a transaction's batch, too: all of it is decided
+    by one marker. A batch that forgets something is left as it is.
     """
     keys = rows.column("key")
     if rows.num_rows < FEW or keys.null_count or rows.column("value").null_count:

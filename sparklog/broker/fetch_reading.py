@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sparklog.broker.fetch_at import FetchAt
+from sparklog.broker.fetch_watch import FetchWatch
 from sparklog.broker.led_partition import LedPartition
-from sparklog.broker.session_watch import SessionWatch
 from sparklog.core.errors import Fenced, OffsetOutOfRange, SparklogError, UnknownLeaderEpoch
 from sparklog.core.types import PartitionId
 from sparklog.log.isolation import met
@@ -36,8 +36,8 @@ class FetchSpec:
     replica_epoch: int = -1
     """The follower's broker epoch."""
     told: Mapping[PartitionId, Fetched] = field(default_factory=dict)
-    """What the client knows of partitions, where that were no records; see `fetch_sessions`."""
-    watch: SessionWatch | None = None
+    """What the client knows of partitions, where that were no records; see `fetch_session`."""
+    watch: FetchWatch | None = None
     """Hears of a follower's partitions; those that rest there are asked for, too."""
 
     @property
@@ -169,9 +169,6 @@ class Reading:
     def _for_follower(
         self, led: LedPartition, at: FetchAt, left: int, now_ms: int | None
     ) -> Fetched:
-        watch = self.spec.watch
-        if watch is not None:
-            watch.hear(led.appended_news)
         diverging = _divergence(led, at)
         if diverging is not None or at.offset < led.tail.start_offset:
             self._urgent = True
@@ -183,8 +180,8 @@ class Reading:
             if led.follower_waits(*who, at.offset, now_ms):
                 told = self.spec.told.get(led.where)
                 if told is not None and told.is_of(led):
-                    if watch is not None:
-                        watch.rest(led.where, at)
+                    if self.spec.watch is not None:
+                        self.spec.watch.rest(led.appended_news, at)
                     return told
             else:
                 led.follower_fetched(*who, at.offset, now_ms)

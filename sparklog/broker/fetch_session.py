@@ -18,7 +18,7 @@ from uuid import UUID
 
 from sparklog.broker.fetch_at import FetchAt
 from sparklog.broker.fetch_reading import Fetched
-from sparklog.broker.session_watch import SessionWatch
+from sparklog.broker.fetch_watch import FetchWatch
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
 
@@ -86,7 +86,7 @@ class FetchSession:
     """Of the next request."""
     parts: dict[PartKey, _Part] = field(default_factory=dict)
     keys: dict[PartitionId, PartKey] = field(default_factory=dict)
-    watch: SessionWatch | None = None
+    watch: FetchWatch | None = None
     """A follower's."""
     swept_s: float = 0.0
     """When all partitions were looked at last."""
@@ -94,7 +94,7 @@ class FetchSession:
     @classmethod
     def begun(cls, session_id: int, epoch: int, asked: FetchAsked, now_s: float) -> FetchSession:
         """Return a session that begins with a request; `epoch` is the next one's."""
-        watch = SessionWatch() if asked.is_follower else None
+        watch = FetchWatch() if asked.is_follower else None
         parts = {key: _Part(at) for key, at in asked.parts.items()}
         return cls(
             session_id,
@@ -158,29 +158,25 @@ class FetchTurn:
         self._session = session
         self._answers_all = answers_all
 
-    def told(self, key: PartKey) -> Fetched | None:
-        """Return what the client knows of a partition that had nothing new the last time.
-
-        An answer with the same object says that it still has nothing.
-        """
-        part = None if self._session is None else self._session.parts.get(key)
-        return None if part is None else part.told
-
     @property
-    def watch(self) -> SessionWatch | None:
+    def watch(self) -> FetchWatch | None:
         """Return what hears of a follower's partitions."""
         return None if self._session is None else self._session.watch
 
-    def placed(self, places: Mapping[PartKey, PartitionId]) -> None:
-        """Take in which partitions are meant."""
+    def placed(self, key: PartKey, where: PartitionId) -> Fetched | None:
+        """Take in which partition is meant, and return what the client knows of it.
+
+        That is None if it had news the last time. An answer with the same object says that it still
+        has none.
+        """
         session = self._session
-        if session is None or session.watch is None:
-            return
-        for key, where in places.items():
-            part = session.parts.get(key)
-            if part is not None and part.where != where:
-                part.where = where
-                session.keys[where] = key
+        part = None if session is None else session.parts.get(key)
+        if session is None or part is None:
+            return None
+        if session.watch is not None and part.where != where:
+            part.where = where
+            session.keys[where] = key
+        return part.told
 
     def roused(self, looked_at: Collection[PartitionId]) -> dict[PartKey, PartitionId]:
         """Return by their keys the partitions that were looked at, though not wanted, for news."""

@@ -31,10 +31,11 @@ from sparklog.broker.fetch_reading import (
     limit_of,
     out_of_range,
 )
+from sparklog.broker.fetch_watch import FetchWatch
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
-from sparklog.broker.purgatory import DelayedFetch, FetchWaits
+from sparklog.broker.purgatory import FetchWaits
 from sparklog.broker.task_scope import TaskScope
 from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
 from sparklog.core.types import PartitionId
@@ -115,22 +116,19 @@ class Fetching:
         """Wait for news; with `looks_again`, something may have come since the first look."""
         loop = asyncio.get_running_loop()
         spec = reading.spec
-        delayed = DelayedFetch() if spec.watch is None else spec.watch
-        watched: list[LedPartition] = []
+        watch = FetchWatch() if spec.watch is None else spec.watch
         self.waiting += 1
         try:
-            for led in reading.led.values() if spec.watch is None else ():
-                watched.append(led)
-                _news(led, spec).add(delayed)
             if looks_again:
                 reading.look(spec.partitions)
             while not (reading.is_enough or reading.historic) and loop.time() < deadline:
-                news = await delayed.wait(deadline)
-                reading.look(news)
+                for led in reading.led.values():
+                    watch.hear(_news(led, spec))
+                reading.look(await watch.wait(deadline))
         finally:
             self.waiting -= 1
-            for led in watched:
-                _news(led, spec).remove(delayed)
+            if watch is not spec.watch:
+                watch.close()
 
     async def _read_history(self, reading: Reading) -> None:
         wanted, reading.historic = reading.historic, {}

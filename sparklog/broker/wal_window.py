@@ -141,6 +141,8 @@ class Pace:
         took_s = min(self._took_s, default=0.0)
         if took_s > CHEAP_PUT_S:
             return min(latest_s, self._put_s + linger_s)
+        if self._took_s and self._took_s[-1] > CHEAP_PUT_S:
+            return -inf  # a disk that stalls: what waits for a place gathers as it is
         crowd = max(self._crowds, default=0)
         if self._under_way + window.awaited >= crowd:
             return -inf  # there is nobody else to come

@@ -48,9 +48,7 @@ class Leader:
 
     def told(self, turn: FetchTurn) -> dict[int, Fetched | NotServing]:
         """Look at what is wanted, and return what to say of it."""
-        places = {key: PartitionId(TOPIC, key[1]) for key in turn.wanted}
-        turn.placed(places)
-        self.looked_at = len(places)
+        self.looked_at = len(turn.wanted)
         return {
             key[1]: outcome
             for key, at in turn.wanted.items()
@@ -60,9 +58,7 @@ class Leader:
 
     def answer(self, turn: FetchTurn, key: PartKey, at: FetchAt) -> Fetched | NotServing:
         """Read a partition; who knows all there is to say is answered with what it was told."""
-        outcome, told = self.outcome(key[1], at), turn.told(key)
-        if turn.watch is not None:
-            turn.watch.hear(self.news[key[1]])
+        outcome, told = self.outcome(key[1], at), turn.placed(key, PartitionId(TOPIC, key[1]))
         if told is None or not isinstance(outcome, Fetched) or outcome.batches:
             return outcome
         said = told.high_watermark, told.log_start_offset
@@ -70,7 +66,7 @@ class Leader:
         if not same or at.offset != outcome.high_watermark:
             return outcome
         if turn.watch is not None:
-            turn.watch.rest(PartitionId(TOPIC, key[1]), at)
+            turn.watch.rest(self.news[key[1]], at)
         return told
 
     def outcome(self, number: int, at: FetchAt) -> Fetched | NotServing:
@@ -210,6 +206,9 @@ def test_a_session_that_ends_is_told_of_nothing_any_more() -> None:
     leader = Leader(FetchSessions(1, SeededEntropy(1)))
     turn = leader.sessions.begin(asked(3, follower=True), 0.0)
     leader.told(turn)
+    assert turn.watch is not None
+    for key, at in turn.wanted.items():
+        turn.watch.rest(leader.news[key[1]], at)
     assert [len(waits) for waits in leader.news[:3]] == [1, 1, 1]
     leader.sessions.begin(
         FetchAsked(turn.session_id, 1, False, True, {}, [("t", 0)]), 0.1

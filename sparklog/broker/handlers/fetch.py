@@ -49,8 +49,7 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     found = _found(node.metadata.image, turn.wanted)
     spec = _spec(node, request, turn, found)
     fetched = await node.replicas.fetch(spec)
-    if len(fetched) > len(spec.partitions):
-        found |= turn.roused(fetched.keys() - spec.partitions.keys())
+    found |= turn.roused(fetched.keys() - spec.partitions.keys())
     outcomes = {
         key: where if isinstance(where, SparklogError) else fetched[where]
         for key, where in found.items()
@@ -105,9 +104,15 @@ def _spec(
     turn: FetchTurn,
     found: Mapping[PartKey, PartitionId | SparklogError],
 ) -> FetchSpec:
-    places = {key: where for key, where in found.items() if isinstance(where, PartitionId)}
-    turn.placed(places)
-    told = {where: known for key, where in places.items() if (known := turn.told(key)) is not None}
+    partitions: dict[PartitionId, FetchAt] = {}
+    told: dict[PartitionId, Fetched] = {}
+    for key, where in found.items():
+        if isinstance(where, SparklogError):
+            continue
+        partitions[where] = turn.wanted[key]
+        known = turn.placed(key, where)
+        if known is not None:
+            told[where] = known
     replica = getattr(request, "replica_state", None)
     return FetchSpec(
         replica_id=_replica_id(request),
@@ -116,7 +121,7 @@ def _spec(
         min_bytes=max(0, request.min_bytes),
         max_bytes=min(max(0, request.max_bytes), node.config.whole("fetch.max.bytes")),
         isolation=request.isolation_level,
-        partitions={where: turn.wanted[key] for key, where in places.items()},
+        partitions=partitions,
         told=told,
         watch=turn.watch,
     )

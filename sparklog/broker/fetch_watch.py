@@ -1,8 +1,9 @@
-"""Which partitions of a follower's fetch session have news, and which rest until they have.
+"""Which partitions a fetch has news of, and which rest until there is some.
 
-A follower fetches hundreds of partitions many times a second, and most have nothing for it. One
-that was found so rests: it is not looked at again before its leader tells of it, or it is asked for
-elsewhere. `fetch_sessions` says which requests it is left out of.
+A fetch that waits hears of its partitions for as long. A follower's session keeps what it hears
+with: it fetches hundreds of partitions many times a second, and most have nothing for it. One that
+was found so rests: it is not looked at again before its leader tells of it, or it is asked for
+elsewhere. `fetch_session` says which requests it is left out of.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from sparklog.broker.purgatory import DelayedFetch, FetchWaits
 from sparklog.core.types import PartitionId
 
 
-class SessionWatch(DelayedFetch):
-    """Hears of all partitions of one session, while a fetch waits and between fetches."""
+class FetchWatch(DelayedFetch):
+    """Hears of partitions, for one fetch while it waits or for a session between fetches, too."""
 
     def __init__(self) -> None:
         """Hear of nothing yet."""
@@ -32,9 +33,10 @@ class SessionWatch(DelayedFetch):
         self._heard[waits.partition] = waits
         waits.add(self)
 
-    def rest(self, where: PartitionId, at: FetchAt) -> None:
-        """Take in that nothing is to be had at `at` before there is news."""
-        self.resting[where] = at
+    def rest(self, waits: FetchWaits, at: FetchAt) -> None:
+        """Take in that nothing is to be had of a partition at `at` before there is news of it."""
+        self.hear(waits)
+        self.resting[waits.partition] = at
 
     def rouse(self, where: PartitionId) -> FetchAt | None:
         """Have a partition looked at; return where it would have been read, if it rested."""
