@@ -45,11 +45,11 @@ class WatchedReplicas(BrokerReplicas):
 
     def led_partitions(self) -> list[LedPartition]:
         """Return what is led now."""
-        return self._all_led()
+        return self.roles.all_led()
 
     def followed_partition(self, where: PartitionId) -> FollowedPartition | None:
         """Return a partition that is followed now."""
-        replica = self._replicas.get(where)
+        replica = self.roles.replicas.get(where)
         role = replica.role if replica is not None else None
         return role if isinstance(role, FollowedPartition) else None
 

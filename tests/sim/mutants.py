@@ -17,7 +17,7 @@ from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.life import Life
 from sparklog.broker.marking import Marking, PlacedMarker
 from sparklog.broker.refusals import Refusals
-from sparklog.broker.replicas import BrokerReplicas
+from sparklog.broker.replica_roles import ReplicaRoles
 from sparklog.cluster.leadership import Event, Leadership
 from sparklog.coordinator.classic_group import ClassicGroup
 from sparklog.coordinator.consumer_group import ConsumerGroup
@@ -48,13 +48,13 @@ def skip_the_seal(patch: pytest.MonkeyPatch) -> None:
 
 def acknowledge_before_the_wal(patch: pytest.MonkeyPatch) -> None:
     """Take every batch for durable as soon as it is handed to the write-ahead log."""
-    to_wal = BrokerReplicas.to_wal
+    to_wal = ReplicaRoles.to_wal
 
-    def hasty(self: BrokerReplicas, batch: WalBatch, end_offset: int, led: LedPartition) -> None:
+    def hasty(self: ReplicaRoles, batch: WalBatch, end_offset: int, led: LedPartition) -> None:
         to_wal(self, batch, end_offset, led)
         led.wal_durable(end_offset)
 
-    patch.setattr(BrokerReplicas, "to_wal", hasty)
+    patch.setattr(ReplicaRoles, "to_wal", hasty)
 
 
 def flush_above_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -88,16 +88,17 @@ def go_on_when_deposed(patch: pytest.MonkeyPatch) -> None:
         if not isinstance(why, Fenced):
             end(self, why)
 
-    apply = BrokerReplicas.apply
+    apply = ReplicaRoles.apply
 
-    def clinging(self: BrokerReplicas, image: Any) -> None:
-        mine = image.brokers.get(self.identity.broker_id)
-        if mine is not None and mine.incarnation == self.identity.incarnation and not mine.fenced:
+    def clinging(self: ReplicaRoles, image: Any) -> None:
+        me = self._parts.identity
+        mine = image.brokers.get(me.broker_id)
+        if mine is not None and mine.incarnation == me.incarnation and not mine.fenced:
             apply(self, image)
 
     patch.setattr(wal_pump, "place", stubborn)
     patch.setattr(Life, "_end", deaf)
-    patch.setattr(BrokerReplicas, "apply", clinging)
+    patch.setattr(ReplicaRoles, "apply", clinging)
 
 
 def commit_without_followers(patch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ class LiveCluster(ToyCluster):
         node = self.nodes[broker_id].node
         topic_id = node.metadata.image.topics[topic].topic_id
         replicas: Any = node.replicas
-        return replicas._replicas[PartitionId(topic_id, partition)].led
+        return replicas.roles.replicas[PartitionId(topic_id, partition)].led
 
     async def fetched(self, offset: int = 0, partition: int = 0, *, committed: bool = True) -> Any:
         """Return what a partition's leader answers to a fetch."""

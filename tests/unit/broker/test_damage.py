@@ -25,7 +25,7 @@ def test_a_leader_that_finds_its_log_damaged_tells_everybody(
         (where,) = cluster.create([1], 1, {"flush.ms": "100"})
         await cluster.produced(where, batch(b"a"))
         await asyncio.sleep(1)
-        led = cluster.brokers[1].replicas._find(where)
+        led = cluster.brokers[1].replicas.roles.find(where)
         end_offset = cluster.stored(where).end_offset
         name = led.layout.key(f"log/{end_offset:020d}.arrow")
         world.objects.objects.put_if_absent(name, b"no segment")

@@ -31,7 +31,7 @@ def test_a_request_of_which_some_is_refused_holds_the_memory_of_the_rest() -> No
         assert isinstance(answers[good], Produced)
         assert isinstance(answers[damaged], CorruptMessage)
         assert isinstance(answers[early], OutOfOrderSequence)
-        held_bytes = sum(one.held.tail.size_bytes for one in replicas._replicas.values())
+        held_bytes = sum(one.held.tail.size_bytes for one in replicas.roles.replicas.values())
         assert held_bytes == len(first) + len(sent[good])
         assert cluster.brokers[1].metrics.gauges()[Gauge.TAIL_BYTES] == held_bytes
 

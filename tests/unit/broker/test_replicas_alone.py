@@ -80,11 +80,11 @@ def test_committed_records_are_flushed_in_time_and_then_read_from_storage() -> N
         cluster, where = await alone(world, QUICK)
         for n in range(10):
             await cluster.produced(where, batch(b"%d" % n))
-        led = cluster.leader(where).replicas._leader(where)
+        led = cluster.leader(where).replicas.roles.leader(where)
         await asyncio.sleep(3)
         assert cluster.stored(where).end_offset == led.high_watermark
         assert (led.tail.size_bytes, led.tail.start_offset) == (0, led.high_watermark)
-        assert cluster.leader(where).replicas._budget.used_bytes == 0
+        assert cluster.leader(where).replicas.budget.used_bytes == 0
         found = await cluster.consumed(where)
         assert list(found.values()) == [b"%d" % n for n in range(10)]
 
@@ -264,7 +264,7 @@ def test_producers_wait_for_memory_when_the_storage_is_slow_and_nothing_is_lost(
             *(cluster.produce(where, batch(b"%d" % n, big), timeout_ms=60_000) for n in range(30))
         )
         assert all(isinstance(r, Produced) for r in results)
-        budget = cluster.brokers[1].replicas._budget
+        budget = cluster.brokers[1].replicas.budget
         assert budget.used_bytes <= budget.limit_bytes
         found = list((await cluster.consumed(where)).values())
         assert found[1::2] == [b"%d" % n for n in range(30)]
@@ -361,7 +361,7 @@ def test_a_request_for_several_partitions_is_not_overtaken_in_one_of_them() -> N
         one, other = cluster.create([1], 2)
         for where in (one, other):
             await cluster.produced(where, batch(b"first"))
-        slow = cluster.brokers[1].replicas._find(one).order.take()
+        slow = cluster.brokers[1].replicas.roles.find(one).order.take()
         produce = cluster.brokers[1].replicas.produce
         data = {where: batch(b"0", producer_id=5, sequence=0) for where in (one, other)}
         both = asyncio.ensure_future(produce(data, -1, 1000))
@@ -389,7 +389,7 @@ def test_a_deleted_topic_is_forgotten() -> None:
         await asyncio.sleep(0.1)
         gone = await manager.produce({where: batch(b"b")}, -1, 1000)
         assert isinstance(gone[where], UnknownTopicOrPartition)
-        assert manager._budget.used_bytes == 0
+        assert manager.budget.used_bytes == 0
         assert manager.sizes() == {}
 
     world.run(story())

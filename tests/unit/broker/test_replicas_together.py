@@ -33,7 +33,7 @@ def state_of(cluster: ReplicaCluster, where: PartitionId) -> Partition:
 
 
 def held(broker: Broker, where: PartitionId) -> Tail:
-    return broker.replicas._replicas[where].held.tail
+    return broker.replicas.roles.replicas[where].held.tail
 
 
 async def values(cluster: ReplicaCluster, where: PartitionId) -> list[bytes]:
@@ -55,7 +55,7 @@ def test_followers_copy_the_tail_and_let_go_of_what_is_flushed() -> None:
         for broker in cluster.brokers.values():
             assert held(broker, where).size_bytes == 0
             assert held(broker, where).start_offset == leader.end_offset
-            assert broker.replicas._budget.used_bytes == 0
+            assert broker.replicas.budget.used_bytes == 0
 
     world.run(story())
 
@@ -333,7 +333,7 @@ def test_fetches_of_an_earlier_incarnation_count_for_nobody() -> None:
     async def story() -> None:
         cluster, where = await together(world, 2, IN_MEMORY)
         await cluster.produced(where, batch(b"a"))
-        led = cluster.brokers[1].replicas._leader(where)
+        led = cluster.brokers[1].replicas.roles.leader(where)
         end = led.tail.end_offset
         cluster.kill(2)
         stale = led.follower_epochs[2]

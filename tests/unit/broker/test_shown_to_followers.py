@@ -16,7 +16,7 @@ from tests.unit.broker.world import World
 
 def ends(cluster: ReplicaCluster, where: PartitionId) -> list[int]:
     """Return the end of the partition's tail at each broker, the leader first."""
-    return [b.replicas._replicas[where].held.tail.end_offset for b in cluster.brokers.values()]
+    return [b.replicas.roles.replicas[where].held.tail.end_offset for b in cluster.brokers.values()]
 
 
 def test_followers_have_a_batch_while_it_is_put_and_while_the_store_is_away() -> None:
@@ -43,7 +43,7 @@ def test_what_is_put_together_is_fetched_together() -> None:
         await cluster.produced(where, batch(b"a"))
         leader = cluster.brokers[1]
         fetched: list[int] = []
-        follower = cluster.brokers[2].replicas._replicas[where].role
+        follower = cluster.brokers[2].replicas.roles.replicas[where].role
         assert isinstance(follower, FollowedPartition)
         append = follower.append
 

@@ -81,10 +81,13 @@ def take_over(partitions: int, records: int = 0, brokers: int = 2) -> Cost:
 async def until_led(cluster: ReplicaCluster, created: list[PartitionId], broker_id: int) -> None:
     replicas = cluster.brokers[broker_id].replicas
     deadline_s = cluster.world.loop.time() + WITHIN_S
-    while not all(r.led for where, r in replicas._replicas.items()) or not replicas._replicas:
+    while (
+        not all(r.led for where, r in replicas.roles.replicas.items())
+        or not replicas.roles.replicas
+    ):
         assert cluster.world.loop.time() < deadline_s
         await asyncio.sleep(0.001)
-    assert set(replicas._replicas) == set(created)
+    assert set(replicas.roles.replicas) == set(created)
 
 
 def test_a_take_over_is_a_few_requests_one_after_the_other() -> None:
@@ -130,7 +133,7 @@ def test_who_holds_too_little_to_join_the_log_reads_the_write_ahead_log_after_al
 
     async def story() -> None:
         cluster, where = await three(world)
-        held = cluster.brokers[2].replicas._replicas[where].held
+        held = cluster.brokers[2].replicas.roles.replicas[where].held
         held.reset(held.tail.end_offset)
         await cluster.produced(where, batch(b"second"))
         cluster.kill(1)
@@ -164,7 +167,7 @@ def test_a_mark_that_a_deposed_leader_puts_amid_a_take_over_ends_what_was_not_co
         await asyncio.sleep(1)
         cluster.kill(1)
         cluster.kill(3)
-        held = cluster.brokers[2].replicas._replicas[where].held
+        held = cluster.brokers[2].replicas.roles.replicas[where].held
         late = bytearray(batch(b"never committed"))
         stamp_offset(late, held.tail.end_offset, 1)
         (checked,) = check_replicated(bytes(late))
