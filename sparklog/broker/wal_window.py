@@ -107,8 +107,6 @@ class Pace:
         """Know nothing of the store yet."""
         self._limits = limits
         self._took_s: deque[float] = deque(maxlen=PUTS_REMEMBERED)
-        self._slow_puts = 0
-        """How many were slow since the last that was not."""
         self._crowds: deque[int] = deque(maxlen=PUTS_REMEMBERED)
         """How many awaited batches were under way when a put started, its own included."""
         self._under_way = 0
@@ -126,7 +124,6 @@ class Pace:
     def took(self, seconds: float) -> None:
         """Take in how long a put took."""
         self._took_s.append(seconds)
-        self._slow_puts = self._slow_puts + 1 if seconds > CHEAP_PUT_S else 0
 
     def acknowledged(self, window: Window, now_s: float) -> None:
         """Take in that a window's batches were acknowledged."""
@@ -144,8 +141,6 @@ class Pace:
         took_s = min(self._took_s, default=0.0)
         if took_s > CHEAP_PUT_S:
             return min(latest_s, self._put_s + linger_s)
-        if self._slow_puts >= self._limits.in_flight_max:
-            return -inf  # a disk that stalls: what waits for a place gathers as it is
         crowd = max(self._crowds, default=0)
         if self._under_way + window.awaited >= crowd:
             return -inf  # there is nobody else to come

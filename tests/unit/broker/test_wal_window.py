@@ -96,9 +96,8 @@ def test_a_crowd_is_forgotten() -> None:
     assert pace.due_s(_window(1)) == AT_ONCE
 
 
-def test_a_disk_that_stalls_is_still_a_disk_and_nobody_waits_for_others_on_top() -> None:
-    pace = _pace(NEAR_S, crowd=8, put_s=10.0, acknowledged_s=10.0)
-    assert pace.due_s(_window()) > 10.0
+def test_a_disk_that_stalls_is_still_a_disk() -> None:
+    pace = _pace(NEAR_S)
     for _ in range(10):
         pace.took(FAR_S)
     assert pace.due_s(_window()) == AT_ONCE
