@@ -1,7 +1,8 @@
 """A plain Kafka client that sends flights all the while: confluent-kafka, nothing of sparklog's.
 
-It remembers when each record was sent, when it was acknowledged, and where it went, so that the
-length of every take-over and the fate of every acknowledged record can be told afterwards.
+It remembers when each record was acknowledged, and in which partition, so that the length of every
+take-over and the fate of every acknowledged record can be told afterwards. Offsets it may not know:
+where an answer was lost with its broker and a later batch is acknowledged, so is what came before.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Thread
 from typing import Any, cast
 
@@ -32,7 +34,6 @@ class Acknowledged:
 
     number: int
     partition: int
-    offset: int
     acknowledged_s: float
 
 
@@ -92,24 +93,21 @@ class PlainClient:
     def _send(self, row: dict[str, Any]) -> None:
         number = self.sent
 
-        def answered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                self.failed.append(str(error))
-                return
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None, "an acknowledged record has a place"
-            assert offset is not None, "an acknowledged record has a place"
-            now_s = self._clock.monotonic_s()
-            self.acknowledged.append(Acknowledged(number, partition, offset, now_s))
-
         self._producer.produce(
             self._topic,
             json.dumps(row),
             row["tailnum"] or str(number),
-            on_delivery=answered,
+            on_delivery=partial(self._answered, number),
             headers=[(NUMBER, str(number))],
         )
         self.sent += 1
+
+    def _answered(self, number: int, error: KafkaError | None, message: Message) -> None:
+        partition = message.partition()
+        if error is not None or partition is None:
+            self.failed.append(str(error or "acknowledged, but in no partition"))
+            return
+        self.acknowledged.append(Acknowledged(number, partition, self._clock.monotonic_s()))
 
 
 @dataclass(frozen=True, slots=True)
