@@ -1,9 +1,9 @@
 """Which partitions a fetch has news of, and which rest until there is some.
 
-A fetch that waits hears of its partitions for as long. A follower's session keeps what it hears
-with: it fetches hundreds of partitions many times a second, and most have nothing for it. One that
-was found so rests: it is not looked at again before its leader tells of it, or it is asked for
-elsewhere. `fetch_session` says which requests it is left out of.
+A fetch that waits hears of its partitions until it is answered. A follower's session keeps its
+watch from fetch to fetch: it asks for hundreds of partitions many times a second, and most have
+nothing for it. One that was found so rests: it is not looked at again before its leader tells of
+it, or it is asked for elsewhere. `fetch_session` says which requests it is left out of.
 """
 
 from __future__ import annotations

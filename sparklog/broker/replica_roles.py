@@ -45,7 +45,7 @@ from sparklog.log.wal_object import WalBatch
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleParts:
     """What roles are begun, served and ended with, by one incarnation of a broker."""
 

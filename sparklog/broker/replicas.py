@@ -87,14 +87,14 @@ class BrokerReplicas:
         cache = HistoryCache(settings.whole("history.cache.bytes"))
         self.roles = ReplicaRoles(
             RoleParts(
-                environment,
-                identity,
-                self._tasks,
-                self.budget,
-                cache,
-                self._pump,
-                flusher,
-                Fetchers(
+                environment=environment,
+                identity=identity,
+                tasks=self._tasks,
+                budget=self.budget,
+                cache=cache,
+                pump=self._pump,
+                flusher=flusher,
+                fetchers=Fetchers(
                     environment,
                     identity,
                     metadata,
@@ -103,10 +103,10 @@ class BrokerReplicas:
                     budget=self.budget,
                     metrics=metrics,
                 ),
-                MetadataChanges(metadata, identity.broker_id, self._tasks, metrics),
-                self._handover,
-                metrics,
-                self._lag_ms,
+                changes=MetadataChanges(metadata, identity.broker_id, self._tasks, metrics),
+                handover=self._handover,
+                metrics=metrics,
+                lag_ms=self._lag_ms,
             )
         )
         """What this broker leads and follows."""

@@ -92,7 +92,6 @@ class PlainClient:
 
     def _send(self, row: dict[str, Any]) -> None:
         number = self.sent
-
         self._producer.produce(
             self._topic,
             json.dumps(row),

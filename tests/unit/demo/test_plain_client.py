@@ -12,16 +12,13 @@ NOBODY = "127.0.0.1:1"
 
 
 class Told:
-    """A message as librdkafka tells of it when only a later one's answer came: with no offset."""
+    """A message as librdkafka tells of it when only a later one's answer came: no offset."""
 
     def __init__(self, partition: int | None) -> None:
         self._partition = partition
 
     def partition(self) -> int | None:
         return self._partition
-
-    def offset(self) -> int | None:
-        return None
 
 
 def answered(error: KafkaError | None, partition: int | None) -> PlainClient:

@@ -111,6 +111,11 @@ def test_a_body_arrives_whole_with_a_length_and_in_chunks(told: dict[str, Any]) 
 
 def test_it_is_motos_s3() -> None:
     app = s3_app()
+    known: dict[str, Any] = {
+        "HTTP_AUTHORIZATION": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/x"
+    }
     run_wsgi_app(app, EnvironBuilder("/bucket", "http://127.0.0.1", method="PUT").get_environ())
-    assert ask(app, "PUT", b"x", HTTP_IF_NONE_MATCH="*")[0] == 200
-    assert ask(app, "PUT", b"y", HTTP_IF_NONE_MATCH="*")[0] != 200
+    assert ask(app, "PUT", b"x", HTTP_IF_NONE_MATCH="*", **known)[0] == 200
+    assert ask(app, "PUT", b"y", HTTP_IF_NONE_MATCH="*", **known)[0] == 412
+    assert ask(app, "GET", **known) == (200, b"x")
+    assert ask(app, "PUT", b"y", **known)[0] == 200
