@@ -17,13 +17,16 @@ from sparklog.log.wal_object import WalBatch
 CHEAP_PUT_S = 0.02
 """A store that takes a put in less is a disk or near one: puts follow each other without a pause.
 Elsewhere each has its price, so they start `linger_s` apart, or with a full window."""
-GATHERED_SHARE = 0.25
-"""Part of a put's time for which batches wait, on such a store, for others about to come: who was
-just acknowledged sends as much again, and one put of it all costs what a put of its first costs."""
-GATHERED_EACH_S = 0.0025
-GATHERED_MAX_S = 0.01
-"""How far apart puts start, on such a store, per client that may still come, and at most. Who comes
-alone never waits; where many come, a put, and a fetch of each follower, serve several."""
+GATHERED_PART = 0.4
+"""Part of a crowd that one put is to serve, on such a store: who comes alone never waits; where
+many come, a put, and a fetch of each follower, serve several. Counted rather than timed: the slower
+a machine gets the fewer come in a given time, and with as many puts as before for fewer records it
+gets slower still."""
+GATHERED_MAX_S = 0.025
+"""How far apart puts start at most while that part is waited for."""
+RETURN_SHARE = 0.25
+"""Part of a put's time for which those are waited for, too, who were just acknowledged: as a rule
+they send as much again."""
 PUTS_REMEMBERED = 32
 """The quickest of so many tells what the store is: a disk that stalls behind a large flush, or a
 busy machine, is still a disk, and its puts are not to be a linger apart. The most batches that were
@@ -144,6 +147,7 @@ class Pace:
         crowd = max(self._crowds, default=0)
         if self._under_way + window.awaited >= crowd:
             return -inf  # there is nobody else to come
-        apart_s = min(GATHERED_MAX_S, GATHERED_EACH_S * (crowd - 1))
-        again_s = self._acknowledged_s + GATHERED_SHARE * took_s
-        return min(latest_s, max(self._put_s + apart_s, again_s))
+        due_s = self._acknowledged_s + RETURN_SHARE * took_s
+        if window.awaited < GATHERED_PART * crowd:
+            due_s = max(due_s, self._put_s + GATHERED_MAX_S)
+        return min(latest_s, due_s)

@@ -15,12 +15,10 @@ import numpy.typing as npt
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewTopic,
 )
 
+from tests.bench.common.topic_settings import alter
 from tests.bench.jobs.keyed_rows import chunks
 from tests.bench.jobs.plan import KeyedShape
 from tests.peers.kafka import KafkaCluster
@@ -84,9 +82,9 @@ def clean_by_kafka(kafka: KafkaCluster, topic: str, shape: KeyedShape) -> Cleani
     }
     admin.create_topics([NewTopic(topic, 1, 1, config=configs)])[topic].result(ANSWER_TIMEOUT_S)
     _fill(kafka, topic, shape)
-    _alter(admin, topic, {"segment.ms": "1"})
+    alter(admin, topic, {"segment.ms": "1"})
     _produce_last(kafka, topic)
-    _alter(admin, topic, {"segment.ms": "604800000", "cleanup.policy": "compact"})
+    alter(admin, topic, {"segment.ms": "604800000", "cleanup.policy": "compact"})
     log_file = kafka.nodes[0].log_file
     found = eventually(
         lambda: cleanings(log_file.read_text(errors="replace"), topic),
@@ -165,15 +163,6 @@ def _produce_last(kafka: KafkaCluster, topic: str) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
     producer.produce(topic, b"", LAST_KEY, partition=0)
     assert not producer.flush(ANSWER_TIMEOUT_S)
-
-
-def _alter(admin: AdminClient, topic: str, values: dict[str, str]) -> None:
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in values.items()
-    ]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(ANSWER_TIMEOUT_S)
 
 
 def _number(text: str) -> float:

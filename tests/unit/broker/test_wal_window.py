@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from sparklog.broker.wal_window import (
     CHEAP_PUT_S,
-    GATHERED_EACH_S,
     GATHERED_MAX_S,
-    GATHERED_SHARE,
+    GATHERED_PART,
     PUTS_REMEMBERED,
+    RETURN_SHARE,
     Pace,
     WalLimits,
     Window,
@@ -70,16 +70,28 @@ def test_near_by_who_comes_alone_again_and_again_never_waits() -> None:
     assert _pace(NEAR_S, crowd=1, put_s=10.0, acknowledged_s=10.0).due_s(_window()) == AT_ONCE
 
 
-def test_near_by_as_many_as_came_before_are_waited_for() -> None:
-    pace = _pace(NEAR_S, crowd=3, acknowledged_s=10.0)
-    assert pace.due_s(_window(2)) == 10.0 + GATHERED_SHARE * NEAR_S
-    assert pace.due_s(_window(3)) == AT_ONCE
+def test_near_by_a_part_of_those_who_came_before_is_waited_for() -> None:
+    pace, part = _pace(NEAR_S, crowd=10, put_s=10.0), round(GATHERED_PART * 10)
+    assert pace.due_s(_window(part - 1)) == 10.0 + GATHERED_MAX_S
+    assert pace.due_s(_window(part)) < 10.0
 
 
-def test_near_by_puts_start_further_apart_the_more_may_come_up_to_a_bound() -> None:
-    few, many = (_pace(NEAR_S, crowd, put_s=10.0) for crowd in (3, 100))
-    assert few.due_s(_window(2)) == 10.0 + 2 * GATHERED_EACH_S
-    assert many.due_s(_window(2)) == 10.0 + GATHERED_MAX_S
+def test_near_by_puts_start_so_far_apart_at_most_however_many_may_come() -> None:
+    few, many = (_pace(NEAR_S, crowd, put_s=10.0) for crowd in (3, 1000))
+    assert few.due_s(_window(1)) == many.due_s(_window(1)) == 10.0 + GATHERED_MAX_S
+
+
+def test_near_by_who_was_just_acknowledged_is_waited_for() -> None:
+    pace = _pace(NEAR_S, crowd=10, put_s=9.0, acknowledged_s=10.0)
+    assert pace.due_s(_window(1)) == 10.0 + RETURN_SHARE * NEAR_S
+    assert pace.due_s(_window(9)) == 10.0 + RETURN_SHARE * NEAR_S
+
+
+def test_near_by_nobody_waits_for_who_cannot_come() -> None:
+    pace = _pace(NEAR_S, crowd=10, put_s=10.0)
+    pace.put(_window(8), 10.0)
+    assert pace.due_s(_window(1)) == 10.0 + GATHERED_MAX_S
+    assert pace.due_s(_window(2)) == AT_ONCE
 
 
 def test_whose_batches_are_under_way_is_not_waited_for() -> None:
