@@ -13,10 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.bench.common.topic_settings import alter
 from tests.bench.jobs.keyed_rows import chunks

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
+from sparklog.coordinator.placing import TRANSACTIONS_TOPIC
 from tests.bench.broker.measures.commits import commits_of
 from tests.bench.broker.measures.consuming import consume
 from tests.bench.common.results import Measure, Results
@@ -21,7 +22,6 @@ from tests.bench.groups.plan import Plan
 from tests.bench.groups.writing import RECORDS, TransactionWriter
 
 GROUP = "transactions, records/s"
-STATE = "__transaction_state"
 PARTITIONS = 3
 WARM_UP = 20
 TO_KAFKA = (RateTimesPeer("kafka", 1.0),)
@@ -73,7 +73,7 @@ def _write(
     """Write after a warm-up; return the seconds that all took together."""
     writers = [TransactionWriter(side, topic, PARTITIONS) for _ in range(producers)]
     if configs:
-        alter(side.admin, STATE, configs)  # the first writer made it
+        alter(side.admin, TRANSACTIONS_TOPIC, configs)  # the first writer made it
     with ThreadPoolExecutor(producers) as pool:
         list(pool.map(lambda writer: writer.write(WARM_UP), writers))
         began = time.perf_counter()
