@@ -32,6 +32,7 @@ from sparklog.spark.open_logs import shared_log
 from sparklog.spark.served import ServedRows, Wanted
 from sparklog.spark.snapshot import Extent
 from sparklog.spark.splitting import Task
+from sparklog.spark.worker_heap import imports_kept
 
 logger = logging.getLogger(__name__)
 
@@ -118,8 +119,9 @@ class Scan:
         stored = [name for name in self.columns if name not in _FROM_PLACE]
         shape = _Shape(self, partition)
         found = chain(self._kept(partition, stored), self._served(partition, stored))
-        for batch in joined(found, len(self.columns)):
-            yield shape.batch(batch)
+        with imports_kept("reading"):
+            for batch in joined(found, len(self.columns)):
+                yield shape.batch(batch)
 
     def _served(self, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield what no segment held when the read was planned."""

@@ -48,6 +48,7 @@ from sparklog.spark.sink_options import SinkOptions, parse_sink_options
 from sparklog.spark.sink_schema import check_sink_schema
 from sparklog.spark.staging import ROLL_BYTES, Staging
 from sparklog.spark.transactional_sink import TransactionalAppends
+from sparklog.spark.worker_heap import imports_kept
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 """The local property in which Spark tells a task which streaming query it works for."""
@@ -198,11 +199,12 @@ def stage_rows(
     router = Router(options.topic, destinations.partitions)
     staging = Staging(destinations.open, roll_bytes=destinations.roll_bytes)
     try:
-        for batch in gathered(one.select(columns) for one in batches):
-            for place, records in router.route(batch):
-                destinations.check_keys(place.topic, records)
-                staging.add(place, records)
-        return staging.finish()
+        with imports_kept("writing"):
+            for batch in gathered(one.select(columns) for one in batches):
+                for place, records in router.route(batch):
+                    destinations.check_keys(place.topic, records)
+                    staging.add(place, records)
+            return staging.finish()
     except BaseException:
         drop_staged(log, staging.abandon())
         raise

@@ -1,0 +1,60 @@
+"""What a worker keeps out of its collector's way, and what it does not."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from sparklog.spark import worker_heap
+from sparklog.spark.sink_options import SinkOptions
+from sparklog.spark.worker_heap import imports_kept
+from sparklog.spark.writer import stage_rows
+from tests.unit.spark.source_logs import append, new_log, numbered, root_of, rows_of
+
+
+class Ring:
+    """Something that only the collector can free."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def fresh_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    gc.unfreeze()
+    monkeypatch.setattr(worker_heap, "_kept", set())
+    yield
+    gc.unfreeze()
+
+
+def test_the_first_read_and_the_first_write_of_a_worker_keep_what_is_imported() -> None:
+    log = new_log()
+    log.create_topic("t", 1)
+    append(log, "t", 0, numbered(0, 3))
+    assert len(rows_of(log, subscribe="t")) == 3
+    after_read = gc.get_freeze_count()
+    imported = Ring()
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([b"x"], pa.binary())})
+    assert stage_rows(log, SinkOptions(root_of(log), "t"), ["value"], iter([rows]))
+    assert after_read > 0
+    assert gc.get_freeze_count() > after_read
+    assert imported.itself is imported
+
+
+def test_a_task_that_fails_or_is_left_keeps_it_too() -> None:
+    with pytest.raises(ValueError, match="task"), imports_kept("reading"):
+        raise ValueError("of the task")
+    assert gc.get_freeze_count() > 0
+
+
+def test_what_later_tasks_leave_behind_is_collected() -> None:
+    with imports_kept("reading"):
+        pass
+    with imports_kept("reading"):
+        left = weakref.ref(Ring())
+    gc.collect()
+    assert left() is None
