@@ -51,12 +51,12 @@ def measure(run: Run[LogPlan]) -> None:
         sources = {s: SourceRows(s, work, plan.partitions) for s in (plan.small, plan.large)}
 
         def write(spark: SparkSession) -> None:
-            measure_write_floors(spark, sources, plan, results)
             measure_writing(spark, systems, sources, plan, results)
+            measure_write_floors(spark, sources, plan, results)
 
         def read(spark: SparkSession) -> None:
-            measure_read_floors(spark, plan.small, plan, results)
             measure_reading(spark, systems, sources[plan.small], plan, work, results)
+            measure_read_floors(spark, plan.small, plan, results)
 
         def latency(spark: SparkSession) -> None:
             measure_latency(spark, [(one, one) for one in live], plan, work, results)
