@@ -52,11 +52,11 @@ def measure(run: Run[LogPlan]) -> None:
 
         def write(spark: SparkSession) -> None:
             measure_writing(spark, systems, sources, plan, results)
-            measure_write_floors(spark, sources, plan, results)
+            measure_write_floors(spark, sources, plan, work, results)
 
         def read(spark: SparkSession) -> None:
             measure_reading(spark, systems, sources[plan.small], plan, work, results)
-            measure_read_floors(spark, plan.small, plan, results)
+            measure_read_floors(spark, plan.small, plan, work, results)
 
         def latency(spark: SparkSession) -> None:
             measure_latency(spark, [(one, one) for one in live], plan, work, results)

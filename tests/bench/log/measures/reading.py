@@ -137,11 +137,14 @@ def _value_bytes(rows: DataFrame) -> int:
 
 
 def _stream(spark: SparkSession, system: System, folder: Path) -> int:
-    """Follow the topic to its end; returns the rows that Spark says it took in."""
+    return followed(system.stream(spark, TOPIC), folder)
+
+
+def followed(stream: DataFrame, folder: Path) -> int:
+    """Follow a stream to its end; returns the rows that Spark says it took in."""
     checkpoint = mkdtemp(dir=folder, prefix="checkpoint-")
     query = (
-        system.stream(spark, TOPIC)
-        .writeStream.format("noop")
+        stream.writeStream.format("noop")
         .option("checkpointLocation", Path(checkpoint).as_uri())
         .trigger(availableNow=True)
         .start()
