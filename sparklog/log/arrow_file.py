@@ -19,6 +19,13 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from sparklog.core.errors import DataCorrupt
+from sparklog.log.arrow_message import (
+    batch_message,
+    buffer_count,
+    field_position,
+    message_length,
+    store_raw,
+)
 
 MAGIC = b"ARROW1"
 STREAM_START = 8
@@ -29,10 +36,6 @@ TRAILER_BYTES = 4 + len(MAGIC)
 _BLOCK = struct.Struct("<qi4xq")
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _FOOTER_BLOCKS_FIELD = 3
-MESSAGE_HEADER_FIELD = 2
-MESSAGE_BODY_FIELD = 3
-BATCH_BUFFERS_FIELD = 2
-BUFFER = struct.Struct("<qq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +96,13 @@ def write_stream(
         data = sink.getvalue()
         data = data.slice(0, data.size - len(END_OF_STREAM))
     view = memoryview(data)
-    head_end = STREAM_START + _message_length(view, STREAM_START)
+    head_end = STREAM_START + message_length(view, STREAM_START)
     head = Span(0, head_end, crc32c(view[:head_end]))
     starts = [head_end, *edges][:-1]
+    if compression is not None and data.address == room.address:
+        writable = memoryview(room).cast("B")
+        for start in starts:
+            store_raw(writable, start, compression)
     stored = tuple(
         _index_batch(view, start, end, schema) for start, end in zip(starts, edges, strict=True)
     )
@@ -165,27 +172,11 @@ def footer_metadata(footer: bytes, name: str) -> dict[str, str]:
         raise DataCorrupt(f"footer metadata is not text; run verify. object={name}") from error
 
 
-def _message_length(view: memoryview, position: int) -> int:
-    """Return the length of a message's prefix and metadata (not its body)."""
-    mark, length = struct.unpack_from("<Ii", view, position)
-    assert mark == 0xFFFFFFFF, "Arrow wrote a message without its continuation mark"
-    return 8 + int(length)
-
-
 def _index_batch(view: memoryview, start: int, end: int, schema: pa.Schema) -> StoredBatch:
-    meta_length = _message_length(view, start)
-    message = view[start + 8 : start + meta_length]
-    root = struct.unpack_from("<I", message, 0)[0]
-    header = field_position(message, root, MESSAGE_HEADER_FIELD)
-    batch = header + struct.unpack_from("<I", message, header)[0]
-    body_at = field_position(message, root, MESSAGE_BODY_FIELD)
-    (body_length,) = struct.unpack_from("<q", message, body_at)
-    vector = field_position(message, batch, BATCH_BUFFERS_FIELD)
-    vector += struct.unpack_from("<I", message, vector)[0]
-    (count,) = struct.unpack_from("<I", message, vector)
-    buffers = [BUFFER.unpack_from(message, vector + 4 + i * BUFFER.size) for i in range(count)]
-    body = view[start + meta_length : end]
-    assert len(body) == body_length, (len(body), body_length)
+    message = batch_message(view, start)
+    buffers = message.buffers
+    body = view[message.body : end]
+    assert len(body) == message.body_length, (len(body), message.body_length)
     columns = []
     at = 0
     for field in schema:
@@ -194,28 +185,9 @@ def _index_batch(view: memoryview, start: int, end: int, schema: pa.Schema) -> S
         low = min((s[0] for s in mine), default=0)
         high = max((s[0] + s[1] for s in mine), default=0)
         columns.append(Span(low, high - low, crc32c(body[low:high])))
-    assert at == count, (at, count)
-    meta = Span(start, meta_length, crc32c(view[start : start + meta_length]))
-    return StoredBatch(start, meta, body_length, tuple(columns))
-
-
-def buffer_count(kind: pa.DataType) -> int:
-    """Return how many buffers Arrow IPC writes for a column of this type."""
-    if pa.types.is_struct(kind):
-        return 1 + sum(buffer_count(field.type) for field in kind)
-    if pa.types.is_list(kind):
-        return 2 + buffer_count(kind.value_type)
-    if pa.types.is_binary(kind) or pa.types.is_string(kind):
-        return 3
-    return 2
-
-
-def field_position(table: memoryview | bytes, position: int, index: int) -> int:
-    """Return the position of a flatbuffer table's field, which must be present."""
-    vtable = position - struct.unpack_from("<i", table, position)[0]
-    (offset,) = struct.unpack_from("<H", table, vtable + 4 + 2 * index)
-    assert offset, f"Arrow left out field {index}"
-    return int(position + offset)
+    assert at == len(buffers), (at, len(buffers))
+    meta = Span(start, message.meta_length, crc32c(view[start : message.body]))
+    return StoredBatch(start, meta, message.body_length, tuple(columns))
 
 
 def footer_of(

@@ -20,17 +20,19 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from sparklog.log.arrow_file import (
-    BATCH_BUFFERS_FIELD,
-    BUFFER,
     END_OF_STREAM,
     MAGIC,
-    MESSAGE_BODY_FIELD,
-    MESSAGE_HEADER_FIELD,
     StoredBatch,
-    buffer_count,
-    field_position,
     footer_of,
     write_stream,
+)
+from sparklog.log.arrow_message import (
+    BATCH_BUFFERS_FIELD,
+    BUFFER,
+    MESSAGE_BODY_FIELD,
+    MESSAGE_HEADER_FIELD,
+    buffer_count,
+    field_position,
 )
 
 ALIGNMENT = 8

@@ -14,6 +14,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from sparklog.core.errors import DataCorrupt
+from sparklog.log.arrow_columns import read_columns
 from sparklog.log.arrow_file import Span
 from sparklog.log.schema import COLUMN_TYPES, READ_TYPES
 from sparklog.log.segment import BatchIndex, Segment
@@ -163,38 +164,45 @@ def _spans(segment: Segment, batch: BatchIndex, columns: Sequence[str]) -> list[
 
 
 def _load(piece: Piece, fetched: Sequence[tuple[int, bytes]]) -> list[pa.RecordBatch | None]:
-    """Rebuild an IPC stream that holds the wanted columns only, and let Arrow read it."""
-    segment = piece.segment
-    schema = pa.schema([pa.field(n, COLUMN_TYPES[n]) for n in segment.column_names])
-    head = _schema_message(schema)
-    total = sum(b.stored.meta.length + b.stored.body_length for b in piece.batches)
-    stream = bytearray(len(head) + total)
-    stream[: len(head)] = head
-    at = len(head)
-    for batch in piece.batches:
-        start = batch.stored.position
-        for span in _spans(segment, batch, piece.columns):
-            data = _cut(fetched, span, piece.object)
-            if crc32c(data) != span.crc:
-                raise DataCorrupt(
-                    "stored bytes fail their checksum; run verify. "
-                    f"object={piece.object} position={span.start} length={span.length}"
-                )
-            stream[at + span.start - start : at + span.start - start + span.length] = data
-        at += batch.stored.meta.length + batch.stored.body_length
-    options = pa.ipc.IpcReadOptions(
-        included_fields=[segment.column_names.index(name) for name in piece.columns]
-    )
+    """Check the wanted bytes and make columns of them."""
+    names = piece.segment.column_names
+    schema = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in names])
     try:
-        return list(pa.ipc.open_stream(pa.py_buffer(stream), options=options))
-    except (pa.ArrowException, OSError) as error:
+        return [_columns(piece, schema, batch, fetched) for batch in piece.batches]
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DataCorrupt(
             f"Arrow cannot read a record batch: {error}; run verify. object={piece.object}"
         ) from error
 
 
-def _schema_message(schema: pa.Schema) -> bytes:
-    return bytes(schema.serialize())
+def _columns(
+    piece: Piece, schema: pa.Schema, batch: BatchIndex, fetched: Sequence[tuple[int, bytes]]
+) -> pa.RecordBatch:
+    body = batch.stored.position + batch.stored.meta.length
+    meta, *columns = [
+        (span.start - body, _checked(fetched, span, piece.object))
+        for span in _spans(piece.segment, batch, piece.columns)
+    ]
+
+    def bytes_of(position: int, length: int) -> memoryview:
+        for start, data in columns:
+            if start <= position and position + length <= start + len(data):
+                return data[position - start : position - start + length]
+        if not length:
+            return memoryview(b"")
+        raise ValueError(f"a buffer lies outside its column. position={position} length={length}")
+
+    return read_columns(meta[1], bytes_of, schema, piece.columns)
+
+
+def _checked(fetched: Sequence[tuple[int, bytes]], span: Span, name: str) -> memoryview:
+    data = _cut(fetched, span, name)
+    if crc32c(data) != span.crc:
+        raise DataCorrupt(
+            "stored bytes fail their checksum; run verify. "
+            f"object={name} position={span.start} length={span.length}"
+        )
+    return data
 
 
 def _cut(fetched: Sequence[tuple[int, bytes]], span: Span, name: str) -> memoryview:

@@ -1,0 +1,173 @@
+"""Record batches as Arrow IPC encodes them: where a message's buffers lie, and storing some raw.
+
+Arrow compresses every buffer of a batch, also where that makes it larger; each has its uncompressed
+length before it, or -1 if it is not compressed. What compression did not make smaller is put back
+here, in the same place: a reader then takes it as it lies, without a copy.
+
+Positions count from the start of the view that is given. Source: Arrow columnar format,
+"Encapsulated message format"; format/Message.fbs (RecordBatch, BodyCompression).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+MESSAGE_HEADER_FIELD = 2
+MESSAGE_BODY_FIELD = 3
+BATCH_BUFFERS_FIELD = 2
+_BATCH_NODES_FIELD = 1
+_BATCH_COMPRESSION_FIELD = 3
+BUFFER = struct.Struct("<qq")
+UNCOMPRESSED_LENGTH = struct.Struct("<q")
+_CONTINUATION = 0xFFFFFFFF
+_NOT_COMPRESSED = UNCOMPRESSED_LENGTH.pack(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMessage:
+    """Where the parts of one record batch lie."""
+
+    start: int
+    meta_length: int
+    """Of the message's prefix and metadata; the body follows."""
+    body_length: int
+    buffers_at: int
+    """Where the metadata lists the buffers."""
+    buffers: tuple[tuple[int, int], ...]
+    """Position in the body and length of each."""
+    nodes: tuple[tuple[int, int], ...]
+    """Length and number of nulls of each array."""
+    codec: int | None
+    """Of the body: 0 LZ4 frames, 1 ZSTD; None: not compressed."""
+
+    @property
+    def body(self) -> int:
+        """Return where the body starts."""
+        return self.start + self.meta_length
+
+
+def batch_message(view: memoryview, start: int) -> BatchMessage:
+    """Look into the message of a record batch at `start`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        meta_length = message_length(view, start)
+        table = start + 8
+        root = table + _u32(view, table)
+        header = field_position(view, root, MESSAGE_HEADER_FIELD)
+        batch = header + _u32(view, header)
+        body_at = field_position(view, root, MESSAGE_BODY_FIELD)
+        (body_length,) = UNCOMPRESSED_LENGTH.unpack_from(view, body_at)
+        buffers_at, nodes_at = (
+            at + _u32(view, at)
+            for at in (
+                field_position(view, batch, BATCH_BUFFERS_FIELD),
+                field_position(view, batch, _BATCH_NODES_FIELD),
+            )
+        )
+        buffers, nodes = _pairs(view, buffers_at), _pairs(view, nodes_at)
+        codec = _codec(view, batch)
+        return BatchMessage(start, meta_length, body_length, buffers_at + 4, buffers, nodes, codec)
+    except struct.error as error:
+        raise ValueError(f"no record batch's message: {error}") from error
+
+
+def _pairs(view: memoryview, position: int) -> tuple[tuple[int, int], ...]:
+    """Return a vector of structs of two 64-bit numbers."""
+    count, start = _u32(view, position), position + 4
+    return tuple(BUFFER.iter_unpack(view[start : start + count * BUFFER.size]))
+
+
+def _codec(view: memoryview, batch: int) -> int | None:
+    offset = _field_offset(view, batch, _BATCH_COMPRESSION_FIELD)
+    if not offset:
+        return None
+    compression = batch + offset + _u32(view, batch + offset)
+    codec = _field_offset(view, compression, 0)
+    return int(struct.unpack_from("<B", view, compression + codec)[0]) if codec else 0
+
+
+def _u32(view: memoryview | bytes, position: int) -> int:
+    return int(struct.unpack_from("<I", view, position)[0])
+
+
+def store_raw(view: memoryview, start: int, codec: pa.Codec) -> None:
+    """Put the bytes of buffers back that `codec` has not made smaller.
+
+    `view` can be written to; at `start` it has a message of Arrow's, compressed.
+    """
+    message = batch_message(view, start)
+    for index, (position, length) in enumerate(message.buffers):
+        if not length:
+            continue
+        at, end = message.body + position, message.body + position + length
+        (size,) = UNCOMPRESSED_LENGTH.unpack_from(view, at)
+        data = at + UNCOMPRESSED_LENGTH.size
+        if size <= 0 or data + size > end:
+            continue
+        # The source is not asked: what Arrow takes of a slice is Arrow's to know.
+        raw = codec.decompress(view[data:end], size, asbytes=False)
+        view[at:data] = _NOT_COMPRESSED
+        view[data : data + size] = memoryview(raw).cast("B")
+        view[data + size : end] = bytes(end - data - size)
+        BUFFER.pack_into(
+            view,
+            message.buffers_at + index * BUFFER.size,
+            position,
+            UNCOMPRESSED_LENGTH.size + size,
+        )
+
+
+def message_length(view: memoryview, position: int) -> int:
+    """Return the length of a message's prefix and metadata (not its body).
+
+    Raises:
+        ValueError: no message begins there.
+    """
+    mark, length = struct.unpack_from("<Ii", view, position)
+    if mark != _CONTINUATION:
+        raise ValueError(f"no message begins here. position={position}")
+    return 8 + int(length)
+
+
+def node_count(kind: pa.DataType) -> int:
+    """Return how many arrays Arrow IPC lists for a column of this type, itself included."""
+    if pa.types.is_struct(kind):
+        return 1 + sum(node_count(field.type) for field in kind)
+    return 1 + (node_count(kind.value_type) if pa.types.is_list(kind) else 0)
+
+
+def buffer_count(kind: pa.DataType) -> int:
+    """Return how many buffers Arrow IPC writes for a column of this type."""
+    if pa.types.is_struct(kind):
+        return 1 + sum(buffer_count(field.type) for field in kind)
+    if pa.types.is_list(kind):
+        return 2 + buffer_count(kind.value_type)
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        return 3
+    return 2
+
+
+def field_position(table: memoryview | bytes, position: int, index: int) -> int:
+    """Return the position of a flatbuffer table's field.
+
+    Raises:
+        ValueError: the table leaves it out.
+    """
+    offset = _field_offset(table, position, index)
+    if not offset:
+        raise ValueError(f"a field of Arrow's metadata is missing. field={index}")
+    return position + offset
+
+
+def _field_offset(table: memoryview | bytes, position: int, index: int) -> int:
+    """Return where a table's field lies from its start, or 0 if it is left out."""
+    vtable = position - struct.unpack_from("<i", table, position)[0]
+    size, _ = struct.unpack_from("<HH", table, vtable)
+    entry = 4 + 2 * index
+    return int(struct.unpack_from("<H", table, vtable + entry)[0]) if entry < size else 0
