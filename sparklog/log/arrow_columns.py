@@ -19,14 +19,14 @@ from sparklog.log.arrow_message import (
     node_count,
 )
 
-Bytes = Callable[[int, int], memoryview]
-"""Returns (position in the body, length) of a wanted column's bytes."""
+BytesOf = Callable[[int, int], memoryview]
+"""Returns the bytes at (position in the body, length), of wanted columns only."""
 
 _CODECS = {0: "lz4", 1: "zstd"}
 
 
 def read_columns(
-    meta: memoryview, bytes_of: Bytes, schema: pa.Schema, wanted: Sequence[str]
+    meta: memoryview, bytes_of: BytesOf, schema: pa.Schema, wanted: Sequence[str]
 ) -> pa.RecordBatch:
     """Return the columns `wanted`, in the order of `schema`.
 
@@ -61,7 +61,7 @@ def read_columns(
 
 
 def _array(
-    kind: pa.DataType, nodes: Iterator[tuple[int, int]], buffers: Iterator[pa.Buffer | None]
+    kind: pa.DataType, nodes: Iterator[tuple[int, int]], buffers: Iterator[pa.Buffer]
 ) -> pa.Array:
     length, nulls = next(nodes)
     validity = next(buffers)
