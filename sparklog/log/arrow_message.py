@@ -15,12 +15,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-MESSAGE_HEADER_FIELD = 2
-MESSAGE_BODY_FIELD = 3
-BATCH_BUFFERS_FIELD = 2
+BATCH_ROWS_FIELD = 0
+_MESSAGE_HEADER_FIELD = 2
+_MESSAGE_BODY_FIELD = 3
 _BATCH_NODES_FIELD = 1
+_BATCH_BUFFERS_FIELD = 2
 _BATCH_COMPRESSION_FIELD = 3
-BUFFER = struct.Struct("<qq")
+PAIR = struct.Struct("<qq")
+"""A buffer: its position in the body and its length. An array: its length and its nulls."""
 UNCOMPRESSED_LENGTH = struct.Struct("<q")
 _CONTINUATION = 0xFFFFFFFF
 _NOT_COMPRESSED = UNCOMPRESSED_LENGTH.pack(-1)
@@ -34,10 +36,15 @@ class BatchMessage:
     meta_length: int
     """Of the message's prefix and metadata; the body follows."""
     body_length: int
+    body_length_at: int
+    """Where the metadata says so."""
+    batch_at: int
+    """Where the metadata has the table of the record batch."""
     buffers_at: int
-    """Where the metadata lists the buffers."""
+    """Where it lists the buffers."""
     buffers: tuple[tuple[int, int], ...]
     """Position in the body and length of each."""
+    nodes_at: int
     nodes: tuple[tuple[int, int], ...]
     """Length and number of nulls of each array."""
     codec: int | None
@@ -59,20 +66,29 @@ def batch_message(view: memoryview, start: int) -> BatchMessage:
         meta_length = message_length(view, start)
         table = start + 8
         root = table + _u32(view, table)
-        header = field_position(view, root, MESSAGE_HEADER_FIELD)
+        header = field_position(view, root, _MESSAGE_HEADER_FIELD)
         batch = header + _u32(view, header)
-        body_at = field_position(view, root, MESSAGE_BODY_FIELD)
+        body_at = field_position(view, root, _MESSAGE_BODY_FIELD)
         (body_length,) = UNCOMPRESSED_LENGTH.unpack_from(view, body_at)
         buffers_at, nodes_at = (
             at + _u32(view, at)
             for at in (
-                field_position(view, batch, BATCH_BUFFERS_FIELD),
+                field_position(view, batch, _BATCH_BUFFERS_FIELD),
                 field_position(view, batch, _BATCH_NODES_FIELD),
             )
         )
-        buffers, nodes = _pairs(view, buffers_at), _pairs(view, nodes_at)
-        codec = _codec(view, batch)
-        return BatchMessage(start, meta_length, body_length, buffers_at + 4, buffers, nodes, codec)
+        return BatchMessage(
+            start=start,
+            meta_length=meta_length,
+            body_length=body_length,
+            body_length_at=body_at,
+            batch_at=batch,
+            buffers_at=buffers_at + 4,
+            buffers=_pairs(view, buffers_at),
+            nodes_at=nodes_at + 4,
+            nodes=_pairs(view, nodes_at),
+            codec=_codec(view, batch),
+        )
     except struct.error as error:
         raise ValueError(f"no record batch's message: {error}") from error
 
@@ -80,7 +96,7 @@ def batch_message(view: memoryview, start: int) -> BatchMessage:
 def _pairs(view: memoryview, position: int) -> tuple[tuple[int, int], ...]:
     """Return a vector of structs of two 64-bit numbers."""
     count, start = _u32(view, position), position + 4
-    return tuple(BUFFER.iter_unpack(view[start : start + count * BUFFER.size]))
+    return tuple(PAIR.iter_unpack(view[start : start + count * PAIR.size]))
 
 
 def _codec(view: memoryview, batch: int) -> int | None:
@@ -115,9 +131,9 @@ def store_raw(view: memoryview, start: int, codec: pa.Codec) -> None:
         view[at:data] = _NOT_COMPRESSED
         view[data : data + size] = memoryview(raw).cast("B")
         view[data + size : end] = bytes(end - data - size)
-        BUFFER.pack_into(
+        PAIR.pack_into(
             view,
-            message.buffers_at + index * BUFFER.size,
+            message.buffers_at + index * PAIR.size,
             position,
             UNCOMPRESSED_LENGTH.size + size,
         )

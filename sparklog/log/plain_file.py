@@ -27,10 +27,9 @@ from sparklog.log.arrow_file import (
     write_stream,
 )
 from sparklog.log.arrow_message import (
-    BATCH_BUFFERS_FIELD,
-    BUFFER,
-    MESSAGE_BODY_FIELD,
-    MESSAGE_HEADER_FIELD,
+    BATCH_ROWS_FIELD,
+    PAIR,
+    batch_message,
     buffer_count,
     field_position,
 )
@@ -38,9 +37,6 @@ from sparklog.log.arrow_message import (
 ALIGNMENT = 8
 FOOTERS_KEPT_MAX = 64
 """Footers differ by the lengths of their texts: by the digits of a few numbers."""
-_BATCH_LENGTH_FIELD = 0
-_BATCH_NODES_FIELD = 1
-_NODE = struct.Struct("<qq")
 _NUMBER = struct.Struct("<q")
 _LENGTH = struct.Struct("<i")
 _PADDING = tuple(bytes(n) for n in range(ALIGNMENT))
@@ -76,22 +72,12 @@ class PlainFile:
 
     def _find_numbers(self) -> None:
         """Find the places in the message of what differs from file to file."""
-        message, start = self._message, len(END_OF_STREAM)
-        root = start + struct.unpack_from("<I", message, start)[0]
-        header = field_position(message, root, MESSAGE_HEADER_FIELD)
-        batch = header + struct.unpack_from("<I", message, header)[0]
-        self._body_at = field_position(message, root, MESSAGE_BODY_FIELD)
-        self._length_at = field_position(message, batch, _BATCH_LENGTH_FIELD)
-        self._nodes_at = self._vector(batch, _BATCH_NODES_FIELD, len(self._counts))
-        self._buffers_at = self._vector(batch, BATCH_BUFFERS_FIELD, sum(self._counts))
-
-    def _vector(self, table: int, field: int, count: int) -> int:
-        """Return where the elements of a table's vector begin; it has `count`."""
-        at: int = field_position(self._message, table, field)
-        at += int(struct.unpack_from("<I", self._message, at)[0])
-        (found,) = struct.unpack_from("<I", self._message, at)
-        assert found == count, (found, count)
-        return at + 4
+        found = batch_message(memoryview(self._message), 0)
+        assert len(found.nodes) == len(self._counts), (found.nodes, self._counts)
+        assert len(found.buffers) == sum(self._counts), (found.buffers, self._counts)
+        self._body_at = found.body_length_at
+        self._length_at = field_position(self._message, found.batch_at, BATCH_ROWS_FIELD)
+        self._nodes_at, self._buffers_at = found.nodes_at, found.buffers_at
 
     def body(self, rows: int, columns: Sequence[Sequence[bytes]]) -> PlainBody:
         """Return a file without its end.
@@ -122,9 +108,9 @@ class PlainFile:
         _NUMBER.pack_into(message, self._length_at, rows)
         _NUMBER.pack_into(message, self._body_at, length)
         for index in range(len(self._counts)):
-            _NODE.pack_into(message, self._nodes_at + index * _NODE.size, rows, 0)
+            PAIR.pack_into(message, self._nodes_at + index * PAIR.size, rows, 0)
         for index, span in enumerate(spans):
-            BUFFER.pack_into(message, self._buffers_at + index * BUFFER.size, *span)
+            PAIR.pack_into(message, self._buffers_at + index * PAIR.size, *span)
         return bytes(message)
 
     def finish(self, body: PlainBody, metadata: Mapping[str, str]) -> bytes:
