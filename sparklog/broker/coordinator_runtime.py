@@ -25,6 +25,7 @@ from sparklog.broker.coordinator_log import CoordinatorLog
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_shard import LedShard, PendingBatch, QueuedMarker, S
 from sparklog.broker.metadata_access import MetadataAccess
+from sparklog.broker.shard_directory import ShardDirectory
 from sparklog.broker.shard_loader import ShardLoader
 from sparklog.broker.task_scope import TaskScope
 from sparklog.coordinator.effects import (
@@ -34,16 +35,10 @@ from sparklog.coordinator.effects import (
     size_bytes,
 )
 from sparklog.core.errors import (
-    CoordinatorLoading,
     CoordinatorNotAvailable,
-    InvalidProducerEpoch,
-    NotCoordinator,
-    NotEnoughReplicas,
-    NotServing,
     RecordTooLarge,
     SparklogError,
 )
-from sparklog.core.types import PartitionId
 from sparklog.log.producer_state import UNVERIFIED, Verification
 from sparklog.protocol.control import EndTransactionMarker
 
@@ -52,8 +47,6 @@ logger = logging.getLogger(__name__)
 Event = Callable[[S, Token, int], Effects]
 """Changes a shard: gets it, the caller's token and the time. Raises before it changes anything."""
 
-GATHERED_MAX: Final = 20_000
-"""Effects that wait for an append: beyond this callers are told to come again."""
 REFUSED_AGAIN_S: Final = 0.1
 """Pause before time is looked at again when nothing could be appended."""
 
@@ -87,12 +80,10 @@ class CoordinatorRuntime(Generic[S]):
         """
         self.topic = topic
         self._environment = environment
-        self._metadata = metadata
         self._tasks = tasks
-        self._broker_id = broker_id
         self._commit_timeout_s = commit_timeout_s
         self._errand = errand
-        self._led: dict[int, LedShard[S]] = {}
+        self._shards: ShardDirectory[S] = ShardDirectory(metadata, topic, broker_id)
         self._tokens = count(1)
         self._loader = ShardLoader(environment, topic, make_shard)
         # Wall time without its jumps: sessions must not end because somebody set the clock.
@@ -105,27 +96,27 @@ class CoordinatorRuntime(Generic[S]):
         """Take in that this broker serves a partition from now on: read its log, then serve."""
         self.retired(partition)
         led: LedShard[S] = LedShard(partition, log)
-        self._led[partition] = led
+        self._shards.led[partition] = led
         self._tasks.start(self._load(led), f"load {self.topic}-{partition}")
 
     def retired(self, partition: int) -> None:
         """Take in that a partition is led here no more."""
-        led = self._led.pop(partition, None)
+        led = self._shards.led.pop(partition, None)
         if led is not None:
             led.retired = True
-            led.drop(self._elsewhere(partition))
+            led.drop(self._shards.elsewhere(partition))
 
     # For handlers.
 
     @property
     def active(self) -> list[int]:
         """Return the partitions that are served now."""
-        return [number for number, led in self._led.items() if led.shard is not None]
+        return self._shards.active
 
     @property
     def loading(self) -> list[int]:
         """Return the partitions whose log is being read."""
-        return [number for number, led in self._led.items() if led.shard is None]
+        return self._shards.loading
 
     def leader_epoch(self, partition: int) -> int:
         """Return the leader epoch in which a partition is served here.
@@ -133,7 +124,7 @@ class CoordinatorRuntime(Generic[S]):
         Raises:
             NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable: see `submit`.
         """
-        return self._serving(partition).log.leader_epoch
+        return self._shards.serving(partition).log.leader_epoch
 
     def begin_verification(self, partition: int, producer: ProducerIdentity) -> Verification | None:
         """Return what goes with the question whether a transaction has a partition.
@@ -143,7 +134,7 @@ class CoordinatorRuntime(Generic[S]):
         Raises:
             NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable: see `submit`.
         """
-        led = self._ready(partition)
+        led = self._shards.ready(partition)
         is_over = led.has_marker(producer.producer_id)
         return led.log.begin_verification(producer, is_over=is_over)
 
@@ -174,9 +165,10 @@ class CoordinatorRuntime(Generic[S]):
             RecordTooLarge: the records are over the topic's `max.message.bytes`.
             SparklogError: what the event raised, or replied.
         """
-        led = self._ready(partition)
-        if producer is not None:
-            self._check_producer(led, producer)
+        if producer is None:
+            led = self._shards.ready(partition)
+        else:
+            led = self._shards.ready_for(partition, producer)
             led.log.check_verified(producer, verification)
         token = next(self._tokens)
         waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -204,8 +196,7 @@ class CoordinatorRuntime(Generic[S]):
             InvalidProducerEpoch: a newer producer has the id.
             TransactionCoordinatorFenced: a newer transaction coordinator wrote here.
         """
-        led = self._ready(partition)
-        self._check_producer(led, producer)
+        led = self._shards.ready_for(partition, producer)
         led.log.prepare_marker(producer, marker, ends_older=ends_older)
         shard = led.shard
         assert shard is not None, partition
@@ -220,58 +211,6 @@ class CoordinatorRuntime(Generic[S]):
             await waiting
         finally:
             led.waiting.pop(token, None)
-
-    # Finding a shard.
-
-    def _serving(self, partition: int) -> LedShard[S]:
-        led = self._led.get(partition)
-        if led is None:
-            raise self._elsewhere(partition)
-        if led.shard is None:
-            raise self._is_loading(partition)
-        return led
-
-    def _ready(self, partition: int) -> LedShard[S]:
-        """Return a partition whose shard may be changed now."""
-        led = self._serving(partition)
-        try:
-            led.log.check_ready()
-        except NotServing as error:
-            raise NotCoordinator(str(error)) from error
-        except NotEnoughReplicas as error:
-            raise CoordinatorNotAvailable(str(error)) from error
-        if len(led.gathered) >= GATHERED_MAX:
-            raise CoordinatorNotAvailable(
-                "the storage is slower than the requests; try again. "
-                f"topic={self.topic} partition={partition} waiting={len(led.gathered)}"
-            )
-        return led
-
-    def _elsewhere(self, partition: int) -> SparklogError:
-        topic = self._metadata.image.topics.get(self.topic)
-        told = f"topic={self.topic} partition={partition} broker_id={self._broker_id}"
-        if topic is None:
-            return CoordinatorNotAvailable(f"the internal topic is not there yet. {told}")
-        state = self._metadata.image.partition(PartitionId(topic.topic_id, partition))
-        if state is not None and state.leader == self._broker_id:
-            return self._is_loading(partition)
-        return NotCoordinator(f"another broker is the coordinator; find it again. {told}")
-
-    def _is_loading(self, partition: int) -> CoordinatorLoading:
-        return CoordinatorLoading(
-            "the coordinator reads its log; try again in a moment. "
-            f"topic={self.topic} partition={partition} broker_id={self._broker_id}"
-        )
-
-    def _check_producer(self, led: LedShard[S], producer: ProducerIdentity) -> None:
-        led.log.check_producer(producer)
-        newest = led.newest_epoch(producer.producer_id)
-        if newest > producer.producer_epoch:
-            raise InvalidProducerEpoch(
-                "a newer producer has the producer id; stop, or get a new one. "
-                f"producer_id={producer.producer_id} producer_epoch={producer.producer_epoch} "
-                f"newest={newest}"
-            )
 
     # Events.
 
@@ -322,7 +261,7 @@ class CoordinatorRuntime(Generic[S]):
                 f"max.message.bytes={led.log.batch_bytes_max}"
             )
             led.reply(tuple((token, too_large) for token, _ in effects.replies))
-            self._reload(led, self._is_loading(led.partition), own=own)
+            self._reload(led, self._shards.is_loading(led.partition), own=own)
             return
         if not effects.records and not effects.replies and not effects.errands:
             return
@@ -364,7 +303,7 @@ class CoordinatorRuntime(Generic[S]):
         if led.shard is None:
             return
         try:
-            self._ready(led.partition)
+            self._shards.ready(led.partition)
         except SparklogError:
             self._set_timer(led, asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
             return
@@ -391,7 +330,7 @@ class CoordinatorRuntime(Generic[S]):
             except SparklogError as error:
                 if led.shard is shard:
                     logger.warning("append failed topic=%s-%d %s", self.topic, led.partition, error)
-                    self._reload(led, self._elsewhere(led.partition), own=True)
+                    self._reload(led, self._shards.elsewhere(led.partition), own=True)
                 break
         if led.shard is shard:
             led.appending = False

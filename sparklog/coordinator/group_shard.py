@@ -17,11 +17,9 @@ from kio.schema.errors import ErrorCode
 from sparklog.coordinator import joining, membership, rebalancing
 from sparklog.coordinator.classic_group import ClassicGroup, GroupState
 from sparklog.coordinator.committed_offsets import CommittedOffsets
-from sparklog.coordinator.consumer_group import ConsumerGroup
 from sparklog.coordinator.consumer_groups import Configs, ConsumerGroups, no_configs
 from sparklog.coordinator.consumer_membership import check
 from sparklog.coordinator.consumer_messages import (
-    JOIN_EPOCH,
     ConsumerGroupDescription,
     ConsumerHeartbeat,
 )
@@ -41,14 +39,11 @@ from sparklog.coordinator.group_records import (
     GROUP_KEY,
     NEVER_MS,
     OFFSET_KEYS,
-    GroupKey,
     key_kind,
     read_group_key,
     read_group_value,
     read_offset_key,
     read_offset_value,
-    write_group_key,
-    write_group_value,
 )
 from sparklog.coordinator.group_settings import GroupSettings
 from sparklog.coordinator.group_views import (
@@ -57,6 +52,7 @@ from sparklog.coordinator.group_views import (
     listed_consumer,
     unknown,
 )
+from sparklog.coordinator.known_groups import RECORDS_AT_ONCE, KnownGroups, stored
 from sparklog.coordinator.offset_messages import (
     CommitRequest,
     DeletedOffsets,
@@ -66,12 +62,9 @@ from sparklog.coordinator.offset_messages import (
 from sparklog.coordinator.rebalancing import TimerKey, TimerKind, Turn
 from sparklog.coordinator.subscribed_topics import NoTopics, Topics
 from sparklog.coordinator.timers import Timers
-from sparklog.core.errors import GroupIdNotFound, SparklogError
-from sparklog.protocol.consumer_protocol import PROTOCOL_TYPE
+from sparklog.core.errors import SparklogError
 
 OFFSETS_KEY: TimerKey = ("", TimerKind.OFFSETS, "")
-RECORDS_AT_ONCE = 1000
-"""Expired offsets that are forgotten in one batch: it stays well below max.message.bytes."""
 
 
 class GroupShard:
@@ -90,9 +83,10 @@ class GroupShard:
         self._settings = settings
         self._topics = topics
         self._timers: Timers[TimerKey] = Timers()
-        self._groups: dict[str, ClassicGroup] = {}
         self._consumers = ConsumerGroups(settings, configs)
         self._offsets = GroupOffsets(CommittedOffsets(), settings)
+        self._known = KnownGroups(settings, topics, self._consumers, self._offsets, self._timers)
+        self._classic = self._known.classic
         self._position = 0
         """Of the next record in the log, or beyond: orders commits."""
 
@@ -119,32 +113,32 @@ class GroupShard:
             key = read_offset_key(record.key)
             value = None if record.value is None else read_offset_value(record.value)
             self._offsets.take(key, value, offset, producer_id if transactional else None)
-            self._know(key.group_id, timestamp_ms)
+            self._known.know(key.group_id, timestamp_ms)
         elif kind in CONSUMER_KEYS:
             group_id = self._consumers.replay(record)
             if self._consumers.get(group_id) is not None:
-                self._groups.pop(group_id, None)
+                self._classic.pop(group_id, None)
             else:
-                self._know(group_id, timestamp_ms)
+                self._known.know(group_id, timestamp_ms)
         elif kind == GROUP_KEY:
             group_id = read_group_key(record.key).group_id
             if record.value is not None:
-                self._groups[group_id] = ClassicGroup.of(group_id, read_group_value(record.value))
+                self._classic[group_id] = ClassicGroup.of(group_id, read_group_value(record.value))
             elif self._offsets.holds(group_id):
-                self._groups[group_id] = ClassicGroup(group_id, timestamp_ms)
+                self._classic[group_id] = ClassicGroup(group_id, timestamp_ms)
             else:
-                self._groups.pop(group_id, None)
+                self._classic.pop(group_id, None)
 
     def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """Take in the end of a producer's transaction."""
         self._position += 1
         for group_id in sorted(self._offsets.end_transaction(producer_id, commit=commit)):
-            self._know(group_id, NEVER_MS)
+            self._known.know(group_id, NEVER_MS)
 
     def loaded(self, now_ms: int) -> Effects:
         """Begin to serve: members have their whole session time-out from now on."""
         turn = self._turn(now_ms)
-        for group in self._groups.values():
+        for group in self._classic.values():
             for member in group.members.values():
                 rebalancing.keep_session(group, member, turn)
             if len(group.members) > self._settings.group_max_size:
@@ -162,12 +156,12 @@ class GroupShard:
     def expire(self, now_ms: int) -> Effects:
         """Do what is due; after expired offsets of many groups the next deadline is now again."""
         turn, records = self._turn(now_ms), self._consumers.expire(now_ms)
-        records += self._downgrade(turn, self._consumers.all())
+        records += self._known.downgrade(turn, self._consumers.all())
         while (key := self._timers.pop_due(now_ms)) is not None:
             group_id, kind, member_id = key
-            group = self._groups.get(group_id)
+            group = self._classic.get(group_id)
             if kind is TimerKind.OFFSETS:
-                expired = self._expired_offsets(now_ms)
+                expired = self._known.expire_offsets(now_ms)
                 records += expired
                 more = len(expired) >= RECORDS_AT_ONCE
                 wait_ms = 1 if more else self._settings.offsets_retention_check_interval_ms
@@ -176,7 +170,7 @@ class GroupShard:
                 continue
             elif kind is TimerKind.SESSION:
                 rebalancing.session_is_over(group, member_id, turn)
-                self._forget_unused(group_id)
+                self._known.forget_unused(group_id)
             elif kind is TimerKind.JOIN:
                 rebalancing.join_time_is_up(group, turn)
             else:
@@ -189,26 +183,26 @@ class GroupShard:
         """Take in a join; it is answered with its rebalance."""
         turn, settings = self._turn(now_ms), self._settings
         low, high = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
-        group = self._groups.get(asked.group_id)
+        group = self._classic.get(asked.group_id)
         if not asked.group_id:
             turn.answer(token, Joined(ErrorCode.invalid_group_id, asked.member_id))
         elif not low <= asked.session_timeout_ms <= high:
             turn.answer(token, Joined(ErrorCode.invalid_session_timeout, asked.member_id))
-        elif self._stays_consumer(asked):
+        elif self._known.stays_consumer(asked):
             return self._join_consumers(asked, token, turn)
         elif group is None and asked.member_id:
             turn.answer(token, Joined(ErrorCode.unknown_member_id, asked.member_id))
         else:
-            records = self._bury_consumer(asked.group_id)
-            group = self._group(asked.group_id, now_ms)
+            records = self._known.bury_consumer(asked.group_id)
+            group = self._known.made(asked.group_id, now_ms)
             joining.join(group, asked, token, turn)
-            self._forget_unused(asked.group_id)
+            self._known.forget_unused(asked.group_id)
             return self._effects(turn, records)
         return self._effects(turn)
 
     def sync(self, asked: SyncRequest, token: Token, now_ms: int) -> Effects:
         """Answer with the member's assignment, now or when the leader has brought it."""
-        turn, group = self._turn(now_ms), self._groups.get(asked.group_id)
+        turn, group = self._turn(now_ms), self._classic.get(asked.group_id)
         if self._consumers.get(asked.group_id) is not None:
             self._consumers.take_topics(self._topics())
             turn.answer(token, self._consumers.classic_sync(asked))
@@ -220,7 +214,7 @@ class GroupShard:
 
     def heartbeat(self, asked: HeartbeatRequest, token: Token, now_ms: int) -> Effects:
         """Take in that a member lives."""
-        group = self._groups.get(asked.group_id)
+        group = self._classic.get(asked.group_id)
         if self._consumers.get(asked.group_id) is not None:
             error = self._consumers.classic_heartbeat(asked, now_ms)
         elif group is None:
@@ -231,7 +225,7 @@ class GroupShard:
 
     def leave(self, asked: LeaveRequest, token: Token, now_ms: int) -> Effects:
         """Let members go."""
-        turn, group = self._turn(now_ms), self._groups.get(asked.group_id)
+        turn, group = self._turn(now_ms), self._classic.get(asked.group_id)
         if self._consumers.get(asked.group_id) is not None:
             self._consumers.take_topics(self._topics())
             left, records = self._consumers.classic_leave(asked, now_ms)
@@ -241,7 +235,7 @@ class GroupShard:
             turn.answer(token, Left(_unknown_member(asked.group_id)))
         else:
             turn.answer(token, membership.leave(group, asked, turn))
-            self._forget_unused(asked.group_id)
+            self._known.forget_unused(asked.group_id)
         return self._effects(turn)
 
     def consumer_heartbeat(
@@ -253,22 +247,24 @@ class GroupShard:
             GroupError, InvalidRequest: it is refused.
         """
         check(asked, self._settings.group_consumer_assignors)
-        turn, classic = self._turn(now_ms), self._groups.get(asked.group_id)
+        turn, classic = self._turn(now_ms), self._classic.get(asked.group_id)
         before: list[CoordinatorRecord] = []
         epoch = classic.generation if classic is not None else 0
         if classic is not None and classic.members:
-            before = self._upgrade(classic, asked, topics, turn)
+            before = self._known.upgrade(classic, asked, topics, turn)
         answer, records = self._consumers.heartbeat(asked, topics, now_ms, first_epoch=epoch)
         if classic is not None:
-            before = [*self._bury(classic), *before]
+            before = [*self._known.bury(classic), *before]
         turn.answer(token, answer)
-        return self._effects(turn, [*before, *records, *self._downgrade_one(asked.group_id, turn)])
+        return self._effects(
+            turn, [*before, *records, *self._known.downgrade_one(asked.group_id, turn)]
+        )
 
     # Offsets.
 
     def commit(self, asked: CommitRequest, token: Token, now_ms: int) -> Effects:
         """Commit offsets, or have them wait for the end of a transaction."""
-        group = self._groups.get(asked.group_id)
+        group = self._classic.get(asked.group_id)
         consumers = self._consumers.get(asked.group_id)
         if consumers is not None:
             error = consumers.check_commit(asked)
@@ -289,7 +285,7 @@ class GroupShard:
         codes, records = self._offsets.commit(asked, now_ms, self._position)
         self._position += len(records)
         if records:
-            self._know(asked.group_id, now_ms)
+            self._known.know(asked.group_id, now_ms)
         return Effects(tuple(records), ((token, codes),), transactional=asked.producer)
 
     def fetch(self, asked: FetchRequest, token: Token, now_ms: int) -> Effects:
@@ -305,14 +301,14 @@ class GroupShard:
         self, group_id: str, partitions: Iterable[tuple[str, int]], token: Token, now_ms: int
     ) -> Effects:
         """Forget offsets of topics that no member reads."""
-        group = self._groups.get(group_id) or self._consumers.get(group_id)
+        group = self._classic.get(group_id) or self._consumers.get(group_id)
         if group is None:
             return _answer(token, DeletedOffsets(ErrorCode.group_id_not_found))
         if group.state is not GroupState.EMPTY and not group.is_consumer:
             return _answer(token, DeletedOffsets(ErrorCode.non_empty_group))
         codes, records = self._offsets.delete(group_id, partitions, group.subscribed())
         self._position += len(records)
-        self._forget_unused(group_id)
+        self._known.forget_unused(group_id)
         reply = DeletedOffsets(ErrorCode.none, tuple(codes))
         return Effects(tuple(records), ((token, reply),))
 
@@ -327,14 +323,16 @@ class GroupShard:
     def describe(self, group_ids: Iterable[str], token: Token, now_ms: int) -> Effects:
         """Answer with what there is to tell of groups."""
         found = tuple(
-            unknown(group_id) if (group := self._groups.get(group_id)) is None else described(group)
+            unknown(group_id)
+            if (group := self._classic.get(group_id)) is None
+            else described(group)
             for group_id in group_ids
         )
         return _answer(token, found)
 
     def list_groups(self, token: Token, now_ms: int) -> Effects:
         """Answer with all groups."""
-        classic = [listed(group) for group in self._groups.values()]
+        classic = [listed(group) for group in self._classic.values()]
         return _answer(token, (*classic, *map(listed_consumer, self._consumers.all())))
 
     def describe_consumers(self, group_ids: Iterable[str], token: Token, now_ms: int) -> Effects:
@@ -347,7 +345,7 @@ class GroupShard:
 
     def delete(self, group_id: str, token: Token, now_ms: int) -> Effects:
         """Forget a group without members, with its offsets; None asks to be called again."""
-        group, consumers = self._groups.get(group_id), self._consumers.get(group_id)
+        group, consumers = self._classic.get(group_id), self._consumers.get(group_id)
         found = group or consumers
         if found is None:
             return _answer(token, ErrorCode.group_id_not_found)
@@ -357,7 +355,10 @@ class GroupShard:
         if len(records) == RECORDS_AT_ONCE:
             self._position += len(records)
             return Effects(tuple(records), ((token, None),))
-        records += self._bury(group) if group is not None else self._bury_consumer(group_id)
+        if group is not None:
+            records += self._known.bury(group)
+        else:
+            records += self._known.bury_consumer(group_id)
         self._position += len(records)
         return Effects(tuple(records), ((token, ErrorCode.none),))
 
@@ -367,64 +368,9 @@ class GroupShard:
         return Turn(now_ms, self._settings, self._timers)
 
     def _effects(self, turn: Turn, records: Iterable[CoordinatorRecord] = ()) -> Effects:
-        stored = [_stored(group) for group in turn.changed.values()]
-        written = (*stored, *records)
+        written = (*map(stored, turn.changed.values()), *records)
         self._position += len(written)
         return Effects(written, tuple(turn.replies))
-
-    def _group(self, group_id: str, now_ms: int) -> ClassicGroup:
-        """Return a group; one that there is not is made."""
-        group = self._groups.get(group_id)
-        if group is None:
-            group = self._groups[group_id] = ClassicGroup(group_id, now_ms)
-        return group
-
-    def _know(self, group_id: str, now_ms: int) -> None:
-        """Have a group for offsets, if there are any; it is classic until a member says more."""
-        if self._consumers.get(group_id) is not None:
-            return
-        if self._offsets.holds(group_id):
-            self._group(group_id, now_ms)
-        else:
-            self._forget_unused(group_id)
-
-    def _upgrade(
-        self, classic: ClassicGroup, asked: ConsumerHeartbeat, topics: Topics, turn: Turn
-    ) -> list[CoordinatorRecord]:
-        """Take a classic group's members into a consumer group; they will join again."""
-        may_upgrade = self._settings.may_upgrade and classic.is_consumer
-        if asked.epoch != JOIN_EPOCH or not may_upgrade:
-            raise GroupIdNotFound(f"Group {asked.group_id} is not a consumer group.")
-        records = self._consumers.upgrade(classic, topics, turn.now_ms)
-        for member in classic.members.values():
-            rebalancing.fail_waiting(member, ErrorCode.rebalance_in_progress, turn)
-            self._timers.cancel(rebalancing.session_key(classic, member.member_id))
-        self._timers.cancel(rebalancing.join_key(classic))
-        self._timers.cancel(rebalancing.sync_key(classic))
-        return records
-
-    def _downgrade_one(self, group_id: str, turn: Turn) -> list[CoordinatorRecord]:
-        group = self._consumers.get(group_id)
-        return [] if group is None else self._downgrade(turn, (group,))
-
-    def _downgrade(self, turn: Turn, groups: Iterable[ConsumerGroup]) -> list[CoordinatorRecord]:
-        """Make classic groups of those that the last member of the newer protocol has left."""
-        records: list[CoordinatorRecord] = []
-        if not self._settings.may_downgrade:
-            return records
-        left = [group.group_id for group in groups if group.is_all_classic]
-        if left:
-            self._consumers.take_topics(self._topics())
-        for group_id in left:
-            classic, buried = self._consumers.downgrade(group_id, turn.now_ms)
-            records += buried
-            self._groups[group_id] = classic
-            for member in classic.members.values():
-                rebalancing.keep_session(classic, member, turn)
-            # Behind the records that bury it as a consumer group, or a replay would bury it.
-            records.append(_stored(classic))
-            rebalancing.rebalance(classic, turn)
-        return records
 
     def _join_consumers(self, asked: JoinRequest, token: Token, turn: Turn) -> Effects:
         """Let a classic member join a consumer group."""
@@ -435,57 +381,7 @@ class GroupShard:
         except SparklogError as error:
             answer = Joined(ErrorCode(error.kafka_code), asked.member_id)
         turn.answer(token, answer)
-        return self._effects(turn, [*records, *self._downgrade_one(asked.group_id, turn)])
-
-    def _stays_consumer(self, asked: JoinRequest) -> bool:
-        """Return whether a group is of the newer type, and stays it with a classic member."""
-        group = self._consumers.get(asked.group_id)
-        return group is not None and (bool(group.members) or asked.protocol_type != PROTOCOL_TYPE)
-
-    def _bury_consumer(self, group_id: str) -> list[CoordinatorRecord]:
-        """Forget a consumer group without members, if there is one."""
-        return self._consumers.bury(group_id) if self._consumers.get(group_id) else []
-
-    def _forget_unused(self, group_id: str) -> None:
-        """Forget a group of which nothing is stored, and that nobody is about to join."""
-        group = self._groups.get(group_id)
-        if group is None or group.state is not GroupState.EMPTY:
-            return
-        if not (group.generation or group.pending or self._offsets.holds(group_id)):
-            del self._groups[group_id]
-
-    def _bury(self, group: ClassicGroup) -> list[CoordinatorRecord]:
-        """Forget an empty group; return the records that say so."""
-        for member_id in group.pending:
-            self._timers.cancel(rebalancing.session_key(group, member_id))
-        group.become(GroupState.DEAD, group.state_since_ms)
-        del self._groups[group.group_id]
-        if not group.generation:
-            return []
-        return [CoordinatorRecord(write_group_key(GroupKey(group.group_id)), None)]
-
-    def _expired_offsets(self, now_ms: int) -> list[CoordinatorRecord]:
-        """Forget offsets that nobody needed for too long, and groups that have nothing else."""
-        records: list[CoordinatorRecord] = []
-        for consumers in list(self._consumers.all()):
-            if len(records) >= RECORDS_AT_ONCE:
-                break
-            records += self._offsets.expire(consumers, now_ms)
-            if not consumers.members and not self._offsets.holds(consumers.group_id):
-                records += self._consumers.bury(consumers.group_id)
-        for group in list(self._groups.values()):
-            if len(records) >= RECORDS_AT_ONCE:
-                break
-            records += self._offsets.expire(group, now_ms)
-            unused = group.state is GroupState.EMPTY and not group.pending
-            if unused and not self._offsets.holds(group.group_id):
-                records += self._bury(group)
-        return records
-
-
-def _stored(group: ClassicGroup) -> CoordinatorRecord:
-    key = write_group_key(GroupKey(group.group_id))
-    return CoordinatorRecord(key, write_group_value(group.value()))
+        return self._effects(turn, [*records, *self._known.downgrade_one(asked.group_id, turn)])
 
 
 def _answer(token: Token, reply: object) -> Effects:

@@ -259,7 +259,7 @@ class World:
     def counted(self) -> set[str]:
         """Return the ids of whom the coordinator takes for members."""
         consumers = self.shard._consumers.get(GROUP)
-        classic = self.shard._groups.get(GROUP)
+        classic = self.shard._classic.get(GROUP)
         assert consumers is None or classic is None, "a group is of one type"
         return {*(consumers.members if consumers else ()), *(classic.members if classic else ())}
 

@@ -1,0 +1,161 @@
+"""Which groups a shard knows, of which type each is, and when it becomes another or is forgotten.
+
+Rule G1 of `group_shard` is kept here. Whoever calls writes the records that are returned, in their
+order. Times are ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.coordinator import rebalancing
+from sparklog.coordinator.classic_group import ClassicGroup, GroupState
+from sparklog.coordinator.consumer_group import ConsumerGroup
+from sparklog.coordinator.consumer_groups import ConsumerGroups
+from sparklog.coordinator.consumer_messages import JOIN_EPOCH, ConsumerHeartbeat
+from sparklog.coordinator.effects import CoordinatorRecord
+from sparklog.coordinator.group_messages import JoinRequest
+from sparklog.coordinator.group_offsets import GroupOffsets
+from sparklog.coordinator.group_records import GroupKey, write_group_key, write_group_value
+from sparklog.coordinator.group_settings import GroupSettings
+from sparklog.coordinator.rebalancing import TimerKey, Turn
+from sparklog.coordinator.subscribed_topics import Topics
+from sparklog.coordinator.timers import Timers
+from sparklog.core.errors import GroupIdNotFound
+from sparklog.protocol.consumer_protocol import PROTOCOL_TYPE
+
+RECORDS_AT_ONCE: Final = 1000
+"""Offsets that are forgotten in one batch: it stays well below max.message.bytes."""
+
+
+class KnownGroups:
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: Callable[[], Topics],
+        consumers: ConsumerGroups,
+        offsets: GroupOffsets,
+        timers: Timers[TimerKey],
+    ) -> None:
+        """Know none; `timers` are those of classic groups."""
+        self.classic: dict[str, ClassicGroup] = {}
+        self.consumers = consumers
+        self.offsets = offsets
+        self._settings = settings
+        self._topics = topics
+        self._timers = timers
+
+    def made(self, group_id: str, now_ms: int) -> ClassicGroup:
+        """Return a classic group; one that there is not is made."""
+        group = self.classic.get(group_id)
+        if group is None:
+            group = self.classic[group_id] = ClassicGroup(group_id, now_ms)
+        return group
+
+    def know(self, group_id: str, now_ms: int) -> None:
+        """Have a group for offsets, if there are any; it is classic until a member says more."""
+        if self.consumers.get(group_id) is not None:
+            return
+        if self.offsets.holds(group_id):
+            self.made(group_id, now_ms)
+        else:
+            self.forget_unused(group_id)
+
+    def forget_unused(self, group_id: str) -> None:
+        """Forget a group of which nothing is stored, and that nobody is about to join."""
+        group = self.classic.get(group_id)
+        if group is None or group.state is not GroupState.EMPTY:
+            return
+        if not (group.generation or group.pending or self.offsets.holds(group_id)):
+            del self.classic[group_id]
+
+    def bury(self, group: ClassicGroup) -> list[CoordinatorRecord]:
+        """Forget an empty classic group; return the records that say so."""
+        for member_id in group.pending:
+            self._timers.cancel(rebalancing.session_key(group, member_id))
+        group.become(GroupState.DEAD, group.state_since_ms)
+        del self.classic[group.group_id]
+        if not group.generation:
+            return []
+        return [CoordinatorRecord(write_group_key(GroupKey(group.group_id)), None)]
+
+    def bury_consumer(self, group_id: str) -> list[CoordinatorRecord]:
+        """Forget a consumer group without members, if there is one."""
+        return self.consumers.bury(group_id) if self.consumers.get(group_id) else []
+
+    def expire_offsets(self, now_ms: int) -> list[CoordinatorRecord]:
+        """Forget offsets that nobody needed for too long, and groups that have nothing else."""
+        records: list[CoordinatorRecord] = []
+        for consumers in list(self.consumers.all()):
+            if len(records) >= RECORDS_AT_ONCE:
+                break
+            records += self.offsets.expire(consumers, now_ms)
+            if not consumers.members and not self.offsets.holds(consumers.group_id):
+                records += self.consumers.bury(consumers.group_id)
+        for group in list(self.classic.values()):
+            if len(records) >= RECORDS_AT_ONCE:
+                break
+            records += self.offsets.expire(group, now_ms)
+            unused = group.state is GroupState.EMPTY and not group.pending
+            if unused and not self.offsets.holds(group.group_id):
+                records += self.bury(group)
+        return records
+
+    def stays_consumer(self, asked: JoinRequest) -> bool:
+        """Return whether a group is of the newer type, and stays it with a classic member."""
+        group = self.consumers.get(asked.group_id)
+        return group is not None and (bool(group.members) or asked.protocol_type != PROTOCOL_TYPE)
+
+    def upgrade(
+        self, classic: ClassicGroup, asked: ConsumerHeartbeat, topics: Topics, turn: Turn
+    ) -> list[CoordinatorRecord]:
+        """Take a classic group's members into a consumer group; they will join again.
+
+        Raises:
+            GroupIdNotFound: it stays classic.
+        """
+        may_upgrade = self._settings.may_upgrade and classic.is_consumer
+        if asked.epoch != JOIN_EPOCH or not may_upgrade:
+            raise GroupIdNotFound(f"Group {asked.group_id} is not a consumer group.")
+        records = self.consumers.upgrade(classic, topics, turn.now_ms)
+        for member in classic.members.values():
+            rebalancing.fail_waiting(member, ErrorCode.rebalance_in_progress, turn)
+            self._timers.cancel(rebalancing.session_key(classic, member.member_id))
+        self._timers.cancel(rebalancing.join_key(classic))
+        self._timers.cancel(rebalancing.sync_key(classic))
+        return records
+
+    def downgrade_one(self, group_id: str, turn: Turn) -> list[CoordinatorRecord]:
+        """Do as `downgrade` with a group, if it is a consumer group."""
+        group = self.consumers.get(group_id)
+        return [] if group is None else self.downgrade(turn, (group,))
+
+    def downgrade(self, turn: Turn, groups: Iterable[ConsumerGroup]) -> list[CoordinatorRecord]:
+        """Make classic groups of those that the last member of the newer protocol has left."""
+        records: list[CoordinatorRecord] = []
+        if not self._settings.may_downgrade:
+            return records
+        left = [group.group_id for group in groups if group.is_all_classic]
+        if left:
+            self.consumers.take_topics(self._topics())
+        for group_id in left:
+            classic, buried = self.consumers.downgrade(group_id, turn.now_ms)
+            records += buried
+            self.classic[group_id] = classic
+            for member in classic.members.values():
+                rebalancing.keep_session(classic, member, turn)
+            # Behind the records that bury it as a consumer group, or a replay would bury it.
+            records.append(stored(classic))
+            rebalancing.rebalance(classic, turn)
+        return records
+
+
+def stored(group: ClassicGroup) -> CoordinatorRecord:
+    """Return the record of a classic group."""
+    key = write_group_key(GroupKey(group.group_id))
+    return CoordinatorRecord(key, write_group_value(group.value()))
