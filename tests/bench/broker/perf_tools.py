@@ -12,8 +12,9 @@ JVM = ("-Xmx512m",)
 TIMEOUT_S = 900.0
 
 _SUMMARY = re.compile(
-    r"(\d+) records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\), ([\d.]+) ms avg latency, "
-    r"([\d.]+) ms max latency, (\d+) ms 50th, (\d+) ms 95th, (\d+) ms 99th, (\d+) ms 99\.9th"
+    r"(\d+) (steady state )?records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\), "
+    r"([\d.]+) ms avg latency, ([\d.]+) ms max latency, "
+    r"(\d+) ms 50th, (\d+) ms 95th, (\d+) ms 99th, (\d+) ms 99\.9th"
 )
 _PERCENTILES = re.compile(r"50th = (\d+), 99th = (\d+), 99\.9th = (\d+)")
 
@@ -28,6 +29,16 @@ class Produced:
     p50_ms: float
     p99_ms: float
     p999_ms: float
+
+
+@dataclass(frozen=True)
+class Paced:
+    """A producer that kept to a rate."""
+
+    whole: Produced
+    steady: Produced
+    """Without its first records. A producer begins with code that its JVM has yet to compile, and
+    at full speed, to make up for the time it took to connect."""
 
 
 @dataclass(frozen=True)
@@ -52,28 +63,58 @@ def produce(
     Raises:
         ToolFailed: it did not send everything.
     """
-    given = {"acks": "all", **(settings or {})}
-    output = _run(
-        "ProducerPerformance",
+    words = _producer_words(bootstrap, topic, records, size_bytes, records_per_s, settings or {})
+    return produced_of(_run("ProducerPerformance", *words), records)
+
+
+def produce_paced(
+    bootstrap: str,
+    topic: str,
+    records: int,
+    size_bytes: int,
+    *,
+    records_per_s: float,
+    first_records: int,
+) -> Paced:
+    """Run `kafka-producer-perf-test` at a rate; `steady` leaves its first records out.
+
+    Raises:
+        ToolFailed: it did not send everything.
+    """
+    words = _producer_words(bootstrap, topic, records, size_bytes, records_per_s, {})
+    output = _run("ProducerPerformance", *words, "--warmup-records", str(first_records))
+    steady = produced_of(output, records - first_records, steady=True)
+    return Paced(produced_of(output, records), steady)
+
+
+def produced_of(output: str, records: int, *, steady: bool = False) -> Produced:
+    """Return what the tool's output says, of all records or of those after its first.
+
+    Raises:
+        ToolFailed: fewer records, or no such summary at all.
+    """
+    found = [line for line in _SUMMARY.findall(output) if bool(line[1]) == steady]
+    if not found or int(found[-1][0]) != records:
+        raise ToolFailed(f"not all records were sent. output={output[-2000:]}")
+    _, _, per_s, mib, _, _, p50, _, p99, p999 = found[-1]
+    return Produced(records, float(per_s), float(mib), float(p50), float(p99), float(p999))
+
+
+def _producer_words(
+    bootstrap: str,
+    topic: str,
+    records: int,
+    size_bytes: int,
+    records_per_s: float,
+    settings: Mapping[str, str],
+) -> tuple[str, ...]:
+    given = {"acks": "all", **settings}
+    return (
         *("--bootstrap-server", bootstrap, "--topic", topic),
         *("--num-records", str(records), "--record-size", str(size_bytes)),
         *("--throughput", f"{records_per_s:.0f}"),
         *("--command-property", *(f"{key}={value}" for key, value in given.items())),
     )
-    return produced_of(output, records)
-
-
-def produced_of(output: str, records: int) -> Produced:
-    """Return what the tool's output says.
-
-    Raises:
-        ToolFailed: fewer records, or no summary at all.
-    """
-    found = _SUMMARY.findall(output)
-    if not found or int(found[-1][0]) != records:
-        raise ToolFailed(f"not all records were sent. output={output[-2000:]}")
-    _, per_s, mib, _, _, p50, _, p99, p999 = found[-1]
-    return Produced(records, float(per_s), float(mib), float(p50), float(p99), float(p999))
 
 
 def end_to_end(bootstrap: str, topic: str, records: int, size_bytes: int) -> EndToEnd:

@@ -12,6 +12,10 @@ OUTPUT = """\
 50000 records sent, 9996.001599 records/sec (9.76 MB/sec), 2.94 ms avg latency, 310.00 ms max \
 latency, 1 ms 50th, 9 ms 95th, 41 ms 99th, 99 ms 99.9th.
 """
+STEADY = """\
+40000 steady state records sent, 9990.0 records/sec (9.75 MB/sec), 1.10 ms avg latency, 30.00 ms \
+max latency, 1 ms 50th, 3 ms 95th, 8 ms 99th, 20 ms 99.9th.
+"""
 
 
 def test_the_last_line_is_the_summary() -> None:
@@ -24,6 +28,15 @@ def test_the_last_line_is_the_summary() -> None:
 def test_a_run_that_did_not_send_everything_has_failed(output: str) -> None:
     with pytest.raises(ToolFailed):
         produced_of(output, 50_000)
+
+
+def test_records_after_the_first_have_a_summary_of_their_own() -> None:
+    output = OUTPUT + STEADY
+    assert produced_of(output, 50_000) == produced_of(OUTPUT, 50_000)
+    found = produced_of(output, 40_000, steady=True)
+    assert (found.records, found.p50_ms, found.p99_ms, found.p999_ms) == (40_000, 1, 8, 20)
+    with pytest.raises(ToolFailed):
+        produced_of(OUTPUT, 50_000, steady=True)
 
 
 def test_end_to_end_percentiles_are_read() -> None:

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from tests.bench.broker.measures.commits import commits_of, ending
 from tests.bench.broker.measures.producing import new_topic, produce_once
-from tests.bench.broker.perf_tools import EndToEnd, Produced, end_to_end, produce
+from tests.bench.broker.perf_tools import (
+    EndToEnd,
+    Produced,
+    end_to_end,
+    produce,
+    produce_paced,
+)
 from tests.bench.broker.plan import BrokerPlan
 from tests.bench.common.results import Measure, Results, progress
 from tests.bench.common.rounds import turns
@@ -20,7 +26,11 @@ END_TO_END_BYTES = 100
 
 
 def measure_latency(sides: Sequence[Side], plan: BrokerPlan, results: Results) -> None:
-    """Measure what a producer waits at half of the peer's peak, and send-to-receipt times."""
+    """Measure what a producer waits at half of the peer's peak, and send-to-receipt times.
+
+    Of a producer's first seconds the compiler of its JVM and the records that wait until it is
+    connected make the most, so all its records are looked at, and those after these.
+    """
     peak = _peak(sides, plan, results)
     paced = plan.large
     rate = peak / 2
@@ -29,11 +39,15 @@ def measure_latency(sides: Sequence[Side], plan: BrokerPlan, results: Results) -
         for endings, configs in commits_of(side, 3):
             topic = new_topic(side, plan.partitions, 3, configs)
             records = int(rate * plan.latency_seconds)
-            warm_up = int(rate * min(5, plan.latency_seconds))
-            produce(side.bootstrap, topic, warm_up, paced.value_bytes, records_per_s=rate)
-            found = produce(side.bootstrap, topic, records, paced.value_bytes, records_per_s=rate)
-            what = f"at half of Kafka's peak, {paced.label}"
-            _add(results, side, number, f"acks=all, {what}", endings, found)
+            first = int(rate * min(5, plan.latency_seconds // 2))
+            size = paced.value_bytes
+            produce(side.bootstrap, topic, first, size, records_per_s=rate)  # warms the brokers
+            found = produce_paced(
+                side.bootstrap, topic, records, size, records_per_s=rate, first_records=first
+            )
+            what = f"acks=all, at half of Kafka's peak, {paced.label}"
+            _add(results, side, number, what, endings, found.whole)
+            _add(results, side, number, f"{what}, after its first seconds", endings, found.steady)
             side.drop(topic)
     for number, side in turns(sides, plan.rounds):
         for endings, configs in commits_of(side, 3):
