@@ -28,8 +28,8 @@ END_TO_END_BYTES = 100
 def measure_latency(sides: Sequence[Side], plan: BrokerPlan, results: Results) -> None:
     """Measure what a producer waits at half of the peer's peak, and send-to-receipt times.
 
-    Of a producer's first seconds the compiler of its JVM and the records that wait until it is
-    connected make the most, so all its records are looked at, and those after these.
+    In a producer's first seconds its JVM compiles, and what waited until it was connected goes out
+    at full speed: so there are figures of all its records, and of those after these seconds.
     """
     peak = _peak(sides, plan, results)
     paced = plan.large
