@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator import joining, membership, rebalancing
-from sparklog.coordinator.classic_group import ClassicGroup, GroupState
+from sparklog.coordinator.classic_group import GroupState
 from sparklog.coordinator.committed_offsets import CommittedOffsets
 from sparklog.coordinator.consumer_groups import Configs, ConsumerGroups, no_configs
 from sparklog.coordinator.consumer_membership import check
@@ -40,8 +40,6 @@ from sparklog.coordinator.group_records import (
     NEVER_MS,
     OFFSET_KEYS,
     key_kind,
-    read_group_key,
-    read_group_value,
     read_offset_key,
     read_offset_value,
 )
@@ -115,19 +113,9 @@ class GroupShard:
             self._offsets.take(key, value, offset, producer_id if transactional else None)
             self._known.know(key.group_id, timestamp_ms)
         elif kind in CONSUMER_KEYS:
-            group_id = self._consumers.replay(record)
-            if self._consumers.get(group_id) is not None:
-                self._classic.pop(group_id, None)
-            else:
-                self._known.know(group_id, timestamp_ms)
+            self._known.replay_consumer(record, timestamp_ms)
         elif kind == GROUP_KEY:
-            group_id = read_group_key(record.key).group_id
-            if record.value is not None:
-                self._classic[group_id] = ClassicGroup.of(group_id, read_group_value(record.value))
-            elif self._offsets.holds(group_id):
-                self._classic[group_id] = ClassicGroup(group_id, timestamp_ms)
-            else:
-                self._classic.pop(group_id, None)
+            self._known.replay_classic(record, timestamp_ms)
 
     def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """Take in the end of a producer's transaction."""
@@ -156,7 +144,7 @@ class GroupShard:
     def expire(self, now_ms: int) -> Effects:
         """Do what is due; after expired offsets of many groups the next deadline is now again."""
         turn, records = self._turn(now_ms), self._consumers.expire(now_ms)
-        records += self._known.downgrade(turn, self._consumers.all())
+        records += self._known.downgrade(self._consumers.all(), turn)
         while (key := self._timers.pop_due(now_ms)) is not None:
             group_id, kind, member_id = key
             group = self._classic.get(group_id)

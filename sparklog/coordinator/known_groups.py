@@ -19,7 +19,13 @@ from sparklog.coordinator.consumer_messages import JOIN_EPOCH, ConsumerHeartbeat
 from sparklog.coordinator.effects import CoordinatorRecord
 from sparklog.coordinator.group_messages import JoinRequest
 from sparklog.coordinator.group_offsets import GroupOffsets
-from sparklog.coordinator.group_records import GroupKey, write_group_key, write_group_value
+from sparklog.coordinator.group_records import (
+    GroupKey,
+    read_group_key,
+    read_group_value,
+    write_group_key,
+    write_group_value,
+)
 from sparklog.coordinator.group_settings import GroupSettings
 from sparklog.coordinator.rebalancing import TimerKey, Turn
 from sparklog.coordinator.subscribed_topics import Topics
@@ -49,6 +55,32 @@ class KnownGroups:
         self._settings = settings
         self._topics = topics
         self._timers = timers
+
+    def replay_consumer(self, record: CoordinatorRecord, timestamp_ms: int) -> None:
+        """Take in a record of a consumer group.
+
+        Raises:
+            DataCorrupt: it cannot be read.
+        """
+        group_id = self.consumers.replay(record)
+        if self.consumers.get(group_id) is not None:
+            self.classic.pop(group_id, None)
+        else:
+            self.know(group_id, timestamp_ms)
+
+    def replay_classic(self, record: CoordinatorRecord, timestamp_ms: int) -> None:
+        """Take in the record of a classic group.
+
+        Raises:
+            DataCorrupt: it cannot be read.
+        """
+        group_id = read_group_key(record.key).group_id
+        if record.value is not None:
+            self.classic[group_id] = ClassicGroup.of(group_id, read_group_value(record.value))
+        elif self.offsets.holds(group_id):
+            self.classic[group_id] = ClassicGroup(group_id, timestamp_ms)
+        else:
+            self.classic.pop(group_id, None)
 
     def made(self, group_id: str, now_ms: int) -> ClassicGroup:
         """Return a classic group; one that there is not is made."""
@@ -133,9 +165,9 @@ class KnownGroups:
     def downgrade_one(self, group_id: str, turn: Turn) -> list[CoordinatorRecord]:
         """Do as `downgrade` with a group, if it is a consumer group."""
         group = self.consumers.get(group_id)
-        return [] if group is None else self.downgrade(turn, (group,))
+        return [] if group is None else self.downgrade((group,), turn)
 
-    def downgrade(self, turn: Turn, groups: Iterable[ConsumerGroup]) -> list[CoordinatorRecord]:
+    def downgrade(self, groups: Iterable[ConsumerGroup], turn: Turn) -> list[CoordinatorRecord]:
         """Make classic groups of those that the last member of the newer protocol has left."""
         records: list[CoordinatorRecord] = []
         if not self._settings.may_downgrade:

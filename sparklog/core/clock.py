@@ -35,7 +35,7 @@ class SystemClock:
 
     def sleep_s(self, seconds: float) -> None:
         """Wait for `seconds`."""
-        time.sleep(seconds)  # the one place that really waits: everything else takes a Clock
+        time.sleep(seconds)  # the one place that blocks: everything else takes a Clock
 
 
 def processor_s() -> float:

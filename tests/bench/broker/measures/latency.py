@@ -6,13 +6,7 @@ from collections.abc import Sequence
 
 from tests.bench.broker.measures.commits import commits_of, ending
 from tests.bench.broker.measures.producing import new_topic, produce_once
-from tests.bench.broker.perf_tools import (
-    EndToEnd,
-    Produced,
-    end_to_end,
-    produce,
-    produce_paced,
-)
+from tests.bench.broker.perf_tools import EndToEnd, Produced, end_to_end, produce, produce_paced
 from tests.bench.broker.plan import BrokerPlan
 from tests.bench.common.results import Measure, Results, progress
 from tests.bench.common.rounds import turns
