@@ -15,14 +15,17 @@ import pytest
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.testing.history import Send, check
-from tests.broker_processes import BrokerProcesses
+from tests.broker_processes import BrokerProcess, BrokerProcesses
 from tests.fault_proxy import Action, FaultProxy
 from tests.moto_server import moto_server
 from tests.soak.load import Load
+from tests.soak.small_disk import MIB, SmallDisk, small_disk
 from tests.waiting import WITHIN_S, eventually
 
 QUICK = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "500"}
 BUCKET = "faults"
+FULL = "the disk is full"
+REFILLED_EVERY_S = 0.1
 
 
 @dataclass
@@ -186,6 +189,31 @@ def storm_and_kills(world: World) -> None:
         world.flows()
 
 
+def keep_full(world: World, disk: SmallDisk, seconds: float) -> None:
+    """Let time pass while whatever brokers delete is taken at once."""
+    for _ in range(round(seconds / REFILLED_EVERY_S)):
+        disk.fill()
+        world.after(REFILLED_EVERY_S)
+    assert any(FULL in broker.log for broker in world.cluster.brokers), "the disk was never full"
+
+
+def starts_in_vain(broker: BrokerProcess, disk: SmallDisk) -> None:
+    """Start a broker while there is no space: it says so, and leaves it to others to try again."""
+    broker.kill()
+    disk.fill()
+    broker.start()
+
+    def ended() -> bool:
+        disk.fill()
+        assert broker.process is not None
+        return broker.process.poll() is not None
+
+    eventually(ended, "the end of a broker that cannot register")
+    assert broker.process is not None
+    assert broker.process.poll() == 1, broker.log
+    assert FULL in broker.log.rstrip().rpartition("\n")[2], broker.log
+
+
 Faults = Callable[[World], None]
 PROCESSES: list[Faults] = [
     kill_one_after_the_other,
@@ -218,6 +246,28 @@ def test_brokers_on_files_lose_nothing(faults: Faults, tmp_path: Path) -> None:
     with on_files(tmp_path, {}) as world:
         world.flows()
         faults(world)
+        world.judge()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("commit", ["storage", "memory"])
+def test_a_full_disk_stops_brokers_and_loses_nothing(commit: str, tmp_path: Path) -> None:
+    configs = {"sparklog.commit": commit, "min.insync.replicas": "2", "flush.ms": "500"}
+    with (
+        small_disk(tmp_path / "root", 64 * MIB) as disk,
+        on_files(tmp_path, {}, **configs) as world,
+    ):
+        world.flows()
+        for broker in world.cluster.brokers:
+            keep_full(world, disk, 8)
+            broker.kill()
+            keep_full(world, disk, 4)
+            disk.free()
+            broker.start()
+            world.flows()
+        starts_in_vain(world.cluster.brokers[0], disk)
+        disk.free()
         world.judge()
 
 
