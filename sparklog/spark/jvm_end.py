@@ -8,9 +8,11 @@ is the public way to have an order among them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from threading import Event
 from typing import Any
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
@@ -40,6 +42,8 @@ class JvmEnd:
         self._spark = spark
         self._timeout_s = timeout_s
         self._hook = _Hook(timeout_s)
+        self._hooks: Any = None
+        self._thread: Any = None
 
     @property
     def came(self) -> bool:
@@ -51,19 +55,25 @@ class JvmEnd:
         gateway: Any = self._spark.sparkContext._gateway  # noqa: SLF001 - Python has no other way
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         seconds = gateway.jvm.java.util.concurrent.TimeUnit.SECONDS
-        hooks = gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get()
-        hooks.addShutdownHook(self._hook, BEFORE_SPARK, self._timeout_s, seconds)
+        # Each call makes the hook another object to Java; a thread that is never started is one
+        # that can be told apart, and so be taken back.
+        self._thread = gateway.jvm.java.lang.Thread(self._hook, "sparklog: drain brokers")
+        self._hooks = gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get()
+        self._hooks.addShutdownHook(self._thread, BEFORE_SPARK, self._timeout_s, seconds)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Let the JVM end."""
-        # Each call makes the hook another object to Java, so there is no way to take it back. It
-        # stays, and is done at once.
         self._hook.done.set()
+        if not self.came:
+            # Left there it would call Python when that has gone, and log that nobody answered. A
+            # JVM that has begun to end meanwhile, or is gone, has no use for this.
+            with suppress(Py4JError, OSError):
+                self._hooks.removeShutdownHook(self._thread)
 
 
 class _Hook:
-    """A `java.lang.Runnable`, which Java keeps in a set."""
+    """A `java.lang.Runnable`."""
 
     class Java:
         implements = ("java.lang.Runnable",)
@@ -77,11 +87,3 @@ class _Hook:
         """Be told by the JVM."""
         self.came.set()
         self.done.wait(self._timeout_s)
-
-    def hashCode(self) -> int:  # noqa: N802 - Java's name
-        """Return the same number every time."""
-        return 1
-
-    def toString(self) -> str:  # noqa: N802 - Java's name
-        """Return a name for Java's logs."""
-        return "sparklog: drain brokers"

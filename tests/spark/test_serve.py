@@ -103,6 +103,8 @@ def test_killed_brokers_come_back_and_a_signal_drains_them_all(tmp_path: Path) -
     assert [one["drained"] for one in ended if one["event"] == "stopped"] == [True] * 3
     assert ended[-1]["drained"] == 3
     assert launcher.process.returncode == 130
+    told = (tmp_path / "launcher.log").read_text()
+    assert "ShutdownHook" not in told, told  # an end in good order has nothing to complain of
 
 
 @pytest.mark.parametrize(
