@@ -37,6 +37,7 @@ from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.purgatory import FetchWaits
 from sparklog.broker.task_scope import TaskScope
+from sparklog.cluster.image import MetadataImage
 from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.view import refresh
@@ -99,14 +100,16 @@ class Fetching:
         refused = reading.beyond_end()
         if not refused:
             return
-        known = True
+        image: MetadataImage | None = None
         try:
             async with asyncio.timeout(LOOK_S):
-                await self._metadata.catch_up()
+                image = await self._metadata.catch_up()
         except (TimeoutError, SparklogError):
-            known = False
+            pass  # nobody knows who leads
         for where, led in refused.items():
-            if not known or not led.live:
+            # Roles follow the metadata a little later: what it says counts.
+            state = None if image is None else image.partition(where)
+            if not led.live or state is None or state.leader_epoch != led.leader_epoch:
                 reading.results[where] = NotServing(
                     "another broker may lead by now, which has more; refresh metadata. "
                     f"partition={where}"
