@@ -37,7 +37,6 @@ from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.purgatory import FetchWaits
 from sparklog.broker.task_scope import TaskScope
-from sparklog.cluster.image import MetadataImage
 from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.view import refresh
@@ -100,16 +99,14 @@ class Fetching:
         refused = reading.beyond_end()
         if not refused:
             return
-        image: MetadataImage | None = None
+        known = True
         try:
             async with asyncio.timeout(LOOK_S):
-                image = await self._metadata.catch_up()
+                await self._metadata.catch_up()
         except (TimeoutError, SparklogError):
-            pass  # nobody knows who leads
+            known = False
         for where, led in refused.items():
-            # Roles follow the metadata a little later: what it says counts.
-            state = None if image is None else image.partition(where)
-            if not led.live or state is None or state.leader_epoch != led.leader_epoch:
+            if not known or not led.live:
                 reading.results[where] = NotServing(
                     "another broker may lead by now, which has more; refresh metadata. "
                     f"partition={where}"

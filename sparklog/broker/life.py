@@ -258,8 +258,8 @@ class Life:
     def _take_in(self, image: MetadataImage) -> None:
         own = image.brokers.get(self.identity.broker_id)
         deposed = own is None or own.incarnation != self.identity.incarnation or own.fenced
+        self.replicas.apply(image)  # which ends every role of one that is deposed, or has left
         if not deposed:
-            self.replicas.apply(image)
             self.groups.apply(image)
         elif not self._leaving:
             self._end(Fenced(f"deposed in the metadata log. identity={self.identity} now={own}"))

@@ -187,19 +187,16 @@ class Producing:
         if not refused or job.acks == ACKS_NONE:
             return
         doubt: SparklogError | None = None
-        image = self._metadata.image
         try:
             now_s = asyncio.get_running_loop().time()
             async with asyncio.timeout_at(max(job.deadline, now_s + LOOK_S)):
-                image = await self._metadata.catch_up()
+                await self._metadata.catch_up()
         except TimeoutError:
             doubt = timed_out(refused[0])
         except SparklogError as error:
             doubt = error
         for where in refused:
-            # Roles follow the metadata a little later: what it says counts.
-            led, state = job.leaders[where], image.partition(where)
-            if not led.live or state is None or state.leader_epoch != led.leader_epoch:
+            if not job.leaders[where].live:
                 job.results[where] = NotServing(
                     f"led by another broker by now; refresh metadata. partition={where}"
                 )

@@ -252,7 +252,7 @@ def test_brokers_on_files_lose_nothing(faults: Faults, tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("commit", ["storage", "memory"])
-def test_a_full_disk_stops_brokers_and_loses_nothing(commit: str, tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_loses_nothing(commit: str, tmp_path: Path) -> None:
     configs = {"sparklog.commit": commit, "min.insync.replicas": "2", "flush.ms": "500"}
     with (
         small_disk(tmp_path / "root", 64 * MIB) as disk,
@@ -264,7 +264,7 @@ def test_a_full_disk_stops_brokers_and_loses_nothing(commit: str, tmp_path: Path
             before = world.load.acknowledged
             keep_full(world, disk, 4)
             if commit == "memory":
-                assert world.load.acknowledged > before, "memory alone acknowledges there"
+                assert world.load.acknowledged > before, "memory acknowledges without a disk"
             broker.kill()
             keep_full(world, disk, 4)
             disk.free()
