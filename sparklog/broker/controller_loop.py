@@ -5,8 +5,8 @@ it decides is pure (`cluster.controller`, `cluster.election`) and made on the ne
 deposed controller finds out at its next append. Durations are seconds of the loop's clock.
   K1  a broker is fenced only after its write-ahead log is sealed, whatever made it seem dead
   K2  before it seals, the controller looks whether it still is the controller
-  K3  a controller that hears none of two or more others fences nobody for their silence until they
-      have had ample time to replace it: it may be the deaf one
+  K3  a controller that hears none of two or more others, if only for half a session, fences nobody
+      for their silence until they have had ample time to replace it: it may be the deaf one
   K4  a controller that was paused gives every broker a new session: it was deaf, not they silent
 """
 
@@ -244,7 +244,9 @@ class ControllerLoop:
         refused = [s for s in self._sessions.values() if s.refused]
         others = [s for s in self._sessions.values() if not s.refused]
         silent = [s for s in others if s.heard_s < now_s - self._session_s]
-        if len(silent) == len(others) > 1:
+        # Sessions end one after the other: whoever lives beats more often than twice in one.
+        hears_any = any(s.heard_s >= now_s - self._session_s / 2 for s in others)
+        if len(others) > 1 and not hears_any:
             silent = [s for s in silent if s.heard_s < now_s - DEAF_SESSIONS * self._session_s]
         return refused + silent
 

@@ -10,7 +10,8 @@
   B5  a reference batch is looked at in the store before its partition's order is taken, so that
       nobody waits for that; its own order is not promised to anybody: `produce_checks`
   B6  a batch that is ahead of another of its producer is neither taken nor called out of order
-      while that other one may come yet: this broker refused it, or it waits at an earlier leader
+      while that other one may come yet: this broker refused it, here or before (`refused`), or it
+      waits at an earlier leader
   B7  a producer is told that its sequence, its epoch or its transaction is wrong, which clients
       take for fatal, only by who still led after that was found: a leader that slept may be deposed
       and know too little
@@ -45,7 +46,7 @@ from sparklog.broker.recovering_partition import (
     Find,
     RecoveringPartition,
 )
-from sparklog.broker.refusals import Refusals
+from sparklog.broker.refusals import Refusals, comes_again
 from sparklog.core.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -106,6 +107,17 @@ class Producing:
         if job.has_failed:
             await self._judge_again(job)
         return job.results
+
+    def refused(self, where: PartitionId, data: bytes, error: SparklogError) -> None:
+        """Remember a batch that is not appended. Since it was refused nothing was awaited (B6).
+
+        Args:
+            where: its partition; of a topic that is not known yet, with what the producer calls it.
+            data: the batch.
+            error: what its producer is told.
+        """
+        now_s = asyncio.get_running_loop().time()
+        self._refusals.note(where, data, now_s, comes_again=comes_again(error))
 
     def _append_at_once(self, job: ProduceJob) -> bool:
         """Append if nothing has to be waited for, as is nearly always so; False if something has.
@@ -176,10 +188,9 @@ class Producing:
 
     def _note_refused(self, job: ProduceJob) -> None:
         """Remember what was not appended. From the end of its turns nothing was awaited (B6)."""
-        now_s = asyncio.get_running_loop().time()
         for where, result in job.results.items():
             if isinstance(result, SparklogError):
-                self._refusals.note(where, job.batches[where], now_s, comes_again=result.retriable)
+                self.refused(where, job.batches[where], result)
 
     async def _judge_again(self, job: ProduceJob) -> None:
         """Look whether what refused a producer still leads (B7)."""
@@ -307,6 +318,9 @@ class Producing:
 
     def _check_order(self, led: LedPartition, header: BatchHeader) -> None:
         """Have a batch sent again that comes ahead of one that may come yet (B6)."""
+        if self._refusals:
+            named = PartitionId(led.layout.topic, led.where.partition)
+            self._refusals.learn(named, led.where, header)
         if led.producers.is_ahead(header):
             now_s = asyncio.get_running_loop().time()
             self._refusals.check_ahead(

@@ -10,6 +10,8 @@ producer the later one is out of order; librdkafka then begins a new epoch, and 
 once more whatever it has no answer for yet, in all partitions (its issue 4953). So neither is done
 while the earlier one may come yet: its producer is asked to send the later one again. What was
 refused for good is different: it does not come again as it is, and what follows is out of order.
+Batches may be refused before it is known which topic they are for: other brokers tell producers of
+a new topic while this one has not read of it. Those are noted by the topic's name.
 Kept shortly and for so many only: what is forgotten here is treated as Kafka treats it.
 """
 
@@ -18,7 +20,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from sparklog.core.errors import DataCorrupt, NotServing, OutOfOrderSequence
+from sparklog.core.errors import (
+    DataCorrupt,
+    NotServing,
+    OutOfOrderSequence,
+    SparklogError,
+    UnknownTopicOrPartition,
+)
 from sparklog.core.types import NO_PRODUCER_ID, PartitionId
 from sparklog.protocol.batch_header import NO_SEQUENCE, BatchHeader, BytesLike, parse_header
 
@@ -28,6 +36,14 @@ KEPT_S: Final = 300.0
 STRAY_S: Final = 75.0
 """Time for a batch that waits elsewhere: clients wait that long for an answer before they send it
 again (librdkafka's `socket.timeout.ms` is 60 s, Kafka's `request.timeout.ms` 30 s)."""
+
+
+def comes_again(error: SparklogError) -> bool:
+    """Say whether producers send again what they are told this of.
+
+    An unknown topic is to them one that this broker has not heard of yet.
+    """
+    return error.retriable or isinstance(error, UnknownTopicOrPartition)
 
 
 class _Key(NamedTuple):
@@ -70,6 +86,19 @@ class Refusals:
         self._refused[key] = _Refused(header.base_sequence, since_s, comes_again)
         if len(self._refused) > REFUSALS_MAX:
             self._refused.popitem(last=False)
+
+    def learn(self, named: PartitionId, where: PartitionId, header: BatchHeader) -> None:
+        """Take in whose partition it was that a producer's batches were noted for by name.
+
+        Args:
+            named: the partition, with the topic's name instead of its id.
+            where: the same one with its id.
+            header: a batch's of that producer.
+        """
+        who = header.producer_id, header.producer_epoch
+        refused = self._refused.pop(_Key(named, *who), None)
+        if refused is not None:
+            self._refused.setdefault(_Key(where, *who), refused)
 
     def check_ahead(
         self, where: PartitionId, header: BatchHeader, now_s: float, *, may_stray: bool

@@ -37,6 +37,7 @@ from sparklog.broker.wal_pump import WalPump
 from sparklog.broker.wal_window import WalLimits
 from sparklog.cluster.image import MetadataImage
 from sparklog.core.broker_settings import BrokerConfig
+from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.history_cache import HistoryCache
 from sparklog.log.tail import EpochEnd
@@ -153,6 +154,10 @@ class BrokerReplicas:
         With `verified` given, transactional batches need what `marking` returned for them.
         """
         return await self._producing.produce(batches, acks, timeout_ms, verified)
+
+    def refused(self, where: PartitionId, data: bytes, error: SparklogError) -> None:
+        """Remember a batch that was refused before `produce`; see `Producing.refused`."""
+        self._producing.refused(where, data, error)
 
     async def fetch(self, spec: FetchSpec) -> dict[PartitionId, FetchResult]:
         """Read partitions led here, waiting for news where there are none; see `fetching`."""

@@ -20,7 +20,7 @@ def test_no_seed_of_the_first_few_breaks_a_promise(campaign: str) -> None:
     assert not failed, "\n\n".join(failed)
 
 
-@pytest.mark.parametrize("seed", [4860])
+@pytest.mark.parametrize("seed", [3906, 4860, 6788])
 def test_a_seed_that_failed_once_fails_no_more(seed: int) -> None:
     report = run_seed(seed)
     assert not report.failed, report.story()

@@ -39,6 +39,10 @@ class Replicas(Protocol):
         """Append batches, in the order of the calls, and wait for what `acks` says."""
         ...
 
+    def refused(self, where: PartitionId, data: bytes, error: SparklogError) -> None:
+        """Remember a batch that was refused before `produce`: what follows it waits for it."""
+        ...
+
     async def fetch(self, spec: FetchSpec) -> Mapping[PartitionId, Fetched | SparklogError]:
         """Read, and wait for news where there are none."""
         ...

@@ -6,12 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.cluster.image import MetadataImage, Topic
-from sparklog.core.errors import InvalidRequest, SparklogError, UnknownTopicOrPartition
+from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.types import PartitionId
 from sparklog.protocol.topic_ids import topic_id_of
 
 
-class UnknownTopicId(InvalidRequest):
+class UnknownTopicId(UnknownTopicOrPartition):
     """No topic has this id, any more or yet: refresh metadata."""
 
     kafka_code = 100
@@ -34,6 +34,15 @@ def topic_known_as(image: MetadataImage, key: UUID | str | None) -> Topic | Spar
         return named or UnknownTopicOrPartition(f"no such topic; refresh metadata. topic={key}")
     found = None if key is None else image.topic_of(topic_id_of(key))
     return found or UnknownTopicId(f"no topic has this id; refresh metadata. topic_id={key}")
+
+
+def asked_as(topic: Topic | SparklogError, asked: Any, number: int) -> PartitionId:
+    """Return which partition a request means, known here or not: of an unknown one as it says."""
+    if isinstance(topic, Topic):
+        return PartitionId(topic.topic_id, number)
+    uuid: UUID | None = getattr(asked, "topic_id", None)
+    name: str | None = getattr(asked, "name", None)
+    return PartitionId(name or "" if uuid is None else topic_id_of(uuid), number)
 
 
 def partition_of(topic: Topic | SparklogError, number: int) -> PartitionId | SparklogError:

@@ -16,13 +16,19 @@ from sparklog.broker.handlers.answering import (
     named_twice,
 )
 from sparklog.broker.handlers.node import HandlerNode
-from sparklog.broker.handlers.partitions import partition_of, topic_of
+from sparklog.broker.handlers.partitions import asked_as, partition_of, topic_of
 from sparklog.broker.produce_job import Produced
 from sparklog.broker.request import CloseConnection, RequestContext
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.coordinator.placing import INTERNAL_TOPICS
 from sparklog.coordinator.transaction_state import Partition
-from sparklog.core.errors import InvalidRequest, InvalidTopic, NotServing, SparklogError
+from sparklog.core.errors import (
+    InvalidRequest,
+    InvalidTopic,
+    NotServing,
+    SparklogError,
+    UnknownTopicOrPartition,
+)
 from sparklog.core.types import PartitionId
 from sparklog.protocol.building import Answer
 
@@ -62,6 +68,7 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
             where = _where(topic, data.index, refusal, batches)
             if isinstance(where, SparklogError):
                 outcomes[at, number] = where
+                _unknown(node, asked_as(topic, asked, data.index), data.records, where)
             else:
                 batches[where] = data.records or b""
                 places[where] = (at, number)
@@ -89,6 +96,8 @@ async def _produce(
     if asked is None:
         return await node.replicas.produce(batches, request.acks, timeout_ms)
     checked = await transactional.verify(node, asked)
+    for where, error in checked.refused.items():
+        node.replicas.refused(where, batches[where], error)
     left = {where: data for where, data in batches.items() if where not in checked.refused}
     if not left:
         return {**checked.refused}
@@ -116,6 +125,14 @@ def _where(
     if isinstance(where, PartitionId) and where in taken:
         return named_twice("partition", str(where))
     return where
+
+
+def _unknown(
+    node: HandlerNode, where: PartitionId, records: bytes | None, error: SparklogError
+) -> None:
+    """Remember what is for a partition of which this broker may hear in a moment."""
+    if isinstance(error, UnknownTopicOrPartition):
+        node.replicas.refused(where, records or b"", error)
 
 
 def _count(

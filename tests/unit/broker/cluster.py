@@ -83,6 +83,9 @@ class ToyReplicas:
 
     produce = fetch = list_offset = end_of_epoch = delete_records = _nothing
 
+    def refused(self, where: PartitionId, data: bytes, error: SparklogError) -> None:
+        raise NotImplementedError
+
     def sizes(self) -> dict[PartitionId, int]:
         return {}
 
@@ -181,3 +184,11 @@ def broker(broker_id: int, rack: str | None = None, host: str = "", **state: Any
     """Return a registration, for tests of decisions."""
     incarnation = f"{broker_id:032x}"
     return Broker(broker_id, incarnation, host or f"b{broker_id}", 9092, rack, broker_id, **state)
+
+
+async def three(cluster: ToyCluster) -> list[Started]:
+    """Start three brokers and wait until they are at rest."""
+    started = [cluster.start(i) for i in (1, 2, 3)]
+    await cluster.until(lambda image: len(image.live_brokers()) == 3)
+    await asyncio.sleep(1.5)
+    return started

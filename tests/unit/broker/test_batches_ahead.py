@@ -6,9 +6,15 @@ import asyncio
 
 from sparklog.broker.produce_job import Produced
 from sparklog.broker.refusals import STRAY_S
-from sparklog.core.errors import NotServing, OutOfOrderSequence, RecordTooLarge
+from sparklog.core.errors import (
+    NotServing,
+    OutOfOrderSequence,
+    RecordTooLarge,
+    UnknownTopicOrPartition,
+)
+from sparklog.core.types import PartitionId
 from sparklog.testing.sim_store import StoreWeather
-from tests.unit.broker.replica_cluster import alone, batch, together
+from tests.unit.broker.replica_cluster import TOPIC, alone, batch, together
 from tests.unit.broker.world import World
 
 
@@ -42,6 +48,23 @@ def test_where_nothing_was_ever_written_a_producer_begins_with_sequence_0() -> N
         await cluster.produced(where, batch(b"another's"))
         await cluster.produced(where, batch(b"goes on", producer_id=6, sequence=9))
         assert list((await cluster.consumed(where)).values()) == [b"another's", b"goes on"]
+
+    world.run(story())
+
+
+def test_a_batch_waits_for_one_that_came_before_its_topic_was_heard_of() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world)
+        sent = [batch(b"%d" % n, producer_id=5, sequence=n) for n in range(3)]
+        named = PartitionId(TOPIC, where.partition)
+        leader = cluster.leader(where).replicas
+        leader.refused(named, sent[0], UnknownTopicOrPartition("not heard of yet"))
+        assert isinstance(await cluster.produce(where, sent[1]), NotServing)
+        for data in sent:
+            assert isinstance(await cluster.produce(where, data), Produced)
+        assert list((await cluster.consumed(where)).values()) == [b"0", b"1", b"2"]
 
     world.run(story())
 

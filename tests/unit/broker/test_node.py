@@ -15,7 +15,7 @@ from sparklog.log.view import probe
 from sparklog.log.wal_object import WalKind, decode_header
 from sparklog.testing.sim_network import NetworkWeather
 from sparklog.testing.sim_store import StoreWeather
-from tests.unit.broker.cluster import Started, ToyCluster
+from tests.unit.broker.cluster import Started, ToyCluster, three
 
 TOPIC_ID = "t" * 22
 DECISION: list[Record] = [ProducerIdsRecord(1, 1, 1)]
@@ -42,13 +42,6 @@ def sealed(cluster: ToyCluster, image: MetadataImage, broker_id: int) -> bool:
         for info in store.list(layout.folder)
     ]
     return WalKind.SEAL in kinds
-
-
-async def three(cluster: ToyCluster) -> list[Started]:
-    started = [cluster.start(i) for i in (1, 2, 3)]
-    await cluster.until(lambda image: len(image.live_brokers()) == 3)
-    await asyncio.sleep(1.5)
-    return started
 
 
 def test_brokers_register_and_one_is_the_controller() -> None:
@@ -177,67 +170,6 @@ def test_a_broker_busy_with_its_own_appends_lives_unless_the_store_is_silent(
         await create(cluster, 1)  # there is news to read, all the time
         await asyncio.sleep(10)
         assert (await cluster.image()).brokers[broker_id].fenced is not store_answers
-
-    cluster.run(story())
-
-
-def test_a_paused_controller_is_replaced_and_fences_nobody_when_it_wakes() -> None:
-    cluster = ToyCluster()
-
-    async def story() -> None:
-        started = await three(cluster)
-        first = next(s for s in started if s.node.life.controller.is_active())
-        others = [s for s in started if s is not first]
-        incarnations = [s.node.incarnation for s in others]
-        first.process.pause()
-        broker_id = first.node.broker_id
-        await cluster.until(lambda image: image.brokers[broker_id].fenced)
-        await asyncio.sleep(30)
-        first.process.resume()
-        await cluster.until(lambda image: not image.brokers[broker_id].fenced)
-        await asyncio.sleep(5)
-        assert [s.node.incarnation for s in others] == incarnations
-        assert cluster.live_ids(await cluster.image()) == [1, 2, 3]
-
-    cluster.run(story())
-
-
-@pytest.mark.parametrize("who", ["controller", "another"])
-def test_a_broker_cut_off_from_the_others_deposes_nobody(who: str) -> None:
-    cluster = ToyCluster()
-
-    async def story() -> None:
-        started = await three(cluster)
-        is_controller = who == "controller"
-        lost = next(s for s in started if s.node.life.controller.is_active() == is_controller)
-        others = [s for s in started if s is not lost]
-        incarnations = [s.node.incarnation for s in others]
-        host = lost.node.address.host
-        for other in others:
-            cluster.net.cut(host, other.node.address.host)
-            cluster.net.cut(other.node.address.host, host)
-        await cluster.until(lambda image: image.brokers[lost.node.broker_id].fenced)
-        await asyncio.sleep(8)
-        assert [s.node.incarnation for s in others] == incarnations
-        image = await cluster.image()
-        assert {o.node.broker_id for o in others} <= set(cluster.live_ids(image))
-        cluster.net.heal()
-        await cluster.until(lambda image: len(image.live_brokers()) == 3)
-        assert [s.node.incarnation for s in others] == incarnations
-
-    cluster.run(story())
-
-
-def test_two_brokers_lost_without_a_word_are_fenced_in_the_end() -> None:
-    cluster = ToyCluster()
-
-    async def story() -> None:
-        started = await three(cluster)
-        for s in started[:2]:
-            s.process.pause()
-        image = await cluster.until(lambda i: cluster.live_ids(i) == [3], within_s=60)
-        assert image.controller is not None
-        assert image.controller.broker_id == 3
 
     cluster.run(story())
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.broker.refusals import KEPT_S, REFUSALS_MAX, STRAY_S, Refusals
-from sparklog.core.errors import NotServing, OutOfOrderSequence
+from sparklog.broker.refusals import KEPT_S, REFUSALS_MAX, STRAY_S, Refusals, comes_again
+from sparklog.core.errors import (
+    NotServing,
+    OutOfOrderSequence,
+    RecordTooLarge,
+    UnknownTopicOrPartition,
+)
 from sparklog.core.types import PartitionId
 from sparklog.protocol.batch_header import parse_header
 from tests.unit.broker.replica_cluster import batch
@@ -65,6 +70,29 @@ def test_a_batch_waits_for_one_that_may_be_at_an_earlier_leader() -> None:
     with pytest.raises(NotServing):
         _check(refusals, 3, STRAY_S - 1, may_stray=True)
     _check(refusals, 3, STRAY_S + 1, may_stray=True)
+
+
+def test_a_batch_waits_for_one_that_was_refused_before_its_topic_was_known() -> None:
+    refusals = Refusals()
+    named = PartitionId("by name", 0)
+    refusals.note(named, _sent(3), now_s=0.0, comes_again=True)
+    later = parse_header(_sent(4))
+    refusals.learn(PartitionId("by name", 1), PartitionId("topic", 1), later)
+    _check(refusals, 4)
+    refusals.learn(named, WHERE, later)
+    with pytest.raises(NotServing):
+        _check(refusals, 4)
+    refusals.note(named, _sent(5), now_s=0.0, comes_again=True)  # what is known stays
+    refusals.learn(named, WHERE, later)
+    with pytest.raises(NotServing):
+        _check(refusals, 4)
+    refusals.settle(WHERE, parse_header(_sent(3)))
+    assert not refusals
+
+
+def test_producers_send_again_what_is_for_a_topic_that_nobody_heard_of() -> None:
+    errors = [UnknownTopicOrPartition("no"), NotServing("no"), RecordTooLarge("no")]
+    assert [comes_again(e) for e in errors] == [True, True, False]
 
 
 def test_other_producers_and_partitions_do_not_wait() -> None:

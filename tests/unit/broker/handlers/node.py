@@ -75,6 +75,8 @@ class ToyReplicas:
         self.spec: FetchSpec | None = None
         self.acks: int | None = None
         self.marking: Any = ToyMarking(self)
+        self.unasked: list[tuple[PartitionId, bytes]] = []
+        """Batches that were refused without being brought here."""
 
     def check(self, where: PartitionId) -> list[bytes]:
         if where in self.elsewhere:
@@ -99,6 +101,9 @@ class ToyReplicas:
                 log.append(data)
                 outcomes[where] = Produced(len(log) - 1, 1_600_000_000_123, 0)
         return outcomes
+
+    def refused(self, where: PartitionId, data: bytes, error: SparklogError) -> None:
+        self.unasked.append((where, data))
 
     async def fetch(self, spec: FetchSpec) -> Mapping[PartitionId, Fetched | SparklogError]:
         self.spec = spec

@@ -13,7 +13,7 @@ from sparklog.broker.request import CloseConnection
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api import Api
 from sparklog.protocol.building import Answer, build_request, build_request_part
-from sparklog.protocol.topic_ids import uuid_of
+from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 from tests.unit.broker.handlers.node import ToyNode, tell
 from tests.unit.broker.handlers.requests import (
     create_topics,
@@ -80,6 +80,23 @@ def test_every_partition_has_its_own_error() -> None:
         assert [p.error_code for p in parts(answer)] == [ErrorCode.unknown_topic_or_partition]
         answer = await node.ask(produce(UUID(int=7), (0, b"x"), version=13))
         assert [p.error_code for p in parts(answer)] == [ErrorCode.unknown_topic_id]
+
+    tell(story)
+
+
+def test_what_is_for_a_partition_that_may_be_heard_of_in_a_moment_is_remembered() -> None:
+    async def story(node: ToyNode) -> None:
+        await made(node)
+        uuid = UUID(int=7)
+        await node.ask(produce("t", (0, b"a"), (2, b"b"), (0, b"twice")))
+        await node.ask(produce("soon", (1, b"c")))
+        await node.ask(produce(uuid, (3, b"d"), version=13))
+        await node.ask(produce("soon", (1, b"wrong"), acks=2))
+        assert node.replicas.unasked == [
+            (where(node, 2), b"b"),
+            (PartitionId("soon", 1), b"c"),
+            (PartitionId(topic_id_of(uuid), 3), b"d"),
+        ]
 
     tell(story)
 
