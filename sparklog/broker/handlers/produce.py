@@ -68,7 +68,7 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
             where = _where(topic, data.index, refusal, batches)
             if isinstance(where, SparklogError):
                 outcomes[at, number] = where
-                _unknown(node, asked_as(topic, asked, data.index), data.records, where)
+                _remember_unknown(node, asked_as(topic, asked, data.index), data.records, where)
             else:
                 batches[where] = data.records or b""
                 places[where] = (at, number)
@@ -127,7 +127,7 @@ def _where(
     return where
 
 
-def _unknown(
+def _remember_unknown(
     node: HandlerNode, where: PartitionId, records: bytes | None, error: SparklogError
 ) -> None:
     """Remember what is for a partition of which this broker may hear in a moment."""
