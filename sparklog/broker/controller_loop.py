@@ -244,7 +244,7 @@ class ControllerLoop:
         refused = [s for s in self._sessions.values() if s.refused]
         others = [s for s in self._sessions.values() if not s.refused]
         silent = [s for s in others if s.heard_s < now_s - self._session_s]
-        # Sessions end one after the other: whoever lives beats more often than twice in one.
+        # Sessions end one after the other. Whoever lives is heard by then, or at its next beat.
         hears_any = any(s.heard_s >= now_s - self._session_s / 2 for s in others)
         if len(others) > 1 and not hears_any:
             silent = [s for s in silent if s.heard_s < now_s - DEAF_SESSIONS * self._session_s]

@@ -22,9 +22,13 @@ def topic_of(image: MetadataImage, asked: Any) -> Topic | SparklogError:
 
     The name is in `name` or `topic`, by message; the id, where the version has one, in `topic_id`.
     """
-    uuid: UUID | None = getattr(asked, "topic_id", None)
+    return topic_known_as(image, _key_of(asked))
+
+
+def _key_of(asked: Any) -> UUID | str | None:
     name: str | None = getattr(asked, "name", None) or getattr(asked, "topic", None)
-    return topic_known_as(image, uuid if name is None else name)
+    uuid: UUID | None = getattr(asked, "topic_id", None)
+    return uuid if name is None else name
 
 
 def topic_known_as(image: MetadataImage, key: UUID | str | None) -> Topic | SparklogError:
@@ -40,9 +44,8 @@ def asked_as(topic: Topic | SparklogError, asked: Any, number: int) -> Partition
     """Return which partition a request means, known here or not: of an unknown one as it says."""
     if isinstance(topic, Topic):
         return PartitionId(topic.topic_id, number)
-    uuid: UUID | None = getattr(asked, "topic_id", None)
-    name: str | None = getattr(asked, "name", None)
-    return PartitionId(name or "" if uuid is None else topic_id_of(uuid), number)
+    key = _key_of(asked)
+    return PartitionId(topic_id_of(key) if isinstance(key, UUID) else key or "", number)
 
 
 def partition_of(topic: Topic | SparklogError, number: int) -> PartitionId | SparklogError:

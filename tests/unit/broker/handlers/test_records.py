@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker.request import CloseConnection
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api import Api
+from sparklog.protocol.batch_header import ATTRIBUTES_AT, TRANSACTIONAL_BIT
 from sparklog.protocol.building import Answer, build_request, build_request_part
 from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 from tests.unit.broker.handlers.node import ToyNode, tell
@@ -22,6 +23,7 @@ from tests.unit.broker.handlers.requests import (
     metadata,
     produce,
 )
+from tests.unit.broker.replica_cluster import batch
 
 NONE = ErrorCode.none
 
@@ -97,6 +99,20 @@ def test_what_is_for_a_partition_that_may_be_heard_of_in_a_moment_is_remembered(
             (PartitionId("soon", 1), b"c"),
             (PartitionId(topic_id_of(uuid), 3), b"d"),
         ]
+
+    tell(story)
+
+
+def test_what_the_lookup_of_its_transaction_refused_is_remembered() -> None:
+    async def story(node: ToyNode) -> None:
+        await made(node)
+        data = bytearray(batch(b"x", producer_id=7, sequence=0))
+        data[ATTRIBUTES_AT + 1] |= TRANSACTIONAL_BIT
+        request = produce("t", (0, bytes(data)), transactional_id="tx", version=12)
+        node.replicas.elsewhere.add(where(node, 0))
+        answer = await node.ask(request)
+        assert [p.error_code for p in parts(answer)] == [ErrorCode.not_leader_or_follower]
+        assert node.replicas.unasked == [(where(node, 0), bytes(data))]
 
     tell(story)
 
