@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome
+from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome
 
 
 class PassingStore(ObjectStore):
@@ -18,7 +18,7 @@ class PassingStore(ObjectStore):
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         return self.inner.get(key, start, end)
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         return self.inner.put_if_absent(key, data)
 
     def put(self, key: str, data: bytes) -> None:

@@ -24,7 +24,7 @@ from sparklog.log.effects import (
     Range,
     Work,
 )
-from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome
+from sparklog.store.base import Data, ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -73,7 +73,7 @@ class ThreadedStore:
         """Return bytes [start, end) of an object. Raises ObjectNotFound, Unavailable."""
         return await self._ask(key, self._store.get, key, start, end, reads=True)
 
-    async def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    async def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """Create an object unless it exists. Raises Unavailable: nothing was written."""
         return await self._ask(key, self._store.put_if_absent, key, data)
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 from sparklog.core.clock import Clock
 from sparklog.core.entropy import Entropy
 from sparklog.log.effects import Protocol as LogProtocol
-from sparklog.store.base import ObjectInfo, PutOutcome
+from sparklog.store.base import Data, ObjectInfo, PutOutcome
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -43,7 +43,7 @@ class AsyncStore(Protocol):
         """Return bytes [start, end) of an object. Raises ObjectNotFound, Unavailable."""
         ...
 
-    async def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    async def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """Create an object unless it exists. Raises Unavailable: nothing was written."""
         ...
 

@@ -85,7 +85,8 @@ _BROKER = (
         Kind.LONG,
         10_000,
         Acts.BROKER,
-        "The leader writes what is committed into a segment this often. Kafka forces no flush; "
+        "The leader writes what is committed into a segment this often, after a rest sooner, so "
+        "that not all partitions are flushed in one moment. Kafka forces no flush; "
         "here it is not for safety, which the WAL gives, but lets Spark read without a broker. "
         "At 10 s a busy partition makes 8,640 puts a day, and one that is idle none.",
         unit="ms",

@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 
 from sparklog.core.types import NO_TIMESTAMP_MS, TimestampType
 from sparklog.log import schema
-from sparklog.log.arrow_file import StreamPart, finish_file, write_stream
+from sparklog.log.arrow_file import StreamPart, finish_file, finish_in_place, write_stream
 from sparklog.log.key_index import index_keys
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.segment import BatchIndex, Commit, Reference, Segment, to_metadata
+from sparklog.store.base import Data
 
 BATCH_ROWS_MAX = 16_384
 BATCH_BYTES = 1 << 20
@@ -42,6 +43,10 @@ class SegmentDraft:
     def at(self, base_offset: int, commit: Commit | None = None) -> bytes:
         """Return the file of that segment."""
         return finish_file(self.part, to_metadata(self.placed(base_offset, commit)))
+
+    def finished(self, base_offset: int) -> Data:
+        """Return the same, but for once: in the draft's own memory, which is not to change then."""
+        return finish_in_place(self.part, to_metadata(self.placed(base_offset)))
 
 
 def draft_records(

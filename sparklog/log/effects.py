@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sparklog.core.errors import OutcomeUnknown
-from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome
+from sparklog.store.base import Data, ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome
 
 CREATE_TRIES_MAX = 8
 
@@ -39,7 +39,7 @@ class Put:
     """Create an object unless it exists. Answer: PutOutcome."""
 
     key: str
-    data: bytes
+    data: Data
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,13 @@ def get(key: str, start: int | None = None, end: int | None = None) -> Protocol[
     return found[0]
 
 
-def put(key: str, data: bytes) -> Protocol[PutOutcome]:
+def put(key: str, data: Data) -> Protocol[PutOutcome]:
     """Ask for an object to be created."""
     outcome: PutOutcome = yield Put(key, data)
     return outcome
 
 
-def create(key: str, data: bytes) -> Protocol[None]:
+def create(key: str, data: Data) -> Protocol[None]:
     """Create an object under a name that nobody else uses.
 
     Raises:

@@ -32,6 +32,7 @@ from sparklog.protocol.batch_header import (
 )
 from sparklog.protocol.batch_run import Headers, decode_runs, read_headers
 from sparklog.protocol.record_batch import decode
+from sparklog.store.base import Data
 
 PLAIN_BYTES_MAX: Final = 64 << 20
 """Decompressed records that end a segment, so that what compresses well does not take the memory
@@ -48,7 +49,7 @@ class FlushDraft:
 
     segment: Segment
     """In its place: offsets are absolute."""
-    data: bytes
+    data: Data
     """The whole file."""
     batches: int
     """How many of the batches given it holds, from the first on."""
@@ -116,7 +117,7 @@ def draft_batches(
     about = _about(layout, nonce, codec, headers[: content.batches], content)
     draft = _draft(about, level, content, int(headers["base_offset"][0]), indexes_keys=indexes_keys)
     base_offset = int(headers["base_offset"][0])
-    return FlushDraft(draft.placed(base_offset), draft.at(base_offset), content.batches)
+    return FlushDraft(draft.placed(base_offset), draft.finished(base_offset), content.batches)
 
 
 def _referring(layout: PartitionLayout, data: BytesLike, nonce: str) -> FlushDraft:

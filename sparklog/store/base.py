@@ -27,6 +27,9 @@ _PART = re.compile(r"(?!\.{1,2}$)(?!\.put-)[A-Za-z0-9!+,.=@_~-]{1,255}")
 """File systems take names of 255 bytes."""
 _PREFIX = re.compile(r"[A-Za-z0-9!+,.=@_~-]*")
 
+Data = bytes | memoryview
+"""What is put: bytes, or a view of single bytes in memory that nobody changes any more."""
+
 
 class PutOutcome(Enum):
     """What became of a `put_if_absent`."""
@@ -122,7 +125,7 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """Create the object unless one exists.
 
         A client library may retry by itself and then report its own object as EXISTS, so the

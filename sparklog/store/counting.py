@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sparklog.core.telemetry import RequestCounters
-from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome
+from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome
 
 LIST_PAGE_KEYS = 1000
 """Keys in one page of an S3 listing; a listing costs one request per page."""
@@ -30,7 +30,7 @@ class CountingStore(ObjectStore):
             self.counters.add("get", self._label_of(key), len(data))
         return data
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`."""
         self.counters.add("put", self._label_of(key), len(data))
         return self._store.put_if_absent(key, data)

@@ -19,6 +19,7 @@ from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.store.base import (
+    Data,
     ObjectInfo,
     ObjectNotFound,
     ObjectStore,
@@ -79,7 +80,7 @@ class FileStore(ObjectStore):
         except OSError as error:
             raise self._unavailable("read", key, error) from error
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`. UNKNOWN only if the disk fails after the link."""
         check_key(key)
         path = f"{self._root}/{key}"  # a `Path` costs as much as all that is done with it here
@@ -144,7 +145,7 @@ class FileStore(ObjectStore):
             raise InvalidRequest(f"other keys go on from this one with a slash. key={key}")
         return PutOutcome.EXISTS
 
-    def _link_new(self, folder: str, path: str, data: bytes) -> bool:
+    def _link_new(self, folder: str, path: str, data: Data) -> bool:
         """Write `data` and give it its name; False if somebody has the name."""
         if self._nameless:
             try:
@@ -162,7 +163,7 @@ class FileStore(ObjectStore):
             os.unlink(temporary)
         return True
 
-    def _link_nameless(self, folder: str, path: str, data: bytes) -> bool:
+    def _link_nameless(self, folder: str, path: str, data: Data) -> bool:
         try:
             descriptor = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o644)
         except FileNotFoundError:
@@ -179,7 +180,7 @@ class FileStore(ObjectStore):
             os.close(descriptor)
         return True
 
-    def _write_temporary(self, path: Path, data: bytes) -> Path:
+    def _write_temporary(self, path: Path, data: Data) -> Path:
         self._make_folder(path.parent)
         name = path.parent / f"{TEMPORARY_PREFIX}{new_nonce(self._entropy)}"
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)

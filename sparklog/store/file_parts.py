@@ -10,6 +10,7 @@ import os
 from functools import partial
 
 from sparklog.core.clock import Clock
+from sparklog.store.base import Data
 from sparklog.store.making_way import Turns
 from sparklog.store.pacing import is_paced, part_written
 
@@ -40,7 +41,7 @@ def read_bytes(descriptor: int, size_bytes: int, clock: Clock) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def write_bytes(descriptor: int, data: bytes, clock: Clock, *, fsync: bool) -> None:
+def write_bytes(descriptor: int, data: Data, clock: Clock, *, fsync: bool) -> None:
     """Write all of `data` to a new file; with `fsync`, force it to the disk."""
     turns = Turns(clock)
     part_bytes = GENTLE_WRITE_BYTES if turns.gentle or is_paced() else FORCED_AT_ONCE_BYTES

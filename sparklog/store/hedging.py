@@ -15,7 +15,7 @@ from threading import Lock
 from sparklog.core.clock import Clock
 from sparklog.core.forking import PerProcess
 from sparklog.core.telemetry import Latencies
-from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome, Weather
+from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, Weather
 from sparklog.store.settings import StoreSettings
 
 RECENT = 20
@@ -98,7 +98,7 @@ class HedgingStore(ObjectStore):
             return _first_answer(first, pool.submit(self._store.get, key, start, end))
         return first.result()
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`."""
         return self._store.put_if_absent(key, data)
 

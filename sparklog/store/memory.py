@@ -7,6 +7,7 @@ from threading import Lock
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.store.base import (
+    Data,
     ObjectInfo,
     ObjectNotFound,
     ObjectStore,
@@ -41,7 +42,7 @@ class MemoryStore(ObjectStore):
         check_range(start, end)
         return self._found(key)[0][start:end]
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`; never UNKNOWN."""
         check_key(key)
         with self._lock:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from sparklog.core.errors import InvalidConfig
 from sparklog.core.forking import PerProcess
-from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome, Weather
+from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, Weather
 
 PROBE_KEY = "put-if-absent-probe"
 _PROBED: PerProcess[set[str]] = PerProcess(set)
@@ -51,7 +51,7 @@ class ProbingStore(ObjectStore):
         """See `ObjectStore.get`."""
         return self._store.get(key, start, end)
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`.
 
         Raises:

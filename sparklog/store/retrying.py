@@ -20,7 +20,7 @@ from sparklog.core.entropy import Entropy
 from sparklog.core.errors import Unavailable
 from sparklog.core.forking import PerProcess
 from sparklog.core.telemetry import RequestCounters
-from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome, Weather
+from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, Weather
 from sparklog.store.settings import StoreSettings
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class RetryingStore(ObjectStore):
         """See `ObjectStore.get`."""
         return self._again("get", key, lambda: self._store.get(key, start, end))
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`."""
         patience = self._patience("put", key)
         unsettled = False

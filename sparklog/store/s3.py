@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 from sparklog.core.errors import InvalidConfig, InvalidRequest
 from sparklog.core.forking import PerProcess
 from sparklog.store.base import (
+    Data,
     ObjectInfo,
     ObjectNotFound,
     ObjectStore,
@@ -95,7 +96,7 @@ class S3Store(ObjectStore):
         except Exception as error:
             raise self._translated(error, "get", key) from error
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`. Raises Weather if S3 answered "not now"."""
         arguments = {**self._named(key), "IfNoneMatch": "*"}
         try:
@@ -173,8 +174,8 @@ def _close(connection: PerProcess[S3Connection]) -> None:
         mine.close()
 
 
-def _body(data: bytes) -> bytes | io.BytesIO:
-    return data if len(data) <= _PLAIN_BODY_BYTES_MAX else io.BytesIO(data)
+def _body(data: Data) -> bytes | io.BytesIO:
+    return bytes(data) if len(data) <= _PLAIN_BODY_BYTES_MAX else io.BytesIO(data)
 
 
 def _range_header(start: int | None, end: int | None) -> str | None:

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TypeVar
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome
+from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome
 from sparklog.store.making_way import ProcessorShare, makes_way
 from sparklog.store.pacing import Passed, paced
 
@@ -60,7 +60,7 @@ class ThrottledStore(ObjectStore):
         self._passed(len(data))
         return data
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`."""
         return self._slowly(data, lambda: self._store.put_if_absent(key, data))
 
@@ -80,7 +80,7 @@ class ThrottledStore(ObjectStore):
         """See `ObjectStore.head`."""
         return self._store.head(key)
 
-    def _slowly(self, data: bytes, put: Callable[[], Result]) -> Result:
+    def _slowly(self, data: Data, put: Callable[[], Result]) -> Result:
         """Put `data`; what the store did not say in parts is waited for afterwards."""
         left_bytes = len(data)
 

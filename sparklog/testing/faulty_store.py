@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from sparklog.core.clock import Clock
 from sparklog.core.entropy import Entropy
-from sparklog.store.base import ObjectInfo, ObjectStore, PutOutcome, Weather
+from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, Weather
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class FaultyStore(ObjectStore):
         """See `ObjectStore.get`."""
         return self._do("get", key, lambda: self._store.get(key, start, end))
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`; a put without an answer is UNKNOWN."""
         try:
             return self._do("put", key, lambda: self._store.put_if_absent(key, data))

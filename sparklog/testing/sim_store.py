@@ -26,7 +26,7 @@ from sparklog.log.effects import (
     Range,
     Work,
 )
-from sparklog.store.base import ObjectInfo, ObjectNotFound, PutOutcome
+from sparklog.store.base import Data, ObjectInfo, ObjectNotFound, PutOutcome
 from sparklog.store.memory import MemoryStore
 from sparklog.testing.virtual_loop import WORLD, Process, ProcessState, VirtualLoop
 from sparklog.testing.virtual_world import Trace, VirtualClock
@@ -118,7 +118,7 @@ class SimStore:
         objects = self._world.objects
         return await self._request("get", key, lambda: objects.get(key, start, end))
 
-    async def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    async def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """Create an object unless it exists. Raises Unavailable: nothing was written."""
         objects = self._world.objects
         try:

@@ -208,6 +208,16 @@ def test_an_empty_object_is_an_object(store: ObjectStore) -> None:
     assert [store.get("log/0", *r) for r in ((), (0, 9), (-9,), (3,))] == [b""] * 4
 
 
+@pytest.mark.parametrize("size_bytes", [0, 10, 3 * MIB])
+def test_a_view_is_put_like_bytes(store: ObjectStore, size_bytes: int) -> None:
+    memory = bytearray(TEN * (size_bytes // len(TEN) + 1))
+    view = memoryview(memory)[:size_bytes].toreadonly()
+    assert store.put_if_absent("view/0", view) is CREATED
+    assert store.put_if_absent("view/0", view) is EXISTS
+    memory[:] = bytes(len(memory))
+    assert store.get("view/0") == (TEN * (size_bytes // len(TEN) + 1))[:size_bytes]
+
+
 def test_a_large_object_comes_back_as_it_was(store: ObjectStore) -> None:
     data = (bytes(range(251)) * (20 * MIB // 251 + 1))[: 20 * MIB]  # 251 is prime: no page repeats
     assert store.put_if_absent("log/0", data) is CREATED

@@ -163,7 +163,7 @@ class Explorer:
             case Work(function):
                 yield _answered(state, actor, function())
             case Put(key, data):
-                yield from self._put(state, actor, key, data)
+                yield from self._put(state, actor, key, bytes(data))
 
     def _put(self, state: State, actor: int, key: str, data: bytes) -> Iterator[State]:
         there = any(k == key for k, _ in state.objects)

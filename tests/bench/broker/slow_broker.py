@@ -16,7 +16,7 @@ from sparklog.log.layout import topic_of_key
 from sparklog.spark.job import run_job
 from sparklog.spark.serve import serve_with
 from sparklog.spark.serve_arguments import parse_serve
-from sparklog.store.base import ObjectStore, PutOutcome
+from sparklog.store.base import Data, ObjectStore, PutOutcome
 from sparklog.store.open import open_store
 from tests.bench.broker import slow_broker
 from tests.passing_store import PassingStore
@@ -33,7 +33,7 @@ class SlowStore(PassingStore):
         self.counters = getattr(inner, "counters", RequestCounters())
         self._put_delay_s = put_delay_s
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         self._take_its_time()
         return super().put_if_absent(key, data)
 

@@ -39,7 +39,7 @@ from sparklog.spark.open_logs import shared_log
 from sparklog.spark.source import SparklogDataSource
 from sparklog.spark.transactional_sink import TransactionalAppends
 from sparklog.spark.writer import SparklogStreamWriter, Staged, stream_writer
-from sparklog.store.base import ObjectStore, PutOutcome
+from sparklog.store.base import Data, ObjectStore, PutOutcome
 from tests.passing_store import PassingStore
 
 PLAN_VARIABLE = "SPARKLOG_TEST_POINTS"
@@ -118,7 +118,7 @@ class PointsStore(PassingStore):
         super().__init__(inner)
         self.owner = owner
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         pass_point(f"{self.owner}before put {key}")
         outcome = self.inner.put_if_absent(key, data)
         pass_point(f"{self.owner}after put {key}")

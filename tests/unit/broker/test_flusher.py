@@ -1,13 +1,21 @@
-"""What the page tells of flushes that are late: a store that is away, and not one that is busy."""
+"""When partitions are flushed, and what the page tells of flushes that are late."""
 
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
+from sparklog.broker.flusher import FIRST_PART
 from sparklog.broker.metrics import Gauge
+from sparklog.core.types import PartitionId
 from sparklog.testing.sim_store import StoreWeather
 from tests.unit.broker.replica_cluster import ReplicaCluster, batch
 from tests.unit.broker.world import World
+
+FLUSH_S = 10.0
+PARTITIONS = 8
+LOOK_S = 0.05
+ROUNDING_S = 1e-6
 
 
 def overdue_s(cluster: ReplicaCluster) -> float:
@@ -27,7 +35,7 @@ def test_a_flush_is_overdue_for_as_long_as_the_store_is_away() -> None:
         for _ in range(3):
             before_s = overdue_s(cluster)
             await asyncio.sleep(20)
-            assert 18 <= overdue_s(cluster) - before_s <= 20
+            assert 18 <= overdue_s(cluster) - before_s <= 20 + ROUNDING_S
         world.objects.weather = StoreWeather()
         await asyncio.sleep(10)
         assert cluster.stored(where).end_offset == base_offset + 1
@@ -50,5 +58,36 @@ def test_no_flush_is_overdue_while_segment_after_segment_of_a_busy_partition_is_
             await asyncio.sleep(0.01)
             assert overdue_s(cluster) < 1
         assert newest - cluster.stored(where).end_offset > 10, "it is flushed all the time"
+
+    world.run(story())
+
+
+def test_partitions_written_to_from_one_moment_on_are_flushed_one_after_the_other() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        await cluster.start(1)
+        configs = {"flush.ms": str(int(FLUSH_S * 1000))}
+        places = cluster.create([1], PARTITIONS, configs)
+        began_s = world.loop.time()
+        ends = dict.fromkeys(places, 0)
+        flushes: dict[PartitionId, list[float]] = {where: [] for where in places}
+        while world.loop.time() < began_s + 4 * FLUSH_S:
+            for where in places:
+                await cluster.produced(where, batch(b"x"), acks=1)
+                end_offset = cluster.stored(where).end_offset
+                if end_offset > ends[where]:
+                    ends[where] = end_offset
+                    flushes[where].append(world.loop.time() - began_s)
+            await asyncio.sleep(LOOK_S)
+        firsts = sorted(times[1] for times in flushes.values())  # the leader's control record is 0
+        assert firsts[0] >= FIRST_PART * FLUSH_S
+        assert firsts[-1] <= FLUSH_S + 1
+        assert firsts[-1] - firsts[0] > FLUSH_S * FIRST_PART / 4, "they are apart"
+        for times in flushes.values():
+            waits = [b - a for a, b in pairwise(times[1:])]
+            assert waits
+            assert all(FIRST_PART * FLUSH_S <= wait <= FLUSH_S + 1 for wait in waits)
 
     world.run(story())

@@ -32,7 +32,7 @@ from sparklog.core.errors import (
 from sparklog.core.types import TopicPartition
 from sparklog.log.layout import commit_key
 from sparklog.log.segment import Reference
-from sparklog.store.base import ObjectStore, PutOutcome
+from sparklog.store.base import Data, ObjectStore, PutOutcome
 from sparklog.store.memory import MemoryStore
 from tests.passing_store import PassingStore
 
@@ -49,7 +49,7 @@ class CuttingStore(PassingStore):
         self.after = False
         self.lose_reply: str = ""
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         if self.cut_at == len(self.puts):
             if self.after:
                 self.inner.put_if_absent(key, data)

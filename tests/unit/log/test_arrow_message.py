@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.core.errors import DataCorrupt
-from sparklog.log.arrow_file import finish_file, write_stream
+from sparklog.log.arrow_file import finish_file, finish_in_place, write_stream
 from sparklog.log.arrow_message import batch_message
 from sparklog.log.partition_log import LogConfig
 from sparklog.log.schema import HEADERS
@@ -63,6 +63,30 @@ def test_other_readers_take_both(codec: str) -> None:
     expected = pa.Table.from_batches([rows, rows.slice(7, 100)])
     assert pa.ipc.open_file(pa.py_buffer(file)).read_all().equals(expected)
     assert pl.read_ipc(io.BytesIO(file)).to_arrow().to_pylist() == expected.to_pylist()
+
+
+@pytest.mark.parametrize("codec", [*CODECS, "none"])
+@pytest.mark.parametrize("about_bytes", [10, 1_000_000])
+def test_a_file_finished_in_place_is_the_same_and_fits_the_memory_or_gets_its_own(
+    codec: str, about_bytes: int
+) -> None:
+    values = pa.array([noise(100, i) for i in range(ROWS)], pa.binary())
+    rows = pa.RecordBatch.from_arrays([values], ["noise"])
+    about = {"about": "x" * about_bytes}
+    part = write_stream(rows.schema, [rows], codec)
+    copied = finish_file(part, about)
+    file = finish_in_place(part, about)
+    assert file == copied
+    is_copied = isinstance(file, bytes)
+    assert is_copied == (about_bytes > ROWS * 100)
+    assert is_copied or pa.py_buffer(file).address == part.data.address
+
+
+def test_a_file_finished_in_place_cannot_be_written_to() -> None:
+    rows = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"], pa.binary())], ["value"])
+    file = finish_in_place(write_stream(rows.schema, [rows], "lz4"), {})
+    assert isinstance(file, memoryview)
+    assert file.readonly
 
 
 _RECORDS = st.lists(

@@ -20,7 +20,7 @@ from sparklog.log.rewrite import Replacement, forgotten, swap
 from sparklog.log.rewriting import Encoding
 from sparklog.log.segment import Append, Segment
 from sparklog.log.view import PartitionView
-from sparklog.store.base import ObjectStore, PutOutcome
+from sparklog.store.base import Data, ObjectStore, PutOutcome
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT, batch, numbered, open_partition
 
@@ -36,7 +36,7 @@ class Meddling(MemoryStore):
         self.at = at
         self.puts = 0
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         self.puts += 1
         if self.meddle is not None and self.puts == self.at:
             meddle, self.meddle = self.meddle, None

@@ -27,7 +27,7 @@ from sparklog.spark.compact_arguments import CompactJob
 from sparklog.spark.partition_tasks import with_pins, work_on
 from sparklog.spark.retain import retained_by
 from sparklog.spark.retain_arguments import RetainJob
-from sparklog.store.base import ObjectStore, PutOutcome
+from sparklog.store.base import Data, ObjectStore, PutOutcome
 from sparklog.store.file import FileStore
 from sparklog.store.memory import MemoryStore
 from tests.passing_store import PassingStore
@@ -49,7 +49,7 @@ class KillingStore(PassingStore):
         self._writes = 0
         self._lock = Lock()
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         return self._write(lambda: self.inner.put_if_absent(key, data))
 
     def put(self, key: str, data: bytes) -> None:

@@ -25,7 +25,7 @@ from sparklog.log.partition_log import PartitionLog
 from sparklog.spark.sink_options import SinkOptions
 from sparklog.spark.staging import Staging
 from sparklog.spark.writer import stage_rows
-from sparklog.store.base import PutOutcome
+from sparklog.store.base import Data, PutOutcome
 from sparklog.store.memory import MemoryStore
 from tests.unit.cluster.newer_version import spelled, stored
 
@@ -122,7 +122,7 @@ class FailingStore(MemoryStore):
 
     puts_left = 1_000_000
 
-    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         if "/staged/" in key:
             if not self.puts_left:
                 raise Unavailable("the store is gone")
