@@ -45,7 +45,7 @@ class SegmentDraft:
         return finish_file(self.part, to_metadata(self.placed(base_offset, commit)))
 
     def finished(self, base_offset: int) -> Data:
-        """Return the same, but for once: in the draft's own memory, which is not to change then."""
+        """Return what `at` does without a copy: it lies in the draft's memory. Once at most."""
         return finish_in_place(self.part, to_metadata(self.placed(base_offset)))
 
 
