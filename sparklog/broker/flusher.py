@@ -1,10 +1,10 @@
 """Brings what is committed into the partitions' own logs, and lets memory and WAL go after it.
 
 A partition with something to flush is due `flush.ms` after that became so, or at once when it holds
-`flush.bytes`, the broker's memory is pressed, or a reference batch is committed. The first flush
-after a rest comes sooner, by chance: partitions that are written to together from one moment on, as
-a topic's are, would else all be flushed at once, time after time, and all producers wait for that.
-Segments are encoded off the event loop.
+`flush.bytes`, the broker's memory is pressed, or a reference batch is committed. One that was not
+flushed for `flush.ms` is due sooner, by chance: partitions that are written to together from one
+moment on, as a topic's are, would else all be flushed at once, time after time, and all producers
+wait for that. Segments are encoded off the event loop.
   F1  only what is committed is flushed: [flushed end, high watermark)
   F2  one flush at a time of one partition; its next begins where the log on storage then ends
   F3  tail and WAL are let go only after the store said that the partition's own log has the records
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 FLUSHES_AT_ONCE = 16
 """Small ones wait for the store most of the time."""
 FIRST_PART = 0.5
-"""Part of `flush.ms` after which a first flush is due at the soonest."""
+"""Part of `flush.ms` after which the first flush after a rest is due at the soonest."""
 LARGE_BYTES = 8 << 20
 LARGE_WEIGHT = 4
 """A flush larger than that counts for so many: each holds its segment in memory besides the tail,
@@ -103,8 +103,9 @@ class Flusher:
         plan = self._plans.get(led)
         now = asyncio.get_running_loop().time()
         if plan is None:
-            part = FIRST_PART + (1 - FIRST_PART) * self._environment.entropy.random()
-            plan = self._plan(led, now + led.rules.flush_s * part)
+            plan = _Plan(led, self._due_s(led, now))
+            self._plans[led] = plan
+            self._push(plan)
         if plan.weight:
             return
         if led.unflushed_bytes >= led.rules.flush_bytes or led.has_references_to_flush:
@@ -139,10 +140,12 @@ class Flusher:
         now_s = asyncio.get_running_loop().time()
         return max(0.0, max((now_s - plan.due for plan in self._plans.values()), default=0.0))
 
-    def _plan(self, led: LedPartition, due: float) -> _Plan:
-        plan = self._plans[led] = _Plan(led, due)
-        self._push(plan)
-        return plan
+    def _due_s(self, led: LedPartition, now: float) -> float:
+        """Return when a partition is due of which something was just committed."""
+        flush_s = led.rules.flush_s
+        if now - led.flushed_s >= flush_s:
+            flush_s *= FIRST_PART + (1 - FIRST_PART) * self._environment.entropy.random()
+        return now + flush_s
 
     def _push(self, plan: _Plan) -> None:
         heappush(self._heap, (plan.due, next(self._order), plan))
@@ -202,7 +205,6 @@ class Flusher:
             if self._plans.get(led) is plan:
                 del self._plans[led]
         if led.live and led.flushed_end < led.high_watermark:
-            self._plan(led, asyncio.get_running_loop().time() + led.rules.flush_s)
             self.committed(led)
         if self._budget.pressed:
             self._relieve()

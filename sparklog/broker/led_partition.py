@@ -17,6 +17,7 @@ Source: DESIGN.md 4.
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Final, NamedTuple, Protocol
 
 from sparklog.broker.held_tail import HeldTail
@@ -111,6 +112,8 @@ class LedPartition:
         """Of the partition's own log; its end is the flushed end."""
         self.looked_s = asyncio.get_running_loop().time()
         """When that was, on the loop's clock."""
+        self.flushed_s = -inf
+        """When it was flushed last under this epoch, on the loop's clock."""
         self._began_s = self.looked_s
         self._unwritten_end = view.end_offset if view.is_unwritten else None
         self.producers = producers
@@ -385,7 +388,7 @@ class LedPartition:
             return
         assert view.end_offset <= self.high_watermark, (view.end_offset, self.high_watermark)
         self.view = view
-        self.looked_s = asyncio.get_running_loop().time()
+        self.looked_s = self.flushed_s = asyncio.get_running_loop().time()
         self.leadership.flushed(view.end_offset)
         self.held.trim(view.end_offset)
         self.appended_news.note()
