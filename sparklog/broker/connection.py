@@ -2,7 +2,8 @@
 
 Requests start in the order they came. Those of `PIPELINED` do not wait for each other, so a
 producer's next batch is appended while the last one is on its way to storage; any other request
-starts when all before it are answered, and holds up those behind it, as all do in Kafka.
+starts when all before it are answered, and holds up those behind it, as all do in Kafka. A plain
+Produce is begun without a task, if no earlier one of its connection has one.
 
   B1  answers leave in the order of their requests
   B2  nothing is read while too much is being worked on, here or in the whole broker
@@ -15,18 +16,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from sparklog.broker.intake import Intake
 from sparklog.broker.metrics import BrokerMetrics
-from sparklog.broker.request import CloseConnection, RequestContext
+from sparklog.broker.request import CloseConnection, Reply, RequestContext
 from sparklog.core.errors import InvalidRequest
-from sparklog.protocol import messages
-from sparklog.protocol.api import Api
+from sparklog.protocol import messages, produce_frames
+from sparklog.protocol.api import LABELS, Api
 from sparklog.protocol.framing import FrameReader
 from sparklog.protocol.messages import RequestHeader, UnsupportedVersion
+from sparklog.protocol.produce_frames import PlainProduce
 
 logger = logging.getLogger(__name__)
 
@@ -63,19 +65,33 @@ Handle = Callable[[Any, RequestContext], Awaitable[Any]]
 Refuse = Callable[[RequestHeader], Any]
 """Answers ApiVersions of a version nobody knows."""
 
+BeginProduce = Callable[[PlainProduce, Reply], bool]
+"""Begins to answer a plain Produce request, if it can do so at once."""
+
 
 @dataclass(slots=True, eq=False)
 class _Exchange:
-    """A request and, in time, its answer."""
+    """A request and, in time, its answer. A `Reply`."""
 
+    owner: Connection
     header: RequestHeader
     request: Any
+    """An entity, or a `PlainProduce` that has not been begun."""
     size: int
     started_s: float = 0.0
     task: asyncio.Task[None] | None = None
     done: bool = False
-    answer: bytearray | None = None
-    """None when done: the client wants no answer."""
+    told: bytearray | None = None
+    """The answer; None when done: the client wants none."""
+
+    def answer(self, frame: bytearray) -> None:
+        """Send this when those before it have gone."""
+        self.told = frame
+        self.owner.finished(self)
+
+    def go_on(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Send the response entity that `work` returns."""
+        self.owner.start_task(self, work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,7 @@ class Service:
     metrics: BrokerMetrics
     closed: Callable[[Connection], None]
     """Told once of every connection that is gone."""
+    begin_produce: BeginProduce
 
 
 class Connection(asyncio.Protocol):
@@ -107,6 +124,8 @@ class Connection(asyncio.Protocol):
         """Decoded, and waiting to be started."""
         self._running = 0
         self._running_alone = False
+        self._produce_tasks = 0
+        """Produce requests that are answered by tasks."""
         self._reading = True
         self._writable = True
         self._waiting_for_intake = False
@@ -195,6 +214,10 @@ class Connection(asyncio.Protocol):
         return False
 
     def _decoded(self, frame: bytes) -> _Exchange:
+        if produce_frames.is_produce(frame):
+            plain = produce_frames.read(frame)
+            if plain is not None:
+                return _Exchange(self, plain.header, plain, len(frame))
         try:
             header, request = messages.decode_request(frame)
         except UnsupportedVersion as error:
@@ -202,8 +225,8 @@ class Connection(asyncio.Protocol):
                 raise
             header = RequestHeader(Api.API_VERSIONS, 0, error.header.correlation_id)
             answer = messages.encode_response(header, self._service.refuse(error.header))
-            return _Exchange(header, None, len(frame), done=True, answer=answer)
-        return _Exchange(header, request, len(frame))
+            return _Exchange(self, header, None, len(frame), done=True, told=answer)
+        return _Exchange(self, header, request, len(frame))
 
     def _start_next(self, exchange: _Exchange) -> bool:
         if exchange.done:
@@ -225,43 +248,73 @@ class Connection(asyncio.Protocol):
         self._running_alone = alone
         self._exchanges.append(exchange)
         exchange.started_s = self._loop.time()
-        exchange.task = self._loop.create_task(self._work(exchange))
+        request, exchange.request = exchange.request, None
+        if type(request) is PlainProduce:
+            if self._begun(exchange, request):
+                return True
+            _, request = messages.decode_request(request.frame)
+        self.start_task(exchange, self._service.handle(request, self._context_of(exchange)))
         return True
+
+    def _begun(self, exchange: _Exchange, plain: PlainProduce) -> bool:
+        """Begin a plain Produce without a task, unless one before it has yet to append."""
+        if self._produce_tasks:
+            return False
+        try:
+            return self._service.begin_produce(plain, exchange)
+        except Exception as error:
+            self._broke(exchange, error)
+            self.finished(exchange)
+            return True
+
+    def _context_of(self, exchange: _Exchange) -> RequestContext:
+        client_id = exchange.header.client_id
+        if client_id != self._context.client_id:
+            self._context = RequestContext(client_id, self._host)
+        return self._context
+
+    def start_task(self, exchange: _Exchange, work: Awaitable[Any]) -> None:
+        """Answer with the response entity that `work` returns."""
+        self._produce_tasks += exchange.header.api_key == Api.PRODUCE
+        exchange.task = self._loop.create_task(self._work(exchange, work))
 
     def _intake_has_room(self) -> None:
         self._waiting_for_intake = False
         self._advance()
 
-    async def _work(self, exchange: _Exchange) -> None:
-        header = exchange.header
-        if header.client_id != self._context.client_id:
-            self._context = RequestContext(header.client_id, self._host)
+    async def _work(self, exchange: _Exchange, work: Awaitable[Any]) -> None:
         try:
-            response = await self._service.handle(exchange.request, self._context)
+            response = await work
             if response is not None:
-                exchange.answer = messages.encode_response(header, response)
+                exchange.told = messages.encode_response(exchange.header, response)
         except CloseConnection as error:
             logger.info("closing a connection: %s client=%s", error, self._host)
             self.close()
-        except Exception:
-            logger.exception(
-                "a request failed, closing its connection api=%s version=%d client=%s",
-                Api(header.api_key).name,
-                header.api_version,
-                self._host,
-            )
-            self.close()
+        except Exception as error:
+            self._broke(exchange, error)
         finally:
-            self._finished(exchange)
+            self._produce_tasks -= exchange.header.api_key == Api.PRODUCE
+            self.finished(exchange)
 
-    def _finished(self, exchange: _Exchange) -> None:
+    def _broke(self, exchange: _Exchange, error: Exception) -> None:
+        header = exchange.header
+        logger.error(
+            "a request failed, closing its connection api=%s version=%d client=%s",
+            Api(header.api_key).name,
+            header.api_version,
+            self._host,
+            exc_info=error,
+        )
+        self.close()
+
+    def finished(self, exchange: _Exchange) -> None:
+        """Take in that a request's answer is there, or that it gets none."""
         exchange.done = True
         exchange.task = None
-        exchange.request = None
         self._running -= 1
         seconds = self._loop.time() - exchange.started_s
-        name = Api(exchange.header.api_key).label
-        self._service.metrics.request(name, exchange.header.api_version, seconds)
+        header = exchange.header
+        self._service.metrics.request(LABELS[header.api_key], header.api_version, seconds)
         self._settle_soon()
         self._service.intake.give_back(exchange.size)
 
@@ -283,7 +336,7 @@ class Connection(asyncio.Protocol):
         """Send every answer that has no unanswered request before it."""
         ready = []
         while self._exchanges and self._exchanges[0].done:
-            answer = self._exchanges.popleft().answer
+            answer = self._exchanges.popleft().told
             if answer is not None:
                 ready.append(answer)
         if ready and self._transport is not None:

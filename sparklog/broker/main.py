@@ -27,7 +27,7 @@ from sparklog.broker.metrics_server import MetricsServer
 from sparklog.broker.node import BrokerNode, node_id
 from sparklog.broker.ready import Ready
 from sparklog.broker.replicas import BrokerReplicas
-from sparklog.broker.request import BROKERS_CLIENT, RequestContext
+from sparklog.broker.request import BROKERS_CLIENT, Reply, RequestContext
 from sparklog.broker.server import Server
 from sparklog.broker.tcp_network import TcpNetwork
 from sparklog.broker.warm_up import warm_up
@@ -37,6 +37,7 @@ from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import InvalidConfig, SparklogError
 from sparklog.core.telemetry import RequestCounters
 from sparklog.log.layout import topic_of_key
+from sparklog.protocol.produce_frames import PlainProduce
 from sparklog.store.base import ObjectStore
 from sparklog.store.open import open_store as open_any_store
 
@@ -108,7 +109,11 @@ async def _serve(
         node = born.result() if born.done() else await asyncio.shield(born)
         return await node.handle(request, context)
 
-    server, page = Server(handle, handlers.refuse, config, metrics), MetricsServer(metrics)
+    def begin_produce(asked: PlainProduce, reply: Reply) -> bool:
+        return born.done() and born.result().begin_produce(asked, reply)
+
+    server = Server(handle, handlers.refuse, config, metrics, begin_produce)
+    page = MetricsServer(metrics)
     try:
         bound = await server.start(listener_of(config))
         node = BrokerNode(

@@ -28,7 +28,7 @@ from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics, Gauge
 from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.registration import register
-from sparklog.broker.request import INTERNAL, RequestContext
+from sparklog.broker.request import INTERNAL, Reply, RequestContext
 from sparklog.broker.sight import Sight
 from sparklog.broker.transactions import Transactions
 from sparklog.cluster.records import NO_LEADER
@@ -36,6 +36,7 @@ from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import Fenced, InvalidConfig, OutcomeUnknown, SparklogError, Unavailable
 from sparklog.protocol.api import Api
 from sparklog.protocol.building import Answer
+from sparklog.protocol.produce_frames import PlainProduce
 
 logger = logging.getLogger(__name__)
 
@@ -176,6 +177,10 @@ class BrokerNode:
         if not self._alive.is_set() and request.__api_key__ != Api.BROKER_HEARTBEAT:
             await self._alive.wait()
         return await handlers.handle(self, request, context)
+
+    def begin_produce(self, asked: PlainProduce, reply: Reply) -> bool:
+        """Append what a request carries at once, if it may; False, and nothing was done, if not."""
+        return self._alive.is_set() and handlers.begin_produce(self, asked, reply)
 
     def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run `work` beside requests, until this life ends."""

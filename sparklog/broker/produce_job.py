@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.purgatory import DelayedProduce
@@ -24,12 +24,24 @@ class Produced(NamedTuple):
 
 
 ProduceResult = Produced | SparklogError
+_GOOD: Final = frozenset({Produced})
 Verified = Mapping[PartitionId, tuple[int, Verification]]
 """Leader epoch and verification of partitions that were asked about; see `Verification`."""
 
 
 class ProduceJob:
     """See the module."""
+
+    __slots__ = (
+        "_verified",
+        "acks",
+        "batches",
+        "deadline",
+        "leaders",
+        "references",
+        "request",
+        "results",
+    )
 
     def __init__(
         self,
@@ -57,7 +69,12 @@ class ProduceJob:
     @property
     def has_failed(self) -> bool:
         """Say whether anything has an error."""
-        return any(isinstance(result, SparklogError) for result in self.results.values())
+        return not _GOOD.issuperset(map(type, self.results.values()))
+
+    @property
+    def outcomes(self) -> list[ProduceResult]:
+        """Return what became of each batch, in their order, once all have ended."""
+        return [self.results[where] for where in self.batches]
 
     def verification(self, led: LedPartition) -> Verification | None:
         """Return what goes with a transactional batch.
@@ -77,6 +94,12 @@ class ProduceJob:
                 f"partition={led.where} leader_epoch={led.leader_epoch}"
             )
         return verification
+
+    def end(self) -> None:
+        """Note what became of partitions that were waited for, and of those that still are."""
+        for where in self.request.waiting:
+            self.results[where] = timed_out(where)
+        self.results.update(self.request.failed)
 
     def fail_rest(self, error: Callable[[PartitionId], SparklogError]) -> None:
         """Give this error to every partition that has no result yet."""

@@ -15,13 +15,14 @@
   B7  a producer is told that its sequence, its epoch or its transaction is wrong, which clients
       take for fatal, only by who still led after that was found: a leader that slept may be deposed
       and know too little
-Per batch: one check, one copy, no task and no timer; per request one future and one timer.
+Per batch: one check, one copy; per request neither a task nor a timer, as a rule: `begin`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_partition import LedPartition
@@ -41,6 +42,7 @@ from sparklog.broker.produce_job import (
     Verified,
     timed_out,
 )
+from sparklog.broker.produce_waits import ProduceWaits
 from sparklog.broker.recovering_partition import (
     RECOVERY_WAIT_MAX_S,
     Find,
@@ -86,8 +88,38 @@ class Producing:
         self._metrics = metrics
         self._refusals = Refusals()
         self._references = ReferenceChecks(environment, find)
-        self.waiting = 0
-        """How many requests wait for the high watermark now."""
+        self._waits = ProduceWaits()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait for the high watermark now."""
+        return len(self._waits)
+
+    def begin(
+        self,
+        batches: Mapping[PartitionId, bytes],
+        acks: int,
+        timeout_ms: int,
+        ended: Callable[[ProduceJob], None],
+    ) -> bool:
+        """Append as `produce` does, if nothing has to be waited for; else do nothing: False.
+
+        As is nearly always so, whatever the acknowledgement waits for after it. `ended` is told the
+        job when that came, soon or at once; then `finish` it if it has failed.
+        """
+        job = ProduceJob(batches, acks, _deadline_s(timeout_ms), None)
+        if not self._append_at_once(job):
+            return False
+        if job.request.waiting:
+            self._waits.add(job.request, job.deadline, partial(_tell, job, ended))
+        else:
+            ended(job)
+        return True
+
+    async def finish(self, job: ProduceJob) -> None:
+        """Make sure of what a job that has ended came to (B7)."""
+        if job.has_failed:
+            await self._judge_again(job)
 
     async def produce(
         self,
@@ -97,15 +129,13 @@ class Producing:
         verified: Verified | None = None,
     ) -> dict[PartitionId, ProduceResult]:
         """Append each partition's one batch; with acks=all wait until all are committed."""
-        deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
-        job = ProduceJob(batches, acks, deadline, verified)
+        job = ProduceJob(batches, acks, _deadline_s(timeout_ms), verified)
         if not self._append_at_once(job):
             await self._append_in_turn(job)
         if job.request.waiting:
             await self._wait(job)
-        job.results.update(job.request.failed)
-        if job.has_failed:
-            await self._judge_again(job)
+        job.end()
+        await self.finish(job)
         return job.results
 
     def refused(self, where: PartitionId, data: bytes, error: SparklogError) -> None:
@@ -330,11 +360,23 @@ class Producing:
             self._refusals.settle(led.where, header)
 
     async def _wait(self, job: ProduceJob) -> None:
-        request = job.request
-        self.waiting += 1
+        done = asyncio.get_running_loop().create_future()
+        self._waits.add(job.request, job.deadline, partial(_wake, done))
         try:
-            await request.wait(job.deadline - asyncio.get_running_loop().time())
+            await done
         finally:
-            self.waiting -= 1
-        for where in request.waiting:
-            job.results[where] = timed_out(where)
+            job.request.give_up()
+
+
+def _deadline_s(timeout_ms: int) -> float:
+    return asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
+
+
+def _tell(job: ProduceJob, ended: Callable[[ProduceJob], None]) -> None:
+    job.end()
+    ended(job)
+
+
+def _wake(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)

@@ -1,7 +1,7 @@
 """Where requests wait: a produce for the high watermark, a fetch for something to read.
 
 Nothing here decides what may be acknowledged; a partition tells how far it got, and whoever waited
-for that is woken. No task and no timer per partition: one future per waiting request.
+for that is woken. No task and no timer per partition, nor for a waiting produce: `produce_waits`.
   P1  a produce is done when each of its partitions got as far as it asked, or failed
   P2  a partition that stops being led fails all who wait for it, at once
   P3  an entry of a request that gave up is dropped before it can pile up
@@ -11,6 +11,8 @@ Source: Kafka's DelayedProduce and DelayedFetch.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 
@@ -26,25 +28,46 @@ def _end(waiting: asyncio.Future[None]) -> None:
 class DelayedProduce:
     """One produce request that waits until its batches are committed."""
 
+    __slots__ = ("_end", "failed", "given_up", "waiting")
+
     def __init__(self) -> None:
         """Wait for nothing yet."""
         self.waiting: dict[PartitionId, None] = {}
         self.failed: dict[PartitionId, SparklogError] = {}
         self.given_up = False
         """Whether nobody waits any more."""
-        self._done: asyncio.Future[None] | None = None
+        self._end: Callable[[], None] | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Say whether nobody is to be told any more."""
+        return self._end is None
+
+    def then(self, end: Callable[[], None]) -> None:
+        """Call `end` once: when nothing is waited for any more, or somebody gives up. Wait first.
+
+        It is called amid a partition's change, so it may only note what it is told.
+        """
+        assert self.waiting, "there is nothing to wait for"
+        self._end = end
+
+    def give_up(self) -> None:
+        """Wait no longer: what is `waiting` stays so."""
+        self.given_up = True
+        self._tell()
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until nothing is waited for any more, or the time is over: see `waiting`."""
         if not self.waiting:
             self.given_up = True
             return
-        # A timer by hand: this is done for every request, and costs a third of `asyncio.timeout`.
+        # A timer by hand: it costs a third of `asyncio.timeout`.
         loop = asyncio.get_running_loop()
-        self._done = loop.create_future()
-        timer = loop.call_later(max(timeout_s, 0.0), _end, self._done)
+        done = loop.create_future()
+        self.then(partial(_end, done))
+        timer = loop.call_later(max(timeout_s, 0.0), _end, done)
         try:
-            await self._done
+            await done
         finally:
             timer.cancel()
             self.given_up = True
@@ -54,8 +77,13 @@ class DelayedProduce:
         self.waiting.pop(partition, None)
         if error is not None:
             self.failed[partition] = error
-        if not self.waiting and self._done is not None:
-            _end(self._done)
+        if not self.waiting:
+            self._tell()
+
+    def _tell(self) -> None:
+        end, self._end = self._end, None
+        if end is not None:
+            end()
 
 
 class OffsetWaits:

@@ -26,7 +26,7 @@ from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metadata_changes import MetadataChanges
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.offset_lookup import FoundOffset, OffsetLookup
-from sparklog.broker.produce_job import ProduceResult, Verified
+from sparklog.broker.produce_job import ProduceJob, ProduceResult, Verified
 from sparklog.broker.producing import Producing
 from sparklog.broker.recovering_partition import RecoveringPartition
 from sparklog.broker.replica import Replica
@@ -141,6 +141,20 @@ class BrokerReplicas:
     def apply(self, image: MetadataImage) -> None:
         """Take in the newest image: begin, change and end roles as it says."""
         self.roles.apply(image)
+
+    def begin_produce(
+        self,
+        batches: Mapping[PartitionId, bytes],
+        acks: int,
+        timeout_ms: int,
+        ended: Callable[[ProduceJob], None],
+    ) -> bool:
+        """Append as `produce` does, if nothing has to be waited for; see `Producing.begin`."""
+        return self._producing.begin(batches, acks, timeout_ms, ended)
+
+    async def finish_produce(self, job: ProduceJob) -> None:
+        """Make sure of what a job that has failed came to; see `Producing.finish`."""
+        await self._producing.finish(job)
 
     async def produce(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 
 from sparklog.core.errors import SparklogError
 
@@ -24,6 +25,18 @@ class RequestContext:
 
 INTERNAL: Final = RequestContext()
 """A request a broker makes to itself."""
+
+
+class Reply(Protocol):
+    """Takes the answer to one request, once, from whoever answers without a task."""
+
+    def answer(self, frame: bytearray) -> None:
+        """Send this."""
+        ...
+
+    def go_on(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Send the response entity that `work` returns, as any request's."""
+        ...
 
 
 class CloseConnection(SparklogError):

@@ -7,12 +7,14 @@ import logging
 import os
 from typing import Final
 
-from sparklog.broker.connection import Connection, Handle, Refuse, Service
+from sparklog.broker.connection import BeginProduce, Connection, Handle, Refuse, Service
 from sparklog.broker.environment import Address
 from sparklog.broker.intake import Intake
 from sparklog.broker.metrics import BrokerMetrics, Gauge
 from sparklog.broker.repeated import Repeated
+from sparklog.broker.request import Reply
 from sparklog.core.broker_settings import BrokerConfig
+from sparklog.protocol.produce_frames import PlainProduce
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +32,12 @@ class Server:
         refuse: Refuse,
         config: BrokerConfig,
         metrics: BrokerMetrics | None = None,
+        begin_produce: BeginProduce | None = None,
     ) -> None:
-        """Answer requests by `handle`, and ApiVersions of unknown versions by `refuse`."""
+        """Answer requests by `handle`, and ApiVersions of unknown versions by `refuse`.
+
+        Produce requests are given to `begin_produce` first.
+        """
         self._connections: set[Connection] = set()
         self._connections_max = config.whole("max.connections")
         self._refused = Repeated()
@@ -45,6 +51,7 @@ class Server:
             config.whole("socket.request.max.bytes"),
             metrics,
             self._forget,
+            begin_produce or _begin_none,
         )
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -121,6 +128,10 @@ class Server:
         for connection in [c for c in self._connections if c.active_s < oldest and not c.busy]:
             connection.close()
         self._sweeper = loop.call_later(self._idle_s / SWEEPS_PER_IDLE_TIME, self._sweep)
+
+
+def _begin_none(asked: PlainProduce, reply: Reply) -> bool:
+    return False
 
 
 class _Refused(asyncio.Protocol):

@@ -62,10 +62,11 @@ class Api(IntEnum):
     @property
     def label(self) -> str:
         """Return Kafka's name for it, as its metrics spell it: `ListOffsets`."""
-        return _LABELS[self]
+        return LABELS[self]
 
 
-_LABELS: Final = {api: api.name.title().replace("_", "") for api in Api}
+LABELS: Final[dict[int, str]] = {api: api.name.title().replace("_", "") for api in Api}
+"""Kafka's name of each API."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from sparklog.broker.environment import Environment
@@ -16,6 +17,8 @@ from sparklog.broker.replicas import BrokerReplicas
 from sparklog.core.broker_settings import BrokerConfig, parse_broker_configs
 from sparklog.core.errors import OutcomeUnknown, Unavailable
 from sparklog.core.types import PartitionId
+from sparklog.protocol import messages, produce_frames
+from sparklog.protocol.api import Api
 from sparklog.testing.sim_cluster import BrokerSide
 
 CONFIGS: Final = {
@@ -109,5 +112,38 @@ class SimulatedBroker:
         await self.node.stop()
 
     async def handle(self, request: Any) -> Any:
-        """Answer a request entity."""
+        """Answer a request entity, as the listener has it answered."""
+        if request.__api_key__ == Api.PRODUCE:
+            frame = bytes(messages.encode_request(request, 0, None))[messages.SIZE_BYTES :]
+            plain, reply = produce_frames.read(frame), _Reply(type(request))
+            if plain is not None and self.node.begin_produce(plain, reply):
+                return await reply.response()
         return await self.node.handle(request)
+
+
+class _Reply:
+    """Waits for the answer to one request. Implements `broker.request.Reply`."""
+
+    def __init__(self, request_type: Any) -> None:
+        self._request_type = request_type
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[Awaitable[Any]] = self._loop.create_future()
+
+    def answer(self, frame: bytearray) -> None:
+        """Take the frame of a response."""
+        response = self._loop.create_future()
+        data = bytes(frame)[messages.SIZE_BYTES :]
+        response.set_result(messages.decode_response(data, self._request_type))
+        self._go_on_with(response)
+
+    def go_on(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Take what returns a response."""
+        self._go_on_with(self._loop.create_task(work))
+
+    def _go_on_with(self, response: Awaitable[Any]) -> None:
+        if not self._answer.done():  # as when its client is gone
+            self._answer.set_result(response)
+
+    async def response(self) -> Any:
+        """Return the response entity."""
+        return await (await self._answer)

@@ -46,6 +46,7 @@ from sparklog.broker.handlers import (
     offset_for_leader_epoch,
     partition_reassignments,
     produce,
+    produce_at_once,
     sync_group,
     txn_offset_commit,
     write_txn_markers,
@@ -103,6 +104,7 @@ HANDLERS: Final[dict[Api, Handler]] = {
 """Every API of `protocol.api.APIS`, with who answers it."""
 
 refuse = api_versions.refuse
+begin_produce = produce_at_once.begin
 
 
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from sparklog.broker.environment import Environment
@@ -12,7 +12,7 @@ from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.marking import Marking
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
-from sparklog.broker.produce_job import Produced, Verified
+from sparklog.broker.produce_job import Produced, ProduceJob, Verified
 from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.sight import Sight
 from sparklog.broker.transactions import Transactions
@@ -27,6 +27,20 @@ class Replicas(Protocol):
     @property
     def marking(self) -> Marking:
         """Return what ends transactions in the partitions led here."""
+        ...
+
+    def begin_produce(
+        self,
+        batches: Mapping[PartitionId, bytes],
+        acks: int,
+        timeout_ms: int,
+        ended: Callable[[ProduceJob], None],
+    ) -> bool:
+        """Append batches if nothing has to be waited for; tell `ended` when that has ended."""
+        ...
+
+    async def finish_produce(self, job: ProduceJob) -> None:
+        """Make sure of what a job that has failed came to."""
         ...
 
     async def produce(

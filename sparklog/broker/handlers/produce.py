@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -82,6 +82,20 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
         _hang_up_on_error(outcomes)
         return None
     return _response(Answer.to(request), node.metadata.image, request, topics, outcomes)
+
+
+def answer(node: HandlerNode, request: Any, outcomes: Sequence[Outcome]) -> Any:
+    """Return the response that tells what became of each batch, in the order of the request."""
+    image = node.metadata.image
+    topics = [topic_of(image, t) for t in request.topic_data]
+    places = (
+        (at, number)
+        for at, asked in enumerate(request.topic_data)
+        for number in range(len(asked.partition_data))
+    )
+    told = dict(zip(places, outcomes, strict=True))
+    _count(node, request, topics, told)
+    return _response(Answer.to(request), image, request, topics, told)
 
 
 async def _produce(

@@ -70,13 +70,18 @@ class Checked:
         return any(one.is_over for _, one in (self.verified or {}).values())
 
 
+def may_be(data: bytes) -> bool:
+    """Say whether a batch begins as a transactional one does."""
+    return len(data) >= HEADER_BYTES and bool(data[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT)
+
+
 def find(
     request: Any, batches: Mapping[PartitionId, bytes], names: Mapping[PartitionId, Partition]
 ) -> Asked | None:
     """Return the transactional batches of a Produce request, None when there are none."""
     headers: dict[PartitionId, BatchHeader] = {}
     for where, data in batches.items():
-        if len(data) < HEADER_BYTES or not data[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT:
+        if not may_be(data):
             continue
         try:
             header = parse_header(data)

@@ -81,7 +81,10 @@ class ToyReplicas:
     async def _nothing(self, *_: Any) -> Any:
         raise NotImplementedError
 
-    produce = fetch = list_offset = end_of_epoch = delete_records = _nothing
+    produce = fetch = list_offset = end_of_epoch = delete_records = finish_produce = _nothing
+
+    def begin_produce(self, *_: Any) -> bool:
+        return False
 
     def refused(self, where: PartitionId, data: bytes, error: SparklogError) -> None:
         raise NotImplementedError

@@ -14,7 +14,7 @@ from sparklog.broker.handlers import handle
 from sparklog.broker.marking import KnownProducer, PlacedMarker
 from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics
-from sparklog.broker.produce_job import Produced, Verified
+from sparklog.broker.produce_job import Produced, ProduceJob, Verified
 from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.request import RequestContext
 from sparklog.broker.sight import Sight
@@ -75,6 +75,9 @@ class ToyReplicas:
         self.spec: FetchSpec | None = None
         self.acks: int | None = None
         self.marking: Any = ToyMarking(self)
+        self.busy = False
+        """Whether what is produced has to wait for something."""
+        self.finished: list[ProduceJob] = []
         self.unasked: list[tuple[PartitionId, bytes]] = []
         """Batches that were refused without being brought here."""
 
@@ -83,6 +86,23 @@ class ToyReplicas:
             raise NotServing(f"led by another broker. partition={where}")
         return self.logs.setdefault(where, [])
 
+    def begin_produce(
+        self,
+        batches: Mapping[PartitionId, bytes],
+        acks: int,
+        timeout_ms: int,
+        ended: Callable[[ProduceJob], None],
+    ) -> bool:
+        if self.busy:
+            return False
+        job = ProduceJob(batches, acks, timeout_ms / 1000, None)
+        job.results.update(self._append(batches, acks))
+        ended(job)
+        return True
+
+    async def finish_produce(self, job: ProduceJob) -> None:
+        self.finished.append(job)
+
     async def produce(
         self,
         batches: Mapping[PartitionId, bytes],
@@ -90,6 +110,11 @@ class ToyReplicas:
         timeout_ms: int,
         verified: Verified | None = None,
     ) -> Mapping[PartitionId, Produced | SparklogError]:
+        return self._append(batches, acks)
+
+    def _append(
+        self, batches: Mapping[PartitionId, bytes], acks: int
+    ) -> dict[PartitionId, Produced | SparklogError]:
         self.acks = acks
         outcomes: dict[PartitionId, Produced | SparklogError] = {}
         for where, data in batches.items():

@@ -1,0 +1,207 @@
+"""Produce requests without tasks over real sockets: their order, and what stops them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.environment import Address
+from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.request import Reply, RequestContext
+from sparklog.broker.server import Server
+from sparklog.core.broker_settings import parse_broker_configs
+from sparklog.protocol import messages, produce_frames
+from sparklog.protocol.building import Answer
+from sparklog.protocol.produce_frames import PlainProduce
+from tests.unit.broker.handlers.requests import produce
+from tests.unit.broker.test_server import Client, versions
+
+
+class Broker:
+    """Notes how each request was taken up, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, int]] = []
+        self.left: set[int] = set()
+        """Partitions whose requests are not begun."""
+        self.begun: dict[int, tuple[PlainProduce, Reply]] = {}
+        self.gates: dict[int, asyncio.Event] = {}
+        self.metrics = BrokerMetrics()
+        self.news = asyncio.Event()
+        self.breaks = False
+
+    def begin(self, asked: PlainProduce, reply: Reply) -> bool:
+        if self.breaks:
+            raise ZeroDivisionError
+        number = asked.topics[0].partitions[0][0]
+        if number in self.left:
+            return False
+        self._note("begun", number)
+        self.begun[number] = asked, reply
+        return True
+
+    def _note(self, how: str, number: int) -> None:
+        self.taken.append((how, number))
+        self.news.set()
+
+    def answer(self, number: int) -> None:
+        asked, reply = self.begun[number]
+        reply.answer(produce_frames.answer(asked, [(number, -1, 0)]))
+
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        number = request.topic_data[0].partition_data[0].index
+        self._note("task", number)
+        await self.gates.setdefault(number, asyncio.Event()).wait()
+        return response(request, number, ErrorCode.none)
+
+    def serve(self, story: Coroutine[Any, Any, None], **settings: str) -> None:
+        async def run() -> None:
+            config = parse_broker_configs({k.replace("_", "."): v for k, v in settings.items()})
+            server = Server(
+                self.handle,
+                lambda _: versions(),
+                config,
+                self.metrics,
+                self.begin,
+            )
+            self.address = await server.start(Address("127.0.0.1", 0))
+            try:
+                async with asyncio.timeout(10):
+                    await story
+            finally:
+                await server.stop()
+                while Client.opened:
+                    await Client.opened.pop().close()
+
+        asyncio.run(run())
+
+    async def until(self, taken: int) -> None:
+        while len(self.taken) < taken:
+            self.news.clear()
+            await self.news.wait()
+
+
+def response(request: Any, number: int, error: ErrorCode) -> Any:
+    answer = Answer.to(request)
+    part = answer.entity(
+        "PartitionProduceResponse",
+        index=number,
+        error_code=error,
+        base_offset=number,
+        log_append_time=None,
+        log_start_offset=0,
+        record_errors=(),
+        error_message=None,
+    )
+    topic = answer.entity("TopicProduceResponse", name="t", partition_responses=(part,))
+    return answer.response(responses=(topic,), throttle_time=timedelta(0))
+
+
+async def next_answer(client: Client, request: Any) -> tuple[int, int, ErrorCode]:
+    frame = await client.answer()
+    (topic,) = messages.decode_response(frame, type(request)).responses
+    (part,) = topic.partition_responses
+    return messages.correlation_id_of(frame), part.index, part.error_code
+
+
+NONE = ErrorCode.none
+REQUEST = produce("t", (0, b"x"))
+
+
+def test_answers_come_in_the_order_of_requests_whoever_is_ready_first() -> None:
+    broker = Broker()
+
+    async def story() -> None:
+        client = await Client.connect(broker.address)
+        for number in range(3):
+            client.send(produce("t", (number, b"x")), number)
+        await broker.until(3)
+        assert broker.taken == [("begun", n) for n in range(3)]
+        for number in (2, 0, 1):
+            broker.answer(number)
+        answers = [await next_answer(client, REQUEST) for _ in range(3)]
+        assert answers == [(n, n, NONE) for n in range(3)]
+        assert broker.metrics.requests == {("Produce", 9): 3}
+
+    broker.serve(story())
+
+
+def test_what_follows_a_request_that_has_a_task_has_one_too_until_it_ends() -> None:
+    broker = Broker()
+    broker.left = {1}
+
+    async def story() -> None:
+        client = await Client.connect(broker.address)
+        for number in range(3):
+            client.send(produce("t", (number, b"x")), number)
+        await broker.until(3)
+        assert broker.taken == [("begun", 0), ("task", 1), ("task", 2)]
+        broker.answer(0)
+        broker.gates[1].set()
+        broker.gates[2].set()
+        assert [await next_answer(client, REQUEST) for _ in range(3)] == [
+            (n, n, NONE) for n in range(3)
+        ]
+        client.send(produce("t", (3, b"x")), 3)
+        await broker.until(4)
+        assert broker.taken[-1] == ("begun", 3)
+
+    broker.serve(story())
+
+
+def test_a_begun_request_may_be_answered_by_what_takes_longer() -> None:
+    broker = Broker()
+
+    async def story() -> None:
+        client = await Client.connect(broker.address)
+        client.send(REQUEST, 5)
+        await broker.until(1)
+
+        async def work() -> Any:
+            await asyncio.sleep(0)
+            return response(REQUEST, 0, ErrorCode.not_leader_or_follower)
+
+        broker.begun[0][1].go_on(work())
+        assert await next_answer(client, REQUEST) == (5, 0, ErrorCode.not_leader_or_follower)
+
+    broker.serve(story())
+
+
+def test_a_request_that_breaks_the_broker_ends_its_connection_only() -> None:
+    broker = Broker()
+
+    async def story() -> None:
+        client, other = [await Client.connect(broker.address) for _ in range(2)]
+        broker.breaks = True
+        client.send(REQUEST, 1)
+        assert await client.hung_up()
+        broker.breaks = False
+        # The room that the broken one took is there again.
+        other.send(REQUEST, 2)
+        await broker.until(1)
+        broker.answer(0)
+        assert await next_answer(other, REQUEST) == (2, 0, NONE)
+
+    broker.serve(story(), queued_max_request_bytes="60")
+
+
+def test_a_client_that_is_gone_is_answered_in_vain() -> None:
+    broker = Broker()
+
+    async def story() -> None:
+        client = await Client.connect(broker.address)
+        client.send(REQUEST, 1)
+        await broker.until(1)
+        await client.close()
+        other = await Client.connect(broker.address)
+        other.send(produce("t", (1, b"x")), 2)
+        await broker.until(2)
+        broker.answer(0)
+        broker.answer(1)
+        assert await next_answer(other, REQUEST) == (2, 1, NONE)
+
+    broker.serve(story())
