@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar, TypeVarTuple
 
+from sparklog.broker.lane import Lane
 from sparklog.core.errors import Unavailable
 from sparklog.log.effects import (
     Answer,
@@ -42,14 +42,14 @@ class ThreadedStore:
     def __init__(self, store: ObjectStore) -> None:
         """Ask `store`, from threads that start when they are needed."""
         self._store = store
-        self._pool = ThreadPoolExecutor(THREADS, "sparklog-store")
-        self._wal_pool = ThreadPoolExecutor(WAL_THREADS, "sparklog-wal")
-        self._wal_read_pool = ThreadPoolExecutor(WAL_READ_THREADS, "sparklog-wal-read")
+        self._lane = Lane(THREADS, "sparklog-store")
+        self._wal_lane = Lane(WAL_THREADS, "sparklog-wal")
+        self._wal_read_lane = Lane(WAL_READ_THREADS, "sparklog-wal-read")
 
     def close(self) -> None:
         """Take no more requests; those under way end unheard."""
-        for pool in (self._pool, self._wal_pool, self._wal_read_pool):
-            pool.shutdown(wait=False, cancel_futures=True)
+        for lane in (self._lane, self._wal_lane, self._wal_read_lane):
+            lane.close()
         self._store.close()
 
     async def run(self, protocol: Protocol[Result]) -> Result:
@@ -95,10 +95,10 @@ class ThreadedStore:
 
     async def _perform(self, effect: Effect) -> Answer:
         match effect:
+            case Put(key, data):  # first: a broker does hardly anything else
+                return await self._ask(key, self._store.put_if_absent, key, data)
             case GetMany(ranges):
                 return list(await asyncio.gather(*map(self._range, ranges)))
-            case Put(key, data):
-                return await self.put_if_absent(key, data)
             case ListAfter(prefix, start_after):
                 return await self.list(prefix, start_after)
             case Delete(key):
@@ -113,17 +113,17 @@ class ThreadedStore:
         except ObjectNotFound:
             return None
 
-    async def _ask(
+    def _ask(
         self,
         key: str,
         function: Callable[[*Arguments], Result],
         *arguments: *Arguments,
         reads: bool = False,
-    ) -> Result:
-        pool = self._pool
+    ) -> asyncio.Future[Result]:
+        lane = self._lane
         if key.startswith(WAL_PREFIX):
-            pool = self._wal_read_pool if reads else self._wal_pool
-        return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+            lane = self._wal_read_lane if reads else self._wal_lane
+        return lane.ask(function, *arguments)
 
 
 def _listed(store: ObjectStore, prefix: str, start_after: str) -> list[ObjectInfo]:
@@ -144,14 +144,14 @@ class ThreadedCompute:
 
     def __init__(self, threads: int) -> None:
         """Use at most so many threads."""
-        self._pool = ThreadPoolExecutor(threads, "sparklog-compute")
+        self._lane = Lane(threads, "sparklog-compute")
 
     def close(self) -> None:
         """Take no more work."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._lane.close()
 
     async def __call__(
         self, function: Callable[[*Arguments], Result], *arguments: *Arguments
     ) -> Result:
         """Return `function(*arguments)`, run on a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+        return await self._lane.ask(function, *arguments)

@@ -89,6 +89,7 @@ class Producing:
         self._refusals = Refusals()
         self._references = ReferenceChecks(environment, find)
         self._waits = ProduceWaits()
+        self._loop = asyncio.get_running_loop()
 
     @property
     def waiting(self) -> int:
@@ -107,7 +108,7 @@ class Producing:
         As is nearly always so, whatever the acknowledgement waits for after it. `ended` is told the
         job when that came, soon or at once; then `finish` it if it has failed.
         """
-        job = ProduceJob(batches, acks, _deadline_s(timeout_ms), None)
+        job = ProduceJob(batches, acks, self._deadline_s(timeout_ms), None)
         if not self._append_at_once(job):
             return False
         if job.request.waiting:
@@ -129,7 +130,7 @@ class Producing:
         verified: Verified | None = None,
     ) -> dict[PartitionId, ProduceResult]:
         """Append each partition's one batch; with acks=all wait until all are committed."""
-        job = ProduceJob(batches, acks, _deadline_s(timeout_ms), verified)
+        job = ProduceJob(batches, acks, self._deadline_s(timeout_ms), verified)
         if not self._append_at_once(job):
             await self._append_in_turn(job)
         if job.request.waiting:
@@ -359,6 +360,9 @@ class Producing:
         elif self._refusals:
             self._refusals.settle(led.where, header)
 
+    def _deadline_s(self, timeout_ms: int) -> float:
+        return self._loop.time() + max(timeout_ms, 0) / 1000
+
     async def _wait(self, job: ProduceJob) -> None:
         done = asyncio.get_running_loop().create_future()
         self._waits.add(job.request, job.deadline, partial(_wake, done))
@@ -366,10 +370,6 @@ class Producing:
             await done
         finally:
             job.request.give_up()
-
-
-def _deadline_s(timeout_ms: int) -> float:
-    return asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
 
 
 def _tell(job: ProduceJob, ended: Callable[[ProduceJob], None]) -> None:

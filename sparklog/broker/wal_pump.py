@@ -75,6 +75,7 @@ class WalPump:
     ) -> None:
         """Write to `layout`; tell `on_fenced` when somebody sealed it."""
         self._environment = environment
+        self._loop = asyncio.get_running_loop()
         self._layout = layout
         self._limits = limits
         self._metrics = metrics
@@ -106,7 +107,7 @@ class WalPump:
         for windows in (self._unacknowledged, self._gathered):
             for window in windows:
                 if window.count:
-                    return asyncio.get_running_loop().time() - window.since_s
+                    return self._loop.time() - window.since_s
         return 0.0
 
     async def start(self) -> None:
@@ -137,13 +138,14 @@ class WalPump:
         """Take a batch of [base offset, end_offset), for which, if `awaited`, somebody waits."""
         if self.stopped:
             return
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._loop.time()
         window = self._gathered[-1] if self._gathered else None
         if window is None or not window.takes(batch, self._limits):
             window = Window(since_s=now_s)
             self._gathered.append(window)
         window.add(batch, end_offset, sink, awaited=awaited)
-        self._look_soon()
+        if self._timer is None or self._timer_due_s > now_s:
+            self._look_soon()
         if not (awaited and self._starts_soon(now_s)):
             sink.wal_begun(end_offset)
 
@@ -178,12 +180,11 @@ class WalPump:
         if self._timer is not None and self._timer_due_s <= due_s:
             return
         self._cancel_timer()
-        loop = asyncio.get_running_loop()
         self._timer_due_s = due_s
-        if due_s <= loop.time():
-            self._timer = loop.call_soon(self._look)
+        if due_s <= self._loop.time():
+            self._timer = self._loop.call_soon(self._look)
         else:
-            self._timer = loop.call_at(due_s, self._look)
+            self._timer = self._loop.call_at(due_s, self._look)
 
     def _due_s(self) -> float:
         """Return when what is gathered is to be put."""
@@ -196,12 +197,12 @@ class WalPump:
         self._cancel_timer()
         if self.stopped:
             return
-        loop = asyncio.get_running_loop()
         while self._gathered and self._writer.has_room:
-            if self._due_s() > loop.time():
+            now_s = self._loop.time()
+            if self._due_s() > now_s:
                 break
             window = self._gathered.popleft()
-            self._pace.put(window, loop.time())
+            self._pace.put(window, now_s)
             self._put_next(window)
         if self._gathered:
             self._look_soon()
@@ -225,9 +226,9 @@ class WalPump:
                 instruction.placed, self._layout, window.batches, nonce
             )
         window.batches = []
-        started_s = asyncio.get_running_loop().time()
+        started_s = self._loop.time()
         settled = await self._settle(placed)
-        took_s = asyncio.get_running_loop().time() - started_s
+        took_s = self._loop.time() - started_s
         self._pace.took(took_s)
         self._metrics.wal_put(len(placed.data), window.count, took_s)
         for outcome in self._writer.handle(PutSettled(instruction.sequence, settled)):
@@ -261,7 +262,7 @@ class WalPump:
     def _acknowledge(self, end_sequence: int) -> None:
         """Tell the partitions of all windows before `end_sequence` how far they are durable."""
         ended: list[Window] = []
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._loop.time()
         while self._unacknowledged and self._unacknowledged[0].sequence < end_sequence:
             window = self._unacknowledged.popleft()
             self._pace.acknowledged(window, now_s)

@@ -110,8 +110,11 @@ class Pace:
         """Know nothing of the store yet."""
         self._limits = limits
         self._took_s: deque[float] = deque(maxlen=PUTS_REMEMBERED)
+        self._quickest_s = 0.0
         self._crowds: deque[int] = deque(maxlen=PUTS_REMEMBERED)
         """How many awaited batches were under way when a put started, its own included."""
+        self._crowd = 0
+        """The largest of these."""
         self._under_way = 0
         self._put_s = -inf
         """When the last put started."""
@@ -122,11 +125,13 @@ class Pace:
         """Take in that a window's put starts."""
         self._under_way += window.awaited
         self._crowds.append(self._under_way)
+        self._crowd = max(self._crowds)
         self._put_s = now_s
 
     def took(self, seconds: float) -> None:
         """Take in how long a put took."""
         self._took_s.append(seconds)
+        self._quickest_s = min(self._took_s)
 
     def acknowledged(self, window: Window, now_s: float) -> None:
         """Take in that a window's batches were acknowledged."""
@@ -141,13 +146,12 @@ class Pace:
         latest_s = window.since_s + linger_s
         if not window.awaited:
             return latest_s
-        took_s = min(self._took_s, default=0.0)
+        took_s = self._quickest_s
         if took_s > CHEAP_PUT_S:
             return min(latest_s, self._put_s + linger_s)
-        crowd = max(self._crowds, default=0)
-        if self._under_way + window.awaited >= crowd:
+        if self._under_way + window.awaited >= self._crowd:
             return -inf  # there is nobody else to come
         due_s = self._acknowledged_s + RETURN_SHARE * took_s
-        if window.awaited < GATHERED_PART * crowd:
+        if window.awaited < GATHERED_PART * self._crowd:
             due_s = max(due_s, self._put_s + GATHERED_MAX_S)
         return min(latest_s, due_s)

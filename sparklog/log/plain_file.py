@@ -28,7 +28,6 @@ from sparklog.log.arrow_file import (
 )
 from sparklog.log.arrow_message import (
     BATCH_ROWS_FIELD,
-    PAIR,
     batch_message,
     buffer_count,
     field_position,
@@ -78,6 +77,8 @@ class PlainFile:
         self._body_at = found.body_length_at
         self._length_at = field_position(self._message, found.batch_at, BATCH_ROWS_FIELD)
         self._nodes_at, self._buffers_at = found.nodes_at, found.buffers_at
+        self._nodes = struct.Struct(f"<{2 * len(found.nodes)}q")
+        self._buffers = struct.Struct(f"<{2 * len(found.buffers)}q")
 
     def body(self, rows: int, columns: Sequence[Sequence[bytes]]) -> PlainBody:
         """Return a file without its end.
@@ -87,12 +88,12 @@ class PlainFile:
             columns: of each the buffers as Arrow has them in memory, without the one for nulls.
         """
         assert rows > 0, "a file without rows is written by Arrow"
-        parts, spans, at = [self._head, b""], [], 0
+        parts, spans, at = [self._head, b""], list[int](), 0
         for count, buffers in zip(self._counts, columns, strict=True):
             assert len(buffers) == count - 1, (len(buffers), count)
-            spans.append((at, 0))
+            spans += (at, 0)
             for buffer in buffers:
-                spans.append((at, len(buffer)))
+                spans += (at, len(buffer))
                 padding = -len(buffer) % ALIGNMENT
                 at += len(buffer) + padding
                 parts += (buffer, _PADDING[padding])
@@ -102,15 +103,13 @@ class PlainFile:
             crc = crc32c(part, crc)
         return PlainBody(tuple(parts), at, len(self._head) + len(self._message) + at, crc)
 
-    def _placed(self, rows: int, spans: Sequence[tuple[int, int]], length: int) -> bytes:
-        """Return the record batch's message for these buffers."""
+    def _placed(self, rows: int, spans: Sequence[int], length: int) -> bytes:
+        """Return the record batch's message for these buffers: where each is, and how long."""
         message = bytearray(self._message)
         _NUMBER.pack_into(message, self._length_at, rows)
         _NUMBER.pack_into(message, self._body_at, length)
-        for index in range(len(self._counts)):
-            PAIR.pack_into(message, self._nodes_at + index * PAIR.size, rows, 0)
-        for index, span in enumerate(spans):
-            PAIR.pack_into(message, self._buffers_at + index * PAIR.size, *span)
+        self._nodes.pack_into(message, self._nodes_at, *(rows, 0) * len(self._counts))
+        self._buffers.pack_into(message, self._buffers_at, *spans)
         return bytes(message)
 
     def finish(self, body: PlainBody, metadata: Mapping[str, str]) -> bytes:
