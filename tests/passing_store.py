@@ -30,6 +30,12 @@ class PassingStore(ObjectStore):
     def delete(self, key: str) -> None:
         self.inner.delete(key)
 
+    def retire(self, key: str) -> None:
+        self.inner.retire(key)
+
+    def tidy(self, prefix: str) -> None:
+        self.inner.tidy(prefix)
+
     def head(self, key: str) -> ObjectInfo:
         return self.inner.head(key)
 

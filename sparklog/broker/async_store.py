@@ -89,9 +89,16 @@ class ThreadedStore:
         """Remove an object; an absent one is no error. Raises Unavailable."""
         await self._ask(key, self._store.delete, key)
 
-    async def delete_in_turn(self, keys: Sequence[str]) -> int:
-        """Remove objects one after the other, on one thread; return how many are gone."""
-        return await self._ask(keys[0], _deleted, self._store, keys) if keys else 0
+    async def retire_in_turn(self, keys: Sequence[str]) -> int:
+        """Retire objects one after the other, on one thread; return how many are gone."""
+        return await self._ask(keys[0], _retired, self._store, keys) if keys else 0
+
+    async def tidy(self, prefix: str) -> None:
+        """Remove what killed processes left in folders; no object is touched. Raises Unavailable.
+
+        Where logs are read: no put waits for it.
+        """
+        await self._ask(prefix, self._store.tidy, prefix, reads=True)
 
     async def _perform(self, effect: Effect) -> Answer:
         match effect:
@@ -130,10 +137,10 @@ def _listed(store: ObjectStore, prefix: str, start_after: str) -> list[ObjectInf
     return list(store.list(prefix, start_after))
 
 
-def _deleted(store: ObjectStore, keys: Sequence[str]) -> int:
+def _retired(store: ObjectStore, keys: Sequence[str]) -> int:
     for number, key in enumerate(keys):
         try:
-            store.delete(key)
+            store.retire(key)
         except Unavailable:
             return number
     return len(keys)

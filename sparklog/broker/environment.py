@@ -59,10 +59,18 @@ class AsyncStore(Protocol):
         """Remove an object; an absent one is no error. Raises Unavailable."""
         ...
 
-    async def delete_in_turn(self, keys: Sequence[str]) -> int:
-        """Remove objects in this order until the store does not answer; return how many are gone.
+    async def retire_in_turn(self, keys: Sequence[str]) -> int:
+        """Retire objects in this order until the store does not answer; return how many are gone.
 
-        In this order, and one at a time: to delete many at once call it with parts of them.
+        In this order, and one at a time: to retire many at once call it with parts of them. Only
+        for a write-ahead log: see `ObjectStore.retire`.
+        """
+        ...
+
+    async def tidy(self, prefix: str) -> None:
+        """Remove what killed processes left in folders; no object is touched. Raises Unavailable.
+
+        See `ObjectStore.tidy`.
         """
         ...
 

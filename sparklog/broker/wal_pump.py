@@ -111,7 +111,7 @@ class WalPump:
         return 0.0
 
     async def start(self) -> None:
-        """Register the incarnation. Cost: one put.
+        """Register the incarnation, and have tidied up behind earlier ones. Cost: one put.
 
         Raises:
             Fenced: sealed before it started; start with a new incarnation.
@@ -121,11 +121,19 @@ class WalPump:
         while True:
             try:
                 await self._environment.store.run(register(self._layout, nonce))
-                return
+                break
             except (OutcomeUnknown, Unavailable) as error:
                 logger.warning("registration is not settled wal=%s %s", self._layout.folder, error)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, RETRY_LONGEST_S)
+        self._tasks.start(self._tidy(), "tidy")
+
+    async def _tidy(self) -> None:
+        """Remove what incarnations of this broker left that were killed."""
+        try:
+            await self._environment.store.tidy(self._layout.broker_prefix)
+        except Unavailable:
+            return  # nothing depends on it; the next start tries again
 
     async def stop(self) -> None:
         """End all work; nothing is acknowledged any more."""

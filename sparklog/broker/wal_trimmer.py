@@ -3,8 +3,8 @@
 All that a flush sets free is due at once, every few seconds: a thousand names take a disk and a
 processor a quarter of a second, and one acknowledgement in forty would wait for that. Nobody waits
 for the space, so where deleting is cheap there are pauses. At a distance it costs this machine
-nothing but patience: many names are deleted at the same time there. Times are seconds of the
-loop's clock.
+nothing but patience: many names are deleted at the same time there. Names are retired: a folder
+keeps some of the files for windows to come. Times are seconds of the loop's clock.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ LANE_NAMES: Final = 64
 """Names that one thread deletes at a distance, one after the other."""
 
 
-class Deletes(Protocol):
+class Retires(Protocol):
     """What a trimmer needs of a store."""
 
-    async def delete_in_turn(self, keys: Sequence[str]) -> int:
-        """Remove objects in this order; see `environment.AsyncStore`."""
+    async def retire_in_turn(self, keys: Sequence[str]) -> int:
+        """Retire objects in this order; see `environment.AsyncStore`."""
         ...
 
 
 class WalTrimmer:
     """Deletes what a log's writer says may go; what the store does not answer for stays."""
 
-    def __init__(self, store: Deletes, layout: WalLayout, tasks: TaskScope) -> None:
+    def __init__(self, store: Retires, layout: WalLayout, tasks: TaskScope) -> None:
         """Delete names of `layout`, in a task of `tasks`."""
         self._store = store
         self._layout = layout
@@ -85,4 +85,4 @@ class WalTrimmer:
     async def _gone(self, names: Sequence[int]) -> Sequence[int]:
         """Delete names, one after the other; return those that the store did not answer for."""
         keys = [self._layout.key(sequence) for sequence in names]
-        return names[await self._store.delete_in_turn(keys) :]
+        return names[await self._store.retire_in_turn(keys) :]

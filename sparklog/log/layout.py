@@ -104,6 +104,11 @@ class WalLayout:
         """Return the folder, with a slash at its end; also the prefix of every object in it."""
         return f"wal/{self.broker_id}-{self.incarnation}/"
 
+    @property
+    def broker_prefix(self) -> str:
+        """Return what the folders of all incarnations of this broker begin with."""
+        return f"{WALS_PREFIX}{self.broker_id}-"
+
     def key(self, sequence: int) -> str:
         """Return the store key of the object at `sequence`."""
         return f"{self.folder}{number(sequence)}{SEGMENT_SUFFIX}"

@@ -120,7 +120,7 @@ class ObjectStore(ABC):
 
         Raises:
             InvalidRequest: not a key, or not a range.
-            ObjectNotFound: no such object.
+            ObjectNotFound: no such object, or none any more when all was read.
             Unavailable: the store does not answer within the retry budget.
         """
 
@@ -150,6 +150,24 @@ class ObjectStore(ABC):
     @abstractmethod
     def delete(self, key: str) -> None:
         """Remove the object; an absent one is no error."""
+
+    def retire(self, key: str) -> None:
+        """Remove the object as `delete` does; the store may keep its space for puts to come.
+
+        Only for objects whose readers are prepared to find them gone while they read, as those of
+        a write-ahead log are.
+        """
+        self.delete(key)
+
+    def tidy(self, prefix: str) -> None:  # noqa: B027 - most stores leave nothing
+        """Remove what killed processes left, old enough to be nobody's; no object is touched.
+
+        Looks into the folders whose names begin as `prefix` does, and not below them. Nothing
+        depends on it.
+
+        Raises:
+            Unavailable: the store does not answer.
+        """
 
     @abstractmethod
     def head(self, key: str) -> ObjectInfo:

@@ -54,6 +54,15 @@ class CountingStore(ObjectStore):
         self.counters.add("delete", self._label_of(key))
         self._store.delete(key)
 
+    def retire(self, key: str) -> None:
+        """See `ObjectStore.retire`; counts as a delete."""
+        self.counters.add("delete", self._label_of(key))
+        self._store.retire(key)
+
+    def tidy(self, prefix: str) -> None:
+        """See `ObjectStore.tidy`; no store is asked for it over a network, so nothing counts."""
+        self._store.tidy(prefix)
+
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
         self.counters.add("head", self._label_of(key))

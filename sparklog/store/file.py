@@ -4,7 +4,7 @@ An object is written into a file without a name, forced to the disk, and linked 
 The link is what makes it exclusive and whole at once: opening the name with O_EXCL would be
 exclusive, but readers could see it half written. A killed writer leaves nothing behind. Where the
 file system has no nameless files (NFS) the file starts as `.put-…`, which is no key and is never
-listed. Sizes are bytes.
+listed. A retired object's file may be written anew instead (`spares`). Sizes are bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import InvalidRequest, Unavailable
+from sparklog.core.forking import PerProcess
 from sparklog.store.base import (
     Data,
     ObjectInfo,
@@ -29,12 +30,15 @@ from sparklog.store.base import (
     check_range,
 )
 from sparklog.store.file_parts import read_bytes, write_bytes
+from sparklog.store.spares import TEMPORARY_PREFIX, Spares, remove_leftovers
 
-TEMPORARY_PREFIX = ".put-"
 _NO_NAMELESS_FILES = frozenset(
     {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM, errno.EXDEV}
 )
 """What file systems and old kernels say to O_TMPFILE, and a missing /proc to linking one."""
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+READS_MAX = 100
+"""How often an object is read that is replaced meanwhile; a hint is replaced now and then."""
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space and try again",
     errno.EDQUOT: "the disk quota is used up; free some space and try again",
@@ -65,20 +69,30 @@ class FileStore(ObjectStore):
         self._entropy = entropy
         self._clock = clock
         self._nameless = hasattr(os, "O_TMPFILE")
+        # A child that has the spares of its parent would write what the parent writes.
+        self._spares = PerProcess(lambda: Spares(entropy, fsync=fsync))
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """See `ObjectStore.get`."""
+        """See `ObjectStore.get`. An object that is gone when all is read counts as not found."""
         check_range(start, end)
+        path = self._path(key)
         try:
-            with self._path(key).open("rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                low, high, _ = slice(start, end).indices(size)
-                file.seek(low)
-                return read_bytes(file.fileno(), high - low, self._clock)
+            for _ in range(READS_MAX):
+                with path.open("rb", buffering=0) as file:
+                    opened = os.fstat(file.fileno())
+                    low, high, _ = slice(start, end).indices(opened.st_size)
+                    file.seek(low)
+                    data = read_bytes(file.fileno(), high - low, self._clock)
+                    # While the file is open: nothing else can have its number.
+                    if _is_unchanged(opened, path.stat()):
+                        return data
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise ObjectNotFound(key) from error
         except OSError as error:
             raise self._unavailable("read", key, error) from error
+        raise Unavailable(
+            f"it is replaced as often as it is read; try again. root={self.url} key={key}"
+        )
 
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`. UNKNOWN only if the disk fails after the link."""
@@ -89,6 +103,7 @@ class FileStore(ObjectStore):
             if os.path.lexists(path) or not self._link_new(folder, path, data):
                 return self._exists(key, Path(path))
         except OSError as error:
+            self._make_space(error)
             raise self._unavailable("write", key, error) from error
         try:
             self._sync_folder(folder)
@@ -107,6 +122,7 @@ class FileStore(ObjectStore):
                 os.unlink(temporary)
                 raise
         except OSError as error:
+            self._make_space(error)
             raise self._unavailable("write", key, error) from error
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
@@ -123,6 +139,33 @@ class FileStore(ObjectStore):
             return
         except OSError as error:
             raise self._unavailable("delete", key, error) from error
+
+    def retire(self, key: str) -> None:
+        """See `ObjectStore.retire`: a file that is not too large is written anew by a later put.
+
+        Only where there are nameless files. Where not, it is a network's file system as a rule, and
+        what that remembers of a name tells a reader nothing.
+        """
+        check_key(key)
+        try:
+            if self._nameless and self._spares.get().keep(f"{self._root}/{key}"):
+                return
+        except OSError:
+            pass  # none such; or a full disk has no place for another name, and deleting makes some
+        self.delete(key)
+
+    def tidy(self, prefix: str) -> None:
+        """See `ObjectStore.tidy`: hidden files that are older than a quarter of an hour."""
+        check_prefix(prefix)
+        folder, _, start = prefix.rpartition("/")
+        try:
+            remove_leftovers(f"{self._root}/{folder}", start, self._clock.now_ms())
+        except OSError as error:
+            raise self._unavailable("tidy", prefix, error) from error
+
+    def close(self) -> None:
+        """Delete the spare files; what is retired later is deleted, too."""
+        self._spares.get().close()
 
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
@@ -148,6 +191,9 @@ class FileStore(ObjectStore):
     def _link_new(self, folder: str, path: str, data: Data) -> bool:
         """Write `data` and give it its name; False if somebody has the name."""
         if self._nameless:
+            linked = self._link_spare(path, data)
+            if linked is not None:
+                return linked
             try:
                 return self._link_nameless(folder, path, data)
             except OSError as error:
@@ -162,6 +208,12 @@ class FileStore(ObjectStore):
         finally:
             os.unlink(temporary)
         return True
+
+    def _link_spare(self, path: str, data: Data) -> bool | None:
+        def write(descriptor: int) -> None:
+            write_bytes(descriptor, data, self._clock, fsync=self._fsync)
+
+        return self._spares.get().link(path, len(data), write)
 
     def _link_nameless(self, folder: str, path: str, data: Data) -> bool:
         try:
@@ -208,11 +260,18 @@ class FileStore(ObjectStore):
     def _sync_folder(self, folder: str | Path) -> None:
         if not self._fsync:
             return
+        spares = self._spares.get()
         descriptor = os.open(folder, os.O_RDONLY)
         try:
+            mark = spares.mark()
             os.fsync(descriptor)
+        except OSError:
+            # The next one may succeed although this one's names never came to the disk.
+            spares.clear()
+            raise
         finally:
             os.close(descriptor)
+        spares.forced(str(folder), mark)
 
     def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         """Yield the keys below `folder` (with its slash) in byte order of the whole key."""
@@ -243,8 +302,18 @@ class FileStore(ObjectStore):
                     continue
                 yield ObjectInfo(key, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
+    def _make_space(self, error: OSError) -> None:
+        """Give up what is kept for later, if the disk is full: whoever tries again may have it."""
+        if error.errno in _NO_SPACE:
+            self._spares.get().clear()
+
     def _unavailable(self, verb: str, key: str, error: OSError) -> Unavailable:
         advice = _ADVICE.get(error.errno or 0, "check the disk")
         return Unavailable(
             f"cannot {verb}: {advice}. root={self.url} key={key} error={error.strerror}"
         )
+
+
+def _is_unchanged(opened: os.stat_result, found: os.stat_result) -> bool:
+    """Say whether a name still is that of the file that was opened, and nobody has written it."""
+    return os.path.samestat(opened, found) and opened.st_mtime_ns == found.st_mtime_ns

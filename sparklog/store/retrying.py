@@ -117,6 +117,14 @@ class RetryingStore(ObjectStore):
         """See `ObjectStore.delete`."""
         self._again("delete", key, lambda: self._store.delete(key))
 
+    def retire(self, key: str) -> None:
+        """See `ObjectStore.retire`."""
+        self._again("delete", key, lambda: self._store.retire(key))
+
+    def tidy(self, prefix: str) -> None:
+        """See `ObjectStore.tidy`; asked once, as nothing depends on it."""
+        self._store.tidy(prefix)
+
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
         return self._again("head", key, lambda: self._store.head(key))

@@ -76,6 +76,14 @@ class ThrottledStore(ObjectStore):
         """See `ObjectStore.delete`."""
         self._store.delete(key)
 
+    def retire(self, key: str) -> None:
+        """See `ObjectStore.retire`."""
+        self._store.retire(key)
+
+    def tidy(self, prefix: str) -> None:
+        """See `ObjectStore.tidy`."""
+        self._store.tidy(prefix)
+
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
         return self._store.head(key)

@@ -109,6 +109,14 @@ class FaultyStore(ObjectStore):
         """See `ObjectStore.delete`."""
         self._do("delete", key, lambda: self._store.delete(key))
 
+    def retire(self, key: str) -> None:
+        """See `ObjectStore.retire`; a rule for deletes applies."""
+        self._do("delete", key, lambda: self._store.retire(key))
+
+    def tidy(self, prefix: str) -> None:
+        """See `ObjectStore.tidy`; no rule applies."""
+        self._store.tidy(prefix)
+
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
         return self._do("head", key, lambda: self._store.head(key))

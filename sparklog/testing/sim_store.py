@@ -144,7 +144,10 @@ class SimStore:
         """Remove an object; an absent one is no error. Raises Unavailable."""
         await self._request("delete", key, lambda: self._world.objects.delete(key), writes=True)
 
-    async def delete_in_turn(self, keys: Sequence[str]) -> int:
+    async def tidy(self, prefix: str) -> None:
+        """Do nothing: no process leaves anything but objects here."""
+
+    async def retire_in_turn(self, keys: Sequence[str]) -> int:
         """Remove objects one after the other; return how many are gone."""
         for number, key in enumerate(keys):
             try:

@@ -13,6 +13,7 @@ from sparklog.core.errors import InvalidRequest
 from sparklog.core.telemetry import RequestCount
 from sparklog.store.base import ObjectNotFound, ObjectStore, PutOutcome
 from sparklog.store.retrying import RetryingStore
+from tests.conformance.conftest import OpenStore
 
 CREATED, EXISTS = PutOutcome.CREATED, PutOutcome.EXISTS
 MIB = 1024 * 1024
@@ -257,6 +258,45 @@ def test_deleting_an_absent_key_is_no_error(store: ObjectStore) -> None:
     assert keys(store) == ["log/0"]
 
 
+def test_retiring_removes_one_object_and_no_other(store: ObjectStore) -> None:
+    for key in ("log/0", "log/00", "log/1"):
+        store.put_if_absent(key, TEN)
+    store.retire("log/0")
+    assert keys(store) == ["log/00", "log/1"]
+    for look in (store.get, store.head):
+        with pytest.raises(ObjectNotFound):
+            look("log/0")
+    for absent in ("log/0", "no/such/folder/0", "log/1/below"):
+        store.retire(absent)
+    assert keys(store) == ["log/00", "log/1"]
+    assert store.put_if_absent("log/0", b"again") is CREATED
+    assert store.get("log/0") == b"again"
+
+
+def test_what_is_put_where_others_were_retired_is_what_it_is(
+    store: ObjectStore, open_again: OpenStore
+) -> None:
+    other = open_again()
+    for n in range(30):
+        data = bytes([n]) * (n * 7919 % 50_000)
+        assert store.put_if_absent(f"log/{n:03}", data) is CREATED
+        assert store.put_if_absent(f"log/{n:03}", b"late") is EXISTS
+        assert store.get(f"log/{n:03}") == other.get(f"log/{n:03}") == data
+        assert store.head(f"log/{n:03}").size_bytes == len(data)
+        if n >= 2:
+            (store, other)[n % 2].retire(f"log/{n - 2:03}")
+            assert keys(store, "log/") == keys(other, "log/") == [f"log/{n - 1:03}", f"log/{n:03}"]
+
+
+def test_tidying_touches_no_object(store: ObjectStore) -> None:
+    for key in ("log/1-a/0", "log/1-b", "log/1-c/below/0"):
+        store.put_if_absent(key, TEN)
+    store.tidy("log/1-")
+    store.tidy("no/such/folder/1-")
+    assert keys(store) == ["log/1-a/0", "log/1-b", "log/1-c/below/0"]
+    assert store.get("log/1-a/0") == TEN
+
+
 # Keys
 
 LEGAL = ["0", "a", "A.b_c-d~e", "topics/name~id/0/log/00.arrow", "x=1/y@2", "a+b,c!d", "..a", "a.."]
@@ -284,6 +324,7 @@ def test_an_illegal_key_is_refused_by_every_operation(store: ObjectStore, key: s
         lambda: store.put_if_absent(key, TEN),
         lambda: store.put(key, TEN),
         lambda: store.delete(key),
+        lambda: store.retire(key),
         lambda: store.head(key),
     ):
         with pytest.raises(InvalidRequest, match="not a key"):
@@ -312,12 +353,14 @@ def test_every_operation_is_one_request(store: RetryingStore) -> None:
     store.head("log/0")
     keys(store, "log/")
     store.delete("hint")
+    store.retire("log/0")
+    store.tidy("log")
     assert store.counters.by_kind() == {
         "put": RequestCount(3, 23),
         "get": RequestCount(3, 14),
         "head": RequestCount(1, 0),
         "list": RequestCount(1, 0),
-        "delete": RequestCount(1, 0),
+        "delete": RequestCount(2, 0),
     }
 
 

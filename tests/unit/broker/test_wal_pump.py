@@ -6,14 +6,18 @@ import asyncio
 from dataclasses import replace
 from statistics import median
 
+import pytest
+
+from sparklog.broker.environment import Environment
 from sparklog.broker.wal_pump import WINDOWS_IDLE_MAX, WalPump
 from sparklog.broker.wal_window import WalLimits
+from sparklog.core.errors import Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal_object import WalBatch, WalHeader, WalKind, WalObject, decode
 from sparklog.log.wal_seal import read_tail, seal
-from sparklog.testing.sim_store import StoreWeather
+from sparklog.testing.sim_store import SimStore, StoreWeather
 from tests.unit.broker.world import World
 
 LAYOUT = WalLayout(1, "0123456789abcdef" * 2)
@@ -58,10 +62,12 @@ class HearingSink(Sink):
         self.heard.put_nowait(end_offset)
 
 
-def make_pump(world: World, limits: WalLimits | None = None) -> tuple[WalPump, list[str]]:
+def make_pump(
+    world: World, limits: WalLimits | None = None, environment: Environment | None = None
+) -> tuple[WalPump, list[str]]:
     fenced: list[str] = []
     pump = WalPump(
-        world.environment(),
+        environment if environment is not None else world.environment(),
         LAYOUT,
         limits if limits is not None else WalLimits(),
         metrics=world.metrics,
@@ -94,6 +100,40 @@ def test_appends_of_one_moment_share_an_object_and_each_partition_is_told() -> N
         assert [len(w.batches) for w in windows(world)] == [6]
 
     world.run(story())
+
+
+class TidiedStore(SimStore):
+    """Notes what is tidied, and may be away then."""
+
+    def __init__(self, world: World, error: Exception | None = None) -> None:
+        super().__init__(world.objects, "a")
+        self.tidied: list[tuple[str, list[str]]] = []
+        self._keys = world.objects.objects
+        self._error = error
+
+    async def tidy(self, prefix: str) -> None:
+        self.tidied.append((prefix, [info.key for info in self._keys.list("")]))
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("error", [None, Unavailable("away")])
+def test_who_has_registered_has_tidied_up_behind_earlier_incarnations_once(
+    error: Exception | None,
+) -> None:
+    world = World()
+    store = TidiedStore(world, error)
+
+    async def story() -> None:
+        pump, _ = make_pump(world, environment=replace(world.environment(), store=store))
+        await pump.start()
+        sink = Sink(0)
+        sink.append(pump)
+        await asyncio.sleep(1)
+        assert sink.told == [1]
+
+    world.run(story())
+    assert store.tidied == [("wal/1-", [LAYOUT.key(0)])]
 
 
 def test_how_long_the_oldest_batch_waits_is_told_while_the_store_is_away() -> None:

@@ -40,7 +40,7 @@ class TimedStore:
         self.at_once = 0
         self.at_once_max = 0
 
-    async def delete_in_turn(self, keys: Sequence[str]) -> int:
+    async def retire_in_turn(self, keys: Sequence[str]) -> int:
         self.asked.append(len(keys))
         self.at_once += 1
         self.at_once_max = max(self.at_once_max, self.at_once)

@@ -58,6 +58,9 @@ class KillingStore(PassingStore):
     def delete(self, key: str) -> None:
         self._write(lambda: self.inner.delete(key))
 
+    def retire(self, key: str) -> None:
+        self._write(lambda: self.inner.retire(key))
+
     def _write(self, write: Callable[[], Result]) -> Result:
         with self._lock:
             self._writes += 1

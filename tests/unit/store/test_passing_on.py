@@ -1,0 +1,106 @@
+"""Every store in front of another passes on what that one knows better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sparklog.core.clock import ManualClock
+from sparklog.core.entropy import SeededEntropy
+from sparklog.core.errors import Unavailable
+from sparklog.core.telemetry import RequestCount, RequestCounters
+from sparklog.store.base import ObjectStore, Weather
+from sparklog.store.counting import CountingStore
+from sparklog.store.hedging import HedgingStore
+from sparklog.store.memory import MemoryStore
+from sparklog.store.probe import ProbingStore
+from sparklog.store.retrying import RetryingStore
+from sparklog.store.settings import StoreSettings
+from sparklog.store.throttled import Throttle, ThrottledStore
+from sparklog.testing.faulty_store import Fault, FaultyStore, Rule
+from tests.passing_store import PassingStore
+
+CLOCK = ManualClock()
+ENTROPY = SeededEntropy(1)
+SETTINGS = StoreSettings()
+
+
+class Folder(MemoryStore):
+    """A store that knows better than to delete what is retired."""
+
+    def __init__(self) -> None:
+        super().__init__("folder")
+        self.asked: list[str] = []
+
+    def delete(self, key: str) -> None:
+        raise AssertionError("deleted")
+
+    def retire(self, key: str) -> None:
+        self.asked.append(f"retire {key}")
+
+    def tidy(self, prefix: str) -> None:
+        self.asked.append(f"tidy {prefix}")
+
+
+def retrying(store: ObjectStore) -> RetryingStore:
+    return RetryingStore(store, RequestCounters(), SETTINGS, clock=CLOCK, entropy=ENTROPY)
+
+
+FRONTS: list[Callable[[ObjectStore], ObjectStore]] = [
+    lambda store: CountingStore(store, lambda key: ""),
+    lambda store: FaultyStore(store, (), clock=CLOCK, entropy=ENTROPY),
+    lambda store: HedgingStore(store, SETTINGS, CLOCK),
+    lambda store: ProbingStore(store, "folder"),
+    lambda store: ThrottledStore(store, Throttle(1e6, CLOCK).passed),
+    PassingStore,
+    retrying,
+]
+NAMES = ["counting", "faulty", "hedging", "probing", "throttled", "passing", "retrying"]
+
+
+@pytest.mark.parametrize("front", FRONTS, ids=NAMES)
+def test_retiring_and_tidying_are_passed_on(front: Callable[[ObjectStore], ObjectStore]) -> None:
+    folder = Folder()
+    store = front(folder)
+    store.retire("log/0")
+    store.tidy("log")
+    assert folder.asked == ["retire log/0", "tidy log"]
+
+
+def test_retiring_counts_as_a_delete_under_its_label() -> None:
+    store = CountingStore(Folder(), lambda key: key.partition("/")[0])
+    store.retire("log/0")
+    store.tidy("log/")
+    assert store.counters.by_kind() == {"delete": RequestCount(1, 0)}
+
+
+def test_retiring_is_tried_again_in_bad_weather_as_a_delete_is() -> None:
+    folder = Folder()
+    rule = Rule(Fault.BUSY, frozenset({"delete"}), times_max=2)
+    faulty = FaultyStore(folder, [rule], clock=CLOCK, entropy=ENTROPY)
+    with pytest.raises(Weather):
+        faulty.retire("log/0")
+    retrying(faulty).retire("log/1")
+    assert folder.asked == ["retire log/1"]
+    assert [(one.operation, one.key) for one in faulty.injected] == [
+        ("delete", "log/0"),
+        ("delete", "log/1"),
+    ]
+
+
+def test_a_store_that_knows_no_better_deletes() -> None:
+    store = MemoryStore("plain")
+    store.put_if_absent("log/0", b"")
+    store.retire("log/0")
+    store.tidy("log")
+    assert list(store.list("")) == []
+
+
+def test_tidying_is_not_tried_again() -> None:
+    class Away(MemoryStore):
+        def tidy(self, prefix: str) -> None:
+            raise Unavailable("away")
+
+    with pytest.raises(Unavailable):
+        retrying(Away("away")).tidy("log")
