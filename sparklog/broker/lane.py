@@ -62,7 +62,7 @@ class Lane:
             self._queue.put(None)
 
     def _start_thread(self) -> None:
-        name = f"{self._name}-{self._threads}"
+        name = f"{self._name}_{self._threads}"
         Thread(target=self._run, name=name, daemon=True).start()
         self._threads += 1
 
