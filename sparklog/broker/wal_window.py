@@ -17,13 +17,10 @@ from sparklog.log.wal_object import WalBatch
 CHEAP_PUT_S = 0.02
 """A store that takes a put in less is a disk or near one: puts follow each other without a pause.
 Elsewhere each has its price, so they start `linger_s` apart, or with a full window."""
-GATHERED_PART = 0.4
-"""Part of a crowd that one put is to serve, on such a store: who comes alone never waits; where
-many come, a put, and a fetch of each follower, serve several. Counted rather than timed: the slower
-a machine gets the fewer come in a given time, and with as many puts as before for fewer records it
-gets slower still."""
-GATHERED_MAX_S = 0.025
-"""How far apart puts start at most while that part is waited for."""
+GATHERED_MAX_S = 0.01
+"""How far apart puts start at most, on such a store, while a crowd is waited for: as many as were
+under way at once of late. Who comes alone never waits; where many come, a put, and a fetch of each
+follower, serve several, and who is complete does not wait for the time to pass."""
 RETURN_SHARE = 0.25
 """Part of a put's time for which those are waited for, too, who were just acknowledged: as a rule
 they send as much again."""
@@ -151,7 +148,5 @@ class Pace:
             return min(latest_s, self._put_s + linger_s)
         if self._under_way + window.awaited >= self._crowd:
             return -inf  # there is nobody else to come
-        due_s = self._acknowledged_s + RETURN_SHARE * took_s
-        if window.awaited < GATHERED_PART * self._crowd:
-            due_s = max(due_s, self._put_s + GATHERED_MAX_S)
-        return min(latest_s, due_s)
+        returned_s = self._acknowledged_s + RETURN_SHARE * took_s
+        return min(latest_s, max(returned_s, self._put_s + GATHERED_MAX_S))

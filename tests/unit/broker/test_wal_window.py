@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sparklog.broker.wal_window import (
     CHEAP_PUT_S,
     GATHERED_MAX_S,
-    GATHERED_PART,
     PUTS_REMEMBERED,
     RETURN_SHARE,
     Pace,
@@ -70,10 +69,10 @@ def test_near_by_who_comes_alone_again_and_again_never_waits() -> None:
     assert _pace(NEAR_S, crowd=1, put_s=10.0, acknowledged_s=10.0).due_s(_window()) == AT_ONCE
 
 
-def test_near_by_a_part_of_those_who_came_before_is_waited_for() -> None:
-    pace, part = _pace(NEAR_S, crowd=10, put_s=10.0), round(GATHERED_PART * 10)
-    assert pace.due_s(_window(part - 1)) == 10.0 + GATHERED_MAX_S
-    assert pace.due_s(_window(part)) < 10.0
+def test_near_by_those_who_came_before_are_waited_for_until_all_have_come() -> None:
+    pace = _pace(NEAR_S, crowd=10, put_s=10.0)
+    assert pace.due_s(_window(9)) == 10.0 + GATHERED_MAX_S
+    assert pace.due_s(_window(10)) == AT_ONCE
 
 
 def test_near_by_puts_start_so_far_apart_at_most_however_many_may_come() -> None:
