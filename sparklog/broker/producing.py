@@ -43,6 +43,7 @@ from sparklog.broker.produce_job import (
     timed_out,
 )
 from sparklog.broker.produce_waits import ProduceWaits
+from sparklog.broker.purgatory import wake
 from sparklog.broker.recovering_partition import (
     RECOVERY_WAIT_MAX_S,
     Find,
@@ -365,7 +366,7 @@ class Producing:
 
     async def _wait(self, job: ProduceJob) -> None:
         done = asyncio.get_running_loop().create_future()
-        self._waits.add(job.request, job.deadline, partial(_wake, done))
+        self._waits.add(job.request, job.deadline, partial(wake, done))
         try:
             await done
         finally:
@@ -375,8 +376,3 @@ class Producing:
 def _tell(job: ProduceJob, ended: Callable[[ProduceJob], None]) -> None:
     job.end()
     ended(job)
-
-
-def _wake(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)

@@ -20,7 +20,8 @@ from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
 
 
-def _end(waiting: asyncio.Future[None]) -> None:
+def wake(waiting: asyncio.Future[None]) -> None:
+    """End what somebody awaits, unless it has ended."""
     if not waiting.done():
         waiting.set_result(None)
 
@@ -64,8 +65,8 @@ class DelayedProduce:
         # A timer by hand: it costs a third of `asyncio.timeout`.
         loop = asyncio.get_running_loop()
         done = loop.create_future()
-        self.then(partial(_end, done))
-        timer = loop.call_later(max(timeout_s, 0.0), _end, done)
+        self.then(partial(wake, done))
+        timer = loop.call_later(max(timeout_s, 0.0), wake, done)
         try:
             await done
         finally:
@@ -134,7 +135,7 @@ class DelayedFetch:
         """Take in that a partition has news."""
         self.news[partition] = None
         if self._woken is not None:
-            _end(self._woken)
+            wake(self._woken)
 
     def note(self, partition: PartitionId) -> None:
         """Take in that a partition has something to say, which is not worth an answer by itself."""
@@ -145,7 +146,7 @@ class DelayedFetch:
         if not self.news:
             loop = asyncio.get_running_loop()
             self._woken = loop.create_future()
-            timer = loop.call_at(deadline, _end, self._woken)
+            timer = loop.call_at(deadline, wake, self._woken)
             try:
                 await self._woken
             finally:
