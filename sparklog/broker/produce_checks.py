@@ -15,7 +15,12 @@ from sparklog.core.errors import InvalidRecord, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import BatchRules, CheckedBatch, check_batch
 from sparklog.log.reference_batch import ReferenceBatch, check_references, decode_references
-from sparklog.protocol.batch_header import ATTRIBUTES_AT, HEADER_BYTES, REFERENCE_BIT
+from sparklog.protocol.batch_header import (
+    ATTRIBUTES_AT,
+    HEADER_BYTES,
+    REFERENCE_BIT,
+    BytesLike,
+)
 
 CHECKED_INLINE_BYTES: Final = 1 << 20
 """Up to this size a request is checked on the event loop: some 0.2 ms of checksums."""
@@ -23,13 +28,13 @@ REFERENCES_CHECKED_AT_ONCE: Final = 16
 """Partitions of one request whose objects are looked at side by side."""
 
 
-def is_reference(records: bytes) -> bool:
+def is_reference(records: BytesLike) -> bool:
     """Say whether a request's records begin as a reference batch does."""
     return len(records) >= HEADER_BYTES and bool(records[ATTRIBUTES_AT] << 8 & REFERENCE_BIT)
 
 
 def check_all(
-    work: list[tuple[bytes, BatchRules]], now_ms: int
+    work: list[tuple[BytesLike, BatchRules]], now_ms: int
 ) -> list[CheckedBatch | SparklogError]:
     """Return each batch with its header read and its checksum compared, or why it is refused."""
     outcomes: list[CheckedBatch | SparklogError] = []
@@ -53,7 +58,7 @@ class ReferenceChecks:
         """Note what the references of a request say, or why they are refused."""
         lanes = asyncio.Semaphore(REFERENCES_CHECKED_AT_ONCE)
 
-        async def check(where: PartitionId, data: bytes) -> None:
+        async def check(where: PartitionId, data: BytesLike) -> None:
             try:
                 async with asyncio.timeout_at(job.deadline):
                     job.references[where] = await self._opened(where, data, lanes)
@@ -65,7 +70,7 @@ class ReferenceChecks:
         await asyncio.gather(*(check(where, data) for where, data in job.batches.items()))
 
     async def _opened(
-        self, where: PartitionId, data: bytes, lanes: asyncio.Semaphore
+        self, where: PartitionId, data: BytesLike, lanes: asyncio.Semaphore
     ) -> tuple[CheckedBatch, ReferenceBatch]:
         if not is_reference(data):
             raise InvalidRecord("reference batches come in requests of their own")
@@ -77,6 +82,8 @@ class ReferenceChecks:
         return opened
 
 
-def _open(records: bytes, rules: BatchRules, now_ms: int) -> tuple[CheckedBatch, ReferenceBatch]:
+def _open(
+    records: BytesLike, rules: BatchRules, now_ms: int
+) -> tuple[CheckedBatch, ReferenceBatch]:
     checked = check_batch(records, rules, now_ms)
     return checked, decode_references(checked.data, checked.header)

@@ -12,6 +12,7 @@ from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.producer_state import UNVERIFIED, Verification
 from sparklog.log.reference_batch import ReferenceBatch
+from sparklog.protocol.batch_header import BytesLike
 
 
 class Produced(NamedTuple):
@@ -45,7 +46,7 @@ class ProduceJob:
 
     def __init__(
         self,
-        batches: Mapping[PartitionId, bytes],
+        batches: Mapping[PartitionId, BytesLike],
         acks: int,
         deadline: float,
         verified: Verified | None,

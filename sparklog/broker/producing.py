@@ -60,7 +60,7 @@ from sparklog.core.errors import (
 )
 from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import CheckedBatch
-from sparklog.protocol.batch_header import BatchHeader
+from sparklog.protocol.batch_header import BatchHeader, BytesLike
 
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -99,7 +99,7 @@ class Producing:
 
     def begin(
         self,
-        batches: Mapping[PartitionId, bytes],
+        batches: Mapping[PartitionId, BytesLike],
         acks: int,
         timeout_ms: int,
         ended: Callable[[ProduceJob], None],
@@ -125,7 +125,7 @@ class Producing:
 
     async def produce(
         self,
-        batches: Mapping[PartitionId, bytes],
+        batches: Mapping[PartitionId, BytesLike],
         acks: int,
         timeout_ms: int,
         verified: Verified | None = None,
@@ -140,7 +140,7 @@ class Producing:
         await self.finish(job)
         return job.results
 
-    def refused(self, where: PartitionId, data: bytes, error: SparklogError) -> None:
+    def refused(self, where: PartitionId, data: BytesLike, error: SparklogError) -> None:
         """Remember a batch that is not appended. Since it was refused nothing was awaited (B6).
 
         Args:

@@ -41,6 +41,7 @@ from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.history_cache import HistoryCache
 from sparklog.log.tail import EpochEnd
+from sparklog.protocol.batch_header import BytesLike
 
 TICKS_PER_LAG_TIME = 4
 
@@ -144,7 +145,7 @@ class BrokerReplicas:
 
     def begin_produce(
         self,
-        batches: Mapping[PartitionId, bytes],
+        batches: Mapping[PartitionId, BytesLike],
         acks: int,
         timeout_ms: int,
         ended: Callable[[ProduceJob], None],
@@ -158,7 +159,7 @@ class BrokerReplicas:
 
     async def produce(
         self,
-        batches: Mapping[PartitionId, bytes],
+        batches: Mapping[PartitionId, BytesLike],
         acks: int,
         timeout_ms: int,
         verified: Verified | None = None,
@@ -169,7 +170,7 @@ class BrokerReplicas:
         """
         return await self._producing.produce(batches, acks, timeout_ms, verified)
 
-    def refused(self, where: PartitionId, data: bytes, error: SparklogError) -> None:
+    def refused(self, where: PartitionId, data: BytesLike, error: SparklogError) -> None:
         """Remember a batch that was refused before `produce`; see `Producing.refused`."""
         self._producing.refused(where, data, error)
 

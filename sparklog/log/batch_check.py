@@ -16,7 +16,7 @@ Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRec
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -30,11 +30,14 @@ from sparklog.core.errors import (
     RecordTooLarge,
 )
 from sparklog.core.settings import TopicConfig
-from sparklog.core.types import NO_TIMESTAMP_MS, TimestampType
+from sparklog.core.types import NO_PRODUCER_ID, NO_TIMESTAMP_MS, TimestampType
 from sparklog.log.reference_batch import decode_references
 from sparklog.protocol.batch_header import (
+    CONTROL_BIT,
     MAGIC,
     MAGIC_AT,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     BytesLike,
     check_crc,
@@ -61,6 +64,14 @@ class BatchRules:
     timestamp_before_max_ms: int = LONG_MAX
     timestamp_after_max_ms: int = LONG_MAX
     is_compacted: bool = False
+    reads_records: bool = field(init=False)
+    """Whether a check decompresses and scans the records, header and checksum aside."""
+
+    def __post_init__(self) -> None:
+        """Note whether a header tells enough: of timestamps it has only the newest."""
+        is_create_time = self.timestamp_type is TimestampType.CREATE_TIME
+        has_oldest = is_create_time and self.timestamp_before_max_ms < LONG_MAX
+        object.__setattr__(self, "reads_records", self.is_compacted or has_oldest)
 
     @classmethod
     def of(cls, config: TopicConfig) -> BatchRules:
@@ -76,17 +87,6 @@ class BatchRules:
             is_compacted="compact" in config.words("cleanup.policy"),
         )
 
-    @property
-    def reads_records(self) -> bool:
-        """Tell whether a check decompresses and scans the records, header and checksum aside."""
-        return self.is_compacted or self._has_oldest
-
-    @property
-    def _has_oldest(self) -> bool:
-        """A header tells the newest timestamp only; for the oldest one the records are read."""
-        is_create_time = self.timestamp_type is TimestampType.CREATE_TIME
-        return is_create_time and self.timestamp_before_max_ms < LONG_MAX
-
 
 def check_batch(records: BytesLike, rules: BatchRules, now_ms: int) -> CheckedBatch:
     """Check what a Produce request carries for one partition: exactly one batch, as in Kafka.
@@ -100,10 +100,11 @@ def check_batch(records: BytesLike, rules: BatchRules, now_ms: int) -> CheckedBa
         RecordTooLarge: over `max.message.bytes`.
     """
     header = _only_header(records)
-    if header.size_bytes > rules.max_message_bytes:
+    size_bytes = header.size_bytes
+    if size_bytes > rules.max_message_bytes:
         raise RecordTooLarge(
             "record batch is over max.message.bytes; send smaller batches or raise the limit. "
-            f"batch_bytes={header.size_bytes} max.message.bytes={rules.max_message_bytes}"
+            f"batch_bytes={size_bytes} max.message.bytes={rules.max_message_bytes}"
         )
     if header.is_reference:
         _check_reference(header, records, rules, now_ms)
@@ -140,7 +141,7 @@ def _only_header(records: BytesLike) -> BatchHeader:
         )
     try:
         header = parse_header(view)
-        check_crc(view[: header.size_bytes], header)
+        check_crc(view, header)
     except DataCorrupt as error:
         raise CorruptMessage(str(error)) from error
     if header.size_bytes < view.nbytes:
@@ -153,28 +154,28 @@ def _only_header(records: BytesLike) -> BatchHeader:
 
 def _check_fields(header: BatchHeader) -> None:
     """Refuse what a header alone shows to be no producer's batch."""
+    base, _, _, _, _, attributes, delta, _, _, producer, epoch, sequence, count = header
     problem = None
-    if header.base_offset != 0:
+    if base != 0:
         problem = "a producer's batch starts at offset 0, and the leader gives the offsets"
-    elif header.is_control:
+    elif attributes & CONTROL_BIT:
         problem = "clients do not write markers"
-    elif header.record_count == 0 or header.record_count != header.last_offset_delta + 1:
+    elif count == 0 or count != delta + 1:
         problem = "record count and last offset delta contradict each other, or there is no record"
-    elif header.has_producer_id and (header.base_sequence < 0 or header.producer_epoch < 0):
+    elif producer > NO_PRODUCER_ID and (sequence < 0 or epoch < 0):
         problem = "a producer id comes with an epoch and a sequence number"
-    elif header.is_transactional and not header.has_producer_id:
+    elif attributes & TRANSACTIONAL_BIT and producer <= NO_PRODUCER_ID:
         problem = "a transactional batch needs a producer id"
     if problem is not None:
         raise InvalidRecord(
-            f"record batch refused: {problem}. base_offset={header.base_offset} "
-            f"attributes={header.attributes} record_count={header.record_count} "
-            f"last_offset_delta={header.last_offset_delta} producer_id={header.producer_id} "
-            f"producer_epoch={header.producer_epoch} base_sequence={header.base_sequence}"
+            f"record batch refused: {problem}. base_offset={base} attributes={attributes} "
+            f"record_count={count} last_offset_delta={delta} producer_id={producer} "
+            f"producer_epoch={epoch} base_sequence={sequence}"
         )
-    if header.timestamp_type is not TimestampType.CREATE_TIME:
+    if attributes & TIMESTAMP_TYPE_BIT:
         raise InvalidTimestamp(
             "a producer does not set the timestamp type LogAppendTime: the topic's "
-            f"message.timestamp.type does. attributes={header.attributes}"
+            f"message.timestamp.type does. attributes={attributes}"
         )
 
 

@@ -41,6 +41,10 @@ _LENGTH = struct.Struct("<i")
 _PADDING = tuple(bytes(n) for n in range(ALIGNMENT))
 
 
+Pieces = Sequence[bytes]
+"""A buffer, in one piece or several that follow each other: large ones are joined only once."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlainBody:
     """Everything of a file before its end-of-stream mark."""
@@ -80,7 +84,7 @@ class PlainFile:
         self._nodes = struct.Struct(f"<{2 * len(found.nodes)}q")
         self._buffers = struct.Struct(f"<{2 * len(found.buffers)}q")
 
-    def body(self, rows: int, columns: Sequence[Sequence[bytes]]) -> PlainBody:
+    def body(self, rows: int, columns: Sequence[Sequence[Pieces]]) -> PlainBody:
         """Return a file without its end.
 
         Args:
@@ -92,11 +96,12 @@ class PlainFile:
         for count, buffers in zip(self._counts, columns, strict=True):
             assert len(buffers) == count - 1, (len(buffers), count)
             spans += (at, 0)
-            for buffer in buffers:
-                spans += (at, len(buffer))
-                padding = -len(buffer) % ALIGNMENT
-                at += len(buffer) + padding
-                parts += (buffer, _PADDING[padding])
+            for pieces in buffers:
+                length = sum(map(len, pieces))
+                spans += (at, length)
+                padding = -length % ALIGNMENT
+                at += length + padding
+                parts += (*pieces, _PADDING[padding])
         parts[1] = self._placed(rows, spans, at)
         crc = 0
         for part in parts:

@@ -25,7 +25,7 @@ from sparklog.log.arrow_file import (
     write_stream,
 )
 from sparklog.log.layout import WalLayout
-from sparklog.log.plain_file import PlainFile
+from sparklog.log.plain_file import Pieces, PlainFile
 from sparklog.log.segment import CRC_KEY, FORMAT_VERSION, checked_document
 
 WAL_KEY = "sparklog.wal"
@@ -113,23 +113,26 @@ def encode(layout: WalLayout, header: WalHeader, batches: Sequence[WalBatch] = (
     return finish_file(part, _about(layout, header, 0, (part.data.size, crc32c(part.data))))
 
 
-def _columns(batches: Sequence[WalBatch]) -> tuple[Sequence[bytes], ...]:
+def _columns(batches: Sequence[WalBatch]) -> tuple[Sequence[Pieces], ...]:
     """Return the buffers of the columns. Producers compressed their batches: nothing is tried."""
-    rows = len(batches)
     ids = [b.topic_id.encode() for b in batches]
     data = [b.data for b in batches]
     return (
-        (_offsets(ids), b"".join(ids)),
-        (struct.pack(f"<{rows}i", *(b.partition for b in batches)),),
-        (struct.pack(f"<{rows}q", *(b.base_offset for b in batches)),),
-        (struct.pack(f"<{rows}i", *(b.leader_epoch for b in batches)),),
-        (_offsets(data), data[0] if rows == 1 else b"".join(data)),
+        (_offsets(ids), ids),
+        (_numbers("i", [b.partition for b in batches]),),
+        (_numbers("q", [b.base_offset for b in batches]),),
+        (_numbers("i", [b.leader_epoch for b in batches]),),
+        (_offsets(data), data),
     )
 
 
-def _offsets(texts: Sequence[bytes]) -> bytes:
+def _offsets(texts: Sequence[bytes]) -> Pieces:
     """Return where each text begins in their column, and where the last ends."""
-    return struct.pack(f"<{len(texts) + 1}i", 0, *accumulate(map(len, texts)))
+    return _numbers("i", [0, *accumulate(map(len, texts))])
+
+
+def _numbers(kind: str, values: Sequence[int]) -> Pieces:
+    return (struct.pack(f"<{len(values)}{kind}", *values),)
 
 
 def _about(

@@ -53,8 +53,8 @@ class ProducedTopic(NamedTuple):
     """Its name, or since version 13 its id in Kafka's spelling."""
     raw_key: bytes
     """The same as it was sent, with its length."""
-    partitions: list[tuple[int, bytes]]
-    """Number and batch of each."""
+    partitions: list[tuple[int, memoryview]]
+    """Number and batch of each, which is a view of the frame."""
 
 
 class PlainProduce(NamedTuple):
@@ -145,10 +145,13 @@ def _topic(frame: bytes, at: int, version: int) -> tuple[ProducedTopic, int]:
     raw_key = frame[begin:at]
     count, at = _length(frame, at, flexible=flexible)
     partitions = []
+    view = memoryview(frame)
     for _ in range(_few(count)):
         number = _INT32.unpack_from(frame, at)[0]
         size, at = _length(frame, at + _INT32.size, flexible=flexible)
-        partitions.append((number, _whole(frame, at, size)))
+        if not 0 <= size <= len(frame) - at:
+            raise _NotPlain
+        partitions.append((number, view[at : at + size]))
         at += size
         if flexible:
             at = _no_tags(frame, at)

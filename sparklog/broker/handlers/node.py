@@ -19,6 +19,7 @@ from sparklog.broker.transactions import Transactions
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
+from sparklog.protocol.batch_header import BytesLike
 
 
 class Replicas(Protocol):
@@ -31,7 +32,7 @@ class Replicas(Protocol):
 
     def begin_produce(
         self,
-        batches: Mapping[PartitionId, bytes],
+        batches: Mapping[PartitionId, BytesLike],
         acks: int,
         timeout_ms: int,
         ended: Callable[[ProduceJob], None],
@@ -45,7 +46,7 @@ class Replicas(Protocol):
 
     async def produce(
         self,
-        batches: Mapping[PartitionId, bytes],
+        batches: Mapping[PartitionId, BytesLike],
         acks: int,
         timeout_ms: int,
         verified: Verified | None = None,
@@ -53,7 +54,7 @@ class Replicas(Protocol):
         """Append batches, in the order of the calls, and wait for what `acks` says."""
         ...
 
-    def refused(self, where: PartitionId, data: bytes, error: SparklogError) -> None:
+    def refused(self, where: PartitionId, data: BytesLike, error: SparklogError) -> None:
         """Remember a batch that was refused before `produce`: what follows it waits for it."""
         ...
 

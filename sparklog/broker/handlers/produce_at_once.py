@@ -19,6 +19,7 @@ from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.coordinator.placing import INTERNAL_TOPICS
 from sparklog.core.types import PartitionId
 from sparklog.protocol import messages, produce_frames
+from sparklog.protocol.batch_header import BytesLike
 from sparklog.protocol.produce_frames import PlainProduce
 
 ACKS: frozenset[int] = produce.ACKS - {0}
@@ -37,9 +38,9 @@ def begin(node: HandlerNode, asked: PlainProduce, reply: Reply) -> bool:
     return node.replicas.begin_produce(batches, asked.acks, max(0, asked.timeout_ms), ended)
 
 
-def _batches(image: MetadataImage, asked: PlainProduce) -> Mapping[PartitionId, bytes] | None:
+def _batches(image: MetadataImage, asked: PlainProduce) -> Mapping[PartitionId, BytesLike] | None:
     """Return the batches of a request in its order, None if any is not plainly to be appended."""
-    batches: dict[PartitionId, bytes] = {}
+    batches: dict[PartitionId, BytesLike] = {}
     for key, _, partitions in asked.topics:
         topic = image.topic_of(key) if asked.by_id else image.topics.get(key)
         if topic is None or topic.name in INTERNAL_TOPICS:
@@ -52,7 +53,7 @@ def _batches(image: MetadataImage, asked: PlainProduce) -> Mapping[PartitionId, 
     return batches
 
 
-def _is_plain(topic: Topic, number: int, records: bytes) -> bool:
+def _is_plain(topic: Topic, number: int, records: BytesLike) -> bool:
     return 0 <= number < topic.partitions and not transactional.may_be(records)
 
 

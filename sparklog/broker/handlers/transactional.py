@@ -27,6 +27,7 @@ from sparklog.protocol.batch_header import (
     HEADER_BYTES,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    BytesLike,
     parse_header,
 )
 
@@ -70,13 +71,13 @@ class Checked:
         return any(one.is_over for _, one in (self.verified or {}).values())
 
 
-def may_be(data: bytes) -> bool:
+def may_be(data: BytesLike) -> bool:
     """Say whether a batch begins as a transactional one does."""
     return len(data) >= HEADER_BYTES and bool(data[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT)
 
 
 def find(
-    request: Any, batches: Mapping[PartitionId, bytes], names: Mapping[PartitionId, Partition]
+    request: Any, batches: Mapping[PartitionId, BytesLike], names: Mapping[PartitionId, Partition]
 ) -> Asked | None:
     """Return the transactional batches of a Produce request, None when there are none."""
     headers: dict[PartitionId, BatchHeader] = {}

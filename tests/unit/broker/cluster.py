@@ -18,6 +18,7 @@ from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.wal import register
+from sparklog.protocol.batch_header import BytesLike
 from sparklog.testing.sim_network import SimNet, SimNetwork
 from sparklog.testing.sim_store import SimObjects, SimStore
 from sparklog.testing.virtual_loop import Process, new_virtual_loop
@@ -86,7 +87,7 @@ class ToyReplicas:
     def begin_produce(self, *_: Any) -> bool:
         return False
 
-    def refused(self, where: PartitionId, data: bytes, error: SparklogError) -> None:
+    def refused(self, where: PartitionId, data: BytesLike, error: SparklogError) -> None:
         raise NotImplementedError
 
     def sizes(self) -> dict[PartitionId, int]:

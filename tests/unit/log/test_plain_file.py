@@ -28,8 +28,8 @@ def _by_arrow(rows: list[tuple[str, int, int, bytes]], metadata: dict[str, str])
     return finish_file(write_stream(SCHEMA, [batch], "none"), metadata)
 
 
-def _offsets(texts: list[bytes]) -> bytes:
-    return struct.pack(f"<{len(texts) + 1}i", 0, *accumulate(map(len, texts)))
+def _offsets(texts: list[bytes]) -> list[bytes]:
+    return [struct.pack(f"<{len(texts) + 1}i", 0, *accumulate(map(len, texts)))]
 
 
 def _by_hand(rows: list[tuple[str, int, int, bytes]], metadata: dict[str, str]) -> bytes:
@@ -37,10 +37,10 @@ def _by_hand(rows: list[tuple[str, int, int, bytes]], metadata: dict[str, str]) 
     body = PLAIN.body(
         len(rows),
         (
-            (_offsets(names), b"".join(names)),
-            (struct.pack(f"<{len(rows)}i", *(r[1] for r in rows)),),
-            (struct.pack(f"<{len(rows)}q", *(r[2] for r in rows)),),
-            (_offsets(data), b"".join(data)),
+            (_offsets(names), [b"".join(names)]),
+            ([struct.pack(f"<{len(rows)}i", *(r[1] for r in rows))],),
+            ([struct.pack("<q", r[2]) for r in rows],),
+            (_offsets(data), data),
         ),
     )
     return PLAIN.finish(body, metadata)

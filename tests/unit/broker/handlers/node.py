@@ -27,6 +27,7 @@ from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.producer_state import Verification
 from sparklog.protocol import messages
+from sparklog.protocol.batch_header import BytesLike
 from sparklog.protocol.messages import RequestHeader
 from tests.unit.broker.world import World
 
@@ -78,7 +79,7 @@ class ToyReplicas:
         self.busy = False
         """Whether what is produced has to wait for something."""
         self.finished: list[ProduceJob] = []
-        self.unasked: list[tuple[PartitionId, bytes]] = []
+        self.unasked: list[tuple[PartitionId, BytesLike]] = []
         """Batches that were refused without being brought here."""
 
     def check(self, where: PartitionId) -> list[bytes]:
@@ -88,7 +89,7 @@ class ToyReplicas:
 
     def begin_produce(
         self,
-        batches: Mapping[PartitionId, bytes],
+        batches: Mapping[PartitionId, BytesLike],
         acks: int,
         timeout_ms: int,
         ended: Callable[[ProduceJob], None],
@@ -105,7 +106,7 @@ class ToyReplicas:
 
     async def produce(
         self,
-        batches: Mapping[PartitionId, bytes],
+        batches: Mapping[PartitionId, BytesLike],
         acks: int,
         timeout_ms: int,
         verified: Verified | None = None,
@@ -113,7 +114,7 @@ class ToyReplicas:
         return self._append(batches, acks)
 
     def _append(
-        self, batches: Mapping[PartitionId, bytes], acks: int
+        self, batches: Mapping[PartitionId, BytesLike], acks: int
     ) -> dict[PartitionId, Produced | SparklogError]:
         self.acks = acks
         outcomes: dict[PartitionId, Produced | SparklogError] = {}
@@ -123,11 +124,11 @@ class ToyReplicas:
             except SparklogError as error:
                 outcomes[where] = error
             else:
-                log.append(data)
+                log.append(bytes(data))
                 outcomes[where] = Produced(len(log) - 1, 1_600_000_000_123, 0)
         return outcomes
 
-    def refused(self, where: PartitionId, data: bytes, error: SparklogError) -> None:
+    def refused(self, where: PartitionId, data: BytesLike, error: SparklogError) -> None:
         self.unasked.append((where, data))
 
     async def fetch(self, spec: FetchSpec) -> Mapping[PartitionId, Fetched | SparklogError]:
