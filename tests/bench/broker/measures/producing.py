@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from math import inf
 from typing import Any
 
 from confluent_kafka import Producer
 
-from tests.bench.broker.measures.commits import commits_of
+from tests.bench.broker.measures.commits import commits_of, ending
 from tests.bench.broker.perf_tools import Produced, produce
 from tests.bench.broker.plan import BrokerPlan
 from tests.bench.common.plan import RecordShape
@@ -28,6 +28,9 @@ PACE_S = 0.001
 LIBRDKAFKA_SHARE = 0.5
 """Of the records: from Python, each is a call."""
 
+SYNCED = ", a disk synced before each acknowledgement"
+"""What `storage` does anyway, and Kafka with a topic's `flush.messages=1`."""
+
 _names = count(1)
 
 
@@ -38,11 +41,11 @@ def measure_producing(sides: Sequence[Side], plan: BrokerPlan, results: Results)
     for replicas in (3, 1):
         for shape in (plan.small, plan.large):
             for number, side in turns(sides, plan.rounds):
-                for endings, configs in commits_of(side, replicas):
+                for endings, configs in _ways(side, replicas):
                     produced = produce_once(side, plan, shape, replicas, results, configs)
                     rate = produced.records_per_s * shape.value_bytes / MB
-                    for ending in endings:
-                        title = f"produce {shape.label}, RF {replicas}{ending}"
+                    for end in endings:
+                        title = f"produce {shape.label}, RF {replicas}{end}"
                         measure = Measure(title, "MB/s", (RateTimesPeer("kafka", 1.0),), GROUP)
                         results.add(measure, side.name, rate, number)
     title = f"produce {plan.large.label}, RF 3, librdkafka"
@@ -54,6 +57,15 @@ def measure_producing(sides: Sequence[Side], plan: BrokerPlan, results: Results)
         _check_count(side, topic, plan.partitions, records, results)
         results.add(measure, side.name, records * plan.large.value_bytes / seconds / MB, number)
         side.drop(topic)
+
+
+def _ways(side: Side, replicas: int) -> Iterator[tuple[tuple[str, ...], Mapping[str, str]]]:
+    """Yield what `commits_of` does, and the way in which both promise what `storage` does."""
+    for endings, configs in commits_of(side, replicas):
+        is_synced = side.name != "kafka" and endings != (ending("memory"),)
+        yield ((*endings, SYNCED) if is_synced else endings), configs
+    if side.name == "kafka":
+        yield (SYNCED,), {"flush.messages": "1"}
 
 
 def produce_once(
