@@ -4,6 +4,10 @@ A client whose leader died asks for metadata within a millisecond, long before a
 elected. Told the dead one again, it waits, librdkafka for a second or two; told that there is no
 leader at the moment, it asks again soon. So a leader that this broker cannot reach counts as none,
 until it is reached again or for a session's time: whether it is dead is for the controller to say.
+Client and broker hear of the death at the same moment, each when its turn comes, and the client may
+ask first. One answer with the dead leader, though the next has none, and librdkafka's quick queries
+end: it asks again when it looks at its topics, which is once a second, whatever is configured. So
+an answer that would name another broker waits a little for such news.
 
 A broker that was fenced or left stays listed for a while. librdkafka forgets a broker that is not
 listed at once, and when the same answer names a new leader for its partitions, it loses a second
@@ -22,6 +26,9 @@ from sparklog.cluster.image import Broker, MetadataImage, Topic
 from sparklog.cluster.records import NO_LEADER
 
 LISTED_ON_S: Final = 5.0
+HEARD_WITHIN_S: Final = 0.01
+"""Time after which this broker has heard what clients have; up to 5 ms on two busy cores. Clients
+ask when they start, every few minutes, and when something happened."""
 
 
 class Sight:
@@ -52,6 +59,10 @@ class Sight:
     async def close(self) -> None:
         """See `environment.Network`."""
         await self._network.close()
+
+    async def hear(self) -> None:
+        """Wait until this broker has heard of whatever made a client ask."""
+        await asyncio.sleep(HEARD_WITHIN_S)
 
     def for_clients(self, image: MetadataImage) -> MetadataImage:
         """Return the image as clients shall see it.

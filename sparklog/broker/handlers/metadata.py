@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
 from sparklog.cluster.image import MetadataImage, Topic
+from sparklog.cluster.records import NO_LEADER
 from sparklog.core.entropy import new_topic_id
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.names import TOLD_AS_INTERNAL
@@ -41,21 +43,24 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     refused: dict[str, SparklogError] = {}
     if not asks_all:
         image, refused = await _with_missing(node, request, image)
-    image = node.sight.for_clients(image)
+    shown = node.sight.for_clients(image)
+    if _names_others(node, shown, None if asks_all else request.topics):
+        await node.sight.hear()
+        shown = node.sight.for_clients(node.metadata.image)
     asks_operations = bool(getattr(request, "include_topic_authorized_operations", False))
     operations = TOPIC_OPERATIONS if asks_operations else NOT_ASKED
     if asks_all:
-        topics = [_found(answer, image, t, operations) for t in image.topics.values()]
+        topics = [_found(answer, shown, t, operations) for t in shown.topics.values()]
     else:
-        topics = [_asked(answer, image, t, operations, refused) for t in request.topics]
+        topics = [_asked(answer, shown, t, operations, refused) for t in request.topics]
     values: dict[str, Any] = {}
     if getattr(request, "include_cluster_authorized_operations", False):
         values["cluster_authorized_operations"] = CLUSTER_OPERATIONS
     return answer.response(
         throttle_time=NO_THROTTLE,
-        brokers=listed(answer, "MetadataResponseBroker", image.live_brokers(), "node_id"),
+        brokers=listed(answer, "MetadataResponseBroker", shown.live_brokers(), "node_id"),
         cluster_id=node.cluster_id,
-        controller_id=controller_id(image),
+        controller_id=controller_id(shown),
         topics=tuple(topics),
         error_code=ErrorCode.none,
         **values,
@@ -90,6 +95,20 @@ def _create_missing(node: HandlerNode, name: str, image: MetadataImage) -> list[
     )
 
 
+def _names_others(node: HandlerNode, image: MetadataImage, asked: Sequence[Any] | None) -> bool:
+    """Say whether the answer would send the client to another broker than this one."""
+    topics = image.topics.values() if asked is None else [_topic(image, a) for a in asked]
+    own = (NO_LEADER, node.broker_id)
+    return any(p.leader not in own for t in topics if t is not None for p in t.partition_states)
+
+
+def _topic(image: MetadataImage, asked: Any) -> Topic | None:
+    if asked.name is not None:
+        return image.topics.get(asked.name)
+    uuid = getattr(asked, "topic_id", None)
+    return None if uuid is None else image.topic_of(topic_id_of(uuid))
+
+
 def _asked(
     answer: Answer,
     image: MetadataImage,
@@ -97,21 +116,19 @@ def _asked(
     operations: int,
     refused: dict[str, SparklogError],
 ) -> Any:
-    uuid = getattr(asked, "topic_id", None)
-    if asked.name is None:
-        topic = image.topic_of(topic_id_of(uuid)) if uuid is not None else None
-        error = ErrorCode.unknown_topic_id
-    else:
-        topic = image.topics.get(asked.name)
-        error = code_of(refused.get(asked.name, UnknownTopicOrPartition()))
+    topic = _topic(image, asked)
     if topic is not None:
         return _found(answer, image, topic, operations)
+    if asked.name is None:
+        error = ErrorCode.unknown_topic_id
+    else:
+        error = code_of(refused.get(asked.name, UnknownTopicOrPartition()))
     nameless = None if answer.version >= NAMELESS_SINCE else ""
     return answer.entity(
         "MetadataResponseTopic",
         error_code=error,
         name=nameless if asked.name is None else asked.name,
-        topic_id=uuid,
+        topic_id=getattr(asked, "topic_id", None),
         is_internal=asked.name in TOLD_AS_INTERNAL,
         partitions=(),
         topic_authorized_operations=operations,

@@ -1,0 +1,89 @@
+"""Whom a broker names as leaders to clients when it has just lost sight of one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.environment import Address, Unreachable
+from sparklog.broker.sight import HEARD_WITHIN_S
+from sparklog.cluster.records import NO_LEADER
+from sparklog.protocol.api import Api
+from sparklog.protocol.building import build_request, build_request_part
+from sparklog.protocol.topic_ids import uuid_of
+from tests.unit.broker.handlers.node import ToyNode, tell
+from tests.unit.broker.handlers.requests import create_topics, metadata
+
+OTHER = 2
+OTHERS_ADDRESS = Address("broker-2", 9092)
+
+
+async def lose_sight(node: ToyNode) -> None:
+    """Have the node not reach the other broker any more."""
+    with pytest.raises(Unreachable):
+        await node.sight.call(OTHERS_ADDRESS, None, timeout_s=1.0)
+
+
+async def leaders(node: ToyNode, request: Any) -> list[tuple[int, ErrorCode]]:
+    (topic,) = (await node.ask(request)).topics
+    return [(p.leader_id, p.error_code) for p in topic.partitions]
+
+
+def by_name(node: ToyNode) -> Any:
+    return metadata("t")
+
+
+def by_id(node: ToyNode) -> Any:
+    uuid = uuid_of(node.metadata.image.topics["t"].topic_id)
+    topic = build_request_part(Api.METADATA, 12, "MetadataRequestTopic", topic_id=uuid, name=None)
+    return build_request(
+        Api.METADATA, 12, topics=(topic,), include_topic_authorized_operations=False
+    )
+
+
+def all_of_them(node: ToyNode) -> Any:
+    return metadata(None)
+
+
+@pytest.mark.parametrize("ask_for", [by_name, by_id, all_of_them])
+def test_who_asks_before_the_broker_hears_of_a_death_is_not_sent_to_the_dead(
+    ask_for: Callable[[ToyNode], Any],
+) -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t", partitions=2, factor=2))
+        request = ask_for(node)
+        before = await leaders(node, request)
+        assert sorted(leader for leader, _ in before) == [1, OTHER]
+        asking = asyncio.ensure_future(leaders(node, request))
+        await asyncio.sleep(HEARD_WITHIN_S / 2)
+        await lose_sight(node)
+        assert await asking == [
+            (NO_LEADER, ErrorCode.leader_not_available) if leader == OTHER else (leader, code)
+            for leader, code in before
+        ]
+
+    tell(story, brokers=(1, OTHER))
+
+
+def test_only_an_answer_that_names_another_broker_waits_for_news() -> None:
+    async def story(node: ToyNode) -> None:
+        now_s = asyncio.get_running_loop().time
+
+        async def takes_s(request: Any) -> float:
+            began_s = now_s()
+            await node.ask(request)
+            return now_s() - began_s
+
+        await node.ask(create_topics("own", partitions=1, factor=1))
+        assert [one for one, _ in await leaders(node, metadata("own"))] == [1]
+        await node.register(OTHER)
+        await node.ask(create_topics("spread", partitions=2, factor=2))
+        assert await takes_s(metadata("own")) == 0
+        assert await takes_s(metadata("spread")) == pytest.approx(HEARD_WITHIN_S)
+        assert await takes_s(metadata(None)) == pytest.approx(HEARD_WITHIN_S)
+
+    tell(story)
