@@ -2,7 +2,7 @@
 
 pyarrow writes a file's footer metadata only when the file is opened, before anything is known about
 its batches. A file, however, is nothing but `ARROW1`, an IPC stream and a footer; so the stream is
-written first (compressed by Arrow, once), and the footer is Arrow's own footer of an empty file of
+written first (see `compressed_batch`), and the footer is Arrow's own footer of an empty file of
 that schema, with the list of blocks filled in. The result is an ordinary Arrow file.
 
 Knows nothing of records or offsets. Sizes and positions are bytes from the file's start.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -24,15 +25,18 @@ from sparklog.log.arrow_message import (
     buffer_count,
     field_position,
     message_length,
-    store_raw,
 )
+from sparklog.log.compressed_batch import BatchWriter
 from sparklog.store.base import Data
 
 MAGIC = b"ARROW1"
 STREAM_START = 8
 """Where the IPC stream begins: the magic, padded to eight bytes."""
 MESSAGE_ROOM_BYTES = 8192
-"""What the schema, or a record batch's metadata and padding, take at most beside its buffers."""
+"""What the schema, or a record batch's metadata and padding, take at most beside its buffers: a few
+hundred bytes a column."""
+BEGINNINGS_KEPT_MAX = 64
+"""Schemas, each with a codec, whose streams' beginnings are kept: Arrow takes 0.1 ms for one."""
 END_SHARE = 16
 """Content this many times larger than a file's end leaves room for that. Room that is not written
 to takes no memory."""
@@ -71,10 +75,10 @@ class StreamPart:
     schema: pa.Schema
     head: Span
     batches: tuple[StoredBatch, ...]
+    room: pa.Buffer
+    """The memory that `data` is the beginning of: the file's end may be written behind it."""
     extra: bytes = b""
     """What lies between the end mark and the footer, where no Arrow reader looks."""
-    room: pa.Buffer | None = None
-    """The memory that `data` is the beginning of, if the file's end may be written behind it."""
 
     @property
     def extra_start(self) -> int:
@@ -86,35 +90,32 @@ def write_stream(
     schema: pa.Schema, batches: Sequence[pa.RecordBatch], codec: str, level: int | None = None
 ) -> StreamPart:
     """Encode `batches` (compressed with `codec`: none, lz4, zstd) and index their bytes."""
-    compression = None if codec == "none" else pa.Codec(codec, level if codec == "zstd" else None)
-    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=len(batches) < 2)
     # A growing sink copies what it holds again and again: half the cost of an uncompressed stream.
     content_bytes = sum(batch.nbytes for batch in batches)
     room = pa.allocate_buffer(
         content_bytes + content_bytes // END_SHARE + MESSAGE_ROOM_BYTES * (len(batches) + 1)
     )
     sink = pa.FixedSizeBufferWriter(room)
-    try:
-        edges = _write_messages(sink, schema, batches, options)
-        data = room.slice(0, sink.tell() - len(END_OF_STREAM))
-    except pa.ArrowException:  # it did not fit: data that compression makes larger
-        sink = pa.BufferOutputStream()
-        edges = _write_messages(sink, schema, batches, options)
-        data = sink.getvalue()
-        data = data.slice(0, data.size - len(END_OF_STREAM))
+    if codec == "none" or not batches:
+        _write_messages(sink, schema, batches, pa.ipc.IpcWriteOptions())
+        size = sink.tell() - len(END_OF_STREAM)
+    else:
+        beginning, message = _beginning(schema, codec)
+        sink.write(beginning)
+        writer = BatchWriter(message, pa.Codec(codec, level if codec == "zstd" else None))
+        for batch in batches:
+            writer.write(sink, batch)
+        size = sink.tell()
+    data = room.slice(0, size)
     view = memoryview(data)
     head_end = STREAM_START + message_length(view, STREAM_START)
     head = Span(0, head_end, crc32c(view[:head_end]))
-    starts = [head_end, *edges][:-1]
-    has_room = data.address == room.address
-    if compression is not None and has_room:
-        writable = memoryview(room).cast("B")
-        for start in starts:
-            store_raw(writable, start, compression)
-    stored = tuple(
-        _index_batch(view, start, end, schema) for start, end in zip(starts, edges, strict=True)
-    )
-    return StreamPart(data, schema, head, stored, room=room if has_room else None)
+    stored = []
+    at = head_end
+    for _ in batches:
+        batch, at = _index_batch(view, at, schema)
+        stored.append(batch)
+    return StreamPart(data, schema, head, tuple(stored), room)
 
 
 def _write_messages(
@@ -122,15 +123,23 @@ def _write_messages(
     schema: pa.Schema,
     batches: Sequence[pa.RecordBatch],
     options: pa.ipc.IpcWriteOptions,
-) -> list[int]:
-    """Write the magic and the stream; returns where each record batch ends."""
+) -> None:
+    """Have Arrow write the magic and the stream."""
     sink.write(MAGIC.ljust(STREAM_START, b"\0"))
-    edges = []
     with pa.ipc.new_stream(sink, schema, options=options) as writer:
         for batch in batches:
             writer.write_batch(batch)
-            edges.append(sink.tell())
-    return edges
+
+
+@lru_cache(maxsize=BEGINNINGS_KEPT_MAX)
+def _beginning(schema: pa.Schema, codec: str) -> tuple[bytes, bytes]:
+    """Return a compressed stream up to its first batch, and the message of a batch of one row."""
+    row = pa.RecordBatch.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)
+    sink = pa.BufferOutputStream()
+    _write_messages(sink, schema, [row], pa.ipc.IpcWriteOptions(compression=codec))
+    data = sink.getvalue().to_pybytes()
+    start = STREAM_START + message_length(data, STREAM_START)
+    return data[:start], data[start : start + message_length(data, start)]
 
 
 def finish_file(part: StreamPart, metadata: Mapping[str, str]) -> bytes:
@@ -146,7 +155,7 @@ def finish_in_place(part: StreamPart, metadata: Mapping[str, str]) -> Data:
     """
     end = _end(part, metadata)
     start, size = part.data.size, part.data.size + len(end)
-    if part.room is None or size > part.room.size:
+    if size > part.room.size:
         return b"".join((part.data, end))
     file = memoryview(part.room).cast("B")[:size]
     file[start:] = end
@@ -199,9 +208,11 @@ def footer_metadata(footer: bytes, name: str) -> dict[str, str]:
         raise DataCorrupt(f"footer metadata is not text; run verify. object={name}") from error
 
 
-def _index_batch(view: memoryview, start: int, end: int, schema: pa.Schema) -> StoredBatch:
+def _index_batch(view: memoryview, start: int, schema: pa.Schema) -> tuple[StoredBatch, int]:
+    """Return the batch that begins at `start`, and where it ends."""
     message = batch_message(view, start)
     buffers = message.buffers
+    end = message.body + message.body_length
     body = view[message.body : end]
     assert len(body) == message.body_length, (len(body), message.body_length)
     columns = []
@@ -214,7 +225,7 @@ def _index_batch(view: memoryview, start: int, end: int, schema: pa.Schema) -> S
         columns.append(Span(low, high - low, crc32c(body[low:high])))
     assert at == len(buffers), (at, len(buffers))
     meta = Span(start, message.meta_length, crc32c(view[start : message.body]))
-    return StoredBatch(start, meta, message.body_length, tuple(columns))
+    return StoredBatch(start, meta, message.body_length, tuple(columns)), end
 
 
 def footer_of(

@@ -1,8 +1,6 @@
-"""Record batches as Arrow IPC encodes them: where a message's buffers lie, and storing some raw.
+"""Record batches as Arrow IPC encodes them: where a message's buffers lie, and the numbers in it.
 
-Arrow compresses every buffer of a batch, also where that makes it larger; each has its uncompressed
-length before it, or -1 if it is not compressed. What compression did not make smaller is put back
-here, in the same place: a reader then takes it as it lies, without a copy.
+In a compressed batch each buffer has its uncompressed length before it, or -1 if it is stored raw.
 
 Positions count from the start of the view that is given. Source: Arrow columnar format,
 "Encapsulated message format"; format/Message.fbs (RecordBatch, BodyCompression).
@@ -25,7 +23,8 @@ PAIR = struct.Struct("<qq")
 """A buffer: its position in the body and its length. An array: its length and its nulls."""
 UNCOMPRESSED_LENGTH = struct.Struct("<q")
 _CONTINUATION = 0xFFFFFFFF
-_NOT_COMPRESSED = UNCOMPRESSED_LENGTH.pack(-1)
+ALIGNMENT = 8
+"""Of a body, and of the buffers in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,34 +111,7 @@ def _u32(view: memoryview | bytes, position: int) -> int:
     return int(struct.unpack_from("<I", view, position)[0])
 
 
-def store_raw(view: memoryview, start: int, codec: pa.Codec) -> None:
-    """Put the bytes of buffers back that `codec` has not made smaller.
-
-    `view` can be written to; at `start` it has a message of Arrow's, compressed.
-    """
-    message = batch_message(view, start)
-    for index, (position, length) in enumerate(message.buffers):
-        if not length:
-            continue
-        at, end = message.body + position, message.body + position + length
-        (size,) = UNCOMPRESSED_LENGTH.unpack_from(view, at)
-        data = at + UNCOMPRESSED_LENGTH.size
-        if size <= 0 or data + size > end:
-            continue
-        # The source is not asked: what Arrow takes of a slice is Arrow's to know.
-        raw = codec.decompress(view[data:end], size, asbytes=False)
-        view[at:data] = _NOT_COMPRESSED
-        view[data : data + size] = memoryview(raw).cast("B")
-        view[data + size : end] = bytes(end - data - size)
-        PAIR.pack_into(
-            view,
-            message.buffers_at + index * PAIR.size,
-            position,
-            UNCOMPRESSED_LENGTH.size + size,
-        )
-
-
-def message_length(view: memoryview, position: int) -> int:
+def message_length(view: memoryview | bytes, position: int) -> int:
     """Return the length of a message's prefix and metadata (not its body).
 
     Raises:

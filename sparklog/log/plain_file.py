@@ -27,13 +27,13 @@ from sparklog.log.arrow_file import (
     write_stream,
 )
 from sparklog.log.arrow_message import (
+    ALIGNMENT,
     BATCH_ROWS_FIELD,
     batch_message,
     buffer_count,
     field_position,
 )
 
-ALIGNMENT = 8
 FOOTERS_KEPT_MAX = 64
 """Footers differ by the lengths of their texts: by the digits of a few numbers."""
 _NUMBER = struct.Struct("<q")

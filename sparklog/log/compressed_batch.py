@@ -1,0 +1,159 @@
+"""Record batches written as Arrow IPC has them compressed, each buffer only if that pays.
+
+Arrow's writer compresses every buffer, and keeps the result where it is larger, too. Here a buffer
+that does not become smaller is stored raw, with -1 for its uncompressed length: a reader takes it
+as it lies. A large one is sampled before, so that letters drawn at random, or what producers have
+encrypted, cost a copy and no more.
+
+  C1  arrays and buffers are those that Arrow writes, but that none is padded
+  C2  a buffer is never stored in more bytes than it has and eight
+  C3  no sample became smaller of a buffer that is stored raw without having been compressed
+
+Sizes are bytes. Source: Arrow columnar format, "Encapsulated message format", "Buffer compression".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.log.arrow_message import (
+    ALIGNMENT,
+    BATCH_ROWS_FIELD,
+    UNCOMPRESSED_LENGTH,
+    batch_message,
+    buffer_count,
+    field_position,
+    node_count,
+)
+
+LZ4_WINDOW_BYTES: Final = 64 << 10
+"""How far back LZ4 sees: what repeats only farther away it does not make smaller."""
+SAMPLED_BYTES_MIN: Final = 4 * LZ4_WINDOW_BYTES
+"""Smaller buffers are compressed to see."""
+SPOT_BYTES: Final = 1 << 10
+"""Of each window's worth, so that no stretch as long as that is passed over."""
+STRETCH_BYTES: Final = 2 * LZ4_WINDOW_BYTES
+"""Long enough to show what repeats within the window."""
+STRETCH_EVERY_BYTES: Final = 1 << 20
+
+_NUMBER: Final = struct.Struct("<q")
+_NOT_COMPRESSED: Final = UNCOMPRESSED_LENGTH.pack(-1)
+_PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
+
+
+class _Laid(NamedTuple):
+    """A column as Arrow IPC lists it."""
+
+    nodes: Sequence[tuple[int, int]]
+    """Length and number of nulls of each array."""
+    buffers: Sequence[pa.Buffer | None]
+    """None: empty."""
+
+
+class BatchWriter:
+    """Writes the record batches of one schema, compressed."""
+
+    def __init__(self, message: bytes, codec: pa.Codec) -> None:
+        """Learn from the message (without its body) of a batch that Arrow has compressed.
+
+        It has one row at least: Arrow leaves out what is zero.
+        """
+        found = batch_message(memoryview(message), 0)
+        self._codec = codec
+        self._message = message
+        self._rows_at = field_position(message, found.batch_at, BATCH_ROWS_FIELD)
+        self._body_at = found.body_length_at
+        self._nodes_at, self._buffers_at = found.nodes_at, found.buffers_at
+        self._nodes = struct.Struct(f"<{2 * len(found.nodes)}q")
+        self._buffers = struct.Struct(f"<{2 * len(found.buffers)}q")
+
+    def write(self, sink: pa.NativeFile, batch: pa.RecordBatch) -> None:
+        """Write one batch of the schema: its message, then its body."""
+        laid = [_laid_out(column) for column in batch.columns]
+        parts: list[pa.Buffer | bytes] = []
+        spans: list[int] = []
+        at = 0
+        for buffer in (buffer for column in laid for buffer in column.buffers):
+            if buffer is None or not buffer.size:
+                spans += (at, 0)
+                continue
+            prefix, content = _NOT_COMPRESSED, buffer
+            packed = packed_smaller(buffer, self._codec)
+            if packed is not None:
+                prefix, content = UNCOMPRESSED_LENGTH.pack(buffer.size), packed
+            length = len(prefix) + content.size
+            padding = -length % ALIGNMENT
+            parts += (prefix, content, _PADDING[padding])
+            spans += (at, length)
+            at += length + padding
+        nodes = [number for column in laid for node in column.nodes for number in node]
+        sink.write(self._placed(batch.num_rows, nodes, spans, at))
+        for part in parts:
+            sink.write(part)
+
+    def _placed(self, rows: int, nodes: list[int], spans: list[int], body_length: int) -> bytes:
+        """Return the message of a batch whose buffers lie at `spans`."""
+        message = bytearray(self._message)
+        _NUMBER.pack_into(message, self._rows_at, rows)
+        _NUMBER.pack_into(message, self._body_at, body_length)
+        self._nodes.pack_into(message, self._nodes_at, *nodes)
+        self._buffers.pack_into(message, self._buffers_at, *spans)
+        return bytes(message)
+
+
+def packed_smaller(data: pa.Buffer, codec: pa.Codec) -> pa.Buffer | None:
+    """Return `data` compressed, or None where that is not smaller or not worth trying."""
+    if codec.name == "lz4" and data.size >= SAMPLED_BYTES_MIN and not _shrinks(data, codec):
+        return None
+    packed = codec.compress(data, asbytes=False)
+    return packed if packed.size < data.size else None
+
+
+def _shrinks(data: pa.Buffer, codec: pa.Codec) -> bool:
+    """Tell whether any sample of `data` becomes smaller.
+
+    Only of LZ4: ZSTD finds what repeats far away, and is there to make things small.
+    """
+    view = memoryview(data)
+    spots = range(0, data.size - SPOT_BYTES + 1, LZ4_WINDOW_BYTES)
+    samples: list[bytes | pa.Buffer] = [b"".join(view[at : at + SPOT_BYTES] for at in spots)]
+    first = (min(data.size, STRETCH_EVERY_BYTES) - STRETCH_BYTES) // 2
+    stretches = range(first, data.size - STRETCH_BYTES + 1, STRETCH_EVERY_BYTES)
+    samples += [data.slice(at, STRETCH_BYTES) for at in stretches]
+    return any(codec.compress(sample, asbytes=False).size < len(sample) for sample in samples)
+
+
+def _laid_out(array: pa.Array) -> _Laid:
+    """Return the arrays and buffers of a column, starting where it starts."""
+    rows, first, nulls = len(array), array.offset, array.null_count
+    kind = array.type
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_string(kind)
+    is_wide = pa.types.is_integer(kind) or pa.types.is_timestamp(kind)
+    if not rows:
+        return _Laid([(0, 0)] * node_count(kind), [None] * buffer_count(kind))
+    if not (is_bytes or is_wide) or (nulls and first % 8):
+        return _by_arrow(array)
+    valid, *others = array.buffers()
+    bits = valid.slice(first // 8, (rows + 7) // 8) if nulls else None
+    if is_wide:
+        width = kind.bit_width // 8
+        return _Laid([(rows, nulls)], [bits, others[0].slice(first * width, rows * width)])
+    ends = np.frombuffer(others[0], np.int32, rows + 1, first * 4)
+    start, end = int(ends[0]), int(ends[-1])
+    if start:
+        ends = ends - start
+    data = others[1].slice(start, end - start) if end > start else None
+    return _Laid([(rows, nulls)], [bits, pa.py_buffer(ends), data])
+
+
+def _by_arrow(array: pa.Array) -> _Laid:
+    """Have Arrow lay out a column that has rows: a nested one, or bits that begin amid a byte."""
+    message = pa.RecordBatch.from_arrays([array], ["column"]).serialize()
+    found = batch_message(memoryview(message), 0)
+    buffers = [message.slice(found.body + at, size) for at, size in found.buffers]
+    return _Laid(found.nodes, buffers)
