@@ -36,7 +36,7 @@ LZ4_WINDOW_BYTES: Final = 64 << 10
 SAMPLED_BYTES_MIN: Final = 4 * LZ4_WINDOW_BYTES
 """Smaller buffers are compressed to see."""
 SPOT_BYTES: Final = 1 << 10
-"""Of each window's worth, so that no stretch as long as that is passed over."""
+"""Of each window's worth, so that no stretch as long as a few of them is passed over."""
 STRETCH_BYTES: Final = 2 * LZ4_WINDOW_BYTES
 """Long enough to show what repeats within the window."""
 STRETCH_EVERY_BYTES: Final = 1 << 20

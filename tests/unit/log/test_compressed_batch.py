@@ -15,7 +15,6 @@ from sparklog.log.arrow_message import batch_message
 from sparklog.log.compressed_batch import (
     LZ4_WINDOW_BYTES,
     SAMPLED_BYTES_MIN,
-    SPOT_BYTES,
     packed_smaller,
 )
 from sparklog.log.schema import HEADERS, TIMESTAMP
@@ -151,7 +150,7 @@ def test_of_what_does_not_become_smaller_only_samples_are_compressed(
 
 @given(st.integers(0, MIB), st.integers(1, 20))
 def test_a_stretch_of_text_in_noise_is_seen_wherever_it_lies(at: int, mark: int) -> None:
-    stretch = text(LZ4_WINDOW_BYTES + SPOT_BYTES)
+    stretch = text(4 * LZ4_WINDOW_BYTES)
     data = NOISE[:at] + stretch + NOISE[at:]
     data = data[mark:]
     assert stored_bytes(data, LZ4) < len(data) - len(stretch) * 3 // 4
