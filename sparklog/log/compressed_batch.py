@@ -35,11 +35,13 @@ LZ4_WINDOW_BYTES: Final = 64 << 10
 """How far back LZ4 sees: what repeats only farther away it does not make smaller."""
 SAMPLED_BYTES_MIN: Final = 4 * LZ4_WINDOW_BYTES
 """Smaller buffers are compressed to see."""
-SPOT_BYTES: Final = 1 << 10
-"""Of each window's worth, so that no stretch as long as a few of them is passed over."""
+SPOT_BYTES: Final = 2 << 10
+"""Of each window's worth, so that a stretch as long as that is not passed over. In half of it LZ4,
+which takes long steps after noise, may miss what repeats."""
 STRETCH_BYTES: Final = 2 * LZ4_WINDOW_BYTES
 """Long enough to show what repeats within the window."""
-STRETCH_EVERY_BYTES: Final = 1 << 20
+SAMPLED_TOGETHER_BYTES: Final = 1 << 20
+"""Has one such stretch, and its spots in one piece: the more noise, the longer are LZ4's steps."""
 
 _NUMBER: Final = struct.Struct("<q")
 _NOT_COMPRESSED: Final = UNCOMPRESSED_LENGTH.pack(-1)
@@ -56,7 +58,7 @@ class _Laid(NamedTuple):
 
 
 class BatchWriter:
-    """Writes the record batches of one schema, compressed."""
+    """Writes the record batches of one file, compressed. Not thread-safe."""
 
     def __init__(self, message: bytes, codec: pa.Codec) -> None:
         """Learn from the message (without its body) of a batch that Arrow has compressed.
@@ -65,6 +67,8 @@ class BatchWriter:
         """
         found = batch_message(memoryview(message), 0)
         self._codec = codec
+        self._shrank = set[int]()
+        """Which buffers became smaller in the last batch: these are not sampled in the next."""
         self._message = message
         self._rows_at = field_position(message, found.batch_at, BATCH_ROWS_FIELD)
         self._body_at = found.body_length_at
@@ -78,13 +82,15 @@ class BatchWriter:
         parts: list[pa.Buffer | bytes] = []
         spans: list[int] = []
         at = 0
-        for buffer in (buffer for column in laid for buffer in column.buffers):
+        for index, buffer in enumerate(buffer for column in laid for buffer in column.buffers):
             if buffer is None or not buffer.size:
                 spans += (at, 0)
                 continue
             prefix, content = _NOT_COMPRESSED, buffer
-            packed = packed_smaller(buffer, self._codec)
+            packed = packed_smaller(buffer, self._codec, sampled=index not in self._shrank)
+            self._shrank.discard(index)
             if packed is not None:
+                self._shrank.add(index)
                 prefix, content = UNCOMPRESSED_LENGTH.pack(buffer.size), packed
             length = len(prefix) + content.size
             padding = -length % ALIGNMENT
@@ -106,9 +112,10 @@ class BatchWriter:
         return bytes(message)
 
 
-def packed_smaller(data: pa.Buffer, codec: pa.Codec) -> pa.Buffer | None:
-    """Return `data` compressed, or None where that is not smaller or not worth trying."""
-    if codec.name == "lz4" and data.size >= SAMPLED_BYTES_MIN and not _shrinks(data, codec):
+def packed_smaller(data: pa.Buffer, codec: pa.Codec, *, sampled: bool = True) -> pa.Buffer | None:
+    """Return `data` compressed, or None if it is not smaller or samples say so."""
+    is_sampled = sampled and codec.name == "lz4" and data.size >= SAMPLED_BYTES_MIN
+    if is_sampled and not _shrinks(data, codec):
         return None
     packed = codec.compress(data, asbytes=False)
     return packed if packed.size < data.size else None
@@ -119,13 +126,17 @@ def _shrinks(data: pa.Buffer, codec: pa.Codec) -> bool:
 
     Only of LZ4: ZSTD finds what repeats far away, and is there to make things small.
     """
-    view = memoryview(data)
-    spots = range(0, data.size - SPOT_BYTES + 1, LZ4_WINDOW_BYTES)
-    samples: list[bytes | pa.Buffer] = [b"".join(view[at : at + SPOT_BYTES] for at in spots)]
-    first = (min(data.size, STRETCH_EVERY_BYTES) - STRETCH_BYTES) // 2
-    stretches = range(first, data.size - STRETCH_BYTES + 1, STRETCH_EVERY_BYTES)
-    samples += [data.slice(at, STRETCH_BYTES) for at in stretches]
-    return any(codec.compress(sample, asbytes=False).size < len(sample) for sample in samples)
+    for start in range(0, data.size, SAMPLED_TOGETHER_BYTES):
+        part = data.slice(start, min(SAMPLED_TOGETHER_BYTES, data.size - start))
+        view = memoryview(part)
+        spots = range(0, part.size, LZ4_WINDOW_BYTES)
+        samples = [
+            pa.py_buffer(b"".join(view[at : at + SPOT_BYTES] for at in spots)),
+            part.slice(max(0, part.size - STRETCH_BYTES) // 2, min(part.size, STRETCH_BYTES)),
+        ]
+        if any(codec.compress(sample, asbytes=False).size < sample.size for sample in samples):
+            return True
+    return False
 
 
 def _laid_out(array: pa.Array) -> _Laid:

@@ -149,9 +149,8 @@ def rows_of(data: Bytes, places: Int64s) -> pa.RecordBatch:
     ]
     for column in (kernels.KEY, kernels.VALUE):
         column_ends = ends[column]
-        # Arrow keeps large memory for a while, where numpy has the system clear it each time.
-        into = pa.allocate_buffer(int(column_ends[rows]))
-        kernels.gather(data, starts[column], column_ends, np.frombuffer(into, np.uint8))
+        into = np.empty(column_ends[rows], np.uint8)
+        kernels.gather(data, starts[column], column_ends, into)
         columns.append(_array(_BINARY, rows, valid[column], nulls[column], column_ends, into))
     lists = kernels.HEADER_LIST
     if nulls[lists] == rows:

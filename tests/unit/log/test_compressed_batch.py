@@ -15,6 +15,7 @@ from sparklog.log.arrow_message import batch_message
 from sparklog.log.compressed_batch import (
     LZ4_WINDOW_BYTES,
     SAMPLED_BYTES_MIN,
+    SPOT_BYTES,
     packed_smaller,
 )
 from sparklog.log.schema import HEADERS, TIMESTAMP
@@ -139,7 +140,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("make", [noise, letters])
-@pytest.mark.parametrize("size_bytes", [SAMPLED_BYTES_MIN, MIB - 1, MIB, 5 * MIB + 1])
+@pytest.mark.parametrize("size_bytes", [SAMPLED_BYTES_MIN, MIB - 1, MIB, 5 * MIB])
 def test_of_what_does_not_become_smaller_only_samples_are_compressed(
     make: type[bytes], size_bytes: int
 ) -> None:
@@ -148,9 +149,21 @@ def test_of_what_does_not_become_smaller_only_samples_are_compressed(
     assert codec.given <= max(size_bytes // 6, SAMPLED_BYTES_MIN * 17 // 32)
 
 
+def test_batches_turn_from_noise_to_text_and_back() -> None:
+    values = [noise(MIB, 1), noise(MIB, 2), text(MIB), text(MIB), noise(MIB, 3), noise(MIB, 4)]
+    schema = pa.schema([pa.field("value", pa.binary())])
+    batches = [pa.RecordBatch.from_arrays([pa.array([v])], schema=schema) for v in values]
+    part = write_stream(schema, batches, "lz4")
+    sizes = [stored.body_length for stored in part.batches]
+    assert [size < MIB // 10 for size in sizes] == [value == text(MIB) for value in values]
+    assert max(sizes) < MIB + 100
+    read = pa.ipc.open_file(pa.py_buffer(finish_file(part, {}))).read_all()
+    assert read.column("value").to_pylist() == values
+
+
 @given(st.integers(0, MIB), st.integers(1, 20))
 def test_a_stretch_of_text_in_noise_is_seen_wherever_it_lies(at: int, mark: int) -> None:
-    stretch = text(4 * LZ4_WINDOW_BYTES)
+    stretch = text(LZ4_WINDOW_BYTES + SPOT_BYTES)
     data = NOISE[:at] + stretch + NOISE[at:]
     data = data[mark:]
     assert stored_bytes(data, LZ4) < len(data) - len(stretch) * 3 // 4
