@@ -9,11 +9,12 @@ Positions count from the start of the view that is given. Source: Arrow columnar
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-BATCH_ROWS_FIELD = 0
+_BATCH_ROWS_FIELD = 0
 _MESSAGE_HEADER_FIELD = 2
 _MESSAGE_BODY_FIELD = 3
 _BATCH_NODES_FIELD = 1
@@ -25,6 +26,8 @@ UNCOMPRESSED_LENGTH = struct.Struct("<q")
 _CONTINUATION = 0xFFFFFFFF
 ALIGNMENT = 8
 """Of a body, and of the buffers in it."""
+_PADDING = tuple(bytes(n) for n in range(ALIGNMENT))
+_NUMBER = struct.Struct("<q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,56 @@ def batch_message(view: memoryview, start: int) -> BatchMessage:
         )
     except struct.error as error:
         raise ValueError(f"no record batch's message: {error}") from error
+
+
+class BatchTemplate:
+    """A record batch's message without its body, in which the numbers can be replaced.
+
+    Batches of one schema and one codec differ in nothing else.
+    """
+
+    def __init__(self, message: bytes) -> None:
+        """Find the numbers in one that Arrow wrote, of one row at least: it leaves out a zero.
+
+        Raises:
+            ValueError: it is none.
+        """
+        found = batch_message(memoryview(message), 0)
+        self.arrays = len(found.nodes)
+        self.buffers = len(found.buffers)
+        self._message = message
+        self._rows_at = field_position(message, found.batch_at, _BATCH_ROWS_FIELD)
+        self._body_at = found.body_length_at
+        self._nodes_at, self._buffers_at = found.nodes_at, found.buffers_at
+        self._nodes = struct.Struct(f"<{2 * self.arrays}q")
+        self._buffers = struct.Struct(f"<{2 * self.buffers}q")
+
+    def __len__(self) -> int:
+        """Return the length of the message."""
+        return len(self._message)
+
+    def filled(
+        self, rows: int, nodes: Sequence[int], buffers: Sequence[int], body_length: int
+    ) -> bytes:
+        """Return the message of another batch.
+
+        Args:
+            rows: how many it has.
+            nodes: length and number of nulls of each array, one after the other.
+            buffers: position in the body and length of each buffer, one after the other.
+            body_length: of the body.
+        """
+        message = bytearray(self._message)
+        _NUMBER.pack_into(message, self._rows_at, rows)
+        _NUMBER.pack_into(message, self._body_at, body_length)
+        self._nodes.pack_into(message, self._nodes_at, *nodes)
+        self._buffers.pack_into(message, self._buffers_at, *buffers)
+        return bytes(message)
+
+
+def padding_after(length: int) -> bytes:
+    """Return what follows a buffer of this length in a body."""
+    return _PADDING[-length % ALIGNMENT]
 
 
 def _pairs(view: memoryview, position: int) -> tuple[tuple[int, int], ...]:

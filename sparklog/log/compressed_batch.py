@@ -14,7 +14,6 @@ Sizes are bytes. Source: Arrow columnar format, "Encapsulated message format", "
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -22,13 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.log.arrow_message import (
-    ALIGNMENT,
-    BATCH_ROWS_FIELD,
     UNCOMPRESSED_LENGTH,
+    BatchTemplate,
     batch_message,
     buffer_count,
-    field_position,
     node_count,
+    padding_after,
 )
 
 LZ4_WINDOW_BYTES: Final = 64 << 10
@@ -43,9 +41,7 @@ STRETCH_BYTES: Final = 2 * LZ4_WINDOW_BYTES
 SAMPLED_TOGETHER_BYTES: Final = 1 << 20
 """Has one such stretch, and its spots in one piece: the more noise, the longer are LZ4's steps."""
 
-_NUMBER: Final = struct.Struct("<q")
 _NOT_COMPRESSED: Final = UNCOMPRESSED_LENGTH.pack(-1)
-_PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
 
 
 class _Laid(NamedTuple):
@@ -61,20 +57,11 @@ class BatchWriter:
     """Writes the record batches of one file, compressed. Not thread-safe."""
 
     def __init__(self, message: bytes, codec: pa.Codec) -> None:
-        """Learn from the message (without its body) of a batch that Arrow has compressed.
-
-        It has one row at least: Arrow leaves out what is zero.
-        """
-        found = batch_message(memoryview(message), 0)
+        """Learn from the message (see `BatchTemplate`) of a batch that Arrow has compressed."""
+        self._message = BatchTemplate(message)
         self._codec = codec
         self._shrank = set[int]()
         """Which buffers became smaller in the last batch: these are not sampled in the next."""
-        self._message = message
-        self._rows_at = field_position(message, found.batch_at, BATCH_ROWS_FIELD)
-        self._body_at = found.body_length_at
-        self._nodes_at, self._buffers_at = found.nodes_at, found.buffers_at
-        self._nodes = struct.Struct(f"<{2 * len(found.nodes)}q")
-        self._buffers = struct.Struct(f"<{2 * len(found.buffers)}q")
 
     def write(self, sink: pa.NativeFile, batch: pa.RecordBatch) -> None:
         """Write one batch of the schema: its message, then its body."""
@@ -93,23 +80,14 @@ class BatchWriter:
                 self._shrank.add(index)
                 prefix, content = UNCOMPRESSED_LENGTH.pack(buffer.size), packed
             length = len(prefix) + content.size
-            padding = -length % ALIGNMENT
-            parts += (prefix, content, _PADDING[padding])
+            padding = padding_after(length)
+            parts += (prefix, content, padding)
             spans += (at, length)
-            at += length + padding
+            at += length + len(padding)
         nodes = [number for column in laid for node in column.nodes for number in node]
-        sink.write(self._placed(batch.num_rows, nodes, spans, at))
+        sink.write(self._message.filled(batch.num_rows, nodes, spans, at))
         for part in parts:
             sink.write(part)
-
-    def _placed(self, rows: int, nodes: list[int], spans: list[int], body_length: int) -> bytes:
-        """Return the message of a batch whose buffers lie at `spans`."""
-        message = bytearray(self._message)
-        _NUMBER.pack_into(message, self._rows_at, rows)
-        _NUMBER.pack_into(message, self._body_at, body_length)
-        self._nodes.pack_into(message, self._nodes_at, *nodes)
-        self._buffers.pack_into(message, self._buffers_at, *spans)
-        return bytes(message)
 
 
 def packed_smaller(data: pa.Buffer, codec: pa.Codec, *, sampled: bool = True) -> pa.Buffer | None:

@@ -26,20 +26,12 @@ from sparklog.log.arrow_file import (
     footer_of,
     write_stream,
 )
-from sparklog.log.arrow_message import (
-    ALIGNMENT,
-    BATCH_ROWS_FIELD,
-    batch_message,
-    buffer_count,
-    field_position,
-)
+from sparklog.log.arrow_message import BatchTemplate, buffer_count, padding_after
 
 FOOTERS_KEPT_MAX = 64
 """Footers differ by the lengths of their texts: by the digits of a few numbers."""
 _NUMBER = struct.Struct("<q")
 _LENGTH = struct.Struct("<i")
-_PADDING = tuple(bytes(n) for n in range(ALIGNMENT))
-
 
 Pieces = Sequence[bytes]
 """A buffer, in one piece or several that follow each other: large ones are joined only once."""
@@ -68,21 +60,11 @@ class PlainFile:
         self._schema = schema
         self._batch: StoredBatch = batch
         self._head = data[: sample.head.length]
-        self._message = data[batch.position : batch.position + batch.meta.length]
+        self._message = BatchTemplate(data[batch.position : batch.position + batch.meta.length])
         self._counts = tuple(buffer_count(field.type) for field in schema)
-        self._find_numbers()
+        assert self._message.arrays == len(self._counts), (self._message.arrays, self._counts)
+        assert self._message.buffers == sum(self._counts), (self._message.buffers, self._counts)
         self._footers: dict[tuple[tuple[str, int], ...], _Footer] = {}
-
-    def _find_numbers(self) -> None:
-        """Find the places in the message of what differs from file to file."""
-        found = batch_message(memoryview(self._message), 0)
-        assert len(found.nodes) == len(self._counts), (found.nodes, self._counts)
-        assert len(found.buffers) == sum(self._counts), (found.buffers, self._counts)
-        self._body_at = found.body_length_at
-        self._length_at = field_position(self._message, found.batch_at, BATCH_ROWS_FIELD)
-        self._nodes_at, self._buffers_at = found.nodes_at, found.buffers_at
-        self._nodes = struct.Struct(f"<{2 * len(found.nodes)}q")
-        self._buffers = struct.Struct(f"<{2 * len(found.buffers)}q")
 
     def body(self, rows: int, columns: Sequence[Sequence[Pieces]]) -> PlainBody:
         """Return a file without its end.
@@ -99,23 +81,14 @@ class PlainFile:
             for pieces in buffers:
                 length = sum(map(len, pieces))
                 spans += (at, length)
-                padding = -length % ALIGNMENT
-                at += length + padding
-                parts += (*pieces, _PADDING[padding])
-        parts[1] = self._placed(rows, spans, at)
+                padding = padding_after(length)
+                at += length + len(padding)
+                parts += (*pieces, padding)
+        parts[1] = self._message.filled(rows, (rows, 0) * len(self._counts), spans, at)
         crc = 0
         for part in parts:
             crc = crc32c(part, crc)
         return PlainBody(tuple(parts), at, len(self._head) + len(self._message) + at, crc)
-
-    def _placed(self, rows: int, spans: Sequence[int], length: int) -> bytes:
-        """Return the record batch's message for these buffers: where each is, and how long."""
-        message = bytearray(self._message)
-        _NUMBER.pack_into(message, self._length_at, rows)
-        _NUMBER.pack_into(message, self._body_at, length)
-        self._nodes.pack_into(message, self._nodes_at, *(rows, 0) * len(self._counts))
-        self._buffers.pack_into(message, self._buffers_at, *spans)
-        return bytes(message)
 
     def finish(self, body: PlainBody, metadata: Mapping[str, str]) -> bytes:
         """Return the whole file; its footer carries `metadata`, which is ASCII."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from sparklog.protocol.api import APIS, Api
@@ -76,6 +76,9 @@ class PlainProduce(NamedTuple):
 Placed = tuple[int, int, int]
 """Where a batch was appended: its base offset, its append time in milliseconds since the Unix epoch
 or -1, and the start of the log."""
+
+
+Cut = TypeVar("Cut", bytes, memoryview)
 
 
 class _NotPlain(Exception):
@@ -149,9 +152,7 @@ def _topic(frame: bytes, at: int, version: int) -> tuple[ProducedTopic, int]:
     for _ in range(_few(count)):
         number = _INT32.unpack_from(frame, at)[0]
         size, at = _length(frame, at + _INT32.size, flexible=flexible)
-        if not 0 <= size <= len(frame) - at:
-            raise _NotPlain
-        partitions.append((number, view[at : at + size]))
+        partitions.append((number, _whole(view, at, size)))
         at += size
         if flexible:
             at = _no_tags(frame, at)
@@ -165,7 +166,7 @@ def _topic_id(raw: bytes) -> str:
     return topic_id_of(UUID(bytes=raw))
 
 
-def _whole(frame: bytes, at: int, size: int) -> bytes:
+def _whole(frame: Cut, at: int, size: int) -> Cut:
     found = frame[at : at + size]
     if size < 0 or len(found) != size:
         raise _NotPlain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -142,7 +143,7 @@ class Counting:
 @pytest.mark.parametrize("make", [noise, letters])
 @pytest.mark.parametrize("size_bytes", [SAMPLED_BYTES_MIN, MIB - 1, MIB, 5 * MIB])
 def test_of_what_does_not_become_smaller_only_samples_are_compressed(
-    make: type[bytes], size_bytes: int
+    make: Callable[[int], bytes], size_bytes: int
 ) -> None:
     codec = Counting()
     assert packed_smaller(pa.py_buffer(make(size_bytes)), codec) is None
