@@ -39,9 +39,15 @@ THREADS: Final = 24
 class ThreadedStore:
     """Awaits a blocking store. Implements `environment.AsyncStore`."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        """Ask `store`, from threads that start when they are needed."""
+    def __init__(self, store: ObjectStore, unforced: ObjectStore | None = None) -> None:
+        """Ask `store`, from threads that start when they are needed.
+
+        What need not be forced to a disk goes to `unforced`, if there is one; see
+        `ObjectStore.unforced`. So does what is retired: by then a boundary is on the disk that
+        tells everybody not to look at its name (WAL.md 3).
+        """
         self._store = store
+        self._unforced = unforced if unforced is not None else store
         self._lane = Lane(THREADS, "sparklog-store")
         self._wal_lane = Lane(WAL_THREADS, "sparklog-wal")
         self._wal_read_lane = Lane(WAL_READ_THREADS, "sparklog-wal-read")
@@ -50,6 +56,7 @@ class ThreadedStore:
         """Take no more requests; those under way end unheard."""
         for lane in (self._lane, self._wal_lane, self._wal_read_lane):
             lane.close()
+        self._unforced.close()
         self._store.close()
 
     async def run(self, protocol: Protocol[Result]) -> Result:
@@ -91,7 +98,7 @@ class ThreadedStore:
 
     async def retire_in_turn(self, keys: Sequence[str]) -> int:
         """Retire objects one after the other, on one thread; return how many are gone."""
-        return await self._ask(keys[0], _retired, self._store, keys) if keys else 0
+        return await self._ask(keys[0], _retired, self._unforced, keys) if keys else 0
 
     async def tidy(self, prefix: str) -> None:
         """Remove what killed processes left in folders; no object is touched. Raises Unavailable.
@@ -102,8 +109,9 @@ class ThreadedStore:
 
     async def _perform(self, effect: Effect) -> Answer:
         match effect:
-            case Put(key, data):  # first: a broker does hardly anything else
-                return await self._ask(key, self._store.put_if_absent, key, data)
+            case Put(key, data, forced):  # first: a broker does hardly anything else
+                store = self._store if forced else self._unforced
+                return await self._ask(key, store.put_if_absent, key, data)
             case GetMany(ranges):
                 return list(await asyncio.gather(*map(self._range, ranges)))
             case ListAfter(prefix, start_after):

@@ -86,23 +86,23 @@ def run(
     config = parse_broker_configs(configs)
     node_id(config)
     store = (open_store or _open_store)(root)
+    unforced = None if config.flag("wal.fsync") else _unforced(store)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(store, config, stop, ready))
+        runner.run(_serve(ThreadedStore(store, unforced), _counters(store), config, stop, ready))
 
 
 async def _serve(
-    store: ObjectStore,
+    store: ThreadedStore,
+    counters: RequestCounters | None,
     config: BrokerConfig,
     stop: Callable[[], bool],
     ready: Callable[[Ready], None],
 ) -> None:
-    threaded = ThreadedStore(store)
     compute = ThreadedCompute(min(COMPUTE_THREADS_MAX, os.cpu_count() or 1))
     network = TcpNetwork(f"{BROKERS_CLIENT}{node_id(config)}")
-    environment = Environment(threaded, network, SYSTEM_CLOCK, SYSTEM_ENTROPY, compute)
-    counters = getattr(store, "counters", None)
-    metrics = BrokerMetrics(counters if isinstance(counters, RequestCounters) else None)
+    environment = Environment(store, network, SYSTEM_CLOCK, SYSTEM_ENTROPY, compute)
+    metrics = BrokerMetrics(counters)
     born: asyncio.Future[BrokerNode] = asyncio.get_running_loop().create_future()
 
     async def handle(request: Any, context: RequestContext) -> Any:
@@ -141,7 +141,7 @@ async def _serve(
         await server.stop()
         await network.close()
         compute.close()
-        threaded.close()
+        store.close()
 
 
 def _spare_the_collector() -> None:
@@ -183,6 +183,26 @@ def _ready(node: BrokerNode, metrics_port: int | None) -> Ready:
 
 def _open_store(root: str) -> ObjectStore:
     return open_any_store(root, label_of=topic_of_key)
+
+
+def _unforced(store: ObjectStore) -> ObjectStore:
+    """Return the store for a write-ahead log that is not forced to the disk.
+
+    Raises:
+        InvalidConfig: it has no disk of its own.
+    """
+    unforced = store.unforced()
+    if unforced is None:
+        raise InvalidConfig(
+            "a put to object storage is on its disks when it is answered; leave wal.fsync out: "
+            f"false is for roots that are folders. root={store.url}"
+        )
+    return unforced
+
+
+def _counters(store: ObjectStore) -> RequestCounters | None:
+    counters = getattr(store, "counters", None)
+    return counters if isinstance(counters, RequestCounters) else None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

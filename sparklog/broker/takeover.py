@@ -181,6 +181,15 @@ class Takeover:
             reading = asyncio.ensure_future(self._run(seal_and_read(layout, nonce)))
             reading.add_done_callback(_heard)
             self._sealed[name] = reading
+            tail = await asyncio.shield(reading)
+            if tail.broken_at is not None:
+                logger.error(
+                    "an object of a write-ahead log that was not forced to the disk is torn or "
+                    "gone, as after a power cut with wal.fsync=false: what was acknowledged from "
+                    "there on and not flushed is lost unless the log was cleared by now. object=%s",
+                    layout.key(tail.broken_at),
+                )
+            return tail
         return await asyncio.shield(reading)
 
     async def _run(self, protocol: Protocol[Result]) -> Result:

@@ -82,7 +82,7 @@ class WalPump:
         self._on_fenced = on_fenced
         self._tasks = TaskScope(f"wal {layout.folder}", on_crash)
         self._trimmer = WalTrimmer(environment.store, layout, self._tasks)
-        self._writer = WalWriter(limits.in_flight_max)
+        self._writer = WalWriter(limits.in_flight_max, forced=limits.forced)
         self._gathered: deque[Window] = deque()
         self._unacknowledged: deque[Window] = deque()
         self._unflushed: deque[Window] = deque()
@@ -120,7 +120,8 @@ class WalPump:
         wait_s = RETRY_FIRST_S
         while True:
             try:
-                await self._environment.store.run(register(self._layout, nonce))
+                registration = register(self._layout, nonce, forced=self._limits.forced)
+                await self._environment.store.run(registration)
                 break
             except (OutcomeUnknown, Unavailable) as error:
                 logger.warning("registration is not settled wal=%s %s", self._layout.folder, error)

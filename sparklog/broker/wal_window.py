@@ -36,6 +36,8 @@ class WalLimits:
 
     linger_s: float = 0.3
     window_bytes: int = 8 * 1024 * 1024
+    forced: bool = True
+    """`wal.fsync`: whether a window is on the disk before it counts."""
     in_flight_max: int = 4
     """Puts under way before batches gather, whatever is due: those that wait for a disk at the same
     time share its work, and at a distance one put hides the time that others take."""
@@ -46,6 +48,7 @@ class WalLimits:
         return cls(
             linger_s=settings.whole("wal.linger.ms") / 1000,
             window_bytes=settings.whole("wal.bytes"),
+            forced=settings.flag("wal.fsync"),
         )
 
 

@@ -314,6 +314,16 @@ BROKER_SETTINGS: Final = table_of(
         at_most=60_000,
     ),
     Setting(
+        "wal.fsync",
+        Kind.BOOLEAN,
+        default=True,
+        acts=Acts.BROKER,
+        reason="Whether the write-ahead log is on the disk before records count as stored there. "
+        "false leaves that to the system, as Kafka does by default: a killed broker loses nothing, "
+        "a power cut what was not flushed, `flush.ms` of records. Segments and metadata are forced "
+        "either way. Only where the root is a folder: object storage answers when it has the data.",
+    ),
+    Setting(
         "wal.bytes",
         Kind.INT,
         8 * 1024 * 1024,

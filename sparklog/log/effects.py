@@ -40,6 +40,9 @@ class Put:
 
     key: str
     data: Data
+    forced: bool = True
+    """Whether it must be on a disk when it counts as created. If not, a power cut may lose or
+    truncate it; a store may force it all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,9 @@ def get(key: str, start: int | None = None, end: int | None = None) -> Protocol[
     return found[0]
 
 
-def put(key: str, data: Data) -> Protocol[PutOutcome]:
+def put(key: str, data: Data, *, forced: bool = True) -> Protocol[PutOutcome]:
     """Ask for an object to be created."""
-    outcome: PutOutcome = yield Put(key, data)
+    outcome: PutOutcome = yield Put(key, data, forced)
     return outcome
 
 
@@ -126,7 +129,7 @@ def perform(effect: Effect, store: ObjectStore, pool: Executor | None = None) ->
             if pool is None or len(ranges) < 2:
                 return [_read(store, r) for r in ranges]
             return list(pool.map(lambda r: _read(store, r), ranges))
-        case Put(key, data):
+        case Put(key, data, _):
             return store.put_if_absent(key, data)
         case ListAfter(prefix, start_after):
             return list(store.list(prefix, start_after))

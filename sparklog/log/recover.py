@@ -22,7 +22,7 @@ from sparklog.log.effects import Protocol
 from sparklog.log.layout import WalLayout
 from sparklog.log.view import PartitionView
 from sparklog.log.wal_object import WalBatch, WalObject
-from sparklog.log.wal_seal import Sealed, read_sealed, read_tail, seal
+from sparklog.log.wal_seal import LogTail, Sealed, read_sealed, read_tail, seal
 from sparklog.protocol.batch_header import BatchHeader, parse_header
 
 
@@ -34,6 +34,8 @@ class SealedTail:
     sealed: Sealed
     batches: Mapping[PartitionId, tuple[WalBatch, ...]]
     """In the order in which the broker took them."""
+    broken_at: int | None = None
+    """See `LogTail.broken_at`."""
 
     @property
     def size_bytes(self) -> int:
@@ -50,11 +52,12 @@ def seal_and_read(layout: WalLayout, nonce: str) -> Protocol[SealedTail]:
         Unavailable: the store does not answer, or the log will not keep still; try again.
         DataCorrupt: an object is damaged.
     """
-    found = yield from read_sealed(layout)
+    found: tuple[Sealed, LogTail] | None = yield from read_sealed(layout)
     if found is None:
         sealed = yield from seal(layout, nonce)
         found = sealed, (yield from read_tail(layout, sealed))
-    return SealedTail(layout, found[0], by_partition(found[1]))
+    sealed, tail = found
+    return SealedTail(layout, sealed, by_partition(tail.windows), tail.broken_at)
 
 
 def by_partition(windows: Iterable[WalObject]) -> Mapping[PartitionId, tuple[WalBatch, ...]]:

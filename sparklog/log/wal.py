@@ -9,6 +9,8 @@ clock nor a store, and when a window is due is the caller's business. Sequences 
   W3  a name may be deleted only when it is below the boundary of an acknowledged object, so the
       newest acknowledged object always stays
   W4  once one name turned out to be somebody else's, nothing more is acknowledged
+  W5  in a log that is not forced to the disk, an object whose boundary is above those before it is
+      forced all the same: no name is deleted by a boundary that a power cut could take back
 Source: WAL.md 3. `tests/model/test_wal.py` runs this code through every order of small cases.
 """
 
@@ -51,17 +53,24 @@ class Placed:
     layout: WalLayout
     header: WalHeader
     data: bytes
+    forced: bool = True
+    """Whether it must be on the disk when it counts."""
 
 
-def register(layout: WalLayout, nonce: str) -> Protocol[None]:
+def register(layout: WalLayout, nonce: str, *, forced: bool = True) -> Protocol[None]:
     """Create sequence 0: from then on the incarnation exists and may write. One request.
+
+    Args:
+        layout: the incarnation's log.
+        nonce: of this attempt.
+        forced: whether windows will be on the disk before they count; sequence 0 itself always is.
 
     Raises:
         Fenced: the incarnation was sealed before it started; start with a new one.
         OutcomeUnknown: the store does not tell; register again with the same nonce.
         DataCorrupt: what is there cannot be read.
     """
-    header = WalHeader(WalKind.REGISTRATION, 0, 0, nonce)
+    header = WalHeader(WalKind.REGISTRATION, 0, 0, nonce, forced)
     settled = yield from place(Placed(layout, header, encode(layout, header)))
     if settled is Settled.FENCED:
         raise Fenced(
@@ -84,7 +93,7 @@ def place(placed: Placed) -> Protocol[Settled]:
     layout, sequence = placed.layout, placed.header.sequence
     key = layout.key(sequence)
     for _ in range(UNKNOWN_TRIES_MAX):
-        outcome = yield from put(key, placed.data)
+        outcome = yield from put(key, placed.data, forced=placed.forced)
         if outcome is PutOutcome.CREATED:
             return Settled.DURABLE
         tail = yield from get(key, -FOOTER_READ_BYTES)
@@ -133,11 +142,15 @@ class PutWindow:
 
     sequence: int
     boundary: int
+    log_forced: bool = True
+    """Whether the log is one whose windows are all forced."""
+    forced: bool = True
+    """Whether this one is."""
 
     def placed(self, layout: WalLayout, batches: Sequence[WalBatch], nonce: str) -> Placed:
         """Return the object that carries `batches` as instructed."""
-        header = WalHeader(WalKind.WINDOW, self.sequence, self.boundary, nonce)
-        return Placed(layout, header, encode(layout, header, batches))
+        header = WalHeader(WalKind.WINDOW, self.sequence, self.boundary, nonce, self.log_forced)
+        return Placed(layout, header, encode(layout, header, batches), self.forced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +181,14 @@ Instruction = PutWindow | Acknowledge | Trim | Stop
 class WalWriter:
     """Numbers, orders and trims the windows of one registered incarnation. Not thread-safe."""
 
-    def __init__(self, in_flight_max: int) -> None:
-        """Allow `in_flight_max` puts at once; one is enough for order, more hide latency."""
+    def __init__(self, in_flight_max: int, *, forced: bool = True) -> None:
+        """Allow `in_flight_max` puts at once; one is enough for order, more hide latency.
+
+        `forced` is what `register` was told.
+        """
         assert in_flight_max > 0, in_flight_max
         self.in_flight_max = in_flight_max
+        self._forced = forced
         self.acknowledged = 0
         """The newest sequence that is durable with all before it. Registration is sequence 0."""
         self.stopped = False
@@ -218,9 +235,10 @@ class WalWriter:
     def _number(self) -> PutWindow:
         assert self.has_room, (self.in_flight, self.in_flight_max)
         sequence, boundary = self._next, min(self._flushed_end, self.acknowledged)
+        raised = boundary > self._boundaries[sequence - 1]
         self._boundaries[sequence] = boundary
         self._next += 1
-        return PutWindow(sequence, boundary)
+        return PutWindow(sequence, boundary, self._forced, self._forced or raised)
 
     def _durable_now(self, sequence: int) -> tuple[Instruction, ...]:
         assert self.acknowledged < sequence < self._next, (self.acknowledged, sequence, self._next)

@@ -90,6 +90,9 @@ class WalHeader:
     """Trim boundary: everything in objects below this sequence is in the partitions' own logs."""
     nonce: str
     """Of the attempt to write it."""
+    forced: bool = True
+    """Whether each window of the log is on the disk before it counts. If not, a power cut may have
+    truncated some, or lost their names; never one whose boundary is above those before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,8 @@ def _about(
         "rows": rows,
         "body": body,
     }
+    if not header.forced:
+        document["unforced"] = True
     text = _JSON.encode(document)
     if header.kind is WalKind.WINDOW:
         # Blanks, should there be little else; in steps, so that few footers are to be made.
@@ -206,6 +211,7 @@ def _header(document: dict[str, Any], layout: WalLayout, sequence: int) -> WalHe
             sequence=int(document["sequence"]),
             boundary=int(document["boundary"]),
             nonce=str(document["nonce"]),
+            forced=not document.get("unforced", False),
         )
         place = (int(document["broker_id"]), str(document["incarnation"]), header.sequence)
     except (KeyError, TypeError, ValueError) as error:

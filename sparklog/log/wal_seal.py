@@ -4,28 +4,33 @@ The broker acknowledges in order, so whoever takes the first free name of its lo
 But a name may be free because it was trimmed away; hence a sealer never believes its own put: only
 a look begun when the seal was there, that shows no boundary beyond it, ends the matter.
 Any number of sealers may work at once, and all of them find the same seal.
+
+A log that is not forced to the disk may have torn objects, and miss some, once the machine with the
+disk has lost its power. A torn one is no mark, and not one whose boundary let names go: these are
+forced. So sealing passes over it, and the log's windows end before it. Elsewhere it is damage.
 Source: WAL.md 4 and 5. `tests/model/test_wal.py` runs this code through every order of small cases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.core.errors import Unavailable
-from sparklog.log.effects import Protocol, Range, delete, get_many, list_after, put
+from sparklog.log.effects import Protocol, delete, put
 from sparklog.log.layout import WalLayout
-from sparklog.log.wal_object import (
-    BROKERS_KINDS,
-    FOOTER_READ_BYTES,
-    WINDOW_BYTES_MIN,
-    WalHeader,
-    WalKind,
-    WalObject,
-    decode,
-    decode_header,
-    encode,
+from sparklog.log.wal_look import (
+    MARK_BYTES_MAX,
+    Torn,
+    header_of,
+    listed,
+    read_headers,
+    read_newest,
+    read_objects,
+    sizes_of,
+    whole,
 )
+from sparklog.log.wal_object import BROKERS_KINDS, WalHeader, WalKind, WalObject, encode
 from sparklog.store.base import PutOutcome
 
 SEAL_ROUNDS_MAX = 100
@@ -33,12 +38,6 @@ SEAL_ROUNDS_MAX = 100
 LOOKS_MAX = 100
 """Looks in a row that objects vanished from. A broker trims once per flush, not once per look."""
 BARRIER_DISTANCE_MAX = 1 << 10
-MARK_BYTES_MAX = WINDOW_BYTES_MIN - 1
-"""What is larger is a window, whose kind need not be read. What is not may be one as well: older
-versions wrote small ones."""
-FOOTERS_READ_AT_ONCE = 64
-OBJECTS_READ_AT_ONCE = 32
-"""Whole objects. What they hold is kept anyway, so reading many at once costs no more memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,18 @@ class Sealed:
     """The seal's. The broker has acknowledged nothing at or above it and never will."""
     boundary: int
     """The highest trim boundary known. Nothing below it matters any more."""
+    forced: bool = True
+    """Whether the log is one whose windows were all forced to the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogTail:
+    """What a sealed log may hold beyond the partitions' own logs."""
+
+    windows: tuple[WalObject, ...]
+    broken_at: int | None = None
+    """Where a log that is not forced to the disk ends early: the first object that is torn or gone.
+    A power cut took it, and records with it; or it was cleared by now, and none were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,7 @@ class _Look:
     """The first absent name at or above the boundary."""
     seal: int | None
     """The highest seal, if it is at or above the boundary."""
+    forced: bool
 
 
 def seal(layout: WalLayout, nonce: str) -> Protocol[Sealed]:
@@ -78,48 +90,48 @@ def seal(layout: WalLayout, nonce: str) -> Protocol[Sealed]:
     for lost in range(SEAL_ROUNDS_MAX):
         look = yield from _survey(layout, headers)
         if look.seal is not None and look.seal == known:
-            return Sealed(look.seal, look.boundary)
+            return Sealed(look.seal, look.boundary, look.forced)
         known = look.seal
         if known is not None:
             # Its name may have been trimmed and taken by the seal between listing and reading.
             # Only a listing made when the seal was there shows what was acknowledged before it.
             continue
-        outcome = yield from _put_mark(layout, WalKind.SEAL, look.gap, look.boundary, nonce)
+        outcome = yield from _put_mark(layout, WalKind.SEAL, look.gap, look, nonce)
         if outcome is PutOutcome.CREATED:
             known = look.gap
         elif outcome is PutOutcome.EXISTS:
             # The broker lives and was faster, and would be each time if it is busy. A barrier ahead
             # stops it; the next rounds then find a log that no longer moves.
             ahead = look.gap + min(1 << lost, BARRIER_DISTANCE_MAX)
-            yield from _put_mark(layout, WalKind.BARRIER, ahead, look.boundary, nonce)
+            yield from _put_mark(layout, WalKind.BARRIER, ahead, look, nonce)
     raise Unavailable(
         "the log could not be sealed, it kept growing or the store did not answer; try again. "
         f"wal={layout.folder} rounds={SEAL_ROUNDS_MAX}"
     )
 
 
-def read_tail(layout: WalLayout, sealed: Sealed) -> Protocol[tuple[WalObject, ...]]:
+def read_tail(layout: WalLayout, sealed: Sealed) -> Protocol[LogTail]:
     """Return the windows of a sealed log that may hold more than the partitions' own logs.
 
-    Every acknowledged window is returned or its batches were flushed, so read the ends of the
-    partitions' logs *after* this and leave out what they cover. Windows missing before or between
-    those returned were flushed by a faster recovery. Needs the memory of the tail, which flushing
-    bounds.
+    Every acknowledged window is returned or its batches were flushed, or a power cut took it or one
+    before; so read the ends of the partitions' logs *after* this and leave out what they cover.
+    Windows missing before or between those returned were flushed by a faster recovery. Needs the
+    memory of the tail, which flushing bounds.
 
     Raises:
         Unavailable: objects vanished during every look; try again.
         DataCorrupt: an object is damaged.
     """
     for _ in range(LOOKS_MAX):
-        listed = yield from _listed(layout)
-        wanted = [s for s in listed if sealed.boundary <= s < sealed.sequence]
-        objects = yield from _read_objects(layout, wanted)
+        sequences = yield from listed(layout)
+        wanted = [s for s in sequences if sealed.boundary <= s < sealed.sequence]
+        objects = yield from read_objects(layout, wanted)
         if objects is not None:
-            return _windows(objects)
+            return _tail(objects, sealed)
     raise _vanishing(layout)
 
 
-def read_sealed(layout: WalLayout) -> Protocol[tuple[Sealed, tuple[WalObject, ...]] | None]:
+def read_sealed(layout: WalLayout) -> Protocol[tuple[Sealed, LogTail] | None]:
     """Return where a log ends and what `read_tail` returns; None when no seal is seen.
 
     Only for a log that is known to be sealed, as are those that metadata names: a seal that `seal`
@@ -131,19 +143,19 @@ def read_sealed(layout: WalLayout) -> Protocol[tuple[Sealed, tuple[WalObject, ..
         DataCorrupt: an object is damaged.
     """
     for _ in range(LOOKS_MAX):
-        sequences = yield from _listed(layout)
-        newest = yield from _footers(layout, sequences[-1:])
+        sequences = yield from listed(layout)
+        newest = yield from read_newest(layout, sequences, {})
         if newest is None:
             continue
-        boundary = newest[0].boundary if newest else 0
-        objects = yield from _read_objects(layout, [s for s in sequences if s >= boundary])
+        boundary = max((h.boundary for h in whole(newest)), default=0)
+        objects = yield from read_objects(layout, [s for s in sequences if s >= boundary])
         if objects is None:
             continue
-        look = _judged(sequences, [one.header for one in objects])
+        look = _judged(sequences, whole([header_of(one) for one in objects]))
         if look.seal is None:
             return None
-        sealed = Sealed(look.seal, look.boundary)
-        return sealed, _windows([o for o in objects if o.header.sequence < sealed.sequence])
+        sealed = Sealed(look.seal, look.boundary, look.forced)
+        return sealed, _tail(objects, sealed)
     raise _vanishing(layout)
 
 
@@ -152,7 +164,7 @@ def clear(layout: WalLayout, sealed: Sealed) -> Protocol[None]:
 
     The seal stays for ever: without it a paused broker would find its next name free.
     """
-    for sequence in (yield from _listed(layout)):
+    for sequence in (yield from listed(layout)):
         if sequence != sealed.sequence:
             yield from delete(layout.key(sequence))
 
@@ -165,10 +177,10 @@ def _survey(layout: WalLayout, known: dict[int, WalHeader]) -> Protocol[_Look]:
     nothing, whatever its name is taken for.
     """
     for _ in range(LOOKS_MAX):
-        sizes = yield from _sizes(layout)
-        headers = yield from _read_headers(layout, sizes, known)
+        sizes = yield from sizes_of(layout)
+        headers = yield from read_headers(layout, sizes, known)
         if headers is not None:
-            return _judged(list(sizes), headers)
+            return _judged(list(sizes), whole(headers))
     raise _vanishing(layout)
 
 
@@ -178,7 +190,12 @@ def _judged(sequences: Sequence[int], headers: Sequence[WalHeader]) -> _Look:
     # one below another: its name had been cleared away after the other was settled.
     seal_at = max((h.sequence for h in headers if h.kind is WalKind.SEAL), default=-1)
     counts = seal_at >= boundary
-    return _Look(boundary, _first_gap(sequences, boundary), seal_at if counts else None)
+    return _Look(
+        boundary,
+        _first_gap(sequences, boundary),
+        seal_at if counts else None,
+        all(h.forced for h in headers),
+    )
 
 
 def _first_gap(sequences: Sequence[int], boundary: int) -> int:
@@ -189,86 +206,38 @@ def _first_gap(sequences: Sequence[int], boundary: int) -> int:
     return gap
 
 
-def _windows(objects: Sequence[WalObject]) -> tuple[WalObject, ...]:
-    """Leave out what is below the boundary, and what follows a barrier: none was acknowledged."""
-    boundary = max((o.header.boundary for o in objects), default=0)
+def _tail(objects: Sequence[WalObject | Torn], sealed: Sealed) -> LogTail:
+    """Leave out what is below the boundary, and what follows a barrier: none was acknowledged.
+
+    In a log that is not forced to the disk so is what follows an object that is torn or missing: it
+    would not join what is before. If all was cleared meanwhile, all is in the partitions' own logs.
+
+    Raises:
+        DataCorrupt: an object is torn, in a log whose objects were forced to the disk.
+    """
+    headers = whole([header_of(one) for one in objects], forced=sealed.forced)
+    forced = sealed.forced and all(h.forced for h in headers)
+    boundary = max([sealed.boundary, *(h.boundary for h in headers)])
     windows: list[WalObject] = []
-    for one in objects:
-        if one.header.sequence < boundary:
-            continue
+    wanted = [o for o in objects if boundary <= header_of(o).sequence < sealed.sequence]
+    for expected, one in enumerate(wanted, start=boundary):
+        if isinstance(one, Torn) or (not forced and one.header.sequence != expected):
+            return LogTail(tuple(windows), expected)
         if one.header.kind not in BROKERS_KINDS:
             break
         if one.header.kind is WalKind.WINDOW:
             windows.append(one)
-    return tuple(windows)
+    return LogTail(tuple(windows))
 
 
 def _put_mark(
-    layout: WalLayout, kind: WalKind, sequence: int, boundary: int, nonce: str
+    layout: WalLayout, kind: WalKind, sequence: int, look: _Look, nonce: str
 ) -> Protocol[PutOutcome]:
     # It carries the boundary on: when all else is cleared away, it must still tell a seal that
     # counts from one that landed on a trimmed name.
-    data = encode(layout, WalHeader(kind, sequence, boundary, nonce))
+    data = encode(layout, WalHeader(kind, sequence, look.boundary, nonce, look.forced))
     assert len(data) <= MARK_BYTES_MAX, len(data)
     return (yield from put(layout.key(sequence), data))
-
-
-def _listed(layout: WalLayout) -> Protocol[list[int]]:
-    """Return the sequences there are, ascending."""
-    return list((yield from _sizes(layout)))
-
-
-def _sizes(layout: WalLayout) -> Protocol[dict[int, int]]:
-    """Return the sizes of the objects there are by their sequences, which ascend."""
-    infos = yield from list_after(layout.folder, "")
-    found = [(layout.sequence(info.key), info.size_bytes) for info in infos]
-    return dict(sorted((s, size_bytes) for s, size_bytes in found if s is not None))
-
-
-def _read_headers(
-    layout: WalLayout, sizes: Mapping[int, int], known: dict[int, WalHeader]
-) -> Protocol[list[WalHeader] | None]:
-    """Return the headers that tell all there is to know; None if one of them has vanished.
-
-    Boundaries are true whoever carries them, so nothing below the newest object's need be read.
-    Windows' never fall, so of those that are too large for a mark only the newest need be.
-    """
-    newest = list(sizes)[-1:]
-    windows = [s for s, size_bytes in sizes.items() if size_bytes > MARK_BYTES_MAX]
-    small = [s for s, size_bytes in sizes.items() if size_bytes <= MARK_BYTES_MAX]
-    boundary = 0
-    for wanted in (newest, [*small, *windows[-1:]]):
-        unread = [s for s in wanted if s >= boundary and s not in known]
-        some = yield from _footers(layout, unread)
-        if some is None:
-            return None
-        known.update(zip(unread, some, strict=True))
-        boundary = known[newest[0]].boundary if newest else 0
-    return [known[s] for s in sizes if s in known]
-
-
-def _footers(layout: WalLayout, sequences: Sequence[int]) -> Protocol[list[WalHeader] | None]:
-    headers: list[WalHeader] = []
-    for at in range(0, len(sequences), FOOTERS_READ_AT_ONCE):
-        some = sequences[at : at + FOOTERS_READ_AT_ONCE]
-        tails = yield from get_many(tuple(Range(layout.key(s), -FOOTER_READ_BYTES) for s in some))
-        for sequence, tail in zip(some, tails, strict=True):
-            if tail is None:
-                return None
-            headers.append(decode_header(tail, layout, sequence))
-    return headers
-
-
-def _read_objects(layout: WalLayout, sequences: Sequence[int]) -> Protocol[list[WalObject] | None]:
-    objects: list[WalObject] = []
-    for at in range(0, len(sequences), OBJECTS_READ_AT_ONCE):
-        some = sequences[at : at + OBJECTS_READ_AT_ONCE]
-        found = yield from get_many(tuple(Range(layout.key(s)) for s in some))
-        for sequence, data in zip(some, found, strict=True):
-            if data is None:
-                return None
-            objects.append(decode(data, layout, sequence))
-    return objects
 
 
 def _vanishing(layout: WalLayout) -> Unavailable:

@@ -169,6 +169,15 @@ class ObjectStore(ABC):
             Unavailable: the store does not answer.
         """
 
+    def unforced(self) -> ObjectStore | None:
+        """Return this store as one that leaves it to the system when to write to its disk.
+
+        A killed process takes back nothing that was created through it, a power cut may: an object
+        may then be truncated, or gone. The store itself does not know what was created so.
+        None: there is no disk to wait for here.
+        """
+        return None
+
     @abstractmethod
     def head(self, key: str) -> ObjectInfo:
         """Return size and time of one object.

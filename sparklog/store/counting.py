@@ -14,10 +14,15 @@ LIST_PAGE_KEYS = 1000
 class CountingStore(ObjectStore):
     """Passes everything on and counts it by kind and label."""
 
-    def __init__(self, store: ObjectStore, label_of: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        label_of: Callable[[str], str],
+        counters: RequestCounters | None = None,
+    ) -> None:
         """Count what `store` is asked for; `label_of` turns a key into a label."""
         self.url = store.url
-        self.counters = RequestCounters()
+        self.counters = counters if counters is not None else RequestCounters()
         self._store = store
         self._label_of = label_of
 
@@ -62,6 +67,11 @@ class CountingStore(ObjectStore):
     def tidy(self, prefix: str) -> None:
         """See `ObjectStore.tidy`; no store is asked for it over a network, so nothing counts."""
         self._store.tidy(prefix)
+
+    def unforced(self) -> CountingStore | None:
+        """See `ObjectStore.unforced`; counted together."""
+        store = self._store.unforced()
+        return None if store is None else CountingStore(store, self._label_of, self.counters)
 
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""

@@ -60,8 +60,12 @@ class FileStore(ObjectStore):
         fsync: bool = True,
         entropy: Entropy = SYSTEM_ENTROPY,
         clock: Clock = SYSTEM_CLOCK,
+        spares: PerProcess[Spares] | None = None,
     ) -> None:
-        """Use `folder`. Without `fsync` a power cut may lose what was reported as created."""
+        """Use `folder`. Without `fsync` a power cut may lose what was reported as created.
+
+        `spares` are those of another store of this folder in this process, to share them.
+        """
         self._folder = Path(folder).absolute()
         self._root = str(self._folder)
         self.url = self._folder.as_uri()
@@ -70,7 +74,7 @@ class FileStore(ObjectStore):
         self._clock = clock
         self._nameless = hasattr(os, "O_TMPFILE")
         # A child that has the spares of its parent would write what the parent writes.
-        self._spares = PerProcess(lambda: Spares(entropy, fsync=fsync))
+        self._spares = spares or PerProcess(lambda: Spares(entropy))
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """See `ObjectStore.get`. An object that is gone when all is read counts as not found."""
@@ -148,7 +152,8 @@ class FileStore(ObjectStore):
         """
         check_key(key)
         try:
-            if self._nameless and self._spares.get().keep(f"{self._root}/{key}"):
+            spares, path = self._spares.get(), f"{self._root}/{key}"
+            if self._nameless and spares.keep(path, at_once=not self._fsync):
                 return
         except OSError:
             pass  # none such; or a full disk has no place for another name, and deleting makes some
@@ -162,6 +167,18 @@ class FileStore(ObjectStore):
             remove_leftovers(f"{self._root}/{folder}", start, self._clock.now_ms())
         except OSError as error:
             raise self._unavailable("tidy", prefix, error) from error
+
+    def unforced(self) -> FileStore | None:
+        """See `ObjectStore.unforced`. Both know what is spare: a full disk has it back."""
+        if not self._fsync:
+            return None
+        return FileStore(
+            self._folder,
+            fsync=False,
+            entropy=self._entropy,
+            clock=self._clock,
+            spares=self._spares,
+        )
 
     def close(self) -> None:
         """Delete the spare files; what is retired later is deleted, too."""

@@ -64,6 +64,7 @@ class RetryingStore(ObjectStore):
         *,
         clock: Clock,
         entropy: Entropy,
+        budget: RetryBudget | None = None,
     ) -> None:
         """Retry what `store` cannot do now; `counters` are those of the requests really sent."""
         self.url = store.url
@@ -72,7 +73,7 @@ class RetryingStore(ObjectStore):
         self._settings = settings
         self._clock = clock
         self._entropy = entropy
-        self._budget = RetryBudget(settings.retry_burst, settings.retry_per_s)
+        self._budget = budget or RetryBudget(settings.retry_burst, settings.retry_per_s)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """See `ObjectStore.get`."""
@@ -128,6 +129,20 @@ class RetryingStore(ObjectStore):
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
         return self._again("head", key, lambda: self._store.head(key))
+
+    def unforced(self) -> RetryingStore | None:
+        """See `ObjectStore.unforced`; it shares what retries there may be."""
+        store = self._store.unforced()
+        if store is None:
+            return None
+        return RetryingStore(
+            store,
+            self.counters,
+            self._settings,
+            clock=self._clock,
+            entropy=self._entropy,
+            budget=self._budget,
+        )
 
     def close(self) -> None:
         """Close the store."""

@@ -3,10 +3,12 @@
 A broker's write-ahead log makes hundreds of small files a second and deletes as many. Both cost a
 file system more than to rename a file and write it again: ext4 without a journal looks at each
 inode that was deleted of late before it finds a free one. Sizes are bytes.
-  P1  a spare is known to the memory of one process and one store. Names found on the disk are never
-      adopted: a killed process may leave one that is also the name of an object
+  P1  a spare is known to the memory of one process, and there to the stores that share it. Names
+      found on the disk are never adopted: a killed process may leave one that is also the name of
+      an object
   P2  a spare is written only once the loss of its old name is on the disk: after a power cut the
-      old name is gone, or shows what it always did
+      old name is gone, or shows what it always did. Not if who retired it says that nobody will
+      look at that name, whatever it shows
   P3  only a file without any other name is written: another one is an object's, or of somebody who
       keeps copies by links
   P4  it gets its new name by a link, as a new file does: exclusive, and whole
@@ -68,18 +70,19 @@ class _Folder:
 class Spares:
     """The spares of one process in one store. Thread-safe."""
 
-    def __init__(self, entropy: Entropy, *, fsync: bool) -> None:
-        """Name them by `entropy`. Without `fsync` nobody relies on the disk: P2 is left out."""
+    def __init__(self, entropy: Entropy) -> None:
+        """Name them by `entropy`."""
         self._entropy = entropy
-        self._fsync = fsync
         self._lock = Lock()
         self._folders: dict[str, _Folder] = {}
         self._number = 0
         """Of the newest spare."""
         self._closed = False
 
-    def keep(self, path: str) -> bool:
+    def keep(self, path: str, *, at_once: bool = False) -> bool:
         """Make a spare of a file, which loses its name; False if it is to be deleted instead.
+
+        `at_once`: it may be written before the loss of its name is on the disk (P2).
 
         Raises:
             OSError: no such file, or the disk's.
@@ -90,7 +93,7 @@ class Spares:
             return False
         spare = Spare(f"{folder}/{TEMPORARY_PREFIX}{new_nonce(self._entropy)}", found.st_size)
         os.rename(path, spare.path)
-        self._add(folder, spare, forced=not self._fsync)
+        self._add(folder, spare, forced=at_once)
         return True
 
     def link(self, path: str, size_bytes: int, write: Callable[[int], None]) -> bool | None:

@@ -160,7 +160,7 @@ class SimStore:
         match effect:
             case GetMany(ranges):
                 return list(await asyncio.gather(*map(self._range, ranges)))
-            case Put(key, data):
+            case Put(key, data, _):
                 return await self.put_if_absent(key, data)
             case ListAfter(prefix, start_after):
                 return await self.list(prefix, start_after)

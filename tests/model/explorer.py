@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from sparklog.core.errors import SparklogError
 from sparklog.log.effects import Delete, Effect, GetMany, ListAfter, Put, Work
 from sparklog.store.base import ObjectInfo, PutOutcome
 
+TORN = b"torn"
 Objects = tuple[tuple[str, bytes], ...]
 History = tuple[Any, ...]
 
@@ -56,6 +58,12 @@ class State:
     lost_replies: int = 0
     late_puts: int = 0
     crashes: int = 0
+    power_cuts: int = 0
+    """Of the machine with the disk, which may lack what was not forced: all who began crash."""
+    unforced: tuple[str, ...] = ()
+    """Names that were created or deleted, which may not be on the disk yet."""
+    damaged: tuple[str, ...] = ()
+    """Names that a power cut took, or whose objects it tore."""
 
 
 class Explorer:
@@ -74,6 +82,7 @@ class Explorer:
         lost_replies: int = 0,
         late_puts: int = 0,
         crashes: int = 0,
+        power_cuts: int = 0,
     ) -> State:
         """Return the moment before anybody did anything, with so many faults of each kind ahead."""
         nothing: History = ()
@@ -84,6 +93,7 @@ class Explorer:
             lost_replies=lost_replies,
             late_puts=late_puts,
             crashes=crashes,
+            power_cuts=power_cuts,
         )
 
     def standing(self, actor: int, history: History) -> Standing:
@@ -136,6 +146,8 @@ class Explorer:
             if state.crashes:
                 crashed = (*state.crashed[:actor], True, *state.crashed[actor + 1 :])
                 yield replace(state, crashed=crashed, crashes=state.crashes - 1)
+        if state.power_cuts:
+            yield from _without_power(state)
 
     def _answers(self, state: State, actor: int, effect: Effect | AnyOf) -> Iterator[State]:
         objects = dict(state.objects)
@@ -159,10 +171,15 @@ class Explorer:
                 yield _answered(state, actor, listed)
             case Delete(key):
                 gone = tuple(item for item in state.objects if item[0] != key)
-                yield replace(_answered(state, actor, None), objects=gone)
+                deleted = replace(_answered(state, actor, None), objects=gone)
+                if state.power_cuts and key in objects:
+                    deleted = replace(deleted, unforced=_with(state.unforced, key))
+                yield deleted
             case Work(function):
                 yield _answered(state, actor, function())
-            case Put(key, data):
+            case Put(key, data, forced):
+                if not forced and state.power_cuts and key not in objects:
+                    state = replace(state, unforced=_with(state.unforced, key))
                 yield from self._put(state, actor, key, bytes(data))
 
     def _put(self, state: State, actor: int, key: str, data: bytes) -> Iterator[State]:
@@ -196,3 +213,37 @@ def _created(objects: Objects, key: str, data: bytes) -> Objects:
     if any(k == key for k, _ in objects):
         return objects
     return tuple(sorted((*objects, (key, data))))
+
+
+def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple(sorted({*names, name}))
+
+
+def _without_power(state: State) -> Iterator[State]:
+    """Yield what the disk may hold when its machine lost its power.
+
+    Each name that was not forced shows what it did, nothing, or an object that is torn. One that
+    was deleted may be back, and its file may have been written anew: torn as well.
+    """
+    fates = product((False, None, True), repeat=len(state.unforced))
+    for fate in fates:
+        objects = dict(state.objects)
+        damaged: list[str] = []
+        for name, torn in zip(state.unforced, fate, strict=True):
+            before = objects.pop(name, None)
+            if torn:
+                objects[name] = TORN
+            elif torn is False and before is not None:
+                objects[name] = before
+            if before is not None and torn is not False:
+                damaged.append(name)
+        yield replace(
+            state,
+            objects=tuple(sorted(objects.items())),
+            crashed=tuple(
+                c or bool(h) for c, h in zip(state.crashed, state.histories, strict=True)
+            ),
+            power_cuts=state.power_cuts - 1,
+            unforced=(),
+            damaged=tuple(damaged),
+        )

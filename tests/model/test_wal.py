@@ -10,14 +10,14 @@ recovery comes to its end.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import pytest
 
 from sparklog.core.errors import Fenced
-from sparklog.log import wal, wal_object, wal_seal
+from sparklog.log import wal, wal_look, wal_object, wal_seal
 from sparklog.log.effects import Effect, Protocol, delete
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal import (
@@ -33,21 +33,23 @@ from sparklog.log.wal import (
     place,
     register,
 )
-from sparklog.log.wal_object import WalBatch, WalHeader, WalKind
-from sparklog.log.wal_seal import MARK_BYTES_MAX, Sealed, clear, read_sealed, read_tail, seal
+from sparklog.log.wal_look import MARK_BYTES_MAX, Torn
+from sparklog.log.wal_object import WalBatch, WalHeader, WalKind, WalObject
+from sparklog.log.wal_seal import LogTail, Sealed, clear, read_sealed, read_tail, seal
 from sparklog.store.base import PutOutcome
-from tests.model.explorer import Actor, AnyOf, Explorer, Objects, State
+from tests.model.explorer import TORN, Actor, AnyOf, Explorer, Objects, State
 
 WAL = WalLayout(1, "0" * 32)
 LARGE = WalBatch("topic", 0, 0, 1, bytes(MARK_BYTES_MAX))
 """Makes a window larger than any mark; the others are as small as one, as older versions' were."""
 REGISTRATION = wal_object.encode(WAL, WalHeader(WalKind.REGISTRATION, 0, 0, "registration"))
+UNFORCED = wal_object.encode(WAL, WalHeader(WalKind.REGISTRATION, 0, 0, "registration", False))
 
 
 @pytest.fixture(autouse=True)
 def _each_object_is_coded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coding is a function of its arguments alone, and would otherwise take most of the time."""
-    for module in (wal, wal_seal):
+    for module in (wal, wal_look, wal_seal):
         for name in {"encode", "decode", "decode_header"} & vars(module).keys():
             monkeypatch.setattr(module, name, cache(getattr(wal_object, name)))
 
@@ -78,9 +80,14 @@ class Broker:
     """Runs what the writer instructs, all at once, as the shell of a broker does."""
 
     def __init__(
-        self, windows: int, in_flight_max: int, registered: bool, done: Callable[[Any], None]
+        self,
+        windows: int,
+        in_flight_max: int,
+        registered: bool,
+        done: Callable[[Any], None],
+        forced: bool = True,
     ) -> None:
-        self.writer = WalWriter(in_flight_max)
+        self.writer = WalWriter(in_flight_max, forced=forced)
         self.windows_left = windows
         self.done = done
         self.under_way: list[tuple[Effect, Protocol[Any]]] = []
@@ -135,6 +142,10 @@ def _broker(windows: int, in_flight_max: int = 2, registered: bool = True) -> Ac
     return Actor("broker", lambda done: Broker(windows, in_flight_max, registered, done).run())
 
 
+def _unforced_broker(windows: int, in_flight_max: int = 2) -> Actor:
+    return Actor("broker", lambda done: Broker(windows, in_flight_max, True, done, False).run())
+
+
 def _recovery(name: str, clears: bool = False, looks_anew: bool = True) -> Actor:
     """Seals, and reads what is left: anew, as who knows but that it is sealed, or from there on."""
 
@@ -148,7 +159,7 @@ def _recovery(name: str, clears: bool = False, looks_anew: bool = True) -> Actor
             done(sealed)
         else:
             tail = yield from read_tail(WAL, sealed)
-        done(Recovered(frozenset(o.header.sequence for o in tail)))
+        done(Recovered(frozenset(o.header.sequence for o in tail.windows)))
         if clears:
             done(Cleared(sealed.sequence))
             yield from clear(WAL, sealed)
@@ -163,7 +174,7 @@ def _carried(objects: Objects) -> int:
     headers = [
         _header(data, sequence)
         for (_, data), sequence in zip(objects, found, strict=True)
-        if sequence is not None
+        if sequence is not None and data != TORN
     ]
     return max((h.boundary for h in headers if h.kind is WalKind.WINDOW), default=0)
 
@@ -199,20 +210,33 @@ class Checker:
             if final and self._recovers(actor) and not state.crashed[actor]:
                 assert any(isinstance(r, Recovered) for r in standing.reports), "never finished"
         assert len(seals) <= 1, f"sealed in two places: {seals}"
+        damaged = [WAL.sequence(key) or 0 for key in state.damaged]
         for sequence in seals:
-            assert acknowledged <= max(sequence, 1), f"acknowledged past the seal {sequence}"
+            assert damaged or acknowledged <= max(sequence, 1), (
+                f"acknowledged past the seal {sequence}"
+            )
         for read in recoveries:
             lost = {*range(max(flushed, 1), acknowledged)} - read
-            assert not lost, f"lost: {lost}"
+            if not damaged:
+                assert not lost, f"lost: {lost}"
+            elif lost:
+                assert min(lost) >= min(damaged), f"lost before the first damaged: {lost}"
+                assert min(lost) > max(read, default=0), f"a hole: {lost} and {read}"
 
     def _recovers(self, actor: int) -> bool:
         return self.explorer.actors[actor].name != "broker"
 
 
-def _explore(actors: list[Actor], *, registered: bool = True, **budget: Any) -> tuple[int, Checker]:
+def _explore(
+    actors: list[Actor],
+    *,
+    registered: bool = True,
+    registration: bytes = REGISTRATION,
+    **budget: Any,
+) -> tuple[int, Checker]:
     explorer = Explorer(actors)
     checker = Checker(explorer)
-    objects = ((WAL.key(0), REGISTRATION),) if registered else ()
+    objects = ((WAL.key(0), registration),) if registered else ()
     return explorer.explore(explorer.start(objects, **budget), checker), checker
 
 
@@ -229,6 +253,18 @@ CASES: dict[str, tuple[list[Actor], dict[str, Any]]] = {
     "a put that arrives late": ([_broker(2), CLEARING], {"late_puts": 1}),
     "two recoveries": ([_broker(1), ONE, OTHER], {}),
     "two recoveries that clear": ([CLEARING, _recovery("b", clears=True)], {"crashes": 1}),
+    "no power, not forced": (
+        [_unforced_broker(3), ONE],
+        {"power_cuts": 1, "registration": UNFORCED},
+    ),
+    "no power, not forced, two recoveries": (
+        [_unforced_broker(2), ONE, OTHER],
+        {"power_cuts": 1, "registration": UNFORCED},
+    ),
+    "no power, not forced, going on from the seal": (
+        [_unforced_broker(3), GOING_ON],
+        {"power_cuts": 1, "registration": UNFORCED},
+    ),
 }
 
 SOAK: dict[str, tuple[list[Actor], dict[str, Any]]] = {
@@ -269,7 +305,7 @@ def test_without_a_second_look_the_model_finds_a_lost_window(
             look = yield from wal_seal._survey(layout, {})
             if look.seal is not None:
                 return Sealed(look.seal, look.boundary)
-            mark = wal_seal._put_mark(layout, WalKind.SEAL, look.gap, look.boundary, nonce)
+            mark = wal_seal._put_mark(layout, WalKind.SEAL, look.gap, look, nonce)
             if (yield from mark) is PutOutcome.CREATED:
                 return Sealed(look.gap, look.boundary)
 
@@ -286,7 +322,7 @@ def test_without_looking_from_the_seal_on_the_model_finds_a_seal_that_stops_nobo
             look = yield from wal_seal._survey(layout, {})
             if look.seal is not None:
                 return Sealed(look.seal, look.boundary)
-            yield from wal_seal._put_mark(layout, WalKind.SEAL, look.gap, look.boundary, nonce)
+            yield from wal_seal._put_mark(layout, WalKind.SEAL, look.gap, look, nonce)
 
     monkeypatch.setitem(globals(), "seal", believe_a_look)
     with pytest.raises(AssertionError, match="acknowledged past the seal"):
@@ -341,3 +377,33 @@ def test_without_a_kept_seal_the_model_finds_a_lost_window(
     monkeypatch.setitem(globals(), "clear", clear_all)
     with pytest.raises(AssertionError, match=r"lost|past the seal"):
         _explore([_broker(2), CLEARING])
+
+
+def _explore_without_power() -> None:
+    for actors in ([_unforced_broker(3), ONE], [_unforced_broker(2), ONE, OTHER]):
+        _explore(actors, power_cuts=1, registration=UNFORCED)
+
+
+def test_with_a_boundary_that_is_not_forced_the_model_finds_damage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never_forced(writer: WalWriter) -> PutWindow:
+        return replace(number(writer), forced=False)
+
+    number = WalWriter._number
+    monkeypatch.setattr(WalWriter, "_number", never_forced)
+    with pytest.raises(AssertionError, match=r"lost before|truncated|hole"):
+        _explore_without_power()
+
+
+def test_with_reading_over_what_is_gone_the_model_finds_a_hole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def all_there_is(objects: Sequence[WalObject | Torn], sealed: Sealed) -> LogTail:
+        whole = [one for one in objects if isinstance(one, WalObject)]
+        windows = [one for one in whole if one.header.kind is WalKind.WINDOW]
+        return LogTail(tuple(o for o in windows if o.header.sequence < sealed.sequence))
+
+    monkeypatch.setattr(wal_seal, "_tail", all_there_is)
+    with pytest.raises(AssertionError, match="hole"):
+        _explore_without_power()

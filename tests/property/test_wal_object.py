@@ -39,10 +39,11 @@ NONCES = st.text("0123456789abcdef", min_size=32, max_size=32)
 def _headers(draw: st.DrawFn) -> WalHeader:
     kind = draw(st.sampled_from(WalKind))
     if kind is WalKind.REGISTRATION:
-        return WalHeader(kind, 0, 0, draw(NONCES))
+        return WalHeader(kind, 0, 0, draw(NONCES), draw(st.booleans()))
     sequence = draw(st.integers(1, 10**18))
     highest = sequence - 1 if kind is WalKind.WINDOW else sequence
-    return WalHeader(kind, sequence, draw(st.integers(0, highest)), draw(NONCES))
+    boundary = draw(st.integers(0, highest))
+    return WalHeader(kind, sequence, boundary, draw(NONCES), draw(st.booleans()))
 
 
 SAMPLE = WalObject(

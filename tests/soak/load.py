@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -54,10 +55,12 @@ class Load:
         sends = [one for one in list(self.history) if isinstance(one, Send)]
         return sum(one.outcome is Outcome.OK for one in sends)
 
-    def create_topic(self, **configs: str) -> None:
-        """Create the topic with a replica on each of three brokers."""
+    def create_topic(self, configs: Mapping[str, str], replicas: int = 3) -> None:
+        """Create the topic, with replicas on three brokers."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        wanted = NewTopic(self.topic, self.partitions, replication_factor=3, config=configs)
+        wanted = NewTopic(
+            self.topic, self.partitions, replication_factor=replicas, config=dict(configs)
+        )
         admin.create_topics([wanted])[self.topic].result(30)
 
     def start(self, producers: int, consumers: int) -> None:

@@ -64,11 +64,17 @@ class World:
 
 
 @contextmanager
-def on_files(tmp_path: Path, settings: dict[str, str], **configs: str) -> Iterator[World]:
+def on_files(
+    tmp_path: Path,
+    settings: dict[str, str],
+    configs: dict[str, str] | None = None,
+    *,
+    replicas: int = 3,
+) -> Iterator[World]:
     root = f"file://{tmp_path}/root"
     with BrokerProcesses(root, tmp_path, settings, proxied=True) as cluster:
         load = Load(cluster.bootstrap, "events", 3)
-        load.create_topic(**configs)
+        load.create_topic(configs or {}, replicas)
         load.start(producers=2, consumers=1)
         try:
             yield World(cluster, load)
@@ -87,7 +93,7 @@ def on_s3(tmp_path: Path, settings: dict[str, str], **configs: str) -> Iterator[
                 f"s3://{BUCKET}/root", tmp_path, settings, env, proxied=True
             ) as cluster:
                 load = Load(cluster.bootstrap, "events", 3)
-                load.create_topic(**configs)
+                load.create_topic(configs)
                 load.start(producers=2, consumers=1)
                 try:
                     yield World(cluster, load, proxy)
@@ -251,12 +257,25 @@ def test_brokers_on_files_lose_nothing(faults: Faults, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("faults", [kill_one_after_the_other, kill_all, everything_at_once])
+def test_brokers_that_leave_the_disk_to_the_system_lose_nothing(
+    faults: Faults, replicas: int, tmp_path: Path
+) -> None:
+    with on_files(tmp_path, {"wal.fsync": "false"}, replicas=replicas) as world:
+        world.flows()
+        faults(world)
+        world.judge()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("commit", ["storage", "memory"])
 def test_a_disk_that_fills_up_loses_nothing(commit: str, tmp_path: Path) -> None:
     configs = {"sparklog.commit": commit, "min.insync.replicas": "2", "flush.ms": "500"}
     with (
         small_disk(tmp_path / "root", 64 * MIB) as disk,
-        on_files(tmp_path, {}, **configs) as world,
+        on_files(tmp_path, {}, configs) as world,
     ):
         world.flows()
         for broker in world.cluster.brokers:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import pytest
+
 from sparklog.broker.async_store import ThreadedStore
 from sparklog.core.errors import Unavailable
+from sparklog.log.effects import put
+from sparklog.store.base import Data, PutOutcome
 from sparklog.store.memory import MemoryStore
 
 
@@ -56,3 +60,37 @@ def test_tidying_takes_no_thread_of_those_that_put() -> None:
 
     asyncio.run(story())
     assert folder.asked == [("tidy wal/1-", "sparklog-wal-read")]
+
+
+class Disk(MemoryStore):
+    """Notes what is put and retired."""
+
+    def __init__(self) -> None:
+        super().__init__("disk")
+        self.asked: list[str] = []
+
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
+        self.asked.append(f"put {key}")
+        return PutOutcome.CREATED
+
+    def retire(self, key: str) -> None:
+        self.asked.append(f"retire {key}")
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_what_need_not_be_forced_goes_to_the_store_that_does_not(apart: bool) -> None:
+    forced, unforced = Disk(), Disk()
+
+    async def story() -> None:
+        store = ThreadedStore(forced, unforced if apart else None)
+        await store.run(put("wal/1-a/1", b"", forced=False))
+        await store.run(put("wal/1-a/2", b""))
+        await store.put_if_absent("log/0", b"")
+        assert await store.retire_in_turn(["wal/1-a/0"]) == 1
+        store.close()
+
+    asyncio.run(story())
+    lazily = ["put wal/1-a/1", "retire wal/1-a/0"]
+    assert unforced.asked == (lazily if apart else [])
+    assert [one for one in forced.asked if one not in lazily] == ["put wal/1-a/2", "put log/0"]
+    assert sorted(forced.asked + unforced.asked) == sorted([*lazily, "put wal/1-a/2", "put log/0"])

@@ -286,7 +286,7 @@ def test_a_sealed_log_acknowledges_nothing_more_and_says_so_once() -> None:
         assert sink.told == [1]
         assert len(fenced) == 1
         assert pump.stopped
-        tail = run(read_tail(LAYOUT, sealed), world.objects.objects)
+        tail = run(read_tail(LAYOUT, sealed), world.objects.objects).windows
         assert [b.base_offset for w in tail for b in w.batches] == [0]
 
     world.run(story())

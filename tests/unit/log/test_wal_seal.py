@@ -12,9 +12,10 @@ from sparklog.log import wal_object
 from sparklog.log.effects import Effect, GetMany, ListAfter, Protocol, Put, perform, run
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal import PutWindow, Settled, place, register
+from sparklog.log.wal_look import MARK_BYTES_MAX
 from sparklog.log.wal_object import WalBatch, WalHeader, WalKind, WalObject, encode
 from sparklog.log.wal_seal import (
-    MARK_BYTES_MAX,
+    LogTail,
     Sealed,
     clear,
     read_sealed,
@@ -135,7 +136,7 @@ def test_the_seal_goes_to_the_first_gap_and_what_is_above_is_ignored() -> None:
     store.delete(WAL.key(3))  # a put still under way when a later one had arrived
     sealed = run(seal(WAL, "s"), store)
     assert sealed == Sealed(3, 0)
-    assert _sequences(run(read_tail(WAL, sealed), store)) == [1, 2]
+    assert _sequences(run(read_tail(WAL, sealed), store).windows) == [1, 2]
 
 
 def test_trimmed_names_are_not_gaps() -> None:
@@ -144,7 +145,7 @@ def test_trimmed_names_are_not_gaps() -> None:
         store.delete(WAL.key(sequence))
     sealed = run(seal(WAL, "s"), store)
     assert sealed == Sealed(4, 2)
-    assert _sequences(run(read_tail(WAL, sealed), store)) == [2, 3]
+    assert _sequences(run(read_tail(WAL, sealed), store).windows) == [2, 3]
 
 
 def test_a_seal_on_a_trimmed_name_does_not_count() -> None:
@@ -169,7 +170,7 @@ def test_a_busy_broker_is_stopped_by_a_barrier_and_then_sealed() -> None:
         except StopIteration as end:
             result = end.value
     assert result.sequence > last
-    assert _sequences(run(read_tail(WAL, result), store)) == list(range(1, last + 1))
+    assert _sequences(run(read_tail(WAL, result), store).windows) == list(range(1, last + 1))
 
 
 def test_a_tail_that_is_trimmed_while_it_is_read_is_listed_again() -> None:
@@ -185,7 +186,7 @@ def test_a_tail_that_is_trimmed_while_it_is_read_is_listed_again() -> None:
     asked = reading.send(perform(again, store))
     with pytest.raises(StopIteration) as end:
         reading.send(perform(asked, store))
-    assert _sequences(end.value.value) == [2, 3]
+    assert _sequences(end.value.value.windows) == [2, 3]
 
 
 def test_windows_behind_a_barrier_are_not_read() -> None:
@@ -193,7 +194,7 @@ def test_windows_behind_a_barrier_are_not_read() -> None:
     _mark(store, WalKind.BARRIER, 2)
     sealed = run(seal(WAL, "s"), store)
     assert sealed == Sealed(4, 0)
-    assert _sequences(run(read_tail(WAL, sealed), store)) == [1]
+    assert _sequences(run(read_tail(WAL, sealed), store).windows) == [1]
 
 
 def test_a_cleared_log_keeps_its_seal_and_stays_sealed() -> None:
@@ -202,7 +203,7 @@ def test_a_cleared_log_keeps_its_seal_and_stays_sealed() -> None:
     run(clear(WAL, sealed), store)
     assert _names(store) == [3]
     assert run(seal(WAL, "later"), store) == sealed
-    assert run(read_tail(WAL, sealed), store) == ()
+    assert run(read_tail(WAL, sealed), store) == LogTail(())
     _mark(store, WalKind.SEAL, 2)  # a slow sealer's, on a name that was free again
     assert run(seal(WAL, "latest"), store) == sealed
 
@@ -212,7 +213,7 @@ def test_foreign_objects_are_ignored() -> None:
     store.put(WAL.folder + "notes.txt", b"?")
     sealed = run(seal(WAL, "s"), store)
     assert sealed == Sealed(2, 0)
-    assert _sequences(run(read_tail(WAL, sealed), store)) == [1]
+    assert _sequences(run(read_tail(WAL, sealed), store).windows) == [1]
 
 
 def test_a_damaged_window_is_reported_and_not_skipped() -> None:

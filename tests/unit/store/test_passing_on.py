@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from sparklog.core.errors import Unavailable
 from sparklog.core.telemetry import RequestCount, RequestCounters
 from sparklog.store.base import ObjectStore, Weather
 from sparklog.store.counting import CountingStore
+from sparklog.store.file import FileStore
 from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import MemoryStore
 from sparklog.store.probe import ProbingStore
@@ -104,3 +106,25 @@ def test_tidying_is_not_tried_again() -> None:
 
     with pytest.raises(Unavailable):
         retrying(Away("away")).tidy("log")
+
+
+def test_a_store_that_leaves_the_disk_to_the_system_is_counted_and_retried_as_the_other(
+    tmp_path: Path,
+) -> None:
+    counting = CountingStore(FileStore(tmp_path), lambda key: "all")
+    store = RetryingStore(counting, counting.counters, SETTINGS, clock=CLOCK, entropy=ENTROPY)
+    unforced = store.unforced()
+    assert unforced is not None
+    assert unforced._budget is store._budget
+    unforced.put_if_absent("log/0", b"four")
+    store.put_if_absent("log/1", b"four")
+    assert [info.key for info in unforced.list("")] == ["log/0", "log/1"]
+    assert store.counters is unforced.counters
+    assert store.counters.by_kind()["put"] == RequestCount(2, 8)
+
+
+@pytest.mark.parametrize("front", FRONTS, ids=NAMES)
+def test_where_there_is_no_disk_nothing_is_left_to_the_system(
+    front: Callable[[ObjectStore], ObjectStore],
+) -> None:
+    assert front(Folder()).unforced() is None
