@@ -10,7 +10,7 @@ from sparklog.log.effects import run
 from sparklog.log.wal_object import WalKind, decode
 from sparklog.log.wal_seal import Sealed, read_tail, seal
 from sparklog.store.file import FileStore
-from tests.golden.wal.make import LOG, TOPIC_ID, WAL
+from tests.golden.wal.make import LOG, TOPIC_ID, UNFORCED_LOG, UNFORCED_WAL, WAL
 
 ROOT = Path(__file__).parent / "wal" / "v1"
 
@@ -26,6 +26,14 @@ def test_the_golden_log_is_sealed_and_its_tail_is_read() -> None:
     store = FileStore(ROOT)
     assert run(seal(WAL, "f" * 32), store) == Sealed(3, 1)
     assert run(read_tail(WAL, Sealed(3, 1)), store).windows == LOG[1:3]
+
+
+def test_a_log_that_was_not_forced_says_so() -> None:
+    store = FileStore(ROOT)
+    data = [store.get(UNFORCED_WAL.key(sequence)) for sequence in range(len(UNFORCED_LOG))]
+    found = tuple(decode(one, UNFORCED_WAL, sequence) for sequence, one in enumerate(data))
+    assert found == UNFORCED_LOG
+    assert run(seal(UNFORCED_WAL, "f" * 32), store) == Sealed(2, 0, forced=False)
 
 
 def test_another_arrow_reader_opens_a_window() -> None:

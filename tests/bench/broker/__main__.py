@@ -14,7 +14,7 @@ from tests.bench.broker.measures.consuming import measure_consuming
 from tests.bench.broker.measures.failover import measure_failover
 from tests.bench.broker.measures.idle import measure_idle
 from tests.bench.broker.measures.latency import measure_latency
-from tests.bench.broker.measures.producing import measure_producing
+from tests.bench.broker.measures.producing import UNFORCED, measure_producing, measure_unforced
 from tests.bench.broker.measures.slow_store import measure_slow_store
 from tests.bench.broker.plan import FULL, QUICK, BrokerPlan
 from tests.bench.common.clusters import clusters, sparklog_cluster
@@ -32,6 +32,9 @@ def measure(run: Run[BrokerPlan]) -> None:
             run.take("consume", measure_consuming, sides, plan, results)
             run.take("latency", measure_latency, sides, plan, results)
             run.take("failover", measure_failover, sides, plan, results)
+    if run.wants("unforced"):
+        with clusters(run.systems, work / "unforced", ours_alone=UNFORCED) as sides:
+            run.take("unforced", measure_unforced, sides, plan, results)
     if run.wants("bill") and "sparklog" in run.systems:
         with sparklog_cluster(work / "bill", SLOW_LAUNCHER, *CONFIGS) as ours:
             run.take("bill", measure_bill, ours, plan, results)
@@ -49,7 +52,7 @@ BENCHMARK = Benchmark(
     about=__doc__,
     full=FULL,
     quick=QUICK,
-    kinds=("produce", "consume", "latency", "failover", "slow-store", "bill", "idle"),
+    kinds=("produce", "unforced", "consume", "latency", "failover", "slow-store", "bill", "idle"),
     systems=("sparklog", "kafka"),
     disk="about 20 GB",
     measure=measure,

@@ -19,13 +19,17 @@ DEFAULTS: Mapping[str, str] = {}
 
 @contextmanager
 def clusters(
-    names: Collection[str], work: Path, settings: Mapping[str, str] = DEFAULTS
+    names: Collection[str],
+    work: Path,
+    settings: Mapping[str, str] = DEFAULTS,
+    ours_alone: Mapping[str, str] = DEFAULTS,
 ) -> Iterator[list[Side]]:
     """Start the clusters that take part (`kafka`, `sparklog`); ours comes first.
 
-    `settings` are given to the brokers of both.
+    `settings` are given to the brokers of both, `ours_alone` to sparklog's.
     """
-    configs = [word for name, value in settings.items() for word in ("--config", f"{name}={value}")]
+    given = {**settings, **ours_alone}
+    configs = [word for name, value in given.items() for word in ("--config", f"{name}={value}")]
     with ExitStack() as stack:
         sides: list[Side] = []
         if "kafka" in names:

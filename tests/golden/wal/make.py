@@ -28,14 +28,25 @@ LOG = (
     WalObject(WalHeader(WalKind.SEAL, 3, 1, "3" * 32)),
     WalObject(WalHeader(WalKind.BARRIER, 4, 0, "4" * 32)),
 )
+UNFORCED_WAL = WalLayout(5, "ffeeddccbbaa99887766554433221100")
+UNFORCED_LOG = (
+    WalObject(WalHeader(WalKind.REGISTRATION, 0, 0, "5" * 32, forced=False)),
+    WalObject(
+        WalHeader(WalKind.WINDOW, 1, 0, "6" * 32, forced=False),
+        (WalBatch(TOPIC_ID, 0, 12, 7, b"not forced to a disk"),),
+    ),
+    WalObject(WalHeader(WalKind.SEAL, 2, 0, "7" * 32, forced=False)),
+)
 
 
 def make(folder: str) -> None:
     """Write an object of every kind."""
     store = FileStore(folder)
-    for one in LOG:
-        data = encode(WAL, one.header, one.batches)
-        assert store.put_if_absent(WAL.key(one.header.sequence), data) is PutOutcome.CREATED
+    for layout, log in ((WAL, LOG), (UNFORCED_WAL, UNFORCED_LOG)):
+        for one in log:
+            data = encode(layout, one.header, one.batches)
+            key = layout.key(one.header.sequence)
+            assert store.put_if_absent(key, data) is PutOutcome.CREATED
 
 
 if __name__ == "__main__":

@@ -31,6 +31,9 @@ LIBRDKAFKA_SHARE = 0.5
 SYNCED = ", a disk synced before each acknowledgement"
 """What `storage` does anyway, and Kafka with a topic's `flush.messages=1`."""
 
+UNFORCED: Mapping[str, str] = {"wal.fsync": "false"}
+"""What makes sparklog's brokers leave the disk to the system, as Kafka's do by default."""
+
 _names = count(1)
 
 
@@ -57,6 +60,20 @@ def measure_producing(sides: Sequence[Side], plan: BrokerPlan, results: Results)
         _check_count(side, topic, plan.partitions, records, results)
         results.add(measure, side.name, records * plan.large.value_bytes / seconds / MB, number)
         side.drop(topic)
+
+
+def measure_unforced(sides: Sequence[Side], plan: BrokerPlan, results: Results) -> None:
+    """Measure both sizes with brokers that all leave it to the system when a disk has records."""
+    for side in sides:
+        produce_once(side, plan, plan.small, 3, results)  # until it is warm
+    for replicas in (3, 1):
+        for shape in (plan.small, plan.large):
+            title = f"produce {shape.label}, RF {replicas}, the disk left to the system"
+            measure = Measure(title, "MB/s", (RateTimesPeer("kafka", 1.0),), GROUP)
+            for number, side in turns(sides, plan.rounds):
+                produced = produce_once(side, plan, shape, replicas, results)
+                rate = produced.records_per_s * shape.value_bytes / MB
+                results.add(measure, side.name, rate, number)
 
 
 def _ways(side: Side, replicas: int) -> Iterator[tuple[tuple[str, ...], Mapping[str, str]]]:
