@@ -30,6 +30,7 @@ from sparklog.broker.replicas import BrokerReplicas
 from sparklog.broker.request import BROKERS_CLIENT, Reply, RequestContext
 from sparklog.broker.server import Server
 from sparklog.broker.tcp_network import TcpNetwork
+from sparklog.broker.wal_store import unforced_store
 from sparklog.broker.warm_up import warm_up
 from sparklog.core.broker_settings import BrokerConfig, parse_broker_configs
 from sparklog.core.clock import SYSTEM_CLOCK
@@ -86,7 +87,7 @@ def run(
     config = parse_broker_configs(configs)
     node_id(config)
     store = (open_store or _open_store)(root)
-    unforced = None if config.flag("wal.fsync") else _unforced(store)
+    unforced = unforced_store(store, config)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(ThreadedStore(store, unforced), _counters(store), config, stop, ready))
@@ -183,21 +184,6 @@ def _ready(node: BrokerNode, metrics_port: int | None) -> Ready:
 
 def _open_store(root: str) -> ObjectStore:
     return open_any_store(root, label_of=topic_of_key)
-
-
-def _unforced(store: ObjectStore) -> ObjectStore:
-    """Return the store for a write-ahead log that is not forced to the disk.
-
-    Raises:
-        InvalidConfig: it has no disk of its own.
-    """
-    unforced = store.unforced()
-    if unforced is None:
-        raise InvalidConfig(
-            "a put to object storage is on its disks when it is answered; leave wal.fsync out: "
-            f"false is for roots that are folders. root={store.url}"
-        )
-    return unforced
 
 
 def _counters(store: ObjectStore) -> RequestCounters | None:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from sparklog.broker.wal_store import unforced_store
 from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.arguments import (
@@ -19,6 +20,7 @@ from sparklog.spark.root import refuse_memory
 from sparklog.spark.schedule import Schedule
 from sparklog.spark.schedule_file import read_schedule
 from sparklog.spark.serve_job import ServeJob
+from sparklog.store.open import open_store
 
 PORT_MAX = 65_535
 BROKER_ID_MAX = 2**31 - 1
@@ -171,7 +173,9 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
         if name in configs:
             raise InvalidRequest(f"--config {name} is not for all brokers: use {option}")
     # Brokers would refuse it as well, but only once Spark has started them.
-    parse_broker_configs(configs)
+    config = parse_broker_configs(configs)
+    if not config.flag("wal.fsync"):
+        unforced_store(open_store(root), config)
     if given.ready_file is not None and not given.ready_file.absolute().parent.is_dir():
         raise InvalidRequest(f"--ready-file {given.ready_file}: there is no such folder")
     last = given.brokers - 1

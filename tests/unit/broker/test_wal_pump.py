@@ -13,7 +13,7 @@ from sparklog.broker.wal_pump import WINDOWS_IDLE_MAX, WalPump
 from sparklog.broker.wal_window import WalLimits
 from sparklog.core.errors import Unavailable
 from sparklog.core.types import PartitionId
-from sparklog.log.effects import run
+from sparklog.log.effects import Answer, Effect, Put, run
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal_object import WalBatch, WalHeader, WalKind, WalObject, decode
 from sparklog.log.wal_seal import read_tail, seal
@@ -443,3 +443,37 @@ def test_names_the_store_did_not_delete_are_deleted_by_a_later_trim() -> None:
     first, last = left
     assert len(first) > 20, "the store was asked to refuse"
     assert last[0].sequence == last[-1].boundary, "all below the newest boundary are gone"
+
+
+class NotingStore(SimStore):
+    """Notes which puts are to be forced to the disk."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.objects, "a")
+        self.forced: list[bool] = []
+
+    async def _perform(self, effect: Effect) -> Answer:
+        if isinstance(effect, Put):
+            self.forced.append(effect.forced)
+        return await super()._perform(effect)
+
+
+@pytest.mark.parametrize("forced", [True, False])
+def test_only_what_the_log_is_lost_without_is_forced_if_the_rest_is_not(forced: bool) -> None:
+    world = World()
+    store = NotingStore(world)
+
+    async def story() -> None:
+        environment = replace(world.environment(), store=store)
+        pump, _ = make_pump(world, WalLimits(linger_s=0, forced=forced), environment)
+        await pump.start()
+        sink = Sink(0)
+        await sink.append_often(pump, 2, every_s=1)
+        pump.flushed(sink.partition, 2)
+        await sink.append_often(pump, 3, every_s=1)
+        assert sink.told == [1, 2, 3, 4, 5]
+
+    world.run(story())
+    new_boundaries = [True, True]  # the newest acknowledged window's, then beyond it
+    assert store.forced == [True, forced, forced, *new_boundaries, forced]
+    assert all(one.header.forced is forced for one in windows(world))
