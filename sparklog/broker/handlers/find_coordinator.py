@@ -42,6 +42,11 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
         found: dict[str, Broker | SparklogError] = dict.fromkeys(keys, error)
     else:
         found = {key: _coordinator(node, topic, key) for key in keys}
+        if any(
+            isinstance(who, Broker) and who.broker_id != node.broker_id for who in found.values()
+        ):
+            await node.sight.hear()
+            found = {key: _coordinator(node, topic, key) for key in keys}
     if many:
         return answer.response(
             throttle_time=NO_THROTTLE,

@@ -87,3 +87,33 @@ def test_only_an_answer_that_names_another_broker_waits_for_news() -> None:
         assert await takes_s(metadata(None)) == pytest.approx(HEARD_WITHIN_S)
 
     tell(story)
+
+
+def coordinators(keys: int) -> Any:
+    names = tuple(f"group-{n}" for n in range(keys))
+    return build_request(Api.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=names)
+
+
+def test_who_asks_for_coordinators_is_not_sent_to_the_dead_either() -> None:
+    async def story(node: ToyNode) -> None:
+        async def found() -> list[int]:
+            return [one.node_id for one in (await node.ask(coordinators(20))).coordinators]
+
+        before = await found()
+        assert set(before) == {1, OTHER}
+        asking = asyncio.ensure_future(found())
+        await asyncio.sleep(HEARD_WITHIN_S / 2)
+        await lose_sight(node)
+        assert await asking == [-1 if one == OTHER else one for one in before]
+
+    tell(story, brokers=(1, OTHER))
+
+
+def test_who_is_its_own_coordinator_says_so_at_once() -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(coordinators(1))
+        began_s = asyncio.get_running_loop().time()
+        assert [one.node_id for one in (await node.ask(coordinators(3))).coordinators] == [1] * 3
+        assert asyncio.get_running_loop().time() == began_s
+
+    tell(story)
