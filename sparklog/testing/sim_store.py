@@ -59,6 +59,8 @@ class StoreWeather:
 
 
 CALM = StoreWeather()
+WHOLE_SHARE = 0.8
+TORN_SHARE = 0.1
 
 
 class SimObjects:
@@ -73,6 +75,8 @@ class SimObjects:
         self.weather = CALM
         self.cut_off: set[str] = set()
         """Hosts that cannot reach the store now."""
+        self.unforced: dict[str, str] = {}
+        """What was put without being forced to a disk, and on which host."""
         self.requests = 0
         self.loop = loop
         self.entropy = entropy
@@ -81,6 +85,27 @@ class SimObjects:
     def chance(self, share: float) -> bool:
         """Return True for `share` of all calls; draws nothing for a share of zero."""
         return share > 0 and self.entropy.random() < share
+
+    def lose_power(self, host: str) -> int:
+        """Draw what is left of what `host` did not force to a disk; return how much is not whole.
+
+        Kill its processes first. Each object is whole, or torn, or gone.
+        """
+        harmed = 0
+        for key in [k for k, of in self.unforced.items() if of == host]:
+            del self.unforced[key]
+            left = self.entropy.random()
+            try:
+                data = self.objects.get(key)
+            except ObjectNotFound:
+                continue  # deleted since
+            if left < WHOLE_SHARE:
+                continue
+            harmed += 1
+            self.objects.delete(key)
+            if left < WHOLE_SHARE + TORN_SHARE:
+                self.objects.put(key, data[: len(data) // 2])
+        return harmed
 
     def latency_s(self) -> float:
         """Return how long one direction takes this time."""
@@ -160,7 +185,9 @@ class SimStore:
         match effect:
             case GetMany(ranges):
                 return list(await asyncio.gather(*map(self._range, ranges)))
-            case Put(key, data, _):
+            case Put(key, data, forced):
+                if not forced:
+                    self._world.unforced.setdefault(key, self._host)
                 return await self.put_if_absent(key, data)
             case ListAfter(prefix, start_after):
                 return await self.list(prefix, start_after)

@@ -1,0 +1,106 @@
+"""Brokers that leave the disk to the system, and power cuts: partitions end early, and go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.environment import Unreachable
+from tests.unit.broker.handlers.requests import produce
+from tests.unit.broker.live_cluster import LiveCluster
+from tests.unit.broker.replica_cluster import batch
+
+SEEDS = range(20)
+CUTS = 4
+RECORDS_MAX = 30
+FLUSHED_AFTER_S = 3.0
+
+
+async def send(cluster: LiveCluster, value: str) -> None:
+    """Have a record acknowledged."""
+    request = produce("t", (0, batch(value.encode())))
+    while True:
+        try:
+            answer = await cluster.ask(await cluster.leader("t", 0), request)
+        except (Unreachable, TimeoutError):
+            continue
+        if answer.responses[0].partition_responses[0].error_code is ErrorCode.none:
+            return
+        await asyncio.sleep(0.01)
+
+
+async def send_some(cluster: LiveCluster, sent: list[str]) -> None:
+    for _ in range(1 + int(cluster.entropy.random() * RECORDS_MAX)):
+        await send(cluster, str(len(sent)))
+        sent.append(str(len(sent)))
+        if cluster.entropy.random() < 0.05:
+            await asyncio.sleep(cluster.entropy.random() * FLUSHED_AFTER_S)
+
+
+async def cut_power(cluster: LiveCluster, broker_id: int) -> int:
+    """Return how many objects were torn or lost."""
+    cluster.kill(broker_id)
+    await asyncio.sleep(0.5)  # what was on its way to the disk is there, or never will be
+    return cluster.objects.lose_power(f"b{broker_id}")
+
+
+def one_replica(seed: int) -> tuple[int, int]:
+    """Cut the power of the only broker again and again; return what was harmed, and lost."""
+    cluster = LiveCluster(seed, wal_fsync="false")
+
+    harmed, lost = [], []
+
+    async def story() -> None:
+        await cluster.begin(1, flush_ms="2000")
+        sent: list[str] = []
+        for _ in range(CUTS):
+            await send_some(cluster, sent)
+            flushed = len(sent) - _unflushed(cluster)
+            damage = await cut_power(cluster, 1)
+            cluster.start(1)
+            left = await cluster.read()
+            assert left == sent[: len(left)], "what is left is the start of what was sent"
+            assert len(left) >= flushed, "what was flushed is there"
+            assert damage or left == sent, "nothing was harmed"
+            harmed.append(damage)
+            lost.append(len(sent) - len(left))
+            sent = left
+
+    cluster.run(story())
+    return sum(harmed), sum(lost)
+
+
+def _unflushed(cluster: LiveCluster) -> int:
+    """Return how many records at most are not in the partition's own log."""
+    led = cluster.led(1)
+    unflushed: int = led.high_watermark - led.flushed_end
+    return unflushed
+
+
+def test_of_one_replica_no_more_than_what_was_not_flushed_is_lost() -> None:
+    found = [one_replica(seed) for seed in SEEDS]
+    assert sum(harmed for harmed, _ in found) > len(SEEDS)
+    assert sum(lost for _, lost in found) > len(SEEDS), "or nothing was tried"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_another_machine_has_survives(seed: int) -> None:
+    cluster = LiveCluster(seed, wal_fsync="false")
+
+    async def story() -> None:
+        await cluster.begin(3, flush_ms="2000")
+        sent: list[str] = []
+        for _ in range(CUTS):
+            await send_some(cluster, sent)
+            leader = await cluster.leader("t", 0)
+            await cut_power(cluster, leader)
+            await send_some(cluster, sent)
+            assert await cluster.read() == sent
+            cluster.start(leader)
+            await cluster.until(
+                lambda image: len(image.topics["t"].partition_states[0].isr) == 3, within_s=60
+            )
+
+    cluster.run(story())
