@@ -179,17 +179,8 @@ class Takeover:
             layout = WalLayout(int(broker_id), incarnation)
             nonce = new_nonce(self._environment.entropy)
             reading = asyncio.ensure_future(self._run(seal_and_read(layout, nonce)))
-            reading.add_done_callback(_heard)
+            reading.add_done_callback(_read)
             self._sealed[name] = reading
-            tail = await asyncio.shield(reading)
-            if tail.broken_at is not None:
-                logger.error(
-                    "an object of a write-ahead log that was not forced to the disk is torn or "
-                    "gone, as after a power cut with wal.fsync=false: what was acknowledged from "
-                    "there on and not flushed is lost unless the log was cleared by now. object=%s",
-                    layout.key(tail.broken_at),
-                )
-            return tail
         return await asyncio.shield(reading)
 
     async def _run(self, protocol: Protocol[Result]) -> Result:
@@ -235,7 +226,21 @@ def _beyond(batches: list[bytes], end_offset: int) -> list[bytes]:
     return []
 
 
-def _heard(reading: asyncio.Task[Any]) -> None:
+def _heard(loading: asyncio.Task[Any]) -> None:
     """Take note of an error, also when whoever wanted to know is gone."""
-    if not reading.cancelled():
-        reading.exception()
+    if not loading.cancelled():
+        loading.exception()
+
+
+def _read(reading: asyncio.Task[SealedTail]) -> None:
+    """Say, once for all who wanted to know, what a log has lost; take note of an error."""
+    if reading.cancelled() or reading.exception() is not None:
+        return
+    tail = reading.result()
+    if tail.broken_at is not None:
+        logger.error(
+            "an object of a write-ahead log that was not forced to the disk is torn or gone, as "
+            "after a power cut with wal.fsync=false: what was acknowledged from there on and not "
+            "flushed is lost unless the log was cleared by now. object=%s",
+            tail.layout.key(tail.broken_at),
+        )

@@ -26,7 +26,8 @@ from sparklog.protocol.record_batch import BatchSettings, decode, encode
 from sparklog.testing.sim_network import SimNetwork
 from sparklog.testing.virtual_loop import Process
 from tests.unit.broker.cluster import Started, ToyCluster
-from tests.unit.broker.handlers.requests import create_topics
+from tests.unit.broker.handlers.requests import create_topics, produce
+from tests.unit.broker.replica_cluster import batch
 
 SETTINGS = {
     "broker_session_timeout_ms": "1000",
@@ -178,6 +179,18 @@ class LiveCluster(ToyCluster):
                 values += visible(one.data, aborted)
             if offset == before:
                 return values
+
+    async def send(self, value: bytes) -> None:
+        """Have a record of partition 0 acknowledged, however often it takes."""
+        request = produce("t", (0, batch(value)))
+        while True:
+            try:
+                answer = await self.ask(await self.leader("t", 0), request)
+            except (Unreachable, TimeoutError):
+                continue
+            if answer.responses[0].partition_responses[0].error_code is ErrorCode.none:
+                return
+            await asyncio.sleep(0.01)
 
     async def end_offset(self, *, committed: bool, partition: int = 0) -> int:
         """Return what ListOffsets says is the end."""

@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from kio.schema.errors import ErrorCode
 
-from sparklog.broker.environment import Unreachable
-from tests.unit.broker.handlers.requests import produce
 from tests.unit.broker.live_cluster import LiveCluster
-from tests.unit.broker.replica_cluster import batch
 
 SEEDS = range(20)
 CUTS = 4
@@ -18,22 +14,9 @@ RECORDS_MAX = 30
 FLUSHED_AFTER_S = 3.0
 
 
-async def send(cluster: LiveCluster, value: str) -> None:
-    """Have a record acknowledged."""
-    request = produce("t", (0, batch(value.encode())))
-    while True:
-        try:
-            answer = await cluster.ask(await cluster.leader("t", 0), request)
-        except (Unreachable, TimeoutError):
-            continue
-        if answer.responses[0].partition_responses[0].error_code is ErrorCode.none:
-            return
-        await asyncio.sleep(0.01)
-
-
 async def send_some(cluster: LiveCluster, sent: list[str]) -> None:
     for _ in range(1 + int(cluster.entropy.random() * RECORDS_MAX)):
-        await send(cluster, str(len(sent)))
+        await cluster.send(str(len(sent)).encode())
         sent.append(str(len(sent)))
         if cluster.entropy.random() < 0.05:
             await asyncio.sleep(cluster.entropy.random() * FLUSHED_AFTER_S)
