@@ -7,7 +7,7 @@ Produce is begun without a task, if no earlier one of its connection has one.
 
   B1  answers leave in the order of their requests
   B2  nothing is read while too much is being worked on, here or in the whole broker
-  B3  nothing is started while the client does not take its answers
+  B3  nothing is started while the client does not take its answers, nor while it is over its quota
   B4  whatever the client sends, the worst that happens is that it is disconnected
 """
 
@@ -18,11 +18,18 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final, cast
 
 from sparklog.broker.intake import Intake
 from sparklog.broker.metrics import BrokerMetrics
-from sparklog.broker.request import CloseConnection, Reply, RequestContext
+from sparklog.broker.request import (
+    UNTHROTTLED,
+    CloseConnection,
+    Reply,
+    RequestContext,
+    Unanswered,
+)
 from sparklog.core.errors import InvalidRequest
 from sparklog.protocol import messages, produce_frames
 from sparklog.protocol.api import LABELS, Api
@@ -60,7 +67,7 @@ PIPELINED: Final = frozenset(
 coordinator decides in the order in which it was asked."""
 
 Handle = Callable[[Any, RequestContext], Awaitable[Any]]
-"""Answers a request entity with a response entity, or with None where the client wants none."""
+"""Answers a request entity with a response entity; with None or `Unanswered` if none is wanted."""
 
 Refuse = Callable[[RequestHeader], Any]
 """Answers ApiVersions of a version nobody knows."""
@@ -84,9 +91,11 @@ class _Exchange:
     told: bytearray | None = None
     """The answer; None when done: the client wants none."""
 
-    def answer(self, frame: bytearray) -> None:
+    def answer(self, frame: bytearray, throttle: timedelta = UNTHROTTLED) -> None:
         """Send this when those before it have gone."""
         self.told = frame
+        if throttle:
+            self.owner.throttle(throttle)
         self.owner.finished(self)
 
     def go_on(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -131,6 +140,7 @@ class Connection(asyncio.Protocol):
         self._waiting_for_intake = False
         self._draining = False
         self._settling: asyncio.Handle | None = None
+        self._throttled: asyncio.TimerHandle | None = None
         self.active_s = self._loop.time()
         """When a byte came in or an answer went out last, by the loop's clock."""
 
@@ -165,6 +175,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting on the client's behalf. What it asked to be appended is appended."""
         self._transport = None
+        if self._throttled is not None:
+            self._throttled.cancel()
         for exchange in self._exchanges:
             if exchange.task is not None and exchange.header.api_key == Api.FETCH:
                 exchange.task.cancel()
@@ -202,6 +214,8 @@ class Connection(asyncio.Protocol):
         """Start what may start; return whether more bytes are wanted."""
         while self._transport is not None and not self._draining:
             if len(self._exchanges) >= COMMITS_MAX or not self._writable:
+                return False
+            if self._throttled is not None:
                 return False
             if self._next is None:
                 frame = self._reader.next_frame()
@@ -278,6 +292,18 @@ class Connection(asyncio.Protocol):
         self._produce_tasks += exchange.header.api_key == Api.PRODUCE
         exchange.task = self._loop.create_task(self._work(exchange, work))
 
+    def throttle(self, time: timedelta) -> None:
+        """Start nothing more for so long: the client is over its quota."""
+        until_s = self._loop.time() + time.total_seconds()
+        if self._throttled is not None:
+            until_s = max(until_s, self._throttled.when())
+            self._throttled.cancel()
+        self._throttled = self._loop.call_at(until_s, self._listen_again)
+
+    def _listen_again(self) -> None:
+        self._throttled = None
+        self._advance()
+
     def _intake_has_room(self) -> None:
         self._waiting_for_intake = False
         self._advance()
@@ -285,7 +311,10 @@ class Connection(asyncio.Protocol):
     async def _work(self, exchange: _Exchange, work: Awaitable[Any]) -> None:
         try:
             response = await work
-            if response is not None:
+            throttle = getattr(response, "throttle_time", UNTHROTTLED)
+            if throttle:
+                self.throttle(throttle)
+            if response is not None and not isinstance(response, Unanswered):
                 exchange.told = messages.encode_response(exchange.header, response)
         except CloseConnection as error:
             logger.info("closing a connection: %s client=%s", error, self._host)

@@ -63,6 +63,8 @@ class BrokerMetrics:
         self.request_errors: Counter[tuple[str, int]] = Counter()
         self.request_seconds: dict[str, float] = {}
         self.request_latencies: dict[str, Latencies] = {}
+        self.throttled_requests: Counter[str] = Counter()
+        self.throttled_seconds: dict[str, float] = {}
         self.isr_shrinks = 0
         self.isr_expands = 0
         self.elections = 0
@@ -115,6 +117,11 @@ class BrokerMetrics:
         if latencies is None:
             latencies = self.request_latencies[api] = Latencies(KEPT_LATENCIES)
         latencies.add(seconds)
+
+    def throttled(self, quota: str, seconds: float) -> None:
+        """Count an answer after which its client is not listened to for so long."""
+        self.throttled_requests[quota] += 1
+        self.throttled_seconds[quota] = self.throttled_seconds.get(quota, 0.0) + seconds
 
     def isr_shrunk(self) -> None:
         """Count a partition whose in-sync set lost somebody."""

@@ -17,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from sparklog.broker.metrics import BrokerMetrics
+from sparklog.core.client_quotas import QUOTA_KEYS
 from sparklog.core.telemetry import Latencies
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -57,6 +58,7 @@ class _Families(Collector):
             yield family
         yield from _topics(self._metrics)
         yield from _requests(self._metrics)
+        yield from _throttled(self._metrics)
         yield from _replicas(self._metrics)
         yield from _storage(self._metrics)
 
@@ -105,6 +107,24 @@ def _requests(metrics: BrokerMetrics) -> Iterator[Metric]:
         total_ms = metrics.request_seconds[api] * MS_PER_S
         times.add_sample(f"{times.name}_sum", {"request": api}, total_ms)
     yield times
+
+
+def _throttled(metrics: BrokerMetrics) -> Iterator[Metric]:
+    tables: Mapping[str, tuple[str, Mapping[str, float]]] = {
+        "sparklog_throttled_requests": (
+            "Requests of clients that went over a quota",
+            metrics.throttled_requests,
+        ),
+        "sparklog_throttled_seconds": (
+            "Seconds for which such clients were not listened to, added up",
+            metrics.throttled_seconds,
+        ),
+    }
+    for name, (words, counts) in tables.items():
+        family = CounterMetricFamily(name, words, labels=("quota",))
+        for key in QUOTA_KEYS:
+            family.add_metric((key,), counts.get(key, 0))
+        yield family
 
 
 def _replicas(metrics: BrokerMetrics) -> Iterator[Metric]:

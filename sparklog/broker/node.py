@@ -30,6 +30,7 @@ from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.registration import register
 from sparklog.broker.request import INTERNAL, Reply, RequestContext
 from sparklog.broker.sight import Sight
+from sparklog.broker.throttle import Throttle
 from sparklog.broker.transactions import Transactions
 from sparklog.cluster.records import NO_LEADER
 from sparklog.core.broker_settings import BrokerConfig
@@ -71,6 +72,7 @@ class BrokerNode:
         self.environment = replace(environment, network=self.sight)
         self.address = address
         self.metrics = BrokerMetrics() if metrics is None else metrics
+        self.throttle = Throttle(config, self.metrics)
         self.metadata = MetadataLog(self.environment)
         self.metadata.subscribe(self.sight.saw)
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
@@ -173,7 +175,10 @@ class BrokerNode:
             await self._life.stop()
 
     async def handle(self, request: Any, context: RequestContext = INTERNAL) -> Any:
-        """Answer a request entity; None when the client wants no answer. Waits for the start."""
+        """Answer a request entity; None, or `Unanswered`, when the client wants no answer.
+
+        Waits for the start.
+        """
         if not self._alive.is_set() and request.__api_key__ != Api.BROKER_HEARTBEAT:
             await self._alive.wait()
         return await handlers.handle(self, request, context)

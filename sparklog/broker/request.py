@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from sparklog.core.errors import SparklogError
@@ -25,13 +26,21 @@ class RequestContext:
 
 INTERNAL: Final = RequestContext()
 """A request a broker makes to itself."""
+UNTHROTTLED: Final = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """What a handler returns whose client wants no answer, and is not listened to for a while."""
+
+    throttle_time: timedelta
 
 
 class Reply(Protocol):
     """Takes the answer to one request, once, from whoever answers without a task."""
 
-    def answer(self, frame: bytearray) -> None:
-        """Send this."""
+    def answer(self, frame: bytearray, throttle: timedelta = UNTHROTTLED) -> None:
+        """Send this; for so long the client is not listened to."""
         ...
 
     def go_on(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -23,6 +23,7 @@ from sparklog.client.values import (
 from sparklog.cluster.image import Topic
 from sparklog.cluster.open import Log
 from sparklog.cluster.records import EVERY_BROKER
+from sparklog.core.client_quotas import Quotas
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.told_settings import ToldSetting, defaults_told, topic_told
 from sparklog.core.types import NO_TIMESTAMP_MS, TopicPartition
@@ -76,6 +77,14 @@ class Administered(Protocol):
         kind: Resource = Resource.TOPIC,
     ) -> None:
         """Set some settings, and put others back to their defaults."""
+
+    def client_quotas(self) -> Quotas:
+        """Return the quotas of clients and users that are set."""
+
+    def alter_client_quotas(
+        self, parts: Mapping[str, str | None], changes: Mapping[str, float | None]
+    ) -> None:
+        """Set some quotas of a client or user and remove others."""
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int]
@@ -168,6 +177,16 @@ class RootLog:
             self.log.alter_topic_defaults(values, remove)
         else:
             self.log.alter_configs(name, values, remove)
+
+    def client_quotas(self) -> Quotas:
+        """Return the quotas of clients and users that are set."""
+        return self.log.client_quotas()
+
+    def alter_client_quotas(
+        self, parts: Mapping[str, str | None], changes: Mapping[str, float | None]
+    ) -> None:
+        """Change quotas; brokers hold to them a moment later. Raises as `Log`'s."""
+        self.log.alter_client_quotas(parts, changes)
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int]

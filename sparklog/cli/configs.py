@@ -1,10 +1,11 @@
-"""`sparklog configs`: kafka-configs for topics and brokers."""
+"""`sparklog configs`: kafka-configs for topics and brokers, and for clients by `quotas`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
+from sparklog.cli import quotas
 from sparklog.cli.actions import add_actions, check_options
 from sparklog.cli.administered import Administered
 from sparklog.cli.output import Output
@@ -20,9 +21,13 @@ _ACTIONS_OF_OPTION = {"add_config": ("alter",), "delete_config": ("alter",), "al
 def configure(parser: CommandParser) -> None:
     """Declare the options."""
     add_actions(parser, {"describe": "show settings", "alter": "change settings"})
-    parser.add_argument("--entity-type", choices=list(_ENTITIES), help="what has the settings")
     parser.add_argument(
-        "--entity-name", metavar="NAME", help="the topic or the broker's id; all without it"
+        "--entity-type", choices=[*_ENTITIES, *quotas.KINDS], help="what has the settings"
+    )
+    parser.add_argument(
+        "--entity-name",
+        metavar="NAME",
+        help="the topic, the broker's id, the client id or the user; all without it",
     )
     parser.add_argument("--topic", help="short for --entity-type topics --entity-name")
     parser.add_argument(
@@ -31,8 +36,9 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--entity-default",
         action="store_true",
-        help="with --entity-type brokers: what topics have that set nothing themselves",
+        help="what topics have that set nothing themselves (brokers), or clients and users",
     )
+    quotas.add_quota_options(parser)
     parser.add_argument(
         "--all", action="store_true", help="with --describe: settings that have their defaults, too"
     )
@@ -51,6 +57,10 @@ def configure(parser: CommandParser) -> None:
 
 def run(args: Arguments, output: Output) -> int:
     """Describe or alter."""
+    removed = [word.strip() for given in args.delete_config for word in given.split(",")]
+    if quotas.is_asked(args):
+        check_options(args, _ACTIONS_OF_OPTION)
+        return quotas.run(args, _added(args.add_config), removed, output)
     kind, name = _entity(args)
     changes = bool(args.add_config or args.delete_config)
     check_options(args, _ACTIONS_OF_OPTION)
@@ -60,7 +70,6 @@ def run(args: Arguments, output: Output) -> int:
         raise UsageError("settings of brokers are asked of the brokers; give --bootstrap-server")
     with administered(args) as log:
         if name is not None and args.action == "alter":
-            removed = [word.strip() for given in args.delete_config for word in given.split(",")]
             log.alter_configs(name, _added(args.add_config), removed, kind=kind)
             output.line(f"Completed updating {_called('config', kind, name)}.")
             if output.as_json:

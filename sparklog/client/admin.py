@@ -16,6 +16,7 @@ from typing import Final
 
 from sparklog.client.addresses import TIMEOUT_S, bootstrap_addresses
 from sparklog.client.asking import Brokers
+from sparklog.client.client_quotas import change_quotas, read_quotas
 from sparklog.client.configs import change_configs, read_configs
 from sparklog.client.elections import elect
 from sparklog.client.groups import Groups
@@ -27,6 +28,7 @@ from sparklog.client.topic_changes import Assignment, add_partitions, create_top
 from sparklog.client.transactions import Transactions
 from sparklog.client.values import ConfigValue, Election, FoundOffset, Resource, ServingBroker
 from sparklog.cluster.image import Topic
+from sparklog.core.client_quotas import Quotas
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.closeable import Closeable
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
@@ -158,6 +160,28 @@ class Admin(Closeable):
             UnknownTopicOrPartition, InvalidConfig, OutcomeUnknown, Unavailable.
         """
         change_configs(self._brokers, kind, name, values or {}, remove)
+
+    def client_quotas(self) -> Quotas:
+        """Return the quotas that are set, in bytes per second at each broker, by whose they are.
+
+        Raises:
+            InvalidRequest: the brokers know no such call. Unavailable: no broker answers.
+        """
+        return read_quotas(self._brokers)
+
+    def alter_client_quotas(
+        self, parts: Mapping[str, str | None], changes: Mapping[str, float | None]
+    ) -> None:
+        """Set some quotas of a client or user, and remove those whose value is None.
+
+        Args:
+            parts: a name of type `client-id`, `user` or both; None stands for all others.
+            changes: `producer_byte_rate` and `consumer_byte_rate`, in bytes per second.
+
+        Raises:
+            InvalidRequest, OutcomeUnknown, Unavailable.
+        """
+        change_quotas(self._brokers, parts, changes)
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, committed_only: bool = False

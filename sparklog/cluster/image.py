@@ -21,6 +21,7 @@ from sparklog.cluster.records import (
     NO_LEADER,
     TOPIC_RESOURCE,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ClusterRecord,
     ConfigRecord,
     ControllerChangeRecord,
@@ -33,6 +34,7 @@ from sparklog.cluster.records import (
     UnregisterBrokerRecord,
     decode,
 )
+from sparklog.core.client_quotas import QuotaEntity, Quotas
 from sparklog.core.topic_defaults import inherited
 from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout, WalLayout
@@ -154,6 +156,7 @@ class MetadataImage:
     """Empty until the first broker comes."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Set at run time: by group id."""
+    client_quotas: Quotas = field(default_factory=dict)
     strange: bool = False
     """What a newer version said was passed over: a snapshot of this would lose it."""
 
@@ -217,6 +220,7 @@ class _Change:
         self._next_producer_id = before.next_producer_id
         self._cluster_id = before.cluster_id
         self._group_configs = before.group_configs
+        self._client_quotas = before.client_quotas
         self._strange = before.strange
 
     def apply(self, record: Record | None, offset: int) -> None:
@@ -228,6 +232,8 @@ class _Change:
                 self._partition(record)
             case ConfigRecord():
                 self._config(record)
+            case ClientQuotaRecord(entity, key, value):
+                self._client_quotas = _with_quota(self._client_quotas, entity, key, value)
             case RegisterBrokerRecord(broker_id, incarnation, host, port, rack):
                 broker = Broker(broker_id, incarnation, host, port, rack, epoch=offset)
                 self._brokers = {**self._brokers, broker_id: broker}
@@ -259,6 +265,7 @@ class _Change:
             self._next_producer_id,
             self._cluster_id,
             self._group_configs,
+            self._client_quotas,
             self._strange,
         )
 
@@ -351,6 +358,14 @@ def _with_resource(
     configs = _with_config(resources.get(name, {}), record)
     kept = {k: v for k, v in resources.items() if k != name}
     return {**kept, name: configs} if configs else kept
+
+
+def _with_quota(quotas: Quotas, entity: QuotaEntity, key: str, value: float | None) -> Quotas:
+    own = {k: v for k, v in quotas.get(entity, {}).items() if k != key}
+    if value is not None:
+        own[key] = value
+    others = {e: values for e, values in quotas.items() if e != entity}
+    return {**others, entity: own} if own else others
 
 
 def _with_config(configs: Mapping[str, str], record: ConfigRecord) -> dict[str, str]:

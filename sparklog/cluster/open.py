@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import RLock
 
+from sparklog.cluster import client_quotas, registry, snapshot
 from sparklog.cluster import records as codec
-from sparklog.cluster import registry, snapshot
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.records import EVERY_BROKER, Record
 from sparklog.cluster.topic_config import log_config
+from sparklog.core.client_quotas import Quotas, entity_of
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.closeable import Closeable
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce, new_topic_id
@@ -188,6 +189,21 @@ class Log(Closeable):
         """
         wanted, removed = dict(values or {}), tuple(remove)
         self._decide(lambda now: registry.alter_topic_defaults(now, wanted, removed))
+
+    def client_quotas(self) -> Quotas:
+        """Return the quotas that brokers hold clients to, by whose they are."""
+        return self.refresh().client_quotas
+
+    def alter_client_quotas(
+        self, parts: Mapping[str, str | None], changes: Mapping[str, float | None]
+    ) -> None:
+        """Set some quotas of a client or user, and remove those whose value is None.
+
+        Raises:
+            InvalidRequest: see `core.client_quotas`.
+        """
+        entity = entity_of(parts)
+        self._decide(lambda now: client_quotas.alter(now, entity, changes))
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """Return one partition's log; the same object for the same topic id and settings.

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sparklog.core.client_quotas import QuotaEntity
 from sparklog.core.errors import DataCorrupt
 
 NO_LEADER = -1
@@ -63,6 +64,15 @@ class ConfigRecord:
     name: str
     value: str | None
     resource_type: int = TOPIC_RESOURCE
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaRecord:
+    """A quota was set, or removed when `value` is None."""
+
+    entity: QuotaEntity
+    key: str
+    value: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +140,7 @@ Record = (
     TopicRecord
     | PartitionRecord
     | ConfigRecord
+    | ClientQuotaRecord
     | RemoveTopicRecord
     | ClusterRecord
     | RegisterBrokerRecord
@@ -167,6 +178,19 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(map(str, value))
 
 
+def _rate_or_none(value: Any) -> float | None:
+    return value if value is None else float(value)
+
+
+def quota_entity(value: Any) -> QuotaEntity:
+    """Return whose a quota is from JSON's values.
+
+    Raises:
+        TypeError, ValueError: they do not say it.
+    """
+    return tuple((str(kind), _text_or_none(name)) for kind, name in value)
+
+
 _BROKER_ID = _Field("broker_id", "brokerId", int)
 _BROKER_EPOCH = _Field("broker_epoch", "brokerEpoch", int)
 _INCARNATION = _Field("incarnation", "incarnationId", str)
@@ -198,6 +222,11 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _Field("resource_name", "resourceName", str),
         _Field("name", "name", str),
         _Field("value", "value", _text_or_none),
+    ),
+    ClientQuotaRecord: (
+        _Field("entity", "entity", quota_entity),
+        _Field("key", "key", str),
+        _Field("value", "value", _rate_or_none),
     ),
     RemoveTopicRecord: (_TOPIC_ID,),
     ClusterRecord: (_Field("cluster_id", "clusterId", str),),

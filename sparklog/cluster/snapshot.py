@@ -8,7 +8,7 @@ from typing import Any
 from crc32c import crc32c
 
 from sparklog.cluster.image import Broker, Controller, MetadataImage, Partition, Topic
-from sparklog.cluster.records import EVERY_BROKER
+from sparklog.cluster.records import EVERY_BROKER, quota_entity
 from sparklog.core.topic_defaults import inherited
 
 SNAPSHOT_FORMAT = 1
@@ -25,6 +25,7 @@ _IMAGE_FIELDS = frozenset(
         "controller",
         "brokerConfigs",
         "groupConfigs",
+        "clientQuotas",
         "nextProducerId",
         "clusterId",
     }
@@ -77,6 +78,8 @@ def to_document(image: MetadataImage) -> dict[str, Any]:
         document["brokerConfigs"] = {k: dict(v) for k, v in image.broker_configs.items()}
     if image.group_configs:
         document["groupConfigs"] = {k: dict(v) for k, v in image.group_configs.items()}
+    if image.client_quotas:
+        document["clientQuotas"] = [[e, dict(values)] for e, values in image.client_quotas.items()]
     if image.next_producer_id:
         document["nextProducerId"] = image.next_producer_id
     if image.cluster_id:
@@ -115,6 +118,10 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
         int(document.get("nextProducerId", 0)),
         str(document.get("clusterId", "")),
         document.get("groupConfigs", {}),
+        {
+            quota_entity(entity): {str(key): float(rate) for key, rate in values.items()}
+            for entity, values in document.get("clientQuotas", ())
+        },
         strange=not (
             document.keys() <= _IMAGE_FIELDS
             and all(entry.keys() <= _TOPIC_FIELDS for entry in document["topics"])

@@ -58,6 +58,28 @@ _SOCKET = (
     ),
 )
 
+_QUOTAS = (
+    Setting(
+        "quota.window.num",
+        Kind.INT,
+        11,
+        Acts.BROKER,
+        "With quota.window.size.seconds: a client may use at once what its quota allows it in one "
+        "window less than so many.",
+        unit="windows",
+        at_least=1,
+    ),
+    Setting(
+        "quota.window.size.seconds",
+        Kind.INT,
+        1,
+        Acts.BROKER,
+        "See quota.window.num.",
+        unit="s",
+        at_least=1,
+    ),
+)
+
 _TOPICS = (
     Setting(
         "auto.create.topics.enable",
@@ -296,6 +318,7 @@ BROKER_SETTINGS: Final = table_of(
     *_NODE,
     *_CLUSTER,
     *_SOCKET,
+    *_QUOTAS,
     *_TOPICS,
     *_REPLICAS,
     *GROUP_SETTINGS,

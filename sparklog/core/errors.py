@@ -12,6 +12,7 @@
     │   ├── ElectionNotNeeded     the partition has that leader already
     │   ├── PreferredLeaderNotAvailable   the first replica is not in sync: try again when it is
     │   ├── InvalidTopic          illegal topic name
+    │   ├── SecurityDisabled      there is no authorizer, so there are no ACLs
     │   ├── RecordTooLarge        over `max.message.bytes`
     │   ├── InvalidRecord         a record or batch that the topic does not take
     │   ├── InvalidTimestamp      further from now than the topic allows
@@ -125,6 +126,12 @@ class PreferredLeaderNotAvailable(InvalidRequest):
     """The partition's first replica is not alive and in sync: try again when it is."""
 
     kafka_code = 80
+
+
+class SecurityDisabled(InvalidRequest):
+    """Brokers have no authorizer, so there are no access control lists."""
+
+    kafka_code = 54
 
 
 class InvalidTopic(InvalidRequest):

@@ -40,6 +40,9 @@ class Api(IntEnum):
     END_TXN = 26
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -50,6 +53,8 @@ class Api(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     BROKER_HEARTBEAT = 63
@@ -110,6 +115,9 @@ APIS: Final[dict[Api, Versions]] = {
     Api.END_TXN: Versions(0, 5),
     Api.WRITE_TXN_MARKERS: Versions(1, 2),
     Api.TXN_OFFSET_COMMIT: Versions(0, 5),
+    Api.DESCRIBE_ACLS: Versions(1, 3),
+    Api.CREATE_ACLS: Versions(1, 3),
+    Api.DELETE_ACLS: Versions(1, 3),
     Api.DESCRIBE_CONFIGS: Versions(1, 4),
     Api.ALTER_CONFIGS: Versions(0, 2),
     Api.DESCRIBE_LOG_DIRS: Versions(1, 4),
@@ -120,6 +128,8 @@ APIS: Final[dict[Api, Versions]] = {
     Api.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1),
     Api.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0),
     Api.OFFSET_DELETE: Versions(0, 0),
+    Api.DESCRIBE_CLIENT_QUOTAS: Versions(0, 1),
+    Api.ALTER_CLIENT_QUOTAS: Versions(0, 1),
     Api.DESCRIBE_CLUSTER: Versions(0, 1),
     Api.DESCRIBE_PRODUCERS: Versions(0, 0),
     Api.BROKER_HEARTBEAT: Versions(0, 1, hidden=True),

@@ -41,7 +41,6 @@ _NO_ERRORS: Final = b"\0\0\0\0\xff\xff"
 """No record errors and no message, before flexible versions."""
 _NO_ERRORS_FLEXIBLE: Final = b"\x01\0\0"
 """The same since, and no tagged field of the partition."""
-_UNTHROTTLED: Final = b"\0\0\0\0"
 _CONTINUES: Final = 0x80
 _LAST_SHIFT: Final = 28
 
@@ -204,7 +203,7 @@ def _length(frame: bytes, at: int, *, flexible: bool) -> tuple[int, int]:
     return (value | byte << shift) - 1, at
 
 
-def answer(asked: PlainProduce, places: Iterable[Placed]) -> bytearray:
+def answer(asked: PlainProduce, places: Iterable[Placed], throttle_ms: int = 0) -> bytearray:
     """Return the frame that says where the batches are, in the order of the request."""
     version = asked.header.api_version
     flexible = version >= FLEXIBLE_SINCE
@@ -226,7 +225,7 @@ def answer(asked: PlainProduce, places: Iterable[Placed]) -> bytearray:
                 out += _NO_ERRORS
         if flexible:
             out += _NONE
-    out += _UNTHROTTLED
+    out += _INT32.pack(throttle_ms)
     if flexible:
         out += _NONE
     _INT32.pack_into(out, 0, len(out) - SIZE_BYTES)

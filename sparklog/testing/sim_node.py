@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
 from typing import Any, Final
 
 from sparklog.broker.environment import Environment
@@ -14,6 +15,7 @@ from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.node import BrokerNode
 from sparklog.broker.replicas import BrokerReplicas
+from sparklog.broker.request import UNTHROTTLED
 from sparklog.core.broker_settings import BrokerConfig, parse_broker_configs
 from sparklog.core.errors import OutcomeUnknown, Unavailable
 from sparklog.core.types import PartitionId
@@ -129,7 +131,7 @@ class _Reply:
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[Awaitable[Any]] = self._loop.create_future()
 
-    def answer(self, frame: bytearray) -> None:
+    def answer(self, frame: bytearray, throttle: timedelta = UNTHROTTLED) -> None:
         """Take the frame of a response."""
         response = self._loop.create_future()
         data = bytes(frame)[messages.SIZE_BYTES :]

@@ -51,6 +51,8 @@ def _element(field: FieldShape, random: Random) -> Any:
         return random.choice((0, -1, -bound, bound - 1, random.randrange(-bound, bound)))
     if kind == "bool":
         return random.random() < 0.5
+    if kind == "float64":
+        return random.choice((0.0, -1.5, 1e300, random.uniform(-1e9, 1e9)))
     if kind == "string":
         return "".join(random.choices("aZ0-_.äß世𝄞\0", k=random.choice((0, 1, 7, 200))))
     if kind in ("bytes", "records"):

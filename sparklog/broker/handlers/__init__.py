@@ -9,11 +9,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from sparklog.broker.handlers import (
+    acls,
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
     api_versions,
     broker_heartbeat,
+    client_quotas,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_partitions,
@@ -82,6 +84,9 @@ HANDLERS: Final[dict[Api, Handler]] = {
     Api.ADD_OFFSETS_TO_TXN: add_offsets_to_txn.handle,
     Api.END_TXN: end_txn.handle,
     Api.WRITE_TXN_MARKERS: write_txn_markers.handle,
+    Api.DESCRIBE_ACLS: acls.describe,
+    Api.CREATE_ACLS: acls.create,
+    Api.DELETE_ACLS: acls.delete,
     Api.DESCRIBE_CONFIGS: describe_configs.handle,
     Api.ALTER_CONFIGS: alter_configs.replace_all,
     Api.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,
@@ -92,6 +97,8 @@ HANDLERS: Final[dict[Api, Handler]] = {
     Api.ALTER_PARTITION_REASSIGNMENTS: partition_reassignments.alter,
     Api.LIST_PARTITION_REASSIGNMENTS: partition_reassignments.list_ongoing,
     Api.OFFSET_DELETE: offset_delete.handle,
+    Api.DESCRIBE_CLIENT_QUOTAS: client_quotas.describe,
+    Api.ALTER_CLIENT_QUOTAS: client_quotas.alter,
     Api.DESCRIBE_CLUSTER: describe_cluster.handle,
     Api.DESCRIBE_PRODUCERS: describe_producers.handle,
     Api.BROKER_HEARTBEAT: broker_heartbeat.handle,
@@ -108,7 +115,7 @@ begin_produce = produce_at_once.begin
 
 
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
-    """Return the answer to a request entity, or None where its sender wants none.
+    """Return the answer to a request entity; None or `Unanswered` where its sender wants none.
 
     Raises:
         CloseConnection: hang up instead of answering.

@@ -22,6 +22,7 @@ from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.handlers.partitions import partition_of, topic_known_as
 from sparklog.broker.request import RequestContext
 from sparklog.cluster.image import MetadataImage, Topic
+from sparklog.core.client_quotas import CONSUMER_BYTE_RATE, Quotas
 from sparklog.core.errors import Fenced, NotServing, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.protocol.building import Answer
@@ -47,7 +48,9 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
             responses=(),
         )
     found = _found(node.metadata.image, turn.wanted)
-    spec = _spec(node, request, turn, found)
+    quota = _quota(node, request)
+    most = node.throttle.most_at_once(quota, CONSUMER_BYTE_RATE, context.client_id)
+    spec = _spec(node, request, turn, found, most)
     fetched = await node.replicas.fetch(spec)
     found |= turn.roused(fetched.keys() - spec.partitions.keys())
     outcomes = {
@@ -55,7 +58,26 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
         for key, where in found.items()
     }
     told = {key: one for key, one in outcomes.items() if turn.answers(key, one)}
-    return _response(answer, node.metadata.image, turn.session_id, found, told)
+    throttle = _charge(node, quota, context, told.values())
+    return _response(answer, node.metadata.image, turn.session_id, found, told, throttle)
+
+
+def _quota(node: HandlerNode, request: Any) -> Quotas:
+    """Return the quotas that hold: none does for followers."""
+    return node.metadata.image.client_quotas if _replica_id(request) == CONSUMER else {}
+
+
+def _charge(
+    node: HandlerNode,
+    quotas: Quotas,
+    context: RequestContext,
+    told: Iterable[Fetched | SparklogError],
+) -> timedelta:
+    if not quotas:
+        return NO_THROTTLE
+    read = (part for part in told if isinstance(part, Fetched))
+    size_bytes = sum(len(batch) for part in read for batch in part.batches)
+    return node.throttle.charge(quotas, CONSUMER_BYTE_RATE, context.client_id, size_bytes)
 
 
 def _asked(request: Any) -> FetchAsked:
@@ -103,7 +125,10 @@ def _spec(
     request: Any,
     turn: FetchTurn,
     found: Mapping[PartKey, PartitionId | SparklogError],
+    most: int | None,
 ) -> FetchSpec:
+    """Return what is to be read, `most` bytes of it if that is given."""
+    max_bytes = min(max(0, request.max_bytes), node.config.whole("fetch.max.bytes"))
     partitions: dict[PartitionId, FetchAt] = {}
     told: dict[PartitionId, Fetched] = {}
     for key, where in found.items():
@@ -119,7 +144,7 @@ def _spec(
         replica_epoch=_UNKNOWN if replica is None else replica.replica_epoch,
         max_wait_ms=max(0, request.max_wait // MILLISECOND),
         min_bytes=max(0, request.min_bytes),
-        max_bytes=min(max(0, request.max_bytes), node.config.whole("fetch.max.bytes")),
+        max_bytes=max_bytes if most is None else min(max_bytes, most),
         isolation=request.isolation_level,
         partitions=partitions,
         told=told,
@@ -142,6 +167,7 @@ def _response(
     session_id: int,
     found: Mapping[PartKey, PartitionId | SparklogError],
     told: Mapping[PartKey, Fetched | SparklogError],
+    throttle: timedelta,
 ) -> Any:
     leaders: set[int] = set()
     topics: dict[TopicKey, list[Any]] = {}
@@ -160,7 +186,7 @@ def _response(
     )
     endpoints = leader_hints(answer, "NodeEndpoint", image, leaders) if leaders else ()
     return answer.response(
-        throttle_time=NO_THROTTLE,
+        throttle_time=throttle,
         error_code=ErrorCode.none,
         session_id=session_id,
         responses=responses,

@@ -15,6 +15,7 @@ from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.produce_job import Produced, ProduceJob, Verified
 from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.sight import Sight
+from sparklog.broker.throttle import Throttle
 from sparklog.broker.transactions import Transactions
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import SparklogError
@@ -139,6 +140,11 @@ class HandlerNode(Protocol):
     @property
     def metrics(self) -> BrokerMetrics:
         """Return what is counted."""
+        ...
+
+    @property
+    def throttle(self) -> Throttle:
+        """Return what holds clients to their quotas."""
         ...
 
     @property

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from sparklog.broker.handlers import transactional
 from sparklog.broker.handlers.answering import (
-    NO_THROTTLE,
     code_of,
     leader_hints,
     message_of,
@@ -18,10 +17,11 @@ from sparklog.broker.handlers.answering import (
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.handlers.partitions import asked_as, partition_of, topic_of
 from sparklog.broker.produce_job import Produced
-from sparklog.broker.request import CloseConnection, RequestContext
+from sparklog.broker.request import UNTHROTTLED, CloseConnection, RequestContext, Unanswered
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.coordinator.placing import INTERNAL_TOPICS
 from sparklog.coordinator.transaction_state import Partition
+from sparklog.core.client_quotas import PRODUCER_BYTE_RATE
 from sparklog.core.errors import (
     InvalidRequest,
     InvalidTopic,
@@ -30,6 +30,7 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.core.types import PartitionId
+from sparklog.protocol.batch_header import BytesLike
 from sparklog.protocol.building import Answer
 
 logger = logging.getLogger(__name__)
@@ -78,13 +79,27 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
         produced = await _produce(node, request, batches, names)
         outcomes.update({places[where]: outcome for where, outcome in produced.items()})
     _count(node, request, topics, outcomes)
+    throttle = charge(node, context.client_id, batches)
     if request.acks == 0:
         _hang_up_on_error(outcomes)
-        return None
-    return _response(Answer.to(request), node.metadata.image, request, topics, outcomes)
+        return Unanswered(throttle) if throttle else None
+    return _response(Answer.to(request), node.metadata.image, request, topics, outcomes, throttle)
 
 
-def answer(node: HandlerNode, request: Any, outcomes: Sequence[Outcome]) -> Any:
+def charge(
+    node: HandlerNode, client_id: str | None, batches: Mapping[PartitionId, BytesLike]
+) -> timedelta:
+    """Charge a producer for its batches; return for how long it is not to be listened to."""
+    quotas = node.metadata.image.client_quotas
+    if not quotas:
+        return UNTHROTTLED
+    size_bytes = sum(map(len, batches.values()))
+    return node.throttle.charge(quotas, PRODUCER_BYTE_RATE, client_id, size_bytes)
+
+
+def answer(
+    node: HandlerNode, request: Any, outcomes: Sequence[Outcome], throttle: timedelta
+) -> Any:
     """Return the response that tells what became of each batch, in the order of the request."""
     image = node.metadata.image
     topics = [topic_of(image, t) for t in request.topic_data]
@@ -95,7 +110,7 @@ def answer(node: HandlerNode, request: Any, outcomes: Sequence[Outcome]) -> Any:
     )
     told = dict(zip(places, outcomes, strict=True))
     _count(node, request, topics, told)
-    return _response(Answer.to(request), image, request, topics, told)
+    return _response(Answer.to(request), image, request, topics, told, throttle)
 
 
 async def _produce(
@@ -173,6 +188,7 @@ def _response(
     request: Any,
     topics: list[Topic | SparklogError],
     outcomes: dict[tuple[int, int], Outcome],
+    throttle: timedelta,
 ) -> Any:
     leaders: set[int] = set()
     responses = []
@@ -194,7 +210,7 @@ def _response(
         )
     return answer.response(
         responses=tuple(responses),
-        throttle_time=NO_THROTTLE,
+        throttle_time=throttle,
         **_endpoints(answer, image, leaders),
     )
 

@@ -8,6 +8,7 @@ transaction to ask about, a partition to wait for, an error to tell, is done by 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from sparklog.protocol import messages, produce_frames
 from sparklog.protocol.batch_header import BytesLike
 from sparklog.protocol.produce_frames import PlainProduce
 
+MILLISECOND = produce.MILLISECOND
 ACKS: frozenset[int] = produce.ACKS - {0}
 """Those that have an answer."""
 
@@ -60,7 +62,8 @@ def _is_plain(topic: Topic, number: int, records: BytesLike) -> bool:
 def _ended(node: HandlerNode, asked: PlainProduce, reply: Reply, job: ProduceJob) -> None:
     places = [outcome for outcome in job.outcomes if isinstance(outcome, Produced)]
     if len(places) == len(job.batches):
-        reply.answer(produce_frames.answer(asked, places))
+        throttle = _throttle(node, asked, job)
+        reply.answer(produce_frames.answer(asked, places, throttle // MILLISECOND), throttle)
     else:
         reply.go_on(_failed(node, asked, job))
 
@@ -68,4 +71,8 @@ def _ended(node: HandlerNode, asked: PlainProduce, reply: Reply, job: ProduceJob
 async def _failed(node: HandlerNode, asked: PlainProduce, job: ProduceJob) -> Any:
     await node.replicas.finish_produce(job)
     _, request = messages.decode_request(asked.frame)
-    return produce.answer(node, request, job.outcomes)
+    return produce.answer(node, request, job.outcomes, _throttle(node, asked, job))
+
+
+def _throttle(node: HandlerNode, asked: PlainProduce, job: ProduceJob) -> timedelta:
+    return produce.charge(node, asked.header.client_id, job.batches)

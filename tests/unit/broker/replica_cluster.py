@@ -24,6 +24,7 @@ from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.produce_job import Produced, ProduceResult
 from sparklog.broker.replicas import BrokerReplicas
 from sparklog.broker.request import INTERNAL
+from sparklog.broker.throttle import Throttle
 from sparklog.cluster import election
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import (
@@ -140,8 +141,9 @@ class ReplicaCluster:
             broker_id=broker_id,
             metadata=self.metadata,
             replicas=broker.manager,
-            config=SimpleNamespace(whole=lambda name: 55 << 20),
+            config=self.settings,
             fetch_sessions=broker.sessions,
+            throttle=Throttle(self.settings, broker.metrics),
         )
 
         async def serve(request: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.environment import Address
 from sparklog.broker.metrics import BrokerMetrics
-from sparklog.broker.request import Reply, RequestContext
+from sparklog.broker.request import Reply, RequestContext, Unanswered
 from sparklog.broker.server import Server
 from sparklog.core.broker_settings import parse_broker_configs
 from sparklog.protocol import messages, produce_frames
@@ -48,9 +49,10 @@ class Broker:
         self.taken.append((how, number))
         self.news.set()
 
-    def answer(self, number: int) -> None:
+    def answer(self, number: int, throttle_ms: int = 0) -> None:
         asked, reply = self.begun[number]
-        reply.answer(produce_frames.answer(asked, [(number, -1, 0)]))
+        frame = produce_frames.answer(asked, [(number, -1, 0)], throttle_ms)
+        reply.answer(frame, timedelta(milliseconds=throttle_ms))
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
         number = request.topic_data[0].partition_data[0].index
@@ -109,6 +111,7 @@ async def next_answer(client: Client, request: Any) -> tuple[int, int, ErrorCode
 
 
 NONE = ErrorCode.none
+THROTTLE = timedelta(milliseconds=300)
 REQUEST = produce("t", (0, b"x"))
 
 
@@ -203,5 +206,77 @@ def test_a_client_that_is_gone_is_answered_in_vain() -> None:
         broker.answer(0)
         broker.answer(1)
         assert await next_answer(other, REQUEST) == (2, 1, NONE)
+
+    broker.serve(story())
+
+
+def test_a_client_over_its_quota_is_answered_at_once_and_then_not_listened_to() -> None:
+    broker = Broker()
+
+    async def story() -> None:
+        client, other = [await Client.connect(broker.address) for _ in range(2)]
+        loop = asyncio.get_running_loop()
+        client.send(produce("t", (0, b"x")), 0)
+        await broker.until(1)
+        began_s = loop.time()
+        broker.answer(0, throttle_ms=300)
+        frame = await client.answer()
+        assert messages.decode_response(frame, type(REQUEST)).throttle_time == THROTTLE
+        client.send(produce("t", (1, b"x")), 1)
+        other.send(produce("t", (2, b"x")), 2)
+        await broker.until(2)
+        assert broker.taken[1] == ("begun", 2)
+        broker.answer(2)
+        await broker.until(3)
+        assert broker.taken[2] == ("begun", 1)
+        assert loop.time() - began_s >= THROTTLE.total_seconds() * 0.99
+
+    broker.serve(story())
+
+
+def test_the_longest_wait_of_those_told_counts_and_one_that_is_gone_has_none() -> None:
+    broker = Broker()
+
+    async def story() -> None:
+        client = await Client.connect(broker.address)
+        loop = asyncio.get_running_loop()
+        for number in range(3):
+            client.send(produce("t", (number, b"x")), number)
+        await broker.until(3)
+        began_s = loop.time()
+        for number, throttle_ms in enumerate((100, 300, 0)):
+            broker.answer(number, throttle_ms)
+        client.send(produce("t", (3, b"x")), 3)
+        await broker.until(4)
+        assert loop.time() - began_s >= THROTTLE.total_seconds() * 0.99
+        broker.answer(3, throttle_ms=100_000)
+        await client.close()
+
+    broker.serve(story())
+
+
+def test_what_is_told_by_a_task_or_not_at_all_is_kept_to_as_well() -> None:
+    broker = Broker()
+    waits: list[float] = []
+
+    async def handle(request: Any, context: RequestContext) -> Any:
+        waits.append(asyncio.get_running_loop().time())
+        if len(waits) == 1:
+            return replace(response(request, 0, NONE), throttle_time=THROTTLE)
+        return Unanswered(THROTTLE) if len(waits) == 2 else response(request, 0, NONE)
+
+    broker.left = {0}
+    broker.handle = handle  # type: ignore[method-assign]
+
+    async def story() -> None:
+        client = await Client.connect(broker.address)
+        client.send(REQUEST, 0)
+        assert await next_answer(client, REQUEST) == (0, 0, NONE)
+        client.send(REQUEST, 1)
+        client.send(REQUEST, 2)
+        assert await next_answer(client, REQUEST) == (2, 0, NONE)
+        first, second, third = waits
+        assert second - first >= THROTTLE.total_seconds() * 0.99
+        assert third >= second
 
     broker.serve(story())

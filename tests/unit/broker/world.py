@@ -9,7 +9,7 @@ from sparklog.broker.environment import Address, Environment, Unreachable
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.core.entropy import SeededEntropy
 from sparklog.testing.sim_store import SimObjects, SimStore
-from sparklog.testing.virtual_loop import VirtualLoop, new_virtual_loop
+from sparklog.testing.virtual_loop import Process, VirtualLoop, new_virtual_loop
 from sparklog.testing.virtual_world import Trace, VirtualClock, VirtualCompute
 
 Result = TypeVar("Result")
@@ -63,9 +63,14 @@ class World:
 
     def run(self, story: Coroutine[Any, Any, Result]) -> Result:
         """Run a story to its end; a crash of any task ends the test."""
+        self.loop.after_step = self._look
         try:
             return self.loop.run_until_complete(story)
         finally:
             self.loop.close()
             assert not self.crashes, self.crashes
             assert not self.loop.complaints, self.loop.complaints
+
+    def _look(self, process: Process | None) -> None:
+        """End the story at a crash: whoever waits for what died would wait for all virtual time."""
+        assert not self.crashes, self.crashes

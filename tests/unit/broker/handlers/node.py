@@ -16,9 +16,10 @@ from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.produce_job import Produced, ProduceJob, Verified
 from sparklog.broker.producer_ids import ProducerIds
-from sparklog.broker.request import RequestContext
+from sparklog.broker.request import RequestContext, Unanswered
 from sparklog.broker.sight import Sight
 from sparklog.broker.task_scope import TaskScope
+from sparklog.broker.throttle import Throttle
 from sparklog.broker.transactions import Transactions
 from sparklog.cluster.records import RegisterBrokerRecord
 from sparklog.coordinator.effects import ProducerIdentity
@@ -33,6 +34,7 @@ from tests.unit.broker.world import World
 
 Result = TypeVar("Result")
 HOST = "broker-1"
+TESTER = RequestContext("test", "127.0.0.1")
 
 
 class ToyMarking:
@@ -195,6 +197,7 @@ class ToyNode:
         self.fetch_sessions = FetchSessions(slots, environment.entropy)
         self.metrics = BrokerMetrics()
         self.sight = Sight(environment.network, 3.0)
+        self.throttle = Throttle(self.config, self.metrics)
         self.heartbeat_answer: Any = None
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -213,11 +216,11 @@ class ToyNode:
             ]
         )
 
-    async def ask(self, request: Any) -> Any:
-        """Return the answer to a request, as a client decodes it."""
-        response = await handle(self, request, RequestContext("test", "127.0.0.1"))
-        if response is None:
-            return None
+    async def ask(self, request: Any, context: RequestContext = TESTER) -> Any:
+        """Return the answer to a request, as a client decodes it if there is one for him."""
+        response = await handle(self, request, context)
+        if response is None or isinstance(response, Unanswered):
+            return response
         header = RequestHeader(request.__api_key__, request.__version__, 1)
         frame = bytes(messages.encode_response(header, response))[4:]
         return messages.decode_response(frame, type(request))

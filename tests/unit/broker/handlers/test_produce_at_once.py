@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers import begin_produce
+from sparklog.broker.request import UNTHROTTLED
+from sparklog.cluster import client_quotas
 from sparklog.coordinator.placing import GROUPS_TOPIC
+from sparklog.core.client_quotas import PRODUCER_BYTE_RATE, entity_of
 from sparklog.core.types import PartitionId
 from sparklog.protocol import messages, produce_frames
 from sparklog.protocol.batch_header import ATTRIBUTES_AT, TRANSACTIONAL_BIT
@@ -26,9 +30,11 @@ class Told:
         self._request_type = type(request)
         self.response: Any = None
         self.work: Coroutine[Any, Any, Any] | None = None
+        self.throttle = UNTHROTTLED
 
-    def answer(self, frame: bytearray) -> None:
+    def answer(self, frame: bytearray, throttle: timedelta = UNTHROTTLED) -> None:
         assert self.response is None
+        self.throttle = throttle
         self.response = messages.decode_response(bytes(frame)[4:], self._request_type)
 
     def go_on(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -119,5 +125,28 @@ def test_an_error_is_told_as_the_general_handler_tells_it() -> None:
         assert [job.batches for job in node.replicas.finished] == [
             {PartitionId(topic_id, 0): batch(b"a"), PartitionId(topic_id, 1): batch(b"b")}
         ]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_who_goes_over_a_quota_is_told_so_and_not_listened_to_for_as_long(version: int) -> None:
+    async def story(node: ToyNode) -> None:
+        await node.ask(create_topics("t"))
+        topic_id = node.metadata.image.topics["t"].topic_id
+        await node.metadata.decide(
+            lambda image: client_quotas.alter(
+                image, entity_of({"client-id": "c"}), {PRODUCER_BYTE_RATE: 100.0}
+            )
+        )
+        topic = uuid_of(topic_id) if version == 13 else "t"
+        told = begin(node, produce(topic, (0, batch(b"x" * 3000)), version=version))
+        assert told is not None
+        assert told.throttle == told.response.throttle_time > timedelta(seconds=20)
+        node.replicas.elsewhere.add(PartitionId(topic_id, 0))
+        failed = begin(node, produce(topic, (0, batch(b"x")), version=version))
+        assert failed is not None
+        assert failed.work is not None
+        assert (await failed.work).throttle_time > timedelta(seconds=20)
 
     tell(story)

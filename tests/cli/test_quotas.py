@@ -1,0 +1,94 @@
+"""Quotas on the command line, of a root that no broker serves."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.waiting import eventually
+
+RATE = "producer_byte_rate=1024"
+
+
+def test_quotas_are_set_described_and_deleted_in_kafka_configs_words(cli: Cli) -> None:
+    by_type = ("--entity-type", "clients", "--entity-name", "billing")
+    altered = cli.ok("configs", "--alter", *by_type, "--add-config", RATE)
+    assert altered.text == "Completed updating config for client billing.\n"
+    cli.ok("configs", "--alter", "--client", "billing", "--add-config", "consumer_byte_rate=2048")
+    default = cli.ok("configs", "--alter", "--client-defaults", "--add-config", RATE)
+    assert default.text == "Completed updating default config for clients in the cluster.\n"
+    cli.ok("configs", "--alter", "--user", "u", "--client", "c", "--add-config", RATE)
+    cli.ok("configs", "--alter", "--entity-type", "users", "--entity-default", "--add-config", RATE)
+    billing = (
+        "Quota configs for client-id 'billing' are "
+        "consumer_byte_rate=2048.0, producer_byte_rate=1024.0"
+    )
+    told = "are producer_byte_rate=1024.0"
+    pair = f"Quota configs for user-principal 'u', client-id 'c' {told}"
+    clients = [billing, pair, f"Quota configs for the default client-id {told}"]
+    users = [pair, f"Quota configs for the default user-principal {told}"]
+    assert sorted(cli.ok("configs", "--describe", "--entity-type", "clients").lines) == sorted(
+        clients
+    )
+    assert sorted(cli.ok("configs", "--describe", "--entity-type", "users").lines) == sorted(users)
+    assert cli.ok("configs", "--describe", *by_type).lines == [billing]
+    assert cli.ok("configs", "--describe", "--user", "u", "--client", "c").lines == [pair]
+    (document,) = cli.ok("configs", "--describe", "--client", "billing", "--json").documents
+    assert document == {
+        "entity": {"client-id": "billing"},
+        "quotas": {"consumer_byte_rate": 2048.0, "producer_byte_rate": 1024.0},
+    }
+    cli.ok(
+        "configs", "--alter", "--client", "billing",
+        "--delete-config", "producer_byte_rate,consumer_byte_rate",
+    )  # fmt: skip
+    assert cli.ok("configs", "--describe", "--client", "billing").lines == []
+
+
+@pytest.mark.parametrize(
+    ("quota", "why"),
+    [
+        ("request_percentage=5", "do not hold clients to"),
+        ("producer_byte_rate=0", "at least 1"),
+        ("producer_bytes=1", "no such quota"),
+    ],
+)
+def test_what_is_no_quota_is_refused(cli: Cli, quota: str, why: str) -> None:
+    assert why in cli.fails("configs", "--alter", "--client", "c", "--add-config", quota)
+    assert cli.ok("configs", "--describe", "--entity-type", "clients").lines == []
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--client", "c", "--add-config", "producer_byte_rate=fast"), "bytes per second"),
+        (("--client", "c", "--add-config", RATE, "--delete-config", RATE[:18]), "set and deleted"),
+        (("--client", "c"), "--alter needs"),
+        (("--entity-type", "clients", "--add-config", RATE), "--alter needs"),
+        (("--client", "c", "--client-defaults", "--add-config", RATE), "give one"),
+        (("--client", "c", "--entity-type", "users", "--add-config", RATE), "say once"),
+        (("--client", "c", "--topic", "t", "--add-config", RATE), "leave out"),
+    ],
+)
+def test_a_call_that_contradicts_itself_is_misuse(
+    cli: Cli, words: tuple[str, ...], why: str
+) -> None:
+    assert why in cli.misused("configs", "--alter", *words)
+    assert cli.ok("configs", "--describe", "--entity-type", "clients").lines == []
+
+
+def test_brokers_are_told_and_asked_in_the_same_words(wire_cli: Cli) -> None:
+    name = f"c-{uuid4().hex[:8]}"
+    by_name = ("--client", name)
+    assert "at least 1" in wire_cli.fails(
+        "configs", "--alter", *by_name, "--add-config", "producer_byte_rate=0"
+    )
+    wire_cli.ok("configs", "--alter", *by_name, "--add-config", RATE)
+    told = [f"Quota configs for client-id '{name}' are producer_byte_rate=1024.0"]
+    eventually(
+        lambda: wire_cli.ok("configs", "--describe", *by_name).lines == told, "all have heard"
+    )
+    wire_cli.ok("configs", "--alter", *by_name, "--delete-config", "producer_byte_rate")
+    eventually(lambda: wire_cli.ok("configs", "--describe", *by_name).lines == [], "all have heard")
