@@ -13,6 +13,8 @@
     │   ├── PreferredLeaderNotAvailable   the first replica is not in sync: try again when it is
     │   ├── InvalidTopic          illegal topic name
     │   ├── SecurityDisabled      there is no authorizer, so there are no ACLs
+    │   ├── UnsupportedSaslMechanism   brokers authenticate nobody
+    │   ├── ResourceNotFound      nobody of that name has credentials
     │   ├── RecordTooLarge        over `max.message.bytes`
     │   ├── InvalidRecord         a record or batch that the topic does not take
     │   ├── InvalidTimestamp      further from now than the topic allows
@@ -132,6 +134,18 @@ class SecurityDisabled(InvalidRequest):
     """Brokers have no authorizer, so there are no access control lists."""
 
     kafka_code = 54
+
+
+class UnsupportedSaslMechanism(InvalidRequest):
+    """Brokers authenticate nobody."""
+
+    kafka_code = 33
+
+
+class ResourceNotFound(InvalidRequest):
+    """There is none of that name."""
+
+    kafka_code = 91
 
 
 class InvalidTopic(InvalidRequest):

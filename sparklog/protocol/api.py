@@ -55,6 +55,8 @@ class Api(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     BROKER_HEARTBEAT = 63
@@ -62,6 +64,7 @@ class Api(IntEnum):
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
     @property
@@ -130,6 +133,8 @@ APIS: Final[dict[Api, Versions]] = {
     Api.OFFSET_DELETE: Versions(0, 0),
     Api.DESCRIBE_CLIENT_QUOTAS: Versions(0, 1),
     Api.ALTER_CLIENT_QUOTAS: Versions(0, 1),
+    Api.DESCRIBE_USER_SCRAM_CREDENTIALS: Versions(0, 0),
+    Api.ALTER_USER_SCRAM_CREDENTIALS: Versions(0, 0),
     Api.DESCRIBE_CLUSTER: Versions(0, 1),
     Api.DESCRIBE_PRODUCERS: Versions(0, 0),
     Api.BROKER_HEARTBEAT: Versions(0, 1, hidden=True),
@@ -137,6 +142,7 @@ APIS: Final[dict[Api, Versions]] = {
     Api.LIST_TRANSACTIONS: Versions(0, 2),
     Api.CONSUMER_GROUP_HEARTBEAT: Versions(0, 1),
     Api.CONSUMER_GROUP_DESCRIBE: Versions(0, 1),
+    Api.LIST_CONFIG_RESOURCES: Versions(0, 1),
     Api.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
 }
 """Every API answered here."""

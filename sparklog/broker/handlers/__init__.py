@@ -38,6 +38,7 @@ from sparklog.broker.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_transactions,
@@ -49,6 +50,7 @@ from sparklog.broker.handlers import (
     partition_reassignments,
     produce,
     produce_at_once,
+    scram_credentials,
     sync_group,
     txn_offset_commit,
     write_txn_markers,
@@ -99,6 +101,8 @@ HANDLERS: Final[dict[Api, Handler]] = {
     Api.OFFSET_DELETE: offset_delete.handle,
     Api.DESCRIBE_CLIENT_QUOTAS: client_quotas.describe,
     Api.ALTER_CLIENT_QUOTAS: client_quotas.alter,
+    Api.DESCRIBE_USER_SCRAM_CREDENTIALS: scram_credentials.describe,
+    Api.ALTER_USER_SCRAM_CREDENTIALS: scram_credentials.alter,
     Api.DESCRIBE_CLUSTER: describe_cluster.handle,
     Api.DESCRIBE_PRODUCERS: describe_producers.handle,
     Api.BROKER_HEARTBEAT: broker_heartbeat.handle,
@@ -106,6 +110,7 @@ HANDLERS: Final[dict[Api, Handler]] = {
     Api.CONSUMER_GROUP_DESCRIBE: consumer_group_describe.handle,
     Api.DESCRIBE_TRANSACTIONS: describe_transactions.handle,
     Api.LIST_TRANSACTIONS: list_transactions.handle,
+    Api.LIST_CONFIG_RESOURCES: list_config_resources.handle,
     Api.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
 }
 """Every API of `protocol.api.APIS`, with who answers it."""

@@ -1,4 +1,4 @@
-"""Quotas set and described over the wire, what they come to, and ACLs that there are none of."""
+"""Quotas set and described over the wire, and what they come to."""
 
 from __future__ import annotations
 
@@ -203,40 +203,5 @@ def test_clients_that_spend_little_are_forgotten_and_those_that_owe_are_not() ->
             assert not node.throttle.charge(quotas, PRODUCER_BYTE_RATE, f"c{number}", 0)
         assert len(node.throttle._buckets) <= 2 * BUCKETS_KEPT
         assert node.throttle.charge(quotas, PRODUCER_BYTE_RATE, "big", 0)
-
-    tell(story)
-
-
-def test_there_are_no_acls_and_every_call_says_so() -> None:
-    async def story(node: ToyNode) -> None:
-        described = await node.ask(
-            build_request(
-                Api.DESCRIBE_ACLS,
-                3,
-                resource_type_filter=1,
-                resource_name_filter=None,
-                pattern_type_filter=1,
-                principal_filter=None,
-                host_filter=None,
-                operation=1,
-                permission_type=1,
-            )
-        )
-        assert described.error_code is ErrorCode.security_disabled
-        assert "authorizer" in described.error_message
-        creation = build_request_part(
-            Api.CREATE_ACLS,
-            3,
-            "AclCreation",
-            resource_type=2,
-            resource_name="t",
-            resource_pattern_type=3,
-            principal="User:x",
-            host="*",
-            operation=3,
-            permission_type=3,
-        )
-        created = await node.ask(build_request(Api.CREATE_ACLS, 3, creations=(creation,) * 2))
-        assert [r.error_code for r in created.results] == [ErrorCode.security_disabled] * 2
 
     tell(story)
