@@ -16,11 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, cast
 
+from sparklog.broker.exchange import Exchange
 from sparklog.broker.intake import Intake
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.request import (
@@ -76,33 +77,6 @@ BeginProduce = Callable[[PlainProduce, Reply], bool]
 """Begins to answer a plain Produce request, if it can do so at once."""
 
 
-@dataclass(slots=True, eq=False)
-class _Exchange:
-    """A request and, in time, its answer. A `Reply`."""
-
-    owner: Connection
-    header: RequestHeader
-    request: Any
-    """An entity, or a `PlainProduce` that has not been begun."""
-    size: int
-    started_s: float = 0.0
-    task: asyncio.Task[None] | None = None
-    done: bool = False
-    told: bytearray | None = None
-    """The answer; None when done: the client wants none."""
-
-    def answer(self, frame: bytearray, throttle: timedelta = UNTHROTTLED) -> None:
-        """Send this when those before it have gone."""
-        self.told = frame
-        if throttle:
-            self.owner.throttle(throttle)
-        self.owner.finished(self)
-
-    def go_on(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Send the response entity that `work` returns."""
-        self.owner.start_task(self, work)
-
-
 @dataclass(frozen=True, slots=True)
 class Service:
     """What all connections of a listener have together."""
@@ -128,8 +102,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._host = ""
         self._context = RequestContext()
-        self._exchanges: deque[_Exchange] = deque()
-        self._next: _Exchange | None = None
+        self._exchanges: deque[Exchange] = deque()
+        self._next: Exchange | None = None
         """Decoded, and waiting to be started."""
         self._running = 0
         self._running_alone = False
@@ -227,11 +201,11 @@ class Connection(asyncio.Protocol):
             self._next = None
         return False
 
-    def _decoded(self, frame: bytes) -> _Exchange:
+    def _decoded(self, frame: bytes) -> Exchange:
         if produce_frames.is_produce(frame):
             plain = produce_frames.read(frame)
             if plain is not None:
-                return _Exchange(self, plain.header, plain, len(frame))
+                return Exchange(self, plain.header, plain, len(frame))
         try:
             header, request = messages.decode_request(frame)
         except UnsupportedVersion as error:
@@ -239,10 +213,10 @@ class Connection(asyncio.Protocol):
                 raise
             header = RequestHeader(Api.API_VERSIONS, 0, error.header.correlation_id)
             answer = messages.encode_response(header, self._service.refuse(error.header))
-            return _Exchange(self, header, None, len(frame), done=True, told=answer)
-        return _Exchange(self, header, request, len(frame))
+            return Exchange(self, header, None, len(frame), done=True, told=answer)
+        return Exchange(self, header, request, len(frame))
 
-    def _start_next(self, exchange: _Exchange) -> bool:
+    def _start_next(self, exchange: Exchange) -> bool:
         if exchange.done:
             self._exchanges.append(exchange)
             self._settle_soon()
@@ -270,7 +244,7 @@ class Connection(asyncio.Protocol):
         self.start_task(exchange, self._service.handle(request, self._context_of(exchange)))
         return True
 
-    def _begun(self, exchange: _Exchange, plain: PlainProduce) -> bool:
+    def _begun(self, exchange: Exchange, plain: PlainProduce) -> bool:
         """Begin a plain Produce without a task, unless one before it has yet to append."""
         if self._produce_tasks:
             return False
@@ -281,13 +255,13 @@ class Connection(asyncio.Protocol):
             self.finished(exchange)
             return True
 
-    def _context_of(self, exchange: _Exchange) -> RequestContext:
+    def _context_of(self, exchange: Exchange) -> RequestContext:
         client_id = exchange.header.client_id
         if client_id != self._context.client_id:
             self._context = RequestContext(client_id, self._host)
         return self._context
 
-    def start_task(self, exchange: _Exchange, work: Awaitable[Any]) -> None:
+    def start_task(self, exchange: Exchange, work: Awaitable[Any]) -> None:
         """Answer with the response entity that `work` returns."""
         self._produce_tasks += exchange.header.api_key == Api.PRODUCE
         exchange.task = self._loop.create_task(self._work(exchange, work))
@@ -308,7 +282,7 @@ class Connection(asyncio.Protocol):
         self._waiting_for_intake = False
         self._advance()
 
-    async def _work(self, exchange: _Exchange, work: Awaitable[Any]) -> None:
+    async def _work(self, exchange: Exchange, work: Awaitable[Any]) -> None:
         try:
             response = await work
             throttle = getattr(response, "throttle_time", UNTHROTTLED)
@@ -325,7 +299,7 @@ class Connection(asyncio.Protocol):
             self._produce_tasks -= exchange.header.api_key == Api.PRODUCE
             self.finished(exchange)
 
-    def _broke(self, exchange: _Exchange, error: Exception) -> None:
+    def _broke(self, exchange: Exchange, error: Exception) -> None:
         header = exchange.header
         logger.error(
             "a request failed, closing its connection api=%s version=%d client=%s",
@@ -336,7 +310,7 @@ class Connection(asyncio.Protocol):
         )
         self.close()
 
-    def finished(self, exchange: _Exchange) -> None:
+    def finished(self, exchange: Exchange) -> None:
         """Take in that a request's answer is there, or that it gets none."""
         exchange.done = True
         exchange.task = None
