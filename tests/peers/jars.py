@@ -116,6 +116,22 @@ KAFKA_STREAMS = JarSet(
 )
 """Kafka Streams with its example applications."""
 
+KAFKA_CONNECT = JarSet(
+    "kafka-connect",
+    (
+        Resolution(
+            (
+                f"org.apache.kafka:connect-runtime:{KAFKA_VERSION}",
+                f"org.apache.kafka:connect-file:{KAFKA_VERSION}",
+                f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}",
+                f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J_VERSION}",
+                f"org.apache.logging.log4j:log4j-core:{LOG4J_VERSION}",
+            )
+        ),
+    ),
+)
+"""Kafka Connect with its connectors for files, and MirrorMaker."""
+
 SPARK_KAFKA_CONNECTOR = JarSet(
     "spark-kafka-connector",
     (
