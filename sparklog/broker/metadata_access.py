@@ -29,6 +29,10 @@ class MetadataAccess(Protocol):
         """
         ...
 
+    async def beyond(self, end_offset: int) -> MetadataImage:
+        """Return the image when it ends beyond an offset. Looks for nothing by itself."""
+        ...
+
     async def catch_up(self) -> MetadataImage:
         """Take in what others appended, and return the newest image.
 

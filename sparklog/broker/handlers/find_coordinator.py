@@ -1,10 +1,15 @@
 """FindCoordinator (10): which broker a group, or a transactional id, belongs to.
 
-The first one who asks makes the internal topic. Source: KIP-98, KIP-699 (several keys).
+The first one who asks makes the internal topic. Who asks while a leader is elected is answered when
+there is one: told that there is none, librdkafka would ask again after half a second, and a new
+leader is there after a tenth. Source: KIP-98, KIP-699 (several keys).
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -28,6 +33,11 @@ TOPICS: Final = {0: GROUPS_TOPIC, 1: TRANSACTIONS_TOPIC}
 MANY_SINCE: Final = 4
 """The first version with several keys."""
 GROUP: Final = 0
+ELECTED_WITHIN_S: Final = 0.3
+"""Time within which a dead leader has been replaced, where storage answers quickly. What its client
+asked on the same connection waits as well, so it is not longer."""
+Found = dict[str, Broker | SparklogError]
+"""Who coordinates each key, or why nobody does."""
 
 
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
@@ -39,14 +49,9 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     try:
         topic = await _topic(node, kind)
     except SparklogError as error:
-        found: dict[str, Broker | SparklogError] = dict.fromkeys(keys, error)
+        found: Found = dict.fromkeys(keys, error)
     else:
-        found = {key: _coordinator(node, topic, key) for key in keys}
-        if any(
-            isinstance(who, Broker) and who.broker_id != node.broker_id for who in found.values()
-        ):
-            await node.sight.hear()
-            found = {key: _coordinator(node, topic, key) for key in keys}
+        found = await _coordinators(node, topic, keys)
     if many:
         return answer.response(
             throttle_time=NO_THROTTLE,
@@ -64,6 +69,24 @@ async def _topic(node: HandlerNode, kind: int) -> Topic:
     if name is None:
         raise InvalidRequest(f"no such kind of coordinator is known here. key_type={kind}")
     return await InternalTopic.of(name, node.config).ensure(node.metadata, node.environment)
+
+
+async def _coordinators(node: HandlerNode, topic: Topic, keys: Sequence[str]) -> Found:
+    """Return who coordinates each key, after the news of a death and for a while of an election."""
+
+    def look() -> Found:
+        return {key: _coordinator(node, topic, key) for key in keys}
+
+    found = look()
+    if any(isinstance(who, Broker) and who.broker_id != node.broker_id for who in found.values()):
+        await node.sight.hear()
+        found = look()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ELECTED_WITHIN_S):
+            while any(isinstance(who, SparklogError) for who in found.values()):
+                await node.metadata.beyond(node.metadata.image.end_offset)
+                found = look()
+    return found
 
 
 def _coordinator(node: HandlerNode, topic: Topic, key: str) -> Broker | SparklogError:

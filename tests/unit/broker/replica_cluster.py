@@ -70,6 +70,15 @@ class SharedMetadata:
             self.append(records)
         return self.image
 
+    async def beyond(self, end_offset: int) -> MetadataImage:
+        news = asyncio.Event()
+        self.listeners.append(tell := lambda _: news.set())
+        while self.image.end_offset <= end_offset:
+            news.clear()
+            await news.wait()
+        self.listeners.remove(tell)
+        return self.image
+
     async def catch_up(self) -> MetadataImage:
         await asyncio.sleep(0.001)
         return self.image

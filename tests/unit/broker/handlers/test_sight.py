@@ -10,8 +10,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.environment import Address, Unreachable
+from sparklog.broker.handlers.find_coordinator import ELECTED_WITHIN_S
 from sparklog.broker.sight import HEARD_WITHIN_S
-from sparklog.cluster.records import NO_LEADER
+from sparklog.cluster import election
+from sparklog.cluster.records import NO_LEADER, TopicRecord
 from sparklog.protocol.api import Api
 from sparklog.protocol.building import build_request, build_request_part
 from sparklog.protocol.topic_ids import uuid_of
@@ -107,6 +109,38 @@ def test_who_asks_for_coordinators_is_not_sent_to_the_dead_either() -> None:
         assert await asking == [-1 if one == OTHER else one for one in before]
 
     tell(story, brokers=(1, OTHER))
+
+
+def test_who_asks_during_an_election_is_answered_when_there_is_a_leader() -> None:
+    async def story(node: ToyNode) -> None:
+        now_s = asyncio.get_running_loop().time
+        before = [one.node_id for one in (await node.ask(coordinators(20))).coordinators]
+        assert set(before) == {1, OTHER}
+        await lose_sight(node)
+        began_s = now_s()
+        asking = asyncio.ensure_future(node.ask(coordinators(20)))
+        await asyncio.sleep(ELECTED_WITHIN_S / 3)
+        await node.metadata.decide(lambda image: [TopicRecord("other", "A" * 22)])
+        await asyncio.sleep(0.01)
+        assert not asking.done(), "any news were taken for those of a leader"
+        await node.metadata.decide(lambda image: election.fence(image, [OTHER]))
+        assert [one.node_id for one in (await asking).coordinators] == [1] * 20
+        assert now_s() - began_s < ELECTED_WITHIN_S
+
+    tell(story, brokers=(1, OTHER))
+
+
+def test_who_asks_where_nobody_is_elected_is_told_so_in_the_end() -> None:
+    async def story(node: ToyNode) -> None:
+        now_s = asyncio.get_running_loop().time
+        await node.ask(coordinators(1))
+        await node.metadata.decide(lambda image: election.fence(image, [1]))
+        began_s = now_s()
+        (answer,) = (await node.ask(coordinators(1))).coordinators
+        assert answer.error_code is ErrorCode.coordinator_not_available
+        assert now_s() - began_s == pytest.approx(ELECTED_WITHIN_S)
+
+    tell(story)
 
 
 def test_who_is_its_own_coordinator_says_so_at_once() -> None:
