@@ -19,6 +19,7 @@ from tests.waiting import eventually
 
 DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
 MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
+PRESET = Path(__file__).resolve().parents[2] / "conf" / "mirror-maker.properties"
 ANY_PORT = "http://127.0.0.1:0"
 LISTENS = re.compile(r"REST server listening at (http://127\.0\.0\.1:\d+)/")
 STARTING = (404, 409, 500, 503)
@@ -49,32 +50,32 @@ def errors(log: Path) -> list[str]:
 
 
 def mirroring(old: str, new: str, topics: Sequence[str], group: str) -> dict[str, str]:
-    """Return the settings of somebody who moves: names stay, each record is there once."""
+    """Return the project's preset for whoever moves, for these topics, and in a hurry."""
     run = uuid4().hex[:6]  # MirrorMaker keeps what it did under the names of clusters
-    names = {f"old-{run}": old, f"new-{run}": new}
-    flow, back = "->".join(names), "->".join(reversed(names))
-    internal = ("checkpoints.topic", "heartbeats.topic", "offset-syncs.topic", "offset.storage",
-                "status.storage", "config.storage")  # fmt: skip
+
+    def named(text: str) -> str:
+        return re.sub(r"\b(old|new)\b", rf"\1-{run}", text)
+
     often = ("refresh.topics", "refresh.groups", "sync.group.offsets", "emit.checkpoints",
              "sync.topic.configs", "sync.topic.acls")  # fmt: skip
-    return {
-        "clusters": ",".join(names),
-        **{f"{name}.bootstrap.servers": address for name, address in names.items()},
-        **{f"{name}.consumer.isolation.level": "read_committed" for name in names},
-        f"{flow}.enabled": "true",
-        f"{flow}.topics": ",".join(topics),
-        f"{flow}.groups": group,
-        f"{back}.enabled": "false",
-        "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
-        "replication.factor": "2",
-        **{f"{name}.replication.factor": "2" for name in internal},
+    settings = preset()
+    factors = [name for name in settings if name.endswith("replication.factor")]
+    settings |= {
+        "clusters": named(settings["clusters"]),
+        "old.bootstrap.servers": old,
+        "new.bootstrap.servers": new,
+        "old->new.topics": ",".join(topics),
+        "old->new.groups": group,
+        **dict.fromkeys(factors, "2"),
         **{f"{name}.interval.seconds": "2" for name in often},
-        "exactly.once.source.support": "enabled",
-        "dedicated.mode.enable.internal.rest": "true",
-        "listeners": ANY_PORT,
-        "sync.group.offsets.enabled": "true",
-        "offset.lag.max": "0",
     }
+    return {named(name): value for name, value in settings.items()}
+
+
+def preset() -> dict[str, str]:
+    """Return what `conf/mirror-maker.properties` says."""
+    lines = [line for line in PRESET.read_text().splitlines() if line and line[0] != "#"]
+    return {name.strip(): value.strip() for name, value in (line.split("=", 1) for line in lines)}
 
 
 class Worker:
