@@ -31,6 +31,7 @@ from sparklog.log.lookup import TimedOffset
 
 LOOKED_AT_ONCE = 8
 NO_OFFSET = -1
+_ASK_BROKERS = "settings of brokers and groups are asked of the brokers; use --bootstrap-server"
 NOWHERE = FoundOffset(NO_OFFSET, NO_TIMESTAMP_MS)
 
 Assignment = Sequence[Sequence[int]]
@@ -77,6 +78,9 @@ class Administered(Protocol):
         kind: Resource = Resource.TOPIC,
     ) -> None:
         """Set some settings, and put others back to their defaults."""
+
+    def groups_with_configs(self) -> list[str]:
+        """Return the groups that have settings of their own, sorted."""
 
     def client_quotas(self) -> Quotas:
         """Return the quotas of clients and users that are set."""
@@ -148,8 +152,8 @@ class RootLog:
         Raises:
             UnknownTopicOrPartition: no such topic. InvalidRequest: asked of one broker.
         """
-        if kind is Resource.BROKER:
-            _every_broker(names)
+        if kind is not Resource.TOPIC:
+            _every_broker(kind, names)
             told = defaults_told(self.log.topic_defaults(), set_only=True)
             return {EVERY_BROKER: [_config_value(one) for one in told]}
         topics = self.log.topics()
@@ -172,11 +176,15 @@ class RootLog:
         Raises:
             As `Log.alter_configs`. InvalidRequest: asked of one broker.
         """
-        if kind is Resource.BROKER:
-            _every_broker([name])
+        if kind is not Resource.TOPIC:
+            _every_broker(kind, [name])
             self.log.alter_topic_defaults(values, remove)
         else:
             self.log.alter_configs(name, values, remove)
+
+    def groups_with_configs(self) -> list[str]:
+        """Raise InvalidRequest: groups are the brokers'."""
+        raise InvalidRequest(_ASK_BROKERS)
 
     def client_quotas(self) -> Quotas:
         """Return the quotas of clients and users that are set."""
@@ -242,9 +250,9 @@ def _config_value(told: ToldSetting) -> ConfigValue:
     return ConfigValue(told.setting.name, told.value, told.source.name, False, synonyms)
 
 
-def _every_broker(names: Sequence[str]) -> None:
-    if list(names) != [EVERY_BROKER]:
-        raise InvalidRequest("settings of brokers are asked of the brokers; use --bootstrap-server")
+def _every_broker(kind: Resource, names: Sequence[str]) -> None:
+    if kind is Resource.GROUP or list(names) != [EVERY_BROKER]:
+        raise InvalidRequest(_ASK_BROKERS)
 
 
 def _refuse(assignment: Assignment | None) -> None:

@@ -1,4 +1,4 @@
-"""`sparklog configs`: kafka-configs for topics and brokers, and for clients by `quotas`."""
+"""`sparklog configs`: kafka-configs for topics, brokers and groups, and for clients by `quotas`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparklog.cli.usage import Arguments, CommandParser, UsageError, key_values
 from sparklog.client.values import ConfigValue, Resource
 from sparklog.cluster.records import EVERY_BROKER
 
-_ENTITIES = {"topics": Resource.TOPIC, "brokers": Resource.BROKER}
+_ENTITIES = {"topics": Resource.TOPIC, "brokers": Resource.BROKER, "groups": Resource.GROUP}
 _ACTIONS_OF_OPTION = {"add_config": ("alter",), "delete_config": ("alter",), "all": ("describe",)}
 
 
@@ -27,11 +27,14 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--entity-name",
         metavar="NAME",
-        help="the topic, the broker's id, the client id or the user; all without it",
+        help="the topic, broker's id, group, client id or user; all without it",
     )
     parser.add_argument("--topic", help="short for --entity-type topics --entity-name")
     parser.add_argument(
         "--broker", metavar="ID", help="short for --entity-type brokers --entity-name"
+    )
+    parser.add_argument(
+        "--group", metavar="ID", help="short for --entity-type groups --entity-name"
     )
     parser.add_argument(
         "--entity-default",
@@ -66,8 +69,11 @@ def run(args: Arguments, output: Output) -> int:
     check_options(args, _ACTIONS_OF_OPTION)
     if args.action == "alter" and (name is None or not changes):
         raise UsageError(f"--alter needs a {kind.value}, and --add-config or --delete-config")
-    if kind is Resource.BROKER and name != EVERY_BROKER and bootstrap_of(args) is None:
-        raise UsageError("settings of brokers are asked of the brokers; give --bootstrap-server")
+    of_all_topics = kind is Resource.BROKER and name == EVERY_BROKER
+    if kind is not Resource.TOPIC and not of_all_topics and bootstrap_of(args) is None:
+        raise UsageError(
+            f"settings of {kind.value}s are asked of the brokers; give --bootstrap-server"
+        )
     with administered(args) as log:
         if name is not None and args.action == "alter":
             log.alter_configs(name, _added(args.add_config), removed, kind=kind)
@@ -84,6 +90,8 @@ def run(args: Arguments, output: Output) -> int:
 def _names(log: Administered, kind: Resource) -> list[str]:
     if kind is Resource.TOPIC:
         return log.topic_names()
+    if kind is Resource.GROUP:
+        return log.groups_with_configs()
     return [str(broker.broker_id) for broker in log.brokers()]
 
 
@@ -103,16 +111,18 @@ def _called(configs: str, kind: Resource, name: str) -> str:
 
 def _entity(args: Arguments) -> tuple[Resource, str | None]:
     if args.entity_default:
-        if args.entity_type != "brokers" or any((args.topic, args.broker, args.entity_name)):
+        if args.entity_type != "brokers" or any(
+            (args.topic, args.broker, args.group, args.entity_name)
+        ):
             raise UsageError("--entity-default goes with --entity-type brokers, and no name")
         return Resource.BROKER, EVERY_BROKER
     short = [
         (kind, value)
-        for kind, value in ((Resource.TOPIC, args.topic), (Resource.BROKER, args.broker))
-        if value is not None
+        for kind in _ENTITIES.values()
+        if (value := getattr(args, kind.value)) is not None
     ]
     if len(short) > 1 or (short and args.entity_name is not None):
-        raise UsageError("--topic, --broker and --entity-name say the same; give one")
+        raise UsageError("--topic, --broker, --group and --entity-name say the same; give one")
     if short:
         if args.entity_type is not None and _ENTITIES[args.entity_type] is not short[0][0]:
             raise UsageError(

@@ -68,8 +68,8 @@ def _shortly(args: Arguments) -> dict[str, str | None]:
 
 def _parts(args: Arguments) -> dict[str, str | None]:
     """Return whose quotas: names by type, None for a default; nothing for all there are."""
-    if args.topic is not None or args.broker is not None:
-        raise UsageError("quotas are those of clients and users; leave out --topic and --broker")
+    if any(word is not None for word in (args.topic, args.broker, args.group)):
+        raise UsageError("quotas are clients' and users'; leave out --topic, --broker and --group")
     parts = _shortly(args)
     named = args.entity_name is not None
     if (parts and (args.entity_type is not None or named)) or (named and args.entity_default):

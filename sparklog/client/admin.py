@@ -17,7 +17,7 @@ from typing import Final
 from sparklog.client.addresses import TIMEOUT_S, bootstrap_addresses
 from sparklog.client.asking import Brokers
 from sparklog.client.client_quotas import change_quotas, read_quotas
-from sparklog.client.configs import change_configs, read_configs
+from sparklog.client.configs import change_configs, groups_with_configs, read_configs
 from sparklog.client.elections import elect
 from sparklog.client.groups import Groups
 from sparklog.client.log_dirs import LogDir, read_log_dirs
@@ -139,7 +139,7 @@ class Admin(Closeable):
         add_partitions(self._brokers, name, total, assignment)
 
     def configs(self, kind: Resource, names: Sequence[str]) -> dict[str, list[ConfigValue]]:
-        """Return all settings of topics or brokers, defaults included, by their names.
+        """Return all settings of topics, brokers or groups, defaults included, by their names.
 
         Raises:
             UnknownTopicOrPartition: no such topic. InvalidRequest: no such broker. Unavailable.
@@ -154,12 +154,20 @@ class Admin(Closeable):
         *,
         kind: Resource = Resource.TOPIC,
     ) -> None:
-        """Set some settings of a topic or a broker, and put others back to their defaults.
+        """Set some settings of a topic, broker or group, and put others back to their defaults.
 
         Raises:
             UnknownTopicOrPartition, InvalidConfig, OutcomeUnknown, Unavailable.
         """
         change_configs(self._brokers, kind, name, values or {}, remove)
+
+    def groups_with_configs(self) -> list[str]:
+        """Return the groups that have settings of their own, sorted.
+
+        Raises:
+            InvalidRequest: the brokers know no such call. Unavailable: no broker answers.
+        """
+        return groups_with_configs(self._brokers)
 
     def client_quotas(self) -> Quotas:
         """Return the quotas that are set, in bytes per second at each broker, by whose they are.

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers, read and changed. Source: KIP-226, KIP-339."""
+"""Settings of topics, brokers and groups, read and changed. Source: KIP-226, KIP-339, KIP-1142."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from sparklog.protocol.api import Api
 
 DESCRIBE_VERSIONS: Final = (1, 4)
 ALTER_VERSIONS: Final = (0, 1)
+LIST_VERSIONS: Final = (1, 1)
 
-_NUMBERS: Final = {Resource.TOPIC: 2, Resource.BROKER: 4}
+_NUMBERS: Final = {Resource.TOPIC: 2, Resource.BROKER: 4, Resource.GROUP: 32}
 _SET: Final = 0
 _DELETE: Final = 1
 
@@ -26,7 +27,7 @@ _DELETE: Final = 1
 def read_configs(
     brokers: Brokers, kind: Resource, names: Sequence[str]
 ) -> dict[str, list[ConfigValue]]:
-    """Return all settings, by the topics' names or the brokers' ids. Raises as `Admin.configs`."""
+    """Return all settings, by the name or id of whose they are. Raises as `Admin.configs`."""
 
     def draft_of(chosen: Sequence[str]) -> Any:
         def draft(of: Draft) -> Any:
@@ -45,7 +46,7 @@ def read_configs(
 
         return draft
 
-    if kind is Resource.TOPIC or EVERY_BROKER in names:
+    if kind is not Resource.BROKER or EVERY_BROKER in names:
         answers = [brokers.ask(Api.DESCRIBE_CONFIGS, *DESCRIBE_VERSIONS, draft_of(names))]
     else:
         answers = [
@@ -92,7 +93,7 @@ def change_configs(
         return of.request(resources=(resource,), validate_only=False)
 
     api = Api.INCREMENTAL_ALTER_CONFIGS
-    if kind is Resource.TOPIC or name == EVERY_BROKER:
+    if kind is not Resource.BROKER or name == EVERY_BROKER:
         answer = brokers.change(api, *ALTER_VERSIONS, draft)
     else:
         where = _listening(brokers, [name])[name]
@@ -105,6 +106,17 @@ def change_configs(
             "settings were not changed",
             **{kind.value: name},
         )
+
+
+def groups_with_configs(brokers: Brokers) -> list[str]:
+    """Return the groups with settings of their own. Raises as `Admin.groups_with_configs`."""
+    kind = _NUMBERS[Resource.GROUP]
+    answer = brokers.ask(
+        Api.LIST_CONFIG_RESOURCES, *LIST_VERSIONS, lambda of: of.request(resource_types=(kind,))
+    )
+    if answer.error_code != 0:
+        raise of_code(answer.error_code, None, "what has settings could not be listed")
+    return sorted(one.resource_name for one in answer.config_resources)
 
 
 def _listening(brokers: Brokers, ids: Sequence[str]) -> dict[str, BrokerAddress]:

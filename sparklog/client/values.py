@@ -30,9 +30,12 @@ class ServingBroker:
         return BrokerAddress(self.host, self.port)
 
 
+_SET_HERE = frozenset({"DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG", "DYNAMIC_GROUP_CONFIG"})
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """One setting of a topic or a broker."""
+    """One setting of a topic, a broker or a group."""
 
     name: str
     value: str | None
@@ -44,8 +47,8 @@ class ConfigValue:
 
     @property
     def set_here(self) -> bool:
-        """Say whether it was set for this very topic or broker."""
-        return self.source in ("DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG")
+        """Say whether it was set for this very topic, broker or group."""
+        return self.source in _SET_HERE
 
 
 class Resource(Enum):
@@ -53,6 +56,7 @@ class Resource(Enum):
 
     TOPIC = "topic"
     BROKER = "broker"
+    GROUP = "group"
 
 
 class Election(Enum):

@@ -104,3 +104,12 @@ def test_defaults_of_all_topics_are_set_and_shown_in_topics(cli: Cli) -> None:
     assert len(cli.ok("configs", "--describe", *default).lines) == 1
     wrong = cli.misused("configs", "--describe", *default, "--entity-name", "1")
     assert "--entity-default" in wrong
+
+
+@pytest.mark.parametrize(
+    "words", [("--group", "g"), ("--broker", "1"), ("--entity-type", "groups")]
+)
+def test_settings_of_brokers_and_groups_are_asked_of_brokers(
+    cli: Cli, words: tuple[str, ...]
+) -> None:
+    assert "--bootstrap-server" in cli.misused("configs", "--describe", *words)

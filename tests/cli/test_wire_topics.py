@@ -121,6 +121,22 @@ def test_settings_of_a_broker_are_its_own(cli: Cli) -> None:
     assert "no such broker" in cli.fails("configs", "--describe", "--broker", "9")
 
 
+def test_settings_of_a_group_are_set_shown_and_unset(cli: Cli, name: str) -> None:
+    setting = "consumer.session.timeout.ms"
+    altered = cli.ok("configs", "--alter", "--group", name, "--add-config", f"{setting}=50000")
+    assert altered.text == f"Completed updating config for group {name}.\n"
+    (title, line) = cli.ok("configs", "--describe", "--group", name).lines
+    assert title == f"Dynamic configs for group {name} are:"
+    assert line.startswith(f"  {setting}=50000 sensitive=false synonyms={{DYNAMIC_GROUP_CONFIG:")
+    assert f"  {setting}=50000 " in cli.ok("configs", "--describe", "--entity-type", "groups").text
+    by_type = ("--entity-type", "groups", "--entity-name", name)
+    cli.ok("configs", "--alter", *by_type, "--delete-config", setting)
+    assert title not in cli.ok("configs", "--describe", "--entity-type", "groups").lines
+    assert "group.consumer" in cli.fails(
+        "configs", "--alter", *by_type, "--add-config", f"{setting}=1"
+    )
+
+
 def test_filters_show_the_partitions_they_are_named_for(cli: Cli, name: str) -> None:
     cli.ok(
         "topics", "--create", "--topic", name, "--replication-factor", "2", "--config",
