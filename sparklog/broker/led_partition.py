@@ -18,35 +18,28 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from sparklog.broker.held_tail import HeldTail
+from sparklog.broker.led_log import LedLog
 from sparklog.broker.purgatory import DelayedProduce, FetchWaits, OffsetWaits
 from sparklog.broker.topic_rules import TopicRules
 from sparklog.cluster.leadership import Event, ExpandIsr, HighWatermark, Leadership, ShrinkIsr
 from sparklog.core.errors import (
     NotEnoughReplicasAfterAppend,
     NotServing,
-    OutOfOrderSequence,
     PartitionDamaged,
     SparklogError,
 )
 from sparklog.core.types import (
     FIRST_LED_EPOCH,
-    NO_TIMESTAMP_MS,
     PartitionId,
-    TimestampType,
 )
-from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.history import HistoryReader
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.producer_state import UNVERIFIED, Duplicate, ProducerStates, Verification
-from sparklog.log.reference_batch import ReferenceBatch
-from sparklog.log.taken_references import PendingReferences
+from sparklog.log.producer_state import ProducerStates
 from sparklog.log.view import PartitionView
 from sparklog.log.wal_object import WalBatch
-from sparklog.protocol.batch_header import BatchHeader
-from sparklog.protocol.control import EndTransactionMarker
 
 STRAYS_S: Final = 360.0
 """How long after its election a leader reckons with requests that wait at an earlier one: clients
@@ -73,18 +66,7 @@ class LeadershipListener(Protocol):
         ...
 
 
-class Appended(NamedTuple):
-    """Where a producer's batch is."""
-
-    base_offset: int
-    end_offset: int
-    append_time_ms: int
-    """NO_TIMESTAMP_MS unless the topic's timestamps are LogAppendTime."""
-    repeated: bool
-    """Appended before, by a request that was sent twice."""
-
-
-class LedPartition:
+class LedPartition(LedLog):
     """See the module. Not thread-safe: the event loop's only."""
 
     def __init__(
@@ -102,29 +84,24 @@ class LedPartition:
         listener: LeadershipListener,
     ) -> None:
         """Lead from the end of `view` on; the tail is empty and begins there."""
-        assert held.tail.end_offset == view.end_offset, (held.tail.end_offset, view.end_offset)
-        self.where = where
-        self.layout = layout
-        self.leader_epoch = leader_epoch
-        self.held = held
-        self.tail = held.tail
-        self.view = view
-        """Of the partition's own log; its end is the flushed end."""
+        super().__init__(
+            where,
+            layout,
+            leader_epoch,
+            held=held,
+            view=view,
+            producers=producers,
+            leadership=leadership,
+            rules=rules,
+        )
         self.looked_s = asyncio.get_running_loop().time()
-        """When that was, on the loop's clock."""
+        """When the partition's own log was looked at last, on the loop's clock."""
         self.flushed_s = -inf
         """When it was flushed last under this epoch, on the loop's clock."""
         self._began_s = self.looked_s
-        self._unwritten_end = view.end_offset if view.is_unwritten else None
-        self.producers = producers
-        self.leadership = leadership
         self.history = history
-        self.rules = rules
-        self.live = True
         self.damage: PartitionDamaged | None = None
         """Why it was retired before its epoch ended, if that is why."""
-        self.closing = False
-        """Refuses new records, as it is about to be handed over."""
         self.order = held.order
         self.flushing = asyncio.Lock()
         """Held while the partition's own log is written to."""
@@ -135,173 +112,11 @@ class LedPartition:
         self.committed_news = FetchWaits(where)
         self.follower_epochs: dict[int, int] = {}
         """Broker epoch of the incarnation whose fetches count, of each follower."""
-        self._references = PendingReferences()
         self._listener = listener
-        held.tail.start_epoch(leader_epoch)
-
-    @property
-    def partition(self) -> PartitionId:
-        """Return which partition it is."""
-        return self.where
-
-    @property
-    def flushed_end(self) -> int:
-        """Return how far the partition's own log reaches, as far as this leader knows."""
-        return self.leadership.flushed_end
-
-    @property
-    def high_watermark(self) -> int:
-        """Return the offset below which everything is committed."""
-        return self.leadership.high_watermark
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Return the offset below which no transaction is open."""
-        return self.producers.transactions.last_stable_offset(self.leadership.high_watermark)
-
-    @property
-    def has_references_to_flush(self) -> bool:
-        """Say whether a reference batch is committed, which nobody can read before its flush."""
-        first = self.tail.first_reference
-        return first is not None and first < self.leadership.high_watermark
-
-    @property
-    def log_start_offset(self) -> int:
-        """Return the first offset that may be read."""
-        return self.view.log_start_offset
-
-    @property
-    def unflushed_bytes(self) -> int:
-        """Return how many bytes of batches are in memory only, or there and in the WAL."""
-        return self.tail.size_bytes
-
-    def check_open(self) -> None:
-        """Refuse what comes too late.
-
-        Raises:
-            NotServing: led no more, or about to be handed over; refresh metadata.
-        """
-        if not self.live or self.closing:
-            raise NotServing(
-                "the partition is led by another broker, or will be in a moment; refresh metadata. "
-                f"partition={self.layout.topic}-{self.layout.partition} "
-                f"leader_epoch={self.leader_epoch}"
-            )
 
     def may_have_strays(self, now_s: float) -> bool:
         """Say whether requests of producers may still wait at an earlier leader."""
         return self.leader_epoch > FIRST_LED_EPOCH and now_s - self._began_s < STRAYS_S
-
-    def append(
-        self,
-        batch: CheckedBatch,
-        now_ms: int,
-        verification: Verification | None = UNVERIFIED,
-    ) -> Appended:
-        """Append a batch for which room was taken, unless it is there already.
-
-        Args:
-            batch: a producer's.
-            now_ms: the time.
-            verification: whether its transaction has this partition; see `ProducerStates.check`.
-
-        Raises:
-            NotServing: see `check_open`.
-            OutOfOrderSequence: nothing was ever written here, and it is not its producer's first.
-            SparklogError: the producer's sequence or epoch is refused.
-        """
-        self.check_open()
-        assert not batch.header.is_reference, "such are appended by `append_references`"
-        is_log_append = self.rules.batches.timestamp_type is TimestampType.LOG_APPEND_TIME
-        known = self._check(batch.header, verification)
-        if known is not None:
-            told_ms = known.append_time_ms if is_log_append else NO_TIMESTAMP_MS
-            return Appended(known.base_offset, known.end_offset, told_ms, repeated=True)
-        base_offset = self._append(batch, now_ms if is_log_append else None)
-        self.producers.record(batch.header, base_offset, now_ms)
-        told_ms = now_ms if is_log_append else NO_TIMESTAMP_MS
-        return Appended(base_offset, self.tail.end_offset, told_ms, repeated=False)
-
-    def append_references(
-        self,
-        batch: CheckedBatch,
-        references: ReferenceBatch,
-        now_ms: int,
-        verification: Verification | None = UNVERIFIED,
-    ) -> Appended:
-        """Append a reference batch for which room was taken, unless it is there already.
-
-        One of a transaction is known by its producer's sequence: the same objects may have been
-        referred to by a transaction that was aborted.
-
-        Raises:
-            NotServing: see `check_open`.
-            SparklogError: as `append`.
-        """
-        self.check_open()
-        if batch.header.has_producer_id:
-            taken = self._check(batch.header, verification)
-            known = None if taken is None else (taken.base_offset, taken.end_offset)
-        else:
-            known = self._references.find(references, self.view)
-        if known is not None:
-            return Appended(*known, NO_TIMESTAMP_MS, repeated=True)
-        base_offset = self._append(batch, None)
-        self.producers.record(batch.header, base_offset, now_ms)
-        self._references.took(references, base_offset)
-        return Appended(base_offset, self.tail.end_offset, NO_TIMESTAMP_MS, repeated=False)
-
-    def _check(self, header: BatchHeader, verification: Verification | None) -> Duplicate | None:
-        if header.base_sequence > 0 and self.tail.end_offset == self._unwritten_end:
-            raise OutOfOrderSequence(
-                "nothing was ever written here, so a producer begins with sequence 0. "
-                f"partition={self.where} producer_id={header.producer_id} "
-                f"base_sequence={header.base_sequence}"
-            )
-        return self.producers.check(header, verification)
-
-    def append_as_coordinator(self, batch: CheckedBatch, now_ms: int) -> int:
-        """Append a batch of this broker's own, for which room was taken; return its end offset.
-
-        It has no sequence numbers; with a producer id it is part of that producer's transaction.
-
-        Raises:
-            NotServing: see `check_open`. InvalidProducerEpoch: a newer producer has the id.
-        """
-        self.check_open()
-        header = batch.header
-        self.producers.check_epoch(header.producer_id, header.producer_epoch)
-        base_offset = self._append(batch, None)
-        self.producers.record(header, base_offset, now_ms)
-        return self.tail.end_offset
-
-    def append_marker(
-        self,
-        batch: CheckedBatch,
-        marker: EndTransactionMarker,
-        now_ms: int,
-        *,
-        ends_older: bool,
-    ) -> int:
-        """End a transaction with a marker for which room was taken; return its end offset.
-
-        Args:
-            batch: the marker as `encode_end_transaction` gives it; its header says whose it is.
-            marker: what it says.
-            now_ms: the time.
-            ends_older: see `ProducerStates.check_marker`.
-
-        Raises:
-            NotServing: see `check_open`.
-            InvalidProducerEpoch: a newer producer has the id.
-            TransactionCoordinatorFenced: a newer coordinator has written here before.
-        """
-        self.check_open()
-        who = batch.header.producer_id, batch.header.producer_epoch
-        self.producers.check_marker(*who, marker.coordinator_epoch, ends_older=ends_older)
-        offset = self._append(batch, None)
-        self.producers.record_marker(*who, marker, offset, now_ms)
-        return self.tail.end_offset
 
     def wait_committed(self, end_offset: int, request: DelayedProduce) -> None:
         """Make a request wait until `end_offset` is committed, if it is not yet."""
@@ -412,18 +227,9 @@ class LedPartition:
         self.appended_news.tell()
         self.committed_news.tell()
 
-    def _append(self, batch: CheckedBatch, append_time_ms: int | None) -> int:
-        """Append to the tail and the write-ahead log; return the base offset."""
-        where, base_offset = self.where, self.tail.end_offset
-        data = self.held.append_as_leader(batch, self.leader_epoch, append_time_ms)
-        end_offset = self.tail.end_offset
-        self.leadership.appended(end_offset)
-        self._listener.to_wal(
-            WalBatch(where.topic_id, where.partition, base_offset, self.leader_epoch, data),
-            end_offset,
-            self,
-        )
-        return base_offset
+    def _to_wal(self, batch: WalBatch, end_offset: int) -> None:
+        """See `LedLog`."""
+        self._listener.to_wal(batch, end_offset, self)
 
     def _obey(self, events: tuple[Event, ...]) -> None:
         for event in events:
