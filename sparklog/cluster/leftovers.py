@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sparklog.cluster.image import MetadataImage
-from sparklog.cluster.publication import Publication, decode
+from sparklog.cluster.publication_record import Publication, decode
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import PartitionId
 from sparklog.log import manifest as manifests

@@ -15,21 +15,23 @@ that, anybody may carry it out, as often as it takes. `decide` is pure (a protoc
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
-
-from crc32c import crc32c
 
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.open import Log
+from sparklog.cluster.publication_record import (
+    Publication,
+    StagedPartition,
+    decode,
+    encode,
+    merged,
+    recreated,
+)
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import (
-    DataCorrupt,
     InvalidRequest,
     NotServing,
     OutcomeUnknown,
@@ -43,12 +45,8 @@ from sparklog.log.effects import Protocol, get, put, run
 from sparklog.log.layout import commit_key
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.segment import (
-    FORMAT_VERSION,
     Commit,
     CommitKey,
-    Reference,
-    reference_document,
-    reference_from_document,
 )
 from sparklog.store.base import PutOutcome
 
@@ -63,34 +61,6 @@ LED_AGAIN_S = 0.2
 
 _MAY_PASS = (NotServing, Unavailable, UnknownTopicOrPartition)
 _WRITER = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
-
-
-@dataclass(frozen=True, slots=True)
-class StagedPartition:
-    """What is staged for one partition, in the order it is to be appended."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    staged: tuple[Reference, ...]
-
-    @property
-    def place(self) -> TopicPartition:
-        """Return the partition's name."""
-        return TopicPartition(self.topic, self.partition)
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """A publication record."""
-
-    writer: str
-    sequence: int
-    nonce: str
-    timestamp_ms: int
-    partitions: tuple[StagedPartition, ...]
-    transactional: bool = False
-    """Whether it gets into the log by a transaction only (P5)."""
 
 
 AppendLed = Callable[
@@ -230,25 +200,6 @@ def decide(mine: Publication) -> Protocol[Publication]:
     )
 
 
-def merged(staged: Iterable[StagedPartition]) -> tuple[StagedPartition, ...]:
-    """Return one entry per partition, the objects of each in the order given.
-
-    Raises:
-        UnknownTopicOrPartition: one topic under two ids.
-    """
-    objects: dict[TopicPartition, list[Reference]] = {}
-    ids: dict[str, str] = {}
-    for part in staged:
-        if ids.setdefault(part.topic, part.topic_id) != part.topic_id:
-            raise _recreated(part.topic, part.topic_id, ids[part.topic])
-        objects.setdefault(part.place, []).extend(r for r in part.staged if r.rows)
-    return tuple(
-        StagedPartition(place.topic, ids[place.topic], place.partition, tuple(found))
-        for place, found in sorted(objects.items())
-        if found
-    )
-
-
 def drop_staged(
     log: Log, staged: Iterable[StagedPartition], but: Iterable[StagedPartition] = ()
 ) -> None:
@@ -267,73 +218,6 @@ def drop_staged(
                     log.store.delete(layout.key(reference.object))
         except SparklogError:
             continue
-
-
-def encode(publication: Publication) -> bytes:
-    """Return the record as the object's bytes."""
-    text = json.dumps(
-        {
-            "nonce": publication.nonce,
-            "writer": publication.writer,
-            "sequence": publication.sequence,
-            "timestamp": publication.timestamp_ms,
-            **({"transactional": True} if publication.transactional else {}),
-            "partitions": [
-                {
-                    "topic": p.topic,
-                    "topic_id": p.topic_id,
-                    "partition": p.partition,
-                    "staged": [reference_document(r) for r in p.staged],
-                }
-                for p in publication.partitions
-            ],
-        },
-        separators=(",", ":"),
-    )
-    document = {"format": FORMAT_VERSION, "crc32c": crc32c(text.encode()), "commit": text}
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def decode(data: bytes, name: str) -> Publication:
-    """Return the record in an object.
-
-    Raises:
-        DataCorrupt: damaged, or of a newer format.
-    """
-    try:
-        outer = json.loads(data)
-        version, text = outer["format"], outer["commit"]
-        if version > FORMAT_VERSION:
-            raise DataCorrupt(
-                "the batch's record was written by a newer sparklog; upgrade. "
-                f"object={name} format={version} known={FORMAT_VERSION}"
-            )
-        if crc32c(text.encode()) != outer["crc32c"]:
-            raise DataCorrupt(f"the batch's record fails its checksum. object={name}")
-        return _publication(json.loads(text))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataCorrupt(
-            f"the batch's record is not as the format says: {error!r}. object={name}"
-        ) from error
-
-
-def _publication(document: dict[str, Any]) -> Publication:
-    return Publication(
-        writer=str(document["writer"]),
-        sequence=int(document["sequence"]),
-        nonce=str(document["nonce"]),
-        timestamp_ms=int(document["timestamp"]),
-        partitions=tuple(
-            StagedPartition(
-                str(p["topic"]),
-                str(p["topic_id"]),
-                int(p["partition"]),
-                tuple(reference_from_document(r) for r in p["staged"]),
-            )
-            for p in document["partitions"]
-        ),
-        transactional=bool(document.get("transactional", False)),
-    )
 
 
 class _Appending:
@@ -440,13 +324,4 @@ def _check_topics(image: MetadataImage, parts: Iterable[StagedPartition]) -> Non
                 f"topic={part.topic} topic_id={part.topic_id}"
             )
         if topic.topic_id != part.topic_id:
-            raise _recreated(part.topic, part.topic_id, topic.topic_id)
-
-
-def _recreated(topic: str, staged_id: str, current_id: str) -> UnknownTopicOrPartition:
-    return UnknownTopicOrPartition(
-        "the topic was deleted and created again while records were being written to it, and the "
-        "records went with the old one; write them again (a streaming query that stays at this "
-        "batch needs a new checkpoint). "
-        f"topic={topic} written_to_id={staged_id} current_id={current_id}"
-    )
+            raise recreated(part.topic, part.topic_id, topic.topic_id)

@@ -13,7 +13,7 @@ from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.appending import append_batches
 from sparklog.client.asking import Brokers
 from sparklog.cluster.open import Log
-from sparklog.cluster.publication import StagedPartition
+from sparklog.cluster.publication_record import StagedPartition
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import SparklogError, Unavailable
 from sparklog.core.types import TopicPartition

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from sparklog.cluster.publication import StagedPartition
+from sparklog.cluster.publication_record import StagedPartition
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.segment import Reference

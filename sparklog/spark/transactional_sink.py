@@ -31,7 +31,8 @@ from sparklog.client.transacting import (
     end_transaction,
 )
 from sparklog.cluster.open import Log
-from sparklog.cluster.publication import LED_AGAIN_S, LED_PATIENCE_S, Publication
+from sparklog.cluster.publication import LED_AGAIN_S, LED_PATIENCE_S
+from sparklog.cluster.publication_record import Publication
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import (
     Fenced,

@@ -30,11 +30,11 @@ from sparklog.cluster.open import Log
 from sparklog.cluster.publication import (
     AppendInTransaction,
     AppendLed,
-    StagedPartition,
     append_once,
     drop_staged,
     publish,
 )
+from sparklog.cluster.publication_record import StagedPartition
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.config import understood_configs
 from sparklog.core.errors import InvalidRequest

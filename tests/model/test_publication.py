@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sparklog.cluster import publication
-from sparklog.cluster.publication import Publication, StagedPartition, decide, decode
+from sparklog.cluster.publication import decide
+from sparklog.cluster.publication_record import Publication, StagedPartition, decode, encode
 from sparklog.core.errors import SparklogError
 from sparklog.log.append import Candidate, append
 from sparklog.log.draft import SegmentDraft, draft_references
@@ -140,7 +140,7 @@ def test_without_the_record_the_model_finds_a_batch_of_two_halves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def believe_ours(mine: Publication) -> Protocol[Publication]:
-        yield from put(RECORD, publication.encode(mine))
+        yield from put(RECORD, encode(mine))
         return mine
 
     monkeypatch.setitem(globals(), "decide", believe_ours)

@@ -25,12 +25,8 @@ from pyspark.sql.types import StructType
 
 from sparklog.client.transacting import TransactionalProducer
 from sparklog.cluster.open import Log
-from sparklog.cluster.publication import (
-    AppendInTransaction,
-    AppendLed,
-    StagedPartition,
-    append_once,
-)
+from sparklog.cluster.publication import AppendInTransaction, AppendLed, append_once
+from sparklog.cluster.publication_record import StagedPartition
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
 from sparklog.log.append import Appended

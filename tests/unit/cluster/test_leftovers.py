@@ -7,7 +7,8 @@ import pytest
 from sparklog.cluster import leftovers
 from sparklog.cluster.image import Broker, MetadataImage, Partition, Topic
 from sparklog.cluster.open import Log
-from sparklog.cluster.publication import StagedPartition, publish
+from sparklog.cluster.publication import publish
+from sparklog.cluster.publication_record import StagedPartition
 from sparklog.core.clock import ManualClock
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run

@@ -10,16 +10,8 @@ import pyarrow as pa
 import pytest
 
 from sparklog.cluster.open import Log
-from sparklog.cluster.publication import (
-    Publication,
-    StagedPartition,
-    append_once,
-    decode,
-    drop_staged,
-    encode,
-    merged,
-    publish,
-)
+from sparklog.cluster.publication import append_once, drop_staged, publish
+from sparklog.cluster.publication_record import Publication, StagedPartition, decode, encode, merged
 from sparklog.core.clock import ManualClock
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import (

@@ -12,7 +12,7 @@ import pytest
 from sparklog.cluster import leftovers
 from sparklog.cluster.named_snapshot import SnapshotRecords
 from sparklog.cluster.open import Log
-from sparklog.cluster.publication import Publication, StagedPartition, encode
+from sparklog.cluster.publication_record import Publication, StagedPartition, encode
 from sparklog.cluster.snapshots import create_snapshot
 from sparklog.core.clock import ManualClock
 from sparklog.core.errors import InvalidConfig, UnknownTopicOrPartition

@@ -13,7 +13,8 @@ from sparklog.client.consumer import Consumer
 from sparklog.client.values import EARLIEST
 from sparklog.cluster import publication
 from sparklog.cluster.open import Log
-from sparklog.cluster.publication import StagedPartition, append_once, publish
+from sparklog.cluster.publication import append_once, publish
+from sparklog.cluster.publication_record import StagedPartition
 from sparklog.core.errors import NotServing, Unavailable, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 from sparklog.log.effects import run

@@ -16,7 +16,8 @@ from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.asking import Brokers as Connections
 from sparklog.client.group_offsets import read_group_offsets
 from sparklog.cluster import publication
-from sparklog.cluster.publication import StagedPartition, publish
+from sparklog.cluster.publication import publish
+from sparklog.cluster.publication_record import StagedPartition
 from sparklog.core.clock import SYSTEM_CLOCK, ManualClock
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import Fenced, NotServing, SparklogError, Unavailable

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.cluster.open import Log
-from sparklog.cluster.publication import StagedPartition, append_once
+from sparklog.cluster.publication import append_once
+from sparklog.cluster.publication_record import StagedPartition
 from sparklog.cluster.records import ConfigRecord
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import (
