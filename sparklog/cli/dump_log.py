@@ -20,7 +20,7 @@ from sparklog.core.errors import DataCorrupt, UnknownTopicOrPartition
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout, is_data_name
 from sparklog.log.manifest import Manifest
 from sparklog.log.manifest import decode as decode_manifest
-from sparklog.log.segment import from_metadata
+from sparklog.log.segment_footer import from_metadata
 from sparklog.store.base import ObjectNotFound, ObjectStore
 
 SHOWN_DAMAGED_MAX = 5

@@ -19,7 +19,8 @@ from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import NO_PRODUCER_ID
 from sparklog.log.arrow_file import Span
 from sparklog.log.ranges import Piece, decode
-from sparklog.log.segment import FORMAT_VERSION, BatchIndex, Marker, ProducerBatch, Segment
+from sparklog.log.segment import BatchIndex, Marker, ProducerBatch, Segment
+from sparklog.log.segment_footer import FORMAT_VERSION
 from sparklog.protocol.control import control_record, end_transaction
 from sparklog.store.base import ObjectStore
 

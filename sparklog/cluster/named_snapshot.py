@@ -21,7 +21,7 @@ from sparklog.log.layout import (
     name_of_snapshot_key,
     named_snapshot_key,
 )
-from sparklog.log.segment import FORMAT_VERSION
+from sparklog.log.segment_footer import FORMAT_VERSION
 
 
 @dataclass(frozen=True, slots=True)

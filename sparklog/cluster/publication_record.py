@@ -14,12 +14,8 @@ from crc32c import crc32c
 
 from sparklog.core.errors import DataCorrupt, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
-from sparklog.log.segment import (
-    FORMAT_VERSION,
-    Reference,
-    reference_document,
-    reference_from_document,
-)
+from sparklog.log.segment import Reference
+from sparklog.log.segment_footer import FORMAT_VERSION, reference_document, reference_from_document
 
 
 @dataclass(frozen=True, slots=True)

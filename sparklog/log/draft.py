@@ -17,7 +17,8 @@ from sparklog.log import schema
 from sparklog.log.arrow_file import StreamPart, finish_file, finish_in_place, write_stream
 from sparklog.log.key_index import index_keys
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.segment import BatchIndex, Commit, Reference, Segment, to_metadata
+from sparklog.log.segment import BatchIndex, Commit, Reference, Segment
+from sparklog.log.segment_footer import to_metadata
 from sparklog.store.base import Data
 
 BATCH_ROWS_MAX = 16_384

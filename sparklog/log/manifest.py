@@ -22,7 +22,8 @@ from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import UNLED_EPOCH
 from sparklog.log.arrow_file import finish_file, footer_metadata, footer_start, write_stream
 from sparklog.log.layout import PartitionLayout, is_data_name
-from sparklog.log.segment import CRC_KEY, FORMAT_VERSION, CommitKey, Segment, checked_document
+from sparklog.log.segment import CommitKey, Segment
+from sparklog.log.segment_footer import CRC_KEY, FORMAT_VERSION, checked_document
 
 MANIFEST_KEY = "sparklog.manifest"
 REWRITTEN_NONCE = "*"

@@ -19,7 +19,8 @@ from sparklog.log.effects import Protocol, Range, get, get_many, list_after
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import EMPTY, Entry, Manifest, WriterState, entries_of
 from sparklog.log.referred_transactions import gap, outcomes
-from sparklog.log.segment import CommitKey, Segment, from_metadata
+from sparklog.log.segment import CommitKey, Segment
+from sparklog.log.segment_footer import from_metadata
 
 FOOTER_READ_BYTES = 64 * 1024
 """How much of an object's end is read in the hope that it holds the whole footer."""

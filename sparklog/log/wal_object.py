@@ -26,7 +26,7 @@ from sparklog.log.arrow_file import (
 )
 from sparklog.log.layout import WalLayout
 from sparklog.log.plain_file import Pieces, PlainFile
-from sparklog.log.segment import CRC_KEY, FORMAT_VERSION, checked_document
+from sparklog.log.segment_footer import CRC_KEY, FORMAT_VERSION, checked_document
 
 WAL_KEY = "sparklog.wal"
 FOOTER_READ_BYTES = 8 * 1024

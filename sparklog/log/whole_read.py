@@ -14,7 +14,7 @@ from sparklog.log import ranges
 from sparklog.log.arrow_file import footer_metadata, footer_start
 from sparklog.log.effects import Protocol, Range, get_many
 from sparklog.log.manifest import Entry
-from sparklog.log.segment import from_metadata
+from sparklog.log.segment_footer import from_metadata
 from sparklog.log.view import PartitionView
 
 OBJECTS_READ_AT_ONCE = 64

@@ -26,7 +26,8 @@ from sparklog.log.reference_batch import (
     encode_references,
     reference_batch,
 )
-from sparklog.log.segment import Commit, CommitKey, Reference, reference_document
+from sparklog.log.segment import Commit, CommitKey, Reference
+from sparklog.log.segment_footer import reference_document
 from sparklog.log.tail import Tail
 from sparklog.log.taken_references import PendingReferences
 from sparklog.log.view import PartitionView
