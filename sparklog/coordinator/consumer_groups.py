@@ -22,14 +22,8 @@ from sparklog.coordinator.consumer_messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from sparklog.coordinator.consumer_records import (
-    ConsumerRecord,
-    GroupEpoch,
-    MemberState,
-    OldRecord,
-    read_record,
-    write_record,
-)
+from sparklog.coordinator.consumer_record_bytes import read_record, write_record
+from sparklog.coordinator.consumer_records import ConsumerRecord, GroupEpoch, MemberState, OldRecord
 from sparklog.coordinator.effects import CoordinatorRecord
 from sparklog.coordinator.group_messages import (
     HeartbeatRequest,

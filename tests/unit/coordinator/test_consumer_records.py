@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from sparklog.coordinator.consumer_messages import ClassicMember
+from sparklog.coordinator.consumer_record_bytes import read_record, write_record
 from sparklog.coordinator.consumer_records import (
     ConsumerRecord,
     GroupEpoch,
@@ -17,8 +18,6 @@ from sparklog.coordinator.consumer_records import (
     OldRecord,
     ResolvedPattern,
     TargetEpoch,
-    read_record,
-    write_record,
 )
 from sparklog.coordinator.effects import CoordinatorRecord
 from sparklog.core.errors import DataCorrupt
