@@ -20,7 +20,7 @@ from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
 from sparklog.core.types import NO_PRODUCER_ID
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.producer_state import Verification
-from sparklog.log.view import refresh
+from sparklog.log.refresh import refresh
 from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
 from sparklog.protocol.batch_encoder import BatchSettings, encode
 from sparklog.protocol.batch_header import NO_EPOCH, NO_SEQUENCE, parse_header

@@ -39,7 +39,7 @@ from sparklog.broker.purgatory import FetchWaits
 from sparklog.broker.task_scope import TaskScope
 from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
 from sparklog.core.types import PartitionId
-from sparklog.log.view import refresh
+from sparklog.log.refresh import refresh
 
 logger = logging.getLogger(__name__)
 

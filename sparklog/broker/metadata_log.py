@@ -31,8 +31,9 @@ from sparklog.log.draft import SegmentDraft, draft_records
 from sparklog.log.effects import Protocol
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
 from sparklog.log.manifest_change import absorb_tail, change
+from sparklog.log.refresh import probe, refresh
 from sparklog.log.schema import normalized
-from sparklog.log.view import PartitionView, probe, refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.whole_read import read_whole
 from sparklog.store.base import ObjectNotFound
 

@@ -20,8 +20,8 @@ from sparklog.core.errors import InvalidRequest, NotServing, OffsetOutOfRange
 from sparklog.core.types import NO_TIMESTAMP_MS, PartitionId
 from sparklog.log import epochs
 from sparklog.log.manifest_change import change, raise_log_start
+from sparklog.log.refresh import refresh
 from sparklog.log.tail import NO_LEADER_EPOCH, NO_OFFSET, EpochEnd
-from sparklog.log.view import refresh
 
 LATEST = -1
 EARLIEST = -2

@@ -41,7 +41,8 @@ from sparklog.log.led import take_lead
 from sparklog.log.producer_snapshot import load_producers
 from sparklog.log.producer_state import ProducerStates
 from sparklog.log.recover import SealedTail, recover_batches, seal_and_read
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.refresh import refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.wire_segment import draft_batches
 from sparklog.protocol.batch_header import parse_header
 

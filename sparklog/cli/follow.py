@@ -19,7 +19,8 @@ from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import PartitionLog
-from sparklog.log.view import PartitionView, unreadable
+from sparklog.log.refresh import unreadable
+from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectNotFound
 
 CHUNK_OFFSETS = 65_536

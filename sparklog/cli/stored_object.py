@@ -11,8 +11,8 @@ from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.log.arrow_file import footer_metadata, footer_start
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import MANIFEST_KEY
+from sparklog.log.refresh import FOOTER_READ_BYTES
 from sparklog.log.segment_footer import SEGMENT_KEY, checked_document
-from sparklog.log.view import FOOTER_READ_BYTES
 from sparklog.store.base import ObjectNotFound, ObjectStore
 
 

@@ -31,7 +31,8 @@ from sparklog.log.layout import PartitionLayout, named_snapshot_key
 from sparklog.log.manifest_change import with_tail
 from sparklog.log.partition_log import DEFAULT_COLUMNS, PartitionLog
 from sparklog.log.pins import pin, read_pin
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.refresh import refresh
+from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectStore, PutOutcome
 
 PINS_AT_ONCE = 16

@@ -13,8 +13,9 @@ from sparklog.core.errors import NotServing, OutcomeUnknown
 from sparklog.log.draft import SegmentDraft
 from sparklog.log.effects import Protocol, get, put
 from sparklog.log.manifest import REWRITTEN_NONCE
+from sparklog.log.refresh import newer_manifest, read_segment, refresh
 from sparklog.log.segment import Commit
-from sparklog.log.view import PartitionView, newer_manifest, read_segment, refresh
+from sparklog.log.view import PartitionView
 from sparklog.store.base import PutOutcome
 
 UNKNOWN_TRIES_MAX = 8

@@ -15,7 +15,8 @@ from sparklog.log.effects import Protocol, list_after, put
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import encode
 from sparklog.log.pins import objects_of
-from sparklog.log.view import PartitionView, look_for_manifest
+from sparklog.log.refresh import look_for_manifest
+from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectInfo
 
 LOST_RACES_MAX = 100

@@ -35,12 +35,13 @@ from sparklog.log.lineage import lineage_of
 from sparklog.log.manifest import Cleaning, Entry
 from sparklog.log.manifest_change import absorb_tail, change, with_tail
 from sparklog.log.reading import SegmentReader
+from sparklog.log.refresh import refresh
 from sparklog.log.region import Region
 from sparklog.log.rewrite import Replacement, is_published, swap
 from sparklog.log.rewriting import PLAIN_BYTES_MAX, Encoding, Place, rewritten
 from sparklog.log.segment import Segment
 from sparklog.log.survivors import Survivors, kept_rows, survivors
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.view import PartitionView
 from sparklog.protocol.batch_header import CONTROL_BIT, TRANSACTIONAL_BIT
 from sparklog.store.base import ObjectStore
 

@@ -13,7 +13,8 @@ from sparklog.core.errors import Unavailable
 from sparklog.log.effects import Protocol, get, put
 from sparklog.log.manifest import Entry, encode
 from sparklog.log.manifest_change import with_tail
-from sparklog.log.view import PartitionView, newer_manifest
+from sparklog.log.refresh import newer_manifest
+from sparklog.log.view import PartitionView
 from sparklog.store.base import PutOutcome
 
 

@@ -19,7 +19,8 @@ from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown
 from sparklog.log.append import UNKNOWN_TRIES_MAX
 from sparklog.log.effects import Protocol, put
 from sparklog.log.manifest import REWRITTEN_NONCE
-from sparklog.log.view import PartitionView, newer_manifest, refresh
+from sparklog.log.refresh import newer_manifest, refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.wire_segment import FlushDraft
 from sparklog.store.base import PutOutcome
 

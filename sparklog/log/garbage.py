@@ -30,7 +30,8 @@ from sparklog.log.layout import PartitionLayout, is_data_name
 from sparklog.log.manifest import EMPTY, Manifest
 from sparklog.log.manifest_change import VERSIONS_KEPT
 from sparklog.log.pins import left_pins, pinned_objects
-from sparklog.log.view import PartitionView, read_segments
+from sparklog.log.refresh import read_segments
+from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectInfo
 
 DAY_MS = 86_400_000

@@ -1,6 +1,6 @@
 """A cheap look at a partition, good enough to see that nothing is to be done there. Pure.
 
-`view.refresh` looks for a newer manifest once more after it has followed the chain; a glance does
+`refresh` looks for a newer manifest once more after it has followed the chain; a glance does
 not, or takes all names from a listing somebody made anyway. What it sees may be a moment old, and
 its tail may be of a manifest that has just been replaced: whoever finds work refreshes the view
 before it touches anything, and a view from here is as good to begin with as any other.
@@ -13,14 +13,8 @@ from collections.abc import Sequence
 from sparklog.core.errors import DataCorrupt
 from sparklog.log.effects import Protocol
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.view import (
-    PartitionView,
-    at_newest,
-    follow_chain,
-    follow_names,
-    newer_manifest,
-    refresh,
-)
+from sparklog.log.refresh import at_newest, follow_chain, follow_names, newer_manifest, refresh
+from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectInfo
 
 

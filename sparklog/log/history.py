@@ -29,8 +29,9 @@ from sparklog.log.layout import PartitionLayout
 from sparklog.log.lookup import TimedOffset
 from sparklog.log.manifest import Entry
 from sparklog.log.referred_transactions import written_by
+from sparklog.log.refresh import read_segment, refresh
 from sparklog.log.segment import BatchIndex, Segment
-from sparklog.log.view import PartitionView, read_segment, refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.wire_blocks import BlockWriter, Stretches
 from sparklog.protocol.batch_header import Codec
 

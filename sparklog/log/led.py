@@ -20,7 +20,8 @@ from sparklog.core.errors import Fenced, OutcomeUnknown
 from sparklog.log.append import LOST_RACES_MAX
 from sparklog.log.draft import draft_control
 from sparklog.log.effects import Protocol, put
-from sparklog.log.view import PartitionView, newer_manifest, refresh
+from sparklog.log.refresh import newer_manifest, refresh
+from sparklog.log.view import PartitionView
 from sparklog.store.base import PutOutcome
 
 

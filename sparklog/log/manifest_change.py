@@ -13,8 +13,9 @@ from sparklog.core.errors import OffsetOutOfRange, Unavailable
 from sparklog.log.effects import Protocol, delete, get, put
 from sparklog.log.manifest import Manifest, WriterState, encode, with_log_start
 from sparklog.log.referred_transactions import outcomes
+from sparklog.log.refresh import at_manifest, newer_manifest, refresh
 from sparklog.log.segment import Segment
-from sparklog.log.view import PartitionView, at_manifest, newer_manifest, refresh
+from sparklog.log.view import PartitionView
 from sparklog.store.base import PutOutcome
 
 VERSIONS_KEPT = 32

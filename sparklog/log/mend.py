@@ -28,10 +28,11 @@ from sparklog.log.garbage import DAY_MS
 from sparklog.log.manifest import REWRITTEN_NONCE, Entry, Manifest
 from sparklog.log.manifest_change import with_tail
 from sparklog.log.reading import SegmentReader
+from sparklog.log.refresh import read_segment
 from sparklog.log.repair import Repair
 from sparklog.log.rewrite import Replacement, is_published, swap
 from sparklog.log.verify import entry_damages
-from sparklog.log.view import PartitionView, read_segment
+from sparklog.log.view import PartitionView
 from sparklog.log.wal_refill import refilled, wal_batches
 from sparklog.store.base import ObjectInfo, ObjectNotFound
 

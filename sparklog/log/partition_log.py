@@ -26,9 +26,10 @@ from sparklog.log.find import FoundKey, find_key
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
 from sparklog.log.reading import SegmentReader
+from sparklog.log.refresh import probe, readable, refresh, unreadable
 from sparklog.log.schema import check_keys, check_record_sizes, normalized, read_schema
 from sparklog.log.segment import Commit, CommitKey, Reference
-from sparklog.log.view import PartitionView, probe, readable, refresh, unreadable
+from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectStore
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,8 @@ from sparklog.log.effects import Protocol, Range, create, delete, get_many, list
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Manifest
 from sparklog.log.manifest_change import with_tail
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.refresh import refresh
+from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectInfo
 
 LOST_RACES_MAX = 20

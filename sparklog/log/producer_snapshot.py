@@ -23,8 +23,9 @@ from sparklog.log.layout import PartitionLayout, is_staged_name
 from sparklog.log.manifest import Entry
 from sparklog.log.producer_rebuild import Document, replay_segment, restored
 from sparklog.log.producer_state import ProducerStates
+from sparklog.log.refresh import read_segments
 from sparklog.log.segment import Segment
-from sparklog.log.view import PartitionView, read_segments
+from sparklog.log.view import PartitionView
 
 FORMAT: Final = 1
 SNAPSHOTS_KEPT: Final = 2

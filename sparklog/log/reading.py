@@ -14,8 +14,9 @@ from sparklog.log import ranges
 from sparklog.log.effects import run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Entry
+from sparklog.log.refresh import read_segment
 from sparklog.log.segment import Segment
-from sparklog.log.view import PartitionView, read_segment
+from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectNotFound, ObjectStore
 
 FOOTERS_CACHED = 256

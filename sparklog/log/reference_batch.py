@@ -27,9 +27,9 @@ from sparklog.core.errors import DataCorrupt, InvalidRecord, InvalidRequest
 from sparklog.core.types import TimestampType
 from sparklog.log.effects import Protocol
 from sparklog.log.layout import PartitionLayout
+from sparklog.log.refresh import read_stored
 from sparklog.log.segment import Commit, CommitKey, Reference, Segment
 from sparklog.log.segment_footer import reference_document, reference_from_document
-from sparklog.log.view import read_stored
 from sparklog.protocol.batch_header import (
     HEADER_BYTES,
     INT32_MAX,

@@ -16,8 +16,9 @@ from sparklog.log.effects import run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Entry
 from sparklog.log.reading import SegmentReader
+from sparklog.log.refresh import read_segments
 from sparklog.log.segment import Segment
-from sparklog.log.view import PartitionView, read_segments
+from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectStore
 
 ENTRIES_READ_AT_ONCE = 64

@@ -23,10 +23,11 @@ from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Entry
 from sparklog.log.reading import SegmentReader
+from sparklog.log.refresh import look_for_manifest, read_segment
 from sparklog.log.rewriting import ROW_COLUMNS
 from sparklog.log.segment import BatchIndex, Segment
 from sparklog.log.verify_hints import HintCheck, pin_problems
-from sparklog.log.view import PartitionView, look_for_manifest, read_segment
+from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore
 
 

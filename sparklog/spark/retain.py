@@ -27,9 +27,10 @@ from sparklog.log.glance import glance_at
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, topic_folder
 from sparklog.log.manifest import Manifest
 from sparklog.log.manifest_change import absorb_tail, change
+from sparklog.log.refresh import refresh
 from sparklog.log.retention import RetentionPolicy, raise_to_retained, retained_start
 from sparklog.log.segment import CommitKey
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.view import PartitionView
 from sparklog.spark.job import OpenSession
 from sparklog.spark.partition_tasks import (
     PartitionAnswer,

@@ -33,7 +33,8 @@ from sparklog.log.effects import run
 from sparklog.log.isolation import aborted_stretches, decided, without
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.reading import SegmentReader
-from sparklog.log.view import PartitionView, unreadable
+from sparklog.log.refresh import unreadable
+from sparklog.log.view import PartitionView
 from sparklog.protocol.batch_header import check_crc
 from sparklog.protocol.batch_run import decode_runs, read_headers
 from sparklog.protocol.control import end_transaction, read_control

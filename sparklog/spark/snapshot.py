@@ -21,7 +21,8 @@ from sparklog.log.isolation import AbortedRange, Decided, decided
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Entry
 from sparklog.log.partition_log import PartitionLog
-from sparklog.log.view import PartitionView, unreadable
+from sparklog.log.refresh import unreadable
+from sparklog.log.view import PartitionView
 from sparklog.spark.leaders import Leaders
 from sparklog.spark.offsets import select
 from sparklog.spark.options import Selection

@@ -24,7 +24,8 @@ from sparklog.log.effects import run
 from sparklog.log.history import HistoryReader
 from sparklog.log.history_cache import HistoryCache
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.refresh import refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.wal_seal import seal
 from sparklog.testing.history import Poll
 from sparklog.testing.sim_clients import values_of

@@ -14,7 +14,8 @@ from sparklog.log.epochs import epoch_at
 from sparklog.log.history import HistoryReader
 from sparklog.log.history_cache import HistoryCache
 from sparklog.log.partition_log import PartitionLog
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.refresh import refresh
+from sparklog.log.view import PartitionView
 from sparklog.protocol.control import end_transaction, read_control
 from sparklog.protocol.record_batch import decode
 from sparklog.store.file import FileStore

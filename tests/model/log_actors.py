@@ -21,9 +21,10 @@ from sparklog.log.effects import Protocol, create, delete, run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import REWRITTEN_NONCE, Entry, Manifest
 from sparklog.log.manifest_change import absorb_tail, change, raise_log_start, with_tail
+from sparklog.log.refresh import read_segment, refresh
 from sparklog.log.segment import Append, Commit, CommitKey, Segment
 from sparklog.log.segment_footer import to_metadata
-from sparklog.log.view import PartitionView, read_segment, refresh
+from sparklog.log.view import PartitionView
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Explorer, Objects, State
 

@@ -15,9 +15,10 @@ import pytest
 from sparklog.log.effects import Protocol, create
 from sparklog.log.manifest import REWRITTEN_NONCE, Cleaning, Entry, Manifest
 from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
+from sparklog.log.refresh import read_segment
 from sparklog.log.rewrite import Replacement, swap
 from sparklog.log.segment import Append, Segment
-from sparklog.log.view import PartitionView, read_segment
+from sparklog.log.view import PartitionView
 from tests.model.explorer import Actor
 from tests.model.log_actors import COLD, LAYOUT, PART, explore, file, reader, writer
 from tests.model.test_retention import OffsetChecker, collector

@@ -11,8 +11,9 @@ from sparklog.log import append as append_module
 from sparklog.log import manifest_change
 from sparklog.log.append import Candidate
 from sparklog.log.effects import Protocol
+from sparklog.log.refresh import refresh
 from sparklog.log.segment import CommitKey
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.view import PartitionView
 from tests.model.broken import skip_the_confirming_look
 from tests.model.explorer import Actor, Explorer, State
 from tests.model.log_actors import Checker, absorber, explore, merger, reader, trimmer, writer

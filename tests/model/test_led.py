@@ -21,8 +21,9 @@ from sparklog.log.effects import Protocol, run
 from sparklog.log.flush import flush_at
 from sparklog.log.led import hand_back, take_lead
 from sparklog.log.manifest import Manifest
+from sparklog.log.refresh import refresh
 from sparklog.log.segment import Segment
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.wire_segment import FlushDraft
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Objects

@@ -16,8 +16,9 @@ from sparklog.log.effects import Protocol, delete
 from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.manifest import Manifest, with_log_start
 from sparklog.log.manifest_change import change, with_tail
+from sparklog.log.refresh import read_segment, refresh
 from sparklog.log.segment import CommitKey
-from sparklog.log.view import PartitionView, read_segment, refresh
+from sparklog.log.view import PartitionView
 from tests.model.broken import skip_the_confirming_look
 from tests.model.explorer import Actor, State
 from tests.model.log_actors import (

@@ -21,7 +21,7 @@ from sparklog.log.effects import Protocol, delete, run
 from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.manifest_change import change, raise_log_start
 from sparklog.log.pins import Pin, pin
-from sparklog.log.view import refresh
+from sparklog.log.refresh import refresh
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Explorer, Objects, State
 from tests.model.log_actors import COLD, LAYOUT, Checker, absorber, draft, explore, merger, writer

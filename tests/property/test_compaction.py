@@ -29,8 +29,9 @@ from sparklog.log.led import take_lead
 from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.producer_snapshot import load_producers
+from sparklog.log.refresh import read_segment, refresh
 from sparklog.log.rewriting import Encoding
-from sparklog.log.view import PartitionView, read_segment, refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.wire_segment import draft_batches
 from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
 from sparklog.protocol.batch_header import parse_header

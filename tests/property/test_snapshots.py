@@ -18,8 +18,9 @@ from sparklog.log.compaction import CompactionPolicy
 from sparklog.log.compactor import Compactor
 from sparklog.log.effects import run
 from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
+from sparklog.log.refresh import refresh
 from sparklog.log.rewriting import Encoding
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.view import PartitionView
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import batch
 

@@ -40,7 +40,8 @@ from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.refresh import refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.wal_seal import seal
 from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
 from sparklog.protocol.memory_records import split_batches

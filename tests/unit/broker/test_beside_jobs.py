@@ -23,9 +23,10 @@ from sparklog.log.effects import run
 from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest_change import change
+from sparklog.log.refresh import refresh
 from sparklog.log.retention import RetentionPolicy, raise_to_retained
 from sparklog.log.rewriting import Encoding
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.view import PartitionView
 from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
 from sparklog.protocol.record_batch import BatchSettings, encode
 from sparklog.testing.virtual_world import VirtualClock

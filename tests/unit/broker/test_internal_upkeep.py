@@ -18,8 +18,9 @@ from sparklog.broker.coordinator_load import load
 from sparklog.coordinator.placing import GROUPS_TOPIC, partition_for
 from sparklog.core.settings import parse_topic_configs
 from sparklog.log.effects import run
+from sparklog.log.refresh import refresh
 from sparklog.log.verify import verify
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.view import PartitionView
 from sparklog.protocol.api import Api
 from sparklog.protocol.building import build_request_part
 from tests.unit.broker.live_cluster import SETTINGS, LiveCluster, TxClient

@@ -8,7 +8,8 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.life import HAND_BACK_MAX_S
 from sparklog.log.effects import run
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.refresh import refresh
+from sparklog.log.view import PartitionView
 from tests.unit.broker.handlers.requests import produce
 from tests.unit.broker.live_cluster import LiveCluster
 from tests.unit.broker.replica_cluster import batch

@@ -11,7 +11,7 @@ from sparklog.cluster import election, registry
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import ProducerIdsRecord, Record
 from sparklog.core.errors import Fenced, InvalidConfig, Unavailable
-from sparklog.log.view import probe
+from sparklog.log.refresh import probe
 from sparklog.log.wal_object import WalKind, decode_header
 from sparklog.testing.sim_network import NetworkWeather
 from sparklog.testing.sim_store import StoreWeather

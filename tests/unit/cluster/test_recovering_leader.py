@@ -10,7 +10,8 @@ from sparklog.core.errors import Fenced
 from sparklog.log.effects import run
 from sparklog.log.flush import flush_at
 from sparklog.log.led import take_lead
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.refresh import refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.wire_segment import FlushDraft, draft_batches
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT

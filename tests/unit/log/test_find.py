@@ -10,7 +10,8 @@ from sparklog.log.flush import flush_at
 from sparklog.log.layout import topic_of_key
 from sparklog.log.led import take_lead
 from sparklog.log.partition_log import LogConfig, PartitionLog
-from sparklog.log.view import PartitionView, read_segment
+from sparklog.log.refresh import read_segment
+from sparklog.log.view import PartitionView
 from sparklog.log.wire_segment import draft_batches
 from sparklog.protocol.record_batch import BatchSettings, encode
 from sparklog.store.counting import CountingStore

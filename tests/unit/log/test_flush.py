@@ -13,7 +13,8 @@ from sparklog.log.history import HistoryReader
 from sparklog.log.history_cache import HistoryCache
 from sparklog.log.led import hand_back, take_lead
 from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.refresh import refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.wire_segment import FlushDraft, draft_batches
 from sparklog.protocol.batch_header import parse_header, seal_header
 from sparklog.protocol.compression import DECOMPRESSED_BYTES_MAX, compress

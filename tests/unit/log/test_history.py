@@ -16,9 +16,10 @@ from sparklog.log.led import hand_back, take_lead
 from sparklog.log.manifest import REWRITTEN_NONCE, Entry, Manifest
 from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
 from sparklog.log.partition_log import LogConfig
+from sparklog.log.refresh import refresh
 from sparklog.log.schema import normalized
 from sparklog.log.segment import ProducerBatch, Segment
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.wire_blocks import BATCH_BYTES, Stretches
 from sparklog.log.wire_segment import draft_batches
 from sparklog.protocol.batch_header import BatchHeader, parse_header

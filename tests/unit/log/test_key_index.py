@@ -15,8 +15,8 @@ from sparklog.log.effects import run
 from sparklog.log.key_index import BOUND_BYTES, PAGE_BYTES, KeyIndex, hashed_key, index_keys
 from sparklog.log.partition_log import LogConfig
 from sparklog.log.reference_batch import check_references, reference_batch
+from sparklog.log.refresh import FOOTER_READ_BYTES
 from sparklog.log.segment_footer import CRC_KEY, SEGMENT_KEY, from_metadata, to_metadata
-from sparklog.log.view import FOOTER_READ_BYTES
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT, batch, numbered, open_partition
 

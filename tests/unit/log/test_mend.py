@@ -32,16 +32,18 @@ from sparklog.log.pins import pin
 from sparklog.log.producer_rebuild import rebuilt, snapshot
 from sparklog.log.producer_snapshot import load_producers, save_producers
 from sparklog.log.reading import SegmentReader
+from sparklog.log.refresh import refresh
 from sparklog.log.repair import Repair
 from sparklog.log.rewriting import Encoding
 from sparklog.log.verify import Findings, examine
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.wal_object import WalBatch, WalHeader, WalKind
 from sparklog.log.wal_object import encode as encode_wal
 from sparklog.log.wal_refill import wal_batches
 from sparklog.log.wire_segment import draft_batches
 from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
 from sparklog.store.memory import MemoryStore
+from tests.unit.log.harm import HARM
 from tests.unit.log.records import LAYOUT, batch, numbered
 from tests.unit.log.wire import produced
 
@@ -117,31 +119,6 @@ def copy_of(objects: Mapping[str, bytes], clock: ManualClock) -> MemoryStore:
     for key, data in objects.items():
         store.put(key, data)
     return store
-
-
-def flipped(at: float) -> Callable[[MemoryStore, str], None]:
-    def flip(store: MemoryStore, key: str) -> None:
-        data = bytearray(store.get(key))
-        data[int(at * (len(data) - 1))] ^= 0x10
-        store.put(key, bytes(data))
-
-    return flip
-
-
-def cut(store: MemoryStore, key: str) -> None:
-    data = store.get(key)
-    store.put(key, data[: len(data) * 2 // 3])
-
-
-def deleted(store: MemoryStore, key: str) -> None:
-    store.delete(key)
-
-
-HARM: dict[str, Callable[[MemoryStore, str], None]] = {
-    **{f"a byte flipped at {at}": flipped(at) for at in (0, 0.02, 0.3, 0.6, 0.9)},
-    "cut off": cut,
-    "deleted": deleted,
-}
 
 
 def readable(store: MemoryStore, view: PartitionView, pool: ThreadPoolExecutor) -> set[int]:

@@ -11,7 +11,8 @@ from sparklog.log.flush import flush_at
 from sparklog.log.layout import PartitionLayout, WalLayout
 from sparklog.log.led import take_lead
 from sparklog.log.recover import SealedTail, recover_batches, seal_and_read
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.refresh import refresh
+from sparklog.log.view import PartitionView
 from sparklog.log.wal_object import WalBatch, WalHeader, WalKind, encode
 from sparklog.log.wal_seal import clear
 from sparklog.log.wire_segment import draft_batches

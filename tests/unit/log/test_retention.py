@@ -21,8 +21,9 @@ from sparklog.log.led import take_lead
 from sparklog.log.manifest import Entry, Manifest, encode
 from sparklog.log.manifest_change import VERSIONS_KEPT, change
 from sparklog.log.partition_log import PartitionLog
+from sparklog.log.refresh import refresh
 from sparklog.log.retention import RetentionPolicy, raise_to_retained, retained_start
-from sparklog.log.view import PartitionView, refresh
+from sparklog.log.view import PartitionView
 from sparklog.store.counting import CountingStore
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT, batch, numbered, values

@@ -1,0 +1,296 @@
+"""Looking at a partition: its newest manifest, and the chain above it, as one view.
+
+Pure; FORMAT.md 4 says when a tail may be believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sparklog.core.errors import DataCorrupt, TopicDeleted
+from sparklog.log import manifest as manifests
+from sparklog.log.arrow_file import TRAILER_BYTES, footer_metadata, footer_start
+from sparklog.log.effects import Protocol, Range, get, get_many, list_after
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest import Manifest
+from sparklog.log.segment import Segment
+from sparklog.log.segment_footer import from_metadata
+from sparklog.log.view import PartitionView
+
+FOOTER_READ_BYTES = 64 * 1024
+"""How much of an object's end is read in the hope that it holds the whole footer."""
+REFRESH_ROUNDS_MAX = 16
+PROBES_MAX = 8
+"""Segments found one after the other before a listing is the cheaper way."""
+NAMES_READ_AT_ONCE = 64
+
+
+def read_segment(
+    layout: PartitionLayout, name: str, size_bytes: int | None = None
+) -> Protocol[tuple[Segment, int] | None]:
+    """Read a segment's metadata and size; None if the object is absent. One request, seldom two.
+
+    Raises:
+        DataCorrupt: the object is damaged.
+    """
+    key = layout.key(name)
+    tail = yield from get(key, -FOOTER_READ_BYTES)
+    if tail is None:
+        return None
+    if size_bytes is None and len(tail) < FOOTER_READ_BYTES:
+        size_bytes = len(tail)
+    return (yield from _decode_segment(layout, key, tail, size_bytes))
+
+
+def read_segments(layout: PartitionLayout, names: Sequence[str]) -> Protocol[list[Segment | None]]:
+    """Read the metadata of several segments at once; None for those that are absent.
+
+    Raises:
+        DataCorrupt: an object is damaged.
+    """
+    stored = yield from read_stored(layout, names)
+    return [one[0] if one is not None else None for one in stored]
+
+
+def read_stored(
+    layout: PartitionLayout, names: Sequence[str]
+) -> Protocol[list[tuple[Segment, int] | None]]:
+    """Return `read_segment` of several objects at once.
+
+    Raises:
+        DataCorrupt: an object is damaged.
+    """
+    keys = [layout.key(name) for name in names]
+    tails = yield from get_many(tuple(Range(key, -FOOTER_READ_BYTES) for key in keys))
+    found: list[tuple[Segment, int] | None] = []
+    for key, tail in zip(keys, tails, strict=True):
+        known = len(tail) if tail is not None and len(tail) < FOOTER_READ_BYTES else None
+        found.append(
+            None if tail is None else (yield from _decode_segment(layout, key, tail, known))
+        )
+    return found
+
+
+def _decode_segment(
+    layout: PartitionLayout, key: str, tail: bytes, size_bytes: int | None
+) -> Protocol[tuple[Segment, int]]:
+    # Positions from the end do not need the size: pretend the file is as large as it may be.
+    pretended = size_bytes if size_bytes is not None else 1 << 62
+    footer_bytes = pretended - footer_start(tail, pretended, key)
+    if footer_bytes > len(tail):
+        longer = yield from get(key, -footer_bytes)
+        if longer is None or len(longer) < footer_bytes:
+            raise DataCorrupt(f"object is shorter than its footer says; run verify. object={key}")
+        tail = longer
+    segment = from_metadata(footer_metadata(tail[-footer_bytes:], key), layout, key)
+    if size_bytes is None:
+        size_bytes = _size_from_index(segment, footer_bytes)
+    return segment, size_bytes
+
+
+def _size_from_index(segment: Segment, footer_bytes: int) -> int:
+    if segment.keys is not None:  # its filter is the last before the footer
+        return segment.keys.start + segment.keys.length + footer_bytes
+    if segment.batches:
+        last = segment.batches[-1].stored
+        stream_end = last.position + last.meta.length + last.body_length
+    else:
+        stream_end = segment.head[0]
+    return stream_end + 8 + footer_bytes
+
+
+def refresh(view: PartitionView) -> Protocol[PartitionView]:
+    """Return the partition as it is now. One listing of the log and one of manifests when idle.
+
+    Raises:
+        DataCorrupt: a segment of the tail is damaged, or the chain is broken.
+    """
+    view = yield from readable(view)
+    if view.damage is not None:
+        raise view.damage
+    return view
+
+
+def readable(view: PartitionView) -> Protocol[PartitionView]:
+    """Return the partition as far as it can be read now; the view's `damage` says why no further.
+
+    Nobody may append where such a view ends: for readers only. Cost: as `refresh`.
+    """
+    for _ in range(REFRESH_ROUNDS_MAX):
+        # The same object is returned where nothing changed.
+        known = view if view.damage is None else replace(view, damage=None)
+        view, _ = yield from newer_manifest(known)
+        view = yield from _followed(view, (yield from _names_after(view)))
+        view, moved = yield from newer_manifest(view)
+        if not moved:
+            return view
+    raise DataCorrupt(
+        "the manifest kept changing while the tail was read; is a job rewriting in a loop? "
+        f"partition={view.layout.folder}"
+    )
+
+
+def unreadable(view: PartitionView) -> DataCorrupt:
+    """Return what is told to who wants more than a view with damage has."""
+    return DataCorrupt(
+        f"offsets from {view.end_offset} on cannot be read, those before can: {view.damage}"
+    )
+
+
+def probe(view: PartitionView) -> Protocol[PartitionView]:
+    """Return the partition with what was appended since. One request when that is nothing.
+
+    Asks for the next name of the chain, as long as one is there. That such an object continues the
+    chain is only sure while no newer manifest exists (FORMAT.md 4), so one look follows; nothing
+    new, however, is no proof that no manifest moved on: `refresh` now and then.
+
+    Raises:
+        DataCorrupt: a segment of the tail is damaged, or the chain is broken.
+    """
+    longer = view
+    for _ in range(PROBES_MAX):
+        name = view.layout.chain_name(longer.end_offset)
+        try:
+            found = yield from read_segment(view.layout, name)
+            if found is None:
+                break
+            longer = longer.extended(found[0], name, found[1])
+        except DataCorrupt:
+            return (yield from refresh(view))
+    else:
+        return (yield from refresh(view))
+    if longer is view:
+        return view
+    _, moved = yield from newer_manifest(longer)
+    return (yield from refresh(view)) if moved else longer
+
+
+def newer_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
+    """Look for a newer manifest. Returns the view from there, and whether there was a newer name.
+
+    The tail that the newer manifest now covers is dropped. Damaged versions are passed over.
+
+    Raises:
+        TopicDeleted: the newest manifest says so.
+    """
+    view, moved = yield from look_for_manifest(view)
+    if view.manifest.deleted:
+        raise TopicDeleted(
+            "the topic was deleted; one of the same name is another topic, so look it up again. "
+            f"topic={view.layout.topic} topic_id={view.layout.topic_id}"
+        )
+    return view, moved
+
+
+def look_for_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
+    """Look for a newer manifest, be it the last one of a deleted topic; see `newer_manifest`."""
+    layout = view.layout
+    after = layout.key(layout.manifest_name(view.manifest_name_version))
+    listed = yield from list_after(layout.manifest_prefix, after)
+    versions = [v for info in listed if (v := layout.manifest_version(info.key)) is not None]
+    if not versions:
+        return view, False
+    return (yield from at_newest(view, versions)), True
+
+
+def at_newest(view: PartitionView, versions: Sequence[int]) -> Protocol[PartitionView]:
+    """Return the view moved to the newest of these manifests that can be read, if any can."""
+    layout = view.layout
+    found = view.manifest
+    unreadable = list(view.unreadable)
+    for version in sorted(versions, reverse=True):
+        name = layout.manifest_name(version)
+        data = yield from get(layout.key(name))
+        if data is None:
+            continue
+        try:
+            candidate = manifests.decode(data, layout, layout.key(name))
+        except DataCorrupt as error:
+            unreadable.append(str(error))
+            continue
+        found = candidate
+        break
+    return at_manifest(view, found, max(versions, default=0), tuple(unreadable))
+
+
+def at_manifest(
+    view: PartitionView,
+    found: Manifest,
+    highest: int,
+    unreadable: tuple[str, ...] = (),
+) -> PartitionView:
+    """Return the view moved to manifest `found`; the tail that it covers is dropped."""
+    tail = tuple(t for t in view.tail if t.segment.base_offset >= found.end_offset)
+    if tail and tail[0].segment.base_offset != found.end_offset:
+        tail = ()
+    return replace(
+        view,
+        manifest=found,
+        manifest_name_version=max(highest, view.manifest_name_version),
+        tail=tail,
+        unreadable=unreadable,
+    )
+
+
+def follow_chain(view: PartitionView) -> Protocol[PartitionView]:
+    """Extend the view by the segments that now follow its end.
+
+    Names that do not continue the chain are orphans and are passed over.
+
+    Raises:
+        DataCorrupt: one is damaged, or gone.
+    """
+    return (yield from follow_names(view, (yield from _names_after(view))))
+
+
+def _names_after(view: PartitionView) -> Protocol[dict[int, int]]:
+    """Return the bytes of the chain's objects at and after the view's end, by base offset."""
+    layout = view.layout
+    end = view.end_offset
+    # '-' sorts before '.', so a rewritten name at `end` sorts before the chain's own name there.
+    after = layout.key(layout.chain_name(end - 1)) if end else ""
+    listed = yield from list_after(layout.chain_prefix, after)
+    return {
+        base: info.size_bytes
+        for info in listed
+        if (base := layout.chain_base(info.key)) is not None and base >= end
+    }
+
+
+def follow_names(view: PartitionView, sizes: Mapping[int, int]) -> Protocol[PartitionView]:
+    """Extend the view by those of the chain's objects with these base offsets that follow its end.
+
+    Args:
+        view: to be extended.
+        sizes: bytes of each object, by its base offset.
+
+    Raises:
+        DataCorrupt: one is damaged, or gone.
+    """
+    view = yield from _followed(view, sizes)
+    if view.damage is not None:
+        raise view.damage
+    return view
+
+
+def _followed(view: PartitionView, sizes: Mapping[int, int]) -> Protocol[PartitionView]:
+    """Extend the view as `follow_names` does, as far as objects can be read."""
+    layout = view.layout
+    bases = sorted(sizes)
+    for at in range(0, len(bases), NAMES_READ_AT_ONCE):
+        some = bases[at : at + NAMES_READ_AT_ONCE]
+        keys = [layout.key(layout.chain_name(base)) for base in some]
+        ranges = tuple(Range(key, -FOOTER_READ_BYTES) for key in keys)
+        tails = yield from get_many(ranges)
+        for base, key, tail in zip(some, keys, tails, strict=True):
+            if base != view.end_offset:
+                continue
+            try:
+                if tail is None or len(tail) < TRAILER_BYTES:
+                    raise DataCorrupt(f"segment vanished or was cut off; run verify. object={key}")
+                segment, _ = yield from _decode_segment(layout, key, tail, sizes[base])
+                view = view.extended(segment, layout.chain_name(base), sizes[base])
+            except DataCorrupt as error:
+                return replace(view, damage=error.with_traceback(None))
+    return view
