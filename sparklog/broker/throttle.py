@@ -17,6 +17,8 @@ from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.client_quotas import Limit, Quotas, limit_of
 from sparklog.core.token_bucket import TokenBucket
 
+WAIT_MAX_MS: Final = 2**31 - 1
+"""As much as an answer can tell. Who has waited for so long and still owes is told again."""
 BUCKETS_KEPT: Final = 1000
 """Above so many, clients that spent nothing for a while are forgotten: they are as new ones."""
 
@@ -51,7 +53,7 @@ class Throttle:
         if wait_s == 0.0:
             return UNTHROTTLED
         self._metrics.throttled(key, wait_s)
-        return timedelta(milliseconds=max(1, round(wait_s * 1000)))
+        return timedelta(milliseconds=min(max(1, round(wait_s * 1000)), WAIT_MAX_MS))
 
     def most_at_once(self, quotas: Quotas, key: str, client_id: str | None) -> int | None:
         """Return how many bytes a client may have at once, None if there is no bound."""
@@ -62,9 +64,9 @@ class Throttle:
         name = (key, *limit.shared_by)
         bucket = self._buckets.get(name)
         if bucket is None or bucket.per_s != limit.bytes_per_s:
-            bucket = self._buckets[name] = TokenBucket(limit.bytes_per_s, self._burst_s, now_s)
-            if len(self._buckets) > self._buckets_max:
+            if len(self._buckets) >= self._buckets_max:
                 self._forget_idle(now_s)
+            bucket = self._buckets[name] = TokenBucket(limit.bytes_per_s, self._burst_s, now_s)
         return bucket
 
     def _forget_idle(self, now_s: float) -> None:

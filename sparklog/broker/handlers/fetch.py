@@ -129,6 +129,8 @@ def _spec(
 ) -> FetchSpec:
     """Return what is to be read, `most` bytes of it if that is given."""
     max_bytes = min(max(0, request.max_bytes), node.config.whole("fetch.max.bytes"))
+    if most is not None:
+        max_bytes = min(max_bytes, most)
     partitions: dict[PartitionId, FetchAt] = {}
     told: dict[PartitionId, Fetched] = {}
     for key, where in found.items():
@@ -143,8 +145,8 @@ def _spec(
         replica_id=_replica_id(request),
         replica_epoch=_UNKNOWN if replica is None else replica.replica_epoch,
         max_wait_ms=max(0, request.max_wait // MILLISECOND),
-        min_bytes=max(0, request.min_bytes),
-        max_bytes=max_bytes if most is None else min(max_bytes, most),
+        min_bytes=min(max(0, request.min_bytes), max_bytes),
+        max_bytes=max_bytes,
         isolation=request.isolation_level,
         partitions=partitions,
         told=told,

@@ -195,6 +195,28 @@ def test_a_consumer_is_charged_for_what_it_reads_and_given_no_more_than_its_wind
     tell(story)
 
 
+def test_who_waits_for_bytes_is_answered_with_no_more_than_he_may_have() -> None:
+    async def story(node: ToyNode) -> None:
+        await topic_with_quota(node, CONSUMER_BYTE_RATE, 100)
+        await node.ask(fetch("t", (0, 0), min_bytes=1_000_000), CLIENT)
+        assert node.replicas.spec is not None
+        assert (node.replicas.spec.min_bytes, node.replicas.spec.max_bytes) == (1000, 1000)
+        await node.ask(fetch("t", (0, 0), min_bytes=1_000_000))
+        assert node.replicas.spec.min_bytes == 1_000_000
+
+    tell(story)
+
+
+def test_whatever_somebody_owes_can_be_told() -> None:
+    async def story(node: ToyNode) -> None:
+        await topic_with_quota(node, PRODUCER_BYTE_RATE, 1)
+        data = batch(b"x" * 3_000_000)
+        response = await node.ask(produce("t", (0, data)), CLIENT)
+        assert response.throttle_time == timedelta(milliseconds=2**31 - 1)
+
+    tell(story)
+
+
 def test_clients_that_spend_little_are_forgotten_and_those_that_owe_are_not() -> None:
     async def story(node: ToyNode) -> None:
         quotas = {entity_of({"client-id": None}): {PRODUCER_BYTE_RATE: 1e9}}
