@@ -11,10 +11,10 @@ from sparklog.cli.root import administered
 from sparklog.cli.usage import Arguments, CommandParser, UsageError
 from sparklog.core.client_quotas import CLIENT_ID, USER, QuotaEntity
 
-KINDS: Mapping[str, str] = {"clients": CLIENT_ID, "users": USER}
-"""Kafka's entity types, by what its tools call them."""
 _OPTIONS: Mapping[str, str] = {"client": CLIENT_ID, "user": USER}
-"""Short for them, with a name."""
+"""Kafka's entity types, by the options that name one of them."""
+KINDS: Mapping[str, str] = {f"{option}s": kind for option, kind in _OPTIONS.items()}
+"""The same, by what Kafka's tools call the types."""
 _TOLD: Mapping[str, str] = {CLIENT_ID: "client-id", USER: "user-principal"}
 
 

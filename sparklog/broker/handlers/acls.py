@@ -8,24 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, message_of
+from sparklog.broker.handlers.answering import NO_THROTTLE, error_fields
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
 from sparklog.core.errors import SecurityDisabled
 from sparklog.protocol.building import Answer
 
-_REFUSAL = SecurityDisabled("no authorizer is configured: everybody may do everything.")
+_REFUSED = error_fields(
+    SecurityDisabled("no authorizer is configured: everybody may do everything.")
+)
 
 
 async def describe(node: HandlerNode, request: Any, context: RequestContext) -> Any:
     """Tell that there are no ACLs, and why (29)."""
-    return Answer.to(request).response(throttle_time=NO_THROTTLE, resources=(), **_refused())
+    return Answer.to(request).response(throttle_time=NO_THROTTLE, resources=(), **_REFUSED)
 
 
 async def create(node: HandlerNode, request: Any, context: RequestContext) -> Any:
     """Refuse every ACL (30)."""
     answer = Answer.to(request)
-    results = tuple(answer.entity("AclCreationResult", **_refused()) for _ in request.creations)
+    results = tuple(answer.entity("AclCreationResult", **_REFUSED) for _ in request.creations)
     return answer.response(throttle_time=NO_THROTTLE, results=results)
 
 
@@ -33,11 +35,7 @@ async def delete(node: HandlerNode, request: Any, context: RequestContext) -> An
     """Refuse every filter (31)."""
     answer = Answer.to(request)
     results = tuple(
-        answer.entity("DeleteAclsFilterResult", matching_acls=(), **_refused())
+        answer.entity("DeleteAclsFilterResult", matching_acls=(), **_REFUSED)
         for _ in request.filters
     )
     return answer.response(throttle_time=NO_THROTTLE, filter_results=results)
-
-
-def _refused() -> dict[str, Any]:
-    return {"error_code": code_of(_REFUSAL), "error_message": message_of(_REFUSAL)}

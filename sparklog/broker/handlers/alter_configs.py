@@ -15,7 +15,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
-from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, message_of, named_twice
+from sparklog.broker.handlers.answering import NO_THROTTLE, error_fields, named_twice
 from sparklog.broker.handlers.config_entries import Resource
 from sparklog.broker.handlers.deciding import Decided, decide_each, refusing
 from sparklog.broker.handlers.node import HandlerNode
@@ -74,10 +74,9 @@ def _response(
         responses=tuple(
             answer.entity(
                 "AlterConfigsResourceResponse",
-                error_code=code_of(decided.refused.get(key)),
-                error_message=message_of(decided.refused.get(key)),
                 resource_type=key[0],
                 resource_name=key[1],
+                **error_fields(decided.refused.get(key)),
             )
             for key in decisions
         ),

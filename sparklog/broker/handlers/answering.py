@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.request import UNTHROTTLED
 from sparklog.cluster.image import Broker, MetadataImage
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.protocol.building import Answer
 
-NO_THROTTLE: Final = timedelta(0)
+NO_THROTTLE: Final = UNTHROTTLED
 NOT_ASKED: Final = -(2**31)
 """Operations that are authorized, where they were not asked for."""
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
@@ -30,6 +30,11 @@ def code_of(error: SparklogError | None) -> ErrorCode:
 def message_of(error: SparklogError | None) -> str | None:
     """Return what an error says."""
     return None if error is None else str(error)
+
+
+def error_fields(error: SparklogError | None) -> dict[str, Any]:
+    """Return the two fields that tell an error, or that there is none."""
+    return {"error_code": code_of(error), "error_message": message_of(error)}
 
 
 def listed(answer: Answer, structure: str, brokers: list[Broker], key: str) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
-from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, message_of, named_twice
+from sparklog.broker.handlers.answering import NO_THROTTLE, error_fields, named_twice
 from sparklog.broker.handlers.deciding import decide_each, refusing
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.metadata_access import Decision
@@ -49,9 +49,8 @@ async def describe(node: HandlerNode, request: Any, context: RequestContext) -> 
         )
     return answer.response(
         throttle_time=NO_THROTTLE,
-        error_code=code_of(error),
-        error_message=message_of(error),
         entries=entries,
+        **error_fields(error),
     )
 
 
@@ -68,9 +67,8 @@ async def alter(node: HandlerNode, request: Any, context: RequestContext) -> Any
         entries=tuple(
             answer.entity(
                 "EntryData",
-                error_code=code_of(decided.refused.get(number)),
-                error_message=message_of(decided.refused.get(number)),
                 entity=_told(answer, _named(entry)),
+                **error_fields(decided.refused.get(number)),
             )
             for number, entry in enumerate(request.entries)
         ),

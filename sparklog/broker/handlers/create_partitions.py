@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, message_of, named_twice
+from sparklog.broker.handlers.answering import NO_THROTTLE, error_fields, named_twice
 from sparklog.broker.handlers.deciding import decide_each, refusing
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.metadata_access import Decision
@@ -34,8 +34,7 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
             answer.entity(
                 "CreatePartitionsTopicResult",
                 name=name,
-                error_code=code_of(decided.refused.get(name)),
-                error_message=message_of(decided.refused.get(name)),
+                **error_fields(decided.refused.get(name)),
             )
             for name in decisions
         ),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, message_of
+from sparklog.broker.handlers.answering import NO_THROTTLE, error_fields
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
-from sparklog.core.errors import ResourceNotFound, SparklogError, UnsupportedSaslMechanism
+from sparklog.core.errors import ResourceNotFound, UnsupportedSaslMechanism
 from sparklog.protocol.building import Answer
 
 
@@ -23,13 +23,13 @@ async def describe(node: HandlerNode, request: Any, context: RequestContext) -> 
             "DescribeUserScramCredentialsResult",
             user=user.name,
             credential_infos=(),
-            **_refused(ResourceNotFound(f"the user has no SCRAM credentials. user={user.name!r}")),
+            **error_fields(
+                ResourceNotFound(f"the user has no SCRAM credentials. user={user.name!r}")
+            ),
         )
         for user in request.users or ()
     )
-    return answer.response(
-        throttle_time=NO_THROTTLE, error_code=code_of(None), error_message=None, results=results
-    )
+    return answer.response(throttle_time=NO_THROTTLE, results=results, **error_fields(None))
 
 
 async def alter(node: HandlerNode, request: Any, context: RequestContext) -> Any:
@@ -38,11 +38,7 @@ async def alter(node: HandlerNode, request: Any, context: RequestContext) -> Any
     error = UnsupportedSaslMechanism("brokers authenticate nobody, so nobody needs a password.")
     users = dict.fromkeys(change.name for change in (*request.deletions, *request.upsertions))
     results = tuple(
-        answer.entity("AlterUserScramCredentialsResult", user=user, **_refused(error))
+        answer.entity("AlterUserScramCredentialsResult", user=user, **error_fields(error))
         for user in users
     )
     return answer.response(throttle_time=NO_THROTTLE, results=results)
-
-
-def _refused(error: SparklogError) -> dict[str, Any]:
-    return {"error_code": code_of(error), "error_message": message_of(error)}
