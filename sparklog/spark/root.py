@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from sparklog.core.errors import InvalidConfig
+from sparklog.store.root_url import parse_root_url, scheme_of
 
 ROOT_VARIABLE: Final = "SPARKLOG_ROOT"
 
@@ -18,7 +19,7 @@ def parse_root(path: str | None, purpose: str = "read") -> str:
     Hadoop's client for S3 has it, means `s3://`.
 
     Raises:
-        InvalidConfig: neither says anything, or the root lives in one process only.
+        InvalidConfig: neither says anything, or what they say is not a root.
     """
     root = path if path is not None else os.environ.get(ROOT_VARIABLE)  # noqa: TID251 - the edge
     if root is None or not root.strip():
@@ -27,11 +28,12 @@ def parse_root(path: str | None, purpose: str = "read") -> str:
             f"{ROOT_VARIABLE} to its root, for example s3://bucket/prefix (an address of brokers "
             "is not needed and not enough)"
         )
-    root = root.strip()
-    scheme = urlsplit(root).scheme
+    scheme = scheme_of(root)
     if scheme in ("s3a", "s3n"):
-        return f"s3{root[len(scheme) :]}"
-    return root if scheme else os.path.abspath(root)
+        root, scheme = f"s3{root[len(scheme) :]}", "s3"
+    parse_root_url(root)
+    # Not `abspath`: it would resolve `link/..` other than the file system does.
+    return root if scheme else str(Path(root).absolute())
 
 
 def refuse_memory(root: str) -> None:
@@ -40,7 +42,7 @@ def refuse_memory(root: str) -> None:
     Raises:
         InvalidConfig: `memory://`.
     """
-    if urlsplit(root).scheme == "memory":
+    if scheme_of(root) == "memory":
         raise InvalidConfig(
             "a log in memory lives in one process, and Spark runs several; use a folder or "
             f"s3://bucket/prefix. root={root}"

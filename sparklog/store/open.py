@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
@@ -23,6 +22,7 @@ from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import shared_memory_store
 from sparklog.store.probe import ProbingStore
 from sparklog.store.retrying import RetryingStore
+from sparklog.store.root_url import parse_root_url
 from sparklog.store.s3_access import S3Access
 from sparklog.store.settings import StoreSettings
 
@@ -50,24 +50,18 @@ def open_store(
         InvalidConfig: not a root sparklog knows, or a file is there.
     """
     settings = settings if settings is not None else StoreSettings()
-    parts = urlsplit(root)
+    parts = parse_root_url(root)
     store: ObjectStore
-    if parts.scheme == "memory":
-        store = shared_memory_store(parts.netloc + parts.path, clock)
-    elif parts.scheme == "file" or (not parts.scheme and root):
-        folder = unquote(parts.path) if parts.scheme else root
-        if Path(folder).is_file():
-            raise InvalidConfig(f"a root is a folder, and a file is there. root={root!r}")
-        store = FileStore(folder, fsync=settings.fsync, entropy=entropy)
-    elif parts.scheme == "s3":
+    if parts.scheme == "s3":
         process = os.environ  # noqa: TID251 - opening a store is an edge
         access = S3Access.from_environment(environment if environment is not None else process)
-        return _s3(parts.netloc, unquote(parts.path), access, settings, clock, entropy, label_of)
+        return _s3(parts.bucket, parts.path, access, settings, clock, entropy, label_of)
+    if parts.scheme == "memory":
+        store = shared_memory_store(parts.path, clock)
     else:
-        raise InvalidConfig(
-            "not a root sparklog knows; use a path, file://, s3://bucket/prefix or memory://. "
-            f"root={root!r}"
-        )
+        if Path(parts.path).is_file():
+            raise InvalidConfig(f"a root is a folder, and a file is there. root={root!r}")
+        store = FileStore(parts.path, fsync=settings.fsync, entropy=entropy)
     counting = CountingStore(store, label_of)
     return RetryingStore(counting, counting.counters, settings, clock=clock, entropy=entropy)
 

@@ -54,7 +54,7 @@ class S3Store(ObjectStore):
             InvalidConfig: no bucket, a prefix that is no key, or a directory bucket, which lists in
                 no order.
         """
-        prefix = prefix.strip("/")
+        prefix = prefix.removesuffix("/")
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
         if not bucket or bucket.endswith(_DIRECTORY_BUCKET):
             raise InvalidConfig(

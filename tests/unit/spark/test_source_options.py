@@ -74,9 +74,17 @@ def test_the_root_comes_from_the_environment_where_no_path_is_given(
         parse_batch_options({"subscribe": "t", "kafka.bootstrap.servers": "localhost:9092"})
 
 
+@pytest.mark.parametrize("path", [" file:///logs ", "s3a://bucket#1/log", "file://host/logs"])
+def test_a_path_that_cannot_be_kept_whole_is_refused(path: str) -> None:
+    with pytest.raises(InvalidConfig, match="root="):
+        batch(path=path)
+
+
 def test_a_root_means_the_same_in_every_process() -> None:
     assert batch(path="logs/here").root == str(Path("logs/here").absolute())
-    assert batch(path=" file:///logs ").root == "file:///logs"
+    assert batch(path="file:///logs").root == "file:///logs"
+    assert batch(path="logs/#1?2").root == str(Path("logs/#1?2").absolute())
+    assert batch(path="a/../b").root == str(Path("a/../b").absolute()), "a may be a link"
     assert batch(path="s3a://bucket/log").root == "s3://bucket/log"
     with pytest.raises(InvalidConfig, match="lives in one process"):
         check_read_or_write_options({"path": "memory://x"})

@@ -25,6 +25,88 @@ def test_a_path_and_its_file_url_are_the_same_root(tmp_path: Path) -> None:
     assert by_path.url == by_url.url == (tmp_path / "with space").as_uri()
 
 
+AWKWARD = [
+    "#",
+    "?",
+    "a#b",
+    "a?b",
+    "a?b#c",
+    "a;b",
+    "a%b",
+    "a%23b",
+    "a b",
+    "a\tb",
+    "a:b",
+    "é",
+    "[x",
+    "~",
+]
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_no_character_of_a_file_root_is_dropped(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "logs" / name
+    open_store(str(folder)).put_if_absent("by", b"path")
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == [name]
+    by_url = open_store(folder.as_uri())
+    assert by_url.get("by") == b"path"
+    assert open_store(by_url.url).get("by") == b"path", "what the store calls itself leads back"
+
+
+@pytest.mark.parametrize("end", ["#b", "?b", "?b=c#d", "%23b", "%3Fb", "%ff", "%fe"])
+def test_file_urls_that_differ_are_different_logs(end: str, tmp_path: Path) -> None:
+    plain = f"{tmp_path.as_uri()}/log"
+    open_store(plain + end).put_if_absent("a", b"x")
+    same = {"%23b": "#b", "%3Fb": "?b"}.get(end, end)
+    others = {"", "#b", "?b", "?b=c#d", "%ff", "%fe"}
+    assert all(not list(open_store(plain + other).list("")) for other in others - {same})
+    assert [info.key for info in open_store(plain + same).list("")] == ["a"]
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a/b#c", "[x", "a%23b"])
+def test_no_character_of_a_memory_root_is_dropped(name: str) -> None:
+    store = open_store(f"memory://dropped-{name}")
+    store.put_if_absent("a", b"x")
+    assert store.url == f"memory://dropped-{name}"
+    for shorter in ("dropped-a", "dropped-", "dropped-a/b", "dropped-a#b/"):
+        assert list(open_store(f"memory://{shorter}").list("")) == []
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        "s3://b#x/log",
+        "s3://b?x/log",
+        "s3://b/log#x",
+        "s3://b/log?x",
+        "s3://b/log%23x",
+        "s3://b/log%ff",
+        "s3://user:secret@b/log",
+        "s3://b:9000/log",
+        "s3://b//log",
+        "s3://b/log//",
+        "s3:b/log",
+        "s3://b/lo\tg",
+        "file://host/log",
+        "file:log",
+        "file:///lo\ng",
+        "file:///lo%00g",
+        "memory://lo\rg",
+        "lo\0g",
+        " log",
+        "log\n",
+    ],
+)
+def test_a_root_that_cannot_be_kept_whole_is_refused(root: str) -> None:
+    with pytest.raises(InvalidConfig, match="root="):
+        open_store(root, environment={})
+
+
+@pytest.mark.parametrize("root", ["file:/tmp/log", "file://localhost/tmp/log", "FILE:///tmp/log"])
+def test_other_forms_of_a_file_url_name_the_same_folder(root: str) -> None:
+    assert open_store(root).url == "file:///tmp/log"
+
+
 def test_memory_roots_are_shared_by_name() -> None:
     one: ObjectStore = open_store("memory://shared/name")
     one.put_if_absent("a", b"x")
