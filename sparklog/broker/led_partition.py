@@ -108,6 +108,9 @@ class LedPartition(LedLog):
         self.shown_end = view.end_offset
         """How far followers are shown the tail."""
         self.produce_waits = OffsetWaits(where)
+        """Requests with acks=all, which wait for the high watermark."""
+        self.copy_waits = OffsetWaits(where)
+        """Requests with acks=1, which wait for the first copy outside this process's memory."""
         self.appended_news = FetchWaits(where)
         self.committed_news = FetchWaits(where)
         self.follower_epochs: dict[int, int] = {}
@@ -125,6 +128,11 @@ class LedPartition(LedLog):
                 self.produce_waits.add(end_offset, request)
         except NotEnoughReplicasAfterAppend as error:
             request.settle(self.where, error)
+
+    def wait_copied(self, end_offset: int, request: DelayedProduce) -> None:
+        """Make a request wait until the WAL or an in-sync follower holds all below `end_offset`."""
+        if self.leadership.copied_end < end_offset:
+            self.copy_waits.add(end_offset, request)
 
     async def wait_until_committed(self, end_offset: int, timeout_s: float) -> bool:
         """Wait until `end_offset` is committed; False if it is not in time.
@@ -224,6 +232,7 @@ class LedPartition(LedLog):
         self.live = False
         self.damage = why if isinstance(why, PartitionDamaged) else None
         self.produce_waits.fail(why)
+        self.copy_waits.fail(why)
         self.appended_news.tell()
         self.committed_news.tell()
 
@@ -241,6 +250,7 @@ class LedPartition(LedLog):
                     self._listener.committed(self)
                 case ExpandIsr() | ShrinkIsr():
                     self._listener.change_isr(self, event)
+        self.copy_waits.reached(self.leadership.copied_end)
 
     def _late_error(self, offset: int) -> SparklogError | None:
         try:

@@ -5,7 +5,9 @@
       awaited
   B2  nothing is appended to a partition that is led no more: asked again after every await
   B3  acks=all is answered when the partition's high watermark got there while it was led in the
-      very epoch of the append; whatever else happens is an error, never success
+      very epoch of the append; whatever else happens is an error, never success. acks=1 is
+      answered, in the same way, when the write-ahead log or one in-sync follower has the batch:
+      nothing is acknowledged that only this process's memory holds
   B4  memory is taken before the append, and given back at once for what is not appended
   B5  a reference batch is looked at in the store before its partition's order is taken, so that
       nobody waits for that; its own order is not promised to anybody: `produce_checks`
@@ -64,6 +66,7 @@ from sparklog.protocol.batch_header import BatchHeader, BytesLike
 
 ACKS_ALL = -1
 ACKS_NONE = 0
+ACKS_LEADER = 1
 JUDGED = (OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState)
 """What a leader says by what it knows of a producer."""
 LOOK_S = 1.0
@@ -94,7 +97,7 @@ class Producing:
 
     @property
     def waiting(self) -> int:
-        """Return how many requests wait for the high watermark now."""
+        """Return how many requests wait for their acknowledgement now."""
         return len(self._waits)
 
     def begin(
@@ -130,7 +133,7 @@ class Producing:
         timeout_ms: int,
         verified: Verified | None = None,
     ) -> dict[PartitionId, ProduceResult]:
-        """Append each partition's one batch; with acks=all wait until all are committed."""
+        """Append each partition's one batch, and wait for what `acks` says (B3)."""
         job = ProduceJob(batches, acks, self._deadline_s(timeout_ms), verified)
         if not self._append_at_once(job):
             await self._append_in_turn(job)
@@ -347,6 +350,8 @@ class Producing:
         )
         if job.acks == ACKS_ALL:
             led.wait_committed(appended.end_offset, job.request)
+        elif job.acks == ACKS_LEADER:
+            led.wait_copied(appended.end_offset, job.request)
 
     def _check_order(self, led: LedPartition, header: BatchHeader) -> None:
         """Have a batch sent again that comes ahead of one that may come yet (B6)."""

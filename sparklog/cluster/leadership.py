@@ -12,6 +12,8 @@ object serves one leader epoch; offsets are log end offsets (exclusive).
   L4  one ISR change at a time, until it is known what became of it
   L5  the leader does not ask the last other broker out for being slow while it alone, not storage,
       would hold what is committed
+  L6  acks=1 succeeds for what the WAL or a broker that is surely in sync holds besides the leader
+      (`copied_end`): the end of one process loses nothing that no other place had
 
 Storage is a replica that is always in sync: what lies below the flushed end is everywhere.
 Source: DESIGN.md 4; Kafka's Partition and Replica; KIP-497, KIP-841, KIP-903.
@@ -136,6 +138,9 @@ class Leadership:
         """What the WAL, or the partition's log on storage, holds."""
         self.flushed_end = start_offset
         self.high_watermark = start_offset
+        self.copied_end = start_offset
+        """What the WAL, or a broker that is surely in sync, held besides this leader (L6). It never
+        moves back, and the high watermark is never beyond it."""
         self.isr = frozenset(isr)
         """As committed in the metadata log."""
         self.pending: IsrChange | None = None
@@ -144,6 +149,9 @@ class Leadership:
         self._joinable: frozenset[int] = frozenset()
         self._followers: dict[int, Follower] = {}
         self._required: tuple[Follower, ...] = ()
+        """Followers that every commit waits for: the maximal ISR."""
+        self._copying: tuple[Follower, ...] = ()
+        """Followers whose copy counts for acks=1: the minimal ISR."""
         self.metadata_changed(replicas=replicas, isr=isr, joinable=joinable, now_ms=now_ms)
 
     @property
@@ -333,10 +341,15 @@ class Leadership:
 
     def _required_changed(self) -> tuple[Event, ...]:
         self._required = tuple(self._followers[b] for b in self.maximal_isr - {self.broker_id})
+        self._copying = tuple(self._followers[b] for b in self.minimal_isr - {self.broker_id})
         return self._advance()
 
     def _advance(self) -> tuple[Event, ...]:
-        """Move the high watermark as far as L2 and L3 allow."""
+        """Move the high watermark as far as L2 and L3 allow, and the copied end by L6."""
+        copied = self.durable_end
+        for follower in self._copying:
+            copied = max(copied, follower.log_end)
+        self.copied_end = max(self.copied_end, copied)
         committed = self.durable_end if self.needs_wal else self.log_end
         for follower in self._required:
             committed = min(committed, follower.log_end)

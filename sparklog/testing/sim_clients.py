@@ -73,11 +73,14 @@ class Recorder:
         return self._next_value
 
     def acknowledged_end(self, partition: TopicPartition) -> int:
-        """Return the offset after the highest one acknowledged."""
+        """Return the offset after the highest one acknowledged that no fault may take back."""
         ends = (
             one.offset + 1
             for one in self.history
-            if isinstance(one, Send) and one.partition == partition and one.offset is not None
+            if isinstance(one, Send)
+            and one.partition == partition
+            and one.durable
+            and one.offset is not None
         )
         return max(ends, default=0)
 
@@ -181,6 +184,36 @@ class ClientSide:
             self.recorder.errors.append(f"{self.name}: {what}: error {code} {story}")
 
 
+def batch_of(values: Sequence[int], now_ms: int, settings: BatchSettings) -> bytes:
+    """Return a batch with a record of each value."""
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "timestamp": pa.array([now_ms] * len(values), TIMESTAMP_TYPE),
+            "value": pa.array([str(value).encode() for value in values], pa.binary()),
+        }
+    )
+    return bytes(encode(rows, settings, base_offset=0))
+
+
+def produce_request(side: ClientSide, topic: str, number: int, data: bytes, *, acks: int) -> Any:
+    """Return the request that appends one batch to partition `number` of a topic."""
+    version = PRODUCE_VERSION
+    part = build_request_part(
+        Api.PRODUCE, version, "PartitionProduceData", index=number, records=data
+    )
+    named = build_request_part(
+        Api.PRODUCE, version, "TopicProduceData", name=topic, partition_data=(part,)
+    )
+    return build_request(
+        Api.PRODUCE,
+        version,
+        transactional_id=None,
+        acks=acks,
+        timeout=timedelta(seconds=side.timeout_s),
+        topic_data=(named,),
+    )
+
+
 @dataclass(slots=True, eq=False)
 class _Batch:
     data: bytes
@@ -271,19 +304,13 @@ class SimProducer:
     def _add(self, lane: _Lane) -> None:
         count = 1 + int(self.side.entropy.random() * RECORDS_A_BATCH_MAX)
         values = [self.side.recorder.new_value() for _ in range(count)]
-        rows = pa.RecordBatch.from_pydict(
-            {
-                "timestamp": pa.array([self.side.clock.now_ms()] * count, TIMESTAMP_TYPE),
-                "value": pa.array([str(value).encode() for value in values], pa.binary()),
-            }
-        )
         settings = BatchSettings(
             producer_id=self._producer_id,
             producer_epoch=self._producer_epoch,
             base_sequence=lane.next_sequence,
         )
         now_s = self.side.recorder.loop.time()
-        data = encode(rows, settings, base_offset=0)
+        data = batch_of(values, self.side.clock.now_ms(), settings)
         lane.batches.append(_Batch(data, lane.next_sequence, values, now_s))
         lane.next_sequence += count
 
@@ -313,28 +340,7 @@ class SimProducer:
 
     async def _send(self, lane: _Lane, batch: _Batch, leader: Address) -> None:
         number = lane.partition.partition
-        part = build_request_part(
-            Api.PRODUCE,
-            PRODUCE_VERSION,
-            "PartitionProduceData",
-            index=number,
-            records=batch.data,
-        )
-        topic = build_request_part(
-            Api.PRODUCE,
-            PRODUCE_VERSION,
-            "TopicProduceData",
-            name=self._topic,
-            partition_data=(part,),
-        )
-        request = build_request(
-            Api.PRODUCE,
-            PRODUCE_VERSION,
-            transactional_id=None,
-            acks=-1,
-            timeout=timedelta(seconds=self.side.timeout_s),
-            topic_data=(topic,),
-        )
+        request = produce_request(self.side, self._topic, number, batch.data, acks=-1)
         answer = await self.side.ask(leader, request, f"produce {number}")
         batch.in_flight = False
         if answer is None:

@@ -22,6 +22,7 @@ from sparklog.testing.sim_clients import TIMEOUTS_S, ClientSide, Recorder, SimCo
 from sparklog.testing.sim_faults import FAULTS, Nemesis
 from sparklog.testing.sim_group_consumers import SimGroupConsumer
 from sparklog.testing.sim_groups import SimMember
+from sparklog.testing.sim_leader_acks import LeaderAcksProducer
 from sparklog.testing.sim_network import SimNet, SimNetwork
 from sparklog.testing.sim_store import SimObjects, SimStore, StoreWeather
 from sparklog.testing.sim_transactions import (
@@ -88,6 +89,8 @@ class Plan:
     store_latency_s: float = 0.01
     """Of one direction, when the store is calm."""
     producers: int = 2
+    leader_acks: int = 0
+    """Producers with acks=1, besides the others."""
     consumers: int = 1
     transactional: int = 0
     """Transactional producers; two share an id."""
@@ -184,7 +187,7 @@ class SimCluster:
         self.complaints: list[str] = []
         self._make_node = make_node
         self._clients = Process(self.loop, "clients")
-        self._producers: list[SimProducer] = []
+        self._producers: list[SimProducer | LeaderAcksProducer] = []
         self.transactions = TransactionLog()
         self._transactional: list[SimTransactions] = []
         self.groups = {kind.group: GroupLog() for kind in (SimMember, SimGroupConsumer)}
@@ -362,6 +365,16 @@ class SimCluster:
         self._producers = [
             SimProducer(self.side(f"p{n}"), TOPIC, plan.partitions, plan.pause_s)
             for n in range(plan.producers)
+        ]
+        self._producers += [
+            LeaderAcksProducer(
+                self.side(f"l{n}"),
+                TOPIC,
+                plan.partitions,
+                plan.pause_s,
+                replicas=plan.replication_factor,
+            )
+            for n in range(plan.leader_acks)
         ]
         consumers: list[SimConsumer] = [
             SimConsumer(self.side(f"c{n}"), TOPIC, plan.partitions, final=False)

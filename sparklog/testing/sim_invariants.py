@@ -3,7 +3,9 @@
 After every step:
   I1  a leader epoch of a partition has one leader, ever
   I2  the high watermark of a leader epoch never goes back
-  I3  flushed end <= high watermark <= log end
+  I3  flushed end <= high watermark <= copied end <= log end
+  I8  what acks=1 is answered for (the copied end) is in the write-ahead log, or in the memory of a
+      follower that the leader counts as in sync
 Now and then:
   I6  what a leader takes a follower to have, in its memory, is what the leader has
   I7  what is committed and not in the partition's own log is in the memory of all in sync
@@ -47,6 +49,7 @@ class _Leaders:
     def __init__(self) -> None:
         self._leader: dict[tuple[PartitionId, int], str] = {}
         self._high_watermark: dict[tuple[PartitionId, int], int] = {}
+        self._copied: dict[tuple[PartitionId, int], int] = {}
 
     def look(self, cluster: SimCluster, process: Process | None) -> None:
         """Check I1 to I3 for what the process leads that made a step: nobody else changes it."""
@@ -62,8 +65,32 @@ class _Leaders:
             before, now = self._high_watermark.get(epoch, 0), led.high_watermark
             assert before <= now, f"I2 high watermark went back: {epoch} from={before} to={now}"
             self._high_watermark[epoch] = now
-            flushed, end = led.flushed_end, led.tail.end_offset
-            assert flushed <= now <= end, f"I3 ends out of order: {epoch} {flushed} {now} {end}"
+            ends = led.flushed_end, now, led.leadership.copied_end, led.tail.end_offset
+            assert list(ends) == sorted(ends), f"I3 ends out of order: {epoch} {ends}"
+            if led.leadership.copied_end > self._copied.get(epoch, 0):
+                self._copied[epoch] = led.leadership.copied_end
+                _has_copy(cluster, led)
+
+
+def _has_copy(cluster: SimCluster, led: LedPartition) -> None:
+    """Check I8 in the step in which the copied end moves."""
+    copied_end = led.leadership.copied_end
+    if led.leadership.durable_end >= copied_end:
+        return
+    by_epoch = {
+        life.identity.broker_epoch: life
+        for node in cluster.nodes.values()
+        if isinstance(node, SimulatedBroker)
+        for life in node.lives
+    }
+    for broker_id in led.leadership.minimal_isr & led.follower_epochs.keys():
+        follower = by_epoch.get(led.follower_epochs[broker_id])
+        followed = follower.followed_partition(led.where) if follower is not None else None
+        if followed is None or followed.leader_epoch != led.leader_epoch:
+            return  # it follows a newer leader by now, and what it fetched here is not to be seen
+        if followed.held.tail.end_offset >= copied_end:
+            return
+    raise AssertionError(f"I8 only the leader has it: {led.where} copied_end={copied_end}")
 
 
 def _alive(cluster: SimCluster) -> list[WatchedReplicas]:

@@ -201,6 +201,22 @@ def let_members_of_older_epochs_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerGroup, "check_commit", lambda *_, **__: ErrorCode.none)
 
 
+def answer_acks_1_from_memory(patch: pytest.MonkeyPatch) -> None:
+    """Answer acks=1 as soon as the leader's memory has the batch."""
+    patch.setattr(LedPartition, "wait_copied", lambda *_: None)
+
+
+def count_any_follower_for_acks_1(patch: pytest.MonkeyPatch) -> None:
+    """Answer acks=1 when a batch was shown to followers, before one has it."""
+    begun = LedPartition.wal_begun
+
+    def hasty(self: LedPartition, end_offset: int) -> None:
+        self.leadership.copied_end = max(self.leadership.copied_end, end_offset)
+        begun(self, end_offset)
+
+    patch.setattr(LedPartition, "wal_begun", hasty)
+
+
 def load_coordinators_empty(patch: pytest.MonkeyPatch) -> None:
     """Begin to coordinate without reading what was committed."""
     patch.setattr(CoordinatorLog, "log_start_offset", property(lambda self: self.end_offset))
@@ -216,6 +232,10 @@ MUTANTS: dict[str, dict[str, Mutate]] = {
         "forget-producers": forget_producers,
         "skip-the-wals": skip_the_wals,
         "take-what-comes-ahead": take_what_comes_ahead,
+    },
+    "acks-1": {
+        "answer-acks-1-from-memory": answer_acks_1_from_memory,
+        "count-any-follower-for-acks-1": count_any_follower_for_acks_1,
     },
     "transactions": {
         "ignore-the-last-stable-offset": ignore_the_last_stable_offset,

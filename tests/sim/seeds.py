@@ -100,6 +100,12 @@ def with_transactions(seed: int) -> Plan:
     return replace(plan_of(seed), producers=1, transactional=4)
 
 
+def with_leader_acks(seed: int) -> Plan:
+    """Return the plan of a seed whose clients send with acks=1 too; every other has one replica."""
+    plan = replace(plan_of(seed), producers=1, leader_acks=2)
+    return plan if seed % 2 else replace(plan, replication_factor=1)
+
+
 def with_members(seed: int) -> Plan:
     """Return the plan of a seed whose clients are members of a group too."""
     return replace(plan_of(seed), producers=1, members=3)
@@ -124,6 +130,7 @@ class Campaign:
 CAMPAIGNS = {
     "plain": Campaign(plan_of, range(200), range(10_000), range(1060, 1090)),
     "transactions": Campaign(with_transactions, range(6), range(2_000), range(10, 20)),
+    "acks-1": Campaign(with_leader_acks, range(20), range(2_000), range(20)),
     "members": Campaign(with_members, range(6), range(2_000), range(16, 46)),
     "consumers": Campaign(with_group_consumers, range(6), range(2_000), range(16, 46)),
 }

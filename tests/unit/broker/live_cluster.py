@@ -180,9 +180,9 @@ class LiveCluster(ToyCluster):
             if offset == before:
                 return values
 
-    async def send(self, value: bytes) -> None:
+    async def send(self, value: bytes, acks: int = -1) -> None:
         """Have a record of partition 0 acknowledged, however often it takes."""
-        request = produce("t", (0, batch(value)))
+        request = produce("t", (0, batch(value)), acks=acks)
         while True:
             try:
                 answer = await self.ask(await self.leader("t", 0), request)

@@ -54,7 +54,7 @@ def test_no_flush_is_overdue_while_segment_after_segment_of_a_busy_partition_is_
         busy = batch(b"x" * 5000)
         newest = 0
         for _ in range(1000):
-            newest = await cluster.produced(where, busy, acks=1)
+            newest = await cluster.produced(where, busy, acks=0)
             await asyncio.sleep(0.01)
             assert overdue_s(cluster) < 1
         assert newest - cluster.stored(where).end_offset > 10, "it is flushed all the time"
@@ -75,7 +75,7 @@ def test_partitions_written_to_from_one_moment_on_are_flushed_one_after_the_othe
         flushes: dict[PartitionId, list[float]] = {where: [] for where in places}
         while world.loop.time() < began_s + 4 * FLUSH_S:
             for where in places:
-                await cluster.produced(where, batch(b"x"), acks=1)
+                await cluster.produced(where, batch(b"x"), acks=0)
                 end_offset = cluster.stored(where).end_offset
                 if end_offset > ends[where]:
                     ends[where] = end_offset

@@ -32,7 +32,7 @@ from sparklog.core.errors import (
 )
 from sparklog.core.types import PartitionId
 from sparklog.testing.sim_store import StoreWeather
-from tests.unit.broker.replica_cluster import ReplicaCluster, alone, batch
+from tests.unit.broker.replica_cluster import ACKS_ALL, ReplicaCluster, alone, batch
 from tests.unit.broker.world import World
 
 QUICK = {"flush.ms": "1000"}
@@ -60,15 +60,30 @@ def test_nothing_is_acknowledged_nor_seen_while_the_storage_is_away() -> None:
         base = await cluster.produced(where, batch(b"a"))
         calm = world.objects.weather
         world.objects.weather = replace(calm, lost_request=1.0)
-        result = await cluster.produce(where, batch(b"b"), timeout_ms=3_000)
-        assert isinstance(result, Unavailable)
-        assert isinstance(await cluster.produce(where, batch(b"c"), acks=1), Produced)
+        for value, acks in ((b"b", ACKS_ALL), (b"c", 1)):
+            result = await cluster.produce(where, batch(value), acks, timeout_ms=3_000)
+            assert isinstance(result, Unavailable)
+        assert isinstance(await cluster.produce(where, batch(b"d"), acks=0), Produced)
         fetched = await cluster.fetch(where, base + 1)
         assert isinstance(fetched, Fetched)
         assert (fetched.batches, fetched.high_watermark) == ([], base + 1)
         world.objects.weather = calm
         await asyncio.sleep(10)
-        assert list((await cluster.consumed(where)).values()) == [b"a", b"b", b"c"]
+        assert list((await cluster.consumed(where)).values()) == [b"a", b"b", b"c", b"d"]
+
+    world.run(story())
+
+
+@pytest.mark.parametrize("commit", ["storage", "memory"])
+def test_acks_1_of_one_replica_is_answered_when_the_record_can_be_read(commit: str) -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await alone(world, {"sparklog.commit": commit})
+        for n in range(20):
+            base = await cluster.produced(where, batch(b"%d" % n), acks=1)
+            led = cluster.leader(where).replicas.roles.leader(where)
+            assert led.high_watermark == base + 1
 
     world.run(story())
 

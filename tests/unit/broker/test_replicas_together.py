@@ -74,6 +74,30 @@ def test_in_memory_mode_two_brokers_acknowledge_without_the_storage() -> None:
     world.run(story())
 
 
+@pytest.mark.parametrize("mode", ["storage", "memory"])
+def test_acks_1_is_answered_by_the_wal_or_one_follower_and_by_nothing_less(mode: str) -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await together(world, 3, {"sparklog.commit": mode})
+        await cluster.produced(where, batch(b"a"))
+        calm, away = world.objects.weather, replace(world.objects.weather, lost_request=1.0)
+
+        cluster.brokers[2].process.pause()
+        world.objects.weather = away
+        assert isinstance(await cluster.produce(where, batch(b"one follower"), acks=1), Produced)
+        cluster.brokers[3].process.pause()
+        alone = await cluster.produce(where, batch(b"nobody"), acks=1, timeout_ms=3_000)
+        assert isinstance(alone, Unavailable)
+        world.objects.weather = calm
+        assert isinstance(await cluster.produce(where, batch(b"the wal"), acks=1), Produced)
+        assert cluster.leader(where).replicas.roles.leader(where).high_watermark == 1 + (
+            cluster.stored(where).end_offset
+        ), "followers that are in sync have nothing of it, so consumers are not shown it"
+
+    world.run(story())
+
+
 def test_in_memory_mode_a_leader_alone_waits_for_the_storage() -> None:
     world = World()
 

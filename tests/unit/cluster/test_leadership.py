@@ -54,6 +54,22 @@ def test_two_in_sync_brokers_commit_without_storage_when_the_topic_says_so() -> 
     assert leader.durable_end == 100
 
 
+@pytest.mark.parametrize("rules", [STORAGE, MEMORY])
+def test_acks_1_needs_the_wal_or_one_follower_that_is_surely_in_sync(rules: CommitRules) -> None:
+    leader = leading(isr=(1, 2), rules=rules)
+    leader.appended(110)
+    assert leader.copied_end == 100
+    leader.follower_fetched(3, 108, 1_001)  # is asked to join, and counts only when it has
+    assert leader.copied_end == 100
+    leader.follower_fetched(2, 104, 1_001)
+    assert leader.copied_end == 104
+    leader.durable(106)
+    assert leader.copied_end == 106
+    leader.follower_fetched(2, 109, 1_002)
+    leader.forget(2)
+    assert leader.copied_end == 109, "it never moves back"
+
+
 def test_a_pending_shrink_makes_the_last_two_wait_for_storage() -> None:
     leader = leading(isr=(1, 2), rules=MEMORY)
     leader.appended(110)
