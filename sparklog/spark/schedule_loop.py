@@ -1,7 +1,7 @@
 """Running a schedule beside brokers: an alarm clock, a queue, and few threads that run jobs.
 
-The scheduler library wakes us when a job may be due; what is due is decided by `schedule` from what
-is claimed in the log, so a wrong or missing alarm costs time and never a run too many. A job that
+An alarm clock wakes us when a job may be due; what is due is decided by `schedule` from what is
+claimed in the log, so a wrong or missing alarm costs time and never a run too many. A job that
 still runs or waits when its time comes again is let go until the time after.
 
 All threads are daemons: a job that hangs does not keep the application from ending.

@@ -1,4 +1,4 @@
-"""Cron expressions mean what crontab(5) says, not what the library makes of some of them."""
+"""Cron expressions mean what crontab(5) says."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def times(cron: Cron, after: str, count: int) -> list[str]:
         ("*/20 * * * *", ["Sat 21 20:20", "Sat 21 20:40"]),
         ("@hourly", ["Sat 21 21:00", "Sat 21 22:00"]),
         ("@Weekly", ["Sun 22 00:00", "Sun 29 00:00"]),
-        # The library counts weekdays from Monday, cron from Sunday.
         ("0 3 * * 0", ["Sun 22 03:00", "Sun 29 03:00"]),
         ("0 3 * * 7", ["Sun 22 03:00", "Sun 29 03:00"]),
         ("0 3 * * 1-5", ["Mon 23 03:00", "Tue 24 03:00"]),
@@ -43,9 +42,11 @@ def times(cron: Cron, after: str, count: int) -> list[str]:
         ("0 3 * * */3", ["Sun 22 03:00", "Wed 25 03:00"]),
         ("0 3 * * 3/3", ["Wed 25 03:00", "Sat 28 03:00"]),
         ("0 3 * * TUE,4", ["Tue 24 03:00", "Thu 26 03:00"]),
-        # The library wants both days to match, cron either.
+        # Either day is enough, but where one of the fields begins with a star.
         ("0 3 1 * mon", ["Mon 23 03:00", "Mon 30 03:00", "Tue 01 03:00"]),
         ("0 3 */7 * mon", ["Mon 22 03:00", "Mon 29 03:00"]),
+        ("0 3 1 * */6", ["Sat 01 03:00", "Sun 01 03:00"]),
+        ("0 3 29 2 *", ["Tue 29 03:00", "Sun 29 03:00"]),
     ],
 )
 def test_the_times_of_an_expression(expression: str, expected: list[str]) -> None:
@@ -57,7 +58,8 @@ def test_the_times_of_an_expression(expression: str, expected: list[str]) -> Non
     "expression",
     ["", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *",
      "* * * * 8", "* * * * xyz", "* * * * 5-1", "* * * * */0", "*/0 * * * *", "a * * * *",
-     "0 0 30 2 *", "@reboot", "1;2 * * * *", "* * * * 1-", "* * * * ,"],
+     "0 0 30 2 *", "@reboot", "1;2 * * * *", "* * * * 1-", "* * * * ,", "*-3 * * * *",
+     "* * mon * *", "* * * sun *", "1-70 * * * *", "* * * * 9" * 99, "1" * 5000 + " * * * *"],
 )  # fmt: skip
 def test_what_is_no_expression_is_refused(expression: str) -> None:
     with pytest.raises(InvalidRequest):
@@ -71,6 +73,25 @@ def test_hours_are_those_of_the_time_zone_summer_and_winter() -> None:
         zone_of("Europe/../etc")
     with pytest.raises(InvalidRequest, match="no such time zone"):
         zone_of("Mars/Base")
+
+
+def test_changes_of_the_clock_are_those_of_cron() -> None:
+    # At 02:00 on 29 March the clock shows 03:00, at 03:00 on 25 October it shows 02:00.
+    daily = parse_cron("30 2 * * *", zone_of("Europe/Berlin"))
+    assert times(daily, "2026-03-28T12:00", 2) == ["Sun 29 01:00", "Mon 30 00:30"]
+    assert times(daily, "2026-10-24T12:00", 2) == ["Sun 25 00:30", "Mon 26 01:30"]
+    both = parse_cron("0,30 2 * * *", zone_of("Europe/Berlin"))
+    assert times(both, "2026-03-28T12:00", 2) == ["Sun 29 01:00", "Mon 30 00:00"]
+    hourly = parse_cron("30 * * * *", zone_of("Europe/Berlin"))
+    assert times(hourly, "2026-03-29T00:00", 2) == ["Sun 29 00:30", "Sun 29 01:30"]
+    assert times(hourly, "2026-10-25T00:00", 3) == [
+        "Sun 25 00:30", "Sun 25 01:30", "Sun 25 02:30"
+    ]  # fmt: skip
+    # The clock skips midnight: the day has its run, and so has the next one.
+    beirut = parse_cron("0 0 * * *", zone_of("Asia/Beirut"))
+    assert times(beirut, "2026-03-28T12:00", 2) == ["Sat 28 22:00", "Sun 29 21:00"]
+    berlin = parse_cron("15 0 * * *", zone_of("Europe/Berlin"))
+    assert times(berlin, "2026-03-28T12:00", 2) == ["Sat 28 23:15", "Sun 29 22:15"]
 
 
 def test_the_newest_time_is_found_however_long_ago() -> None:
