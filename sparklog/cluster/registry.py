@@ -30,6 +30,7 @@ from sparklog.core.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
+    InvalidTopic,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
@@ -78,7 +79,8 @@ def create_topic(
         default_replication_factor: as configured.
 
     Raises:
-        InvalidTopic: illegal name. TopicAlreadyExists: pick another or delete it first.
+        InvalidTopic: illegal name, or one that metrics cannot tell from another topic's.
+        TopicAlreadyExists: pick another or delete it first.
         InvalidPartitions: none or too many. InvalidConfig: unknown setting or bad value.
         InvalidReplicationFactor: not that many live brokers.
         InvalidReplicaAssignment: the assignment cannot be.
@@ -88,7 +90,7 @@ def create_topic(
         raise TopicAlreadyExists(f"topic exists already. topic={name}")
     clash = _colliding(image, name)
     if clash:
-        raise TopicAlreadyExists(
+        raise InvalidTopic(
             "topic name differs from an existing one only in '.' and '_', which metrics cannot "
             f"tell apart. topic={name} existing={clash}"
         )

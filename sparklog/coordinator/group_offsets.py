@@ -33,6 +33,11 @@ from sparklog.coordinator.offset_messages import (
 from sparklog.core.errors import RecordTooLarge
 
 
+def java_length(text: str) -> int:
+    """Return the length that Kafka measures: characters, and two for those beyond 16 bits."""
+    return len(text) + sum(character > "\uffff" for character in text)
+
+
 class OffsetOwner(Protocol):
     """A group of any type, as far as its offsets are concerned."""
 
@@ -91,7 +96,7 @@ class GroupOffsets:
         codes: list[ErrorCode] = []
         taken: list[tuple[OffsetKey, OffsetValue]] = []
         for given in asked.offsets:
-            if len(given.metadata.encode()) > self._settings.offset_metadata_max_bytes:
+            if java_length(given.metadata) > self._settings.offset_metadata_max_bytes:
                 codes.append(ErrorCode.offset_metadata_too_large)
                 continue
             key = OffsetKey(asked.group_id, given.topic, given.partition)

@@ -11,6 +11,8 @@ nothing changes. Ends of transactions are decided by two tables, one for each pr
       request are compared first
   T2  once prepared, an outcome never changes
   T3  no producer gets the last epoch of a producer id: it is kept for fencing
+  T4  a producer that goes on with what the answer to an end gave it is told to try again while
+      that end is being done, never that it is fenced
 Source: KIP-98, KIP-360, KIP-588, KIP-890; Kafka's TransactionCoordinator.
 """
 
@@ -98,8 +100,8 @@ _ENDS_V2: Final[Mapping[_Attempt, _Ends]] = {
     _Attempt.CURRENT: {
         _S.EMPTY: (_O.INVALID, _O.PREPARE),
         _S.ONGOING: (_O.PREPARE, _O.PREPARE),
-        _S.PREPARE_COMMIT: (_O.FENCED, _O.FENCED),
-        _S.PREPARE_ABORT: (_O.FENCED, _O.FENCED),
+        _S.PREPARE_COMMIT: (_O.WAIT, _O.WAIT),
+        _S.PREPARE_ABORT: (_O.WAIT, _O.WAIT),
         _S.COMPLETE_COMMIT: (_O.INVALID, _O.PREPARE),
         _S.COMPLETE_ABORT: (_O.INVALID, _O.PREPARE),
     },
@@ -306,6 +308,8 @@ def _outcome(known: Transaction, asked: EndTransaction) -> _Outcome:
         if producer.producer_epoch != known.producer_epoch:
             return _O.FENCED
         return _ENDS_V1[known.state][column]
+    if known.state in ENDING and producer == producer_after(known):
+        return _O.WAIT  # T4, also where the answer gave it a fresh producer id
     # Only an end of the producer's own leaves its epoch as the last one; a fence does not.
     is_again = known.last_epoch == producer.producer_epoch
     # The id was used up by the end that is asked for again: its successor goes on with epoch 0.

@@ -16,7 +16,6 @@ GROUP_SETTINGS: Final = (
         "Shortest session.timeout.ms that a member of a classic group may ask for: shorter ones "
         "cost heartbeats, and take a member that only paused for a dead one.",
         unit="ms",
-        at_least=1,
     ),
     Setting(
         "group.max.session.timeout.ms",
@@ -26,7 +25,6 @@ GROUP_SETTINGS: Final = (
         "Longest session.timeout.ms that a member of a classic group may ask for: nobody reads a "
         "dead member's partitions until it is over.",
         unit="ms",
-        at_least=1,
     ),
     Setting(
         "group.initial.rebalance.delay.ms",
@@ -137,7 +135,8 @@ GROUP_SETTINGS: Final = (
         Kind.INT,
         4_096,
         Acts.BROKER,
-        "Longest text that a client may store with a committed offset.",
+        "Longest text that a client may store with a committed offset. As in Kafka, characters are "
+        "counted, whatever the name says.",
         unit="bytes",
         at_least=0,
     ),

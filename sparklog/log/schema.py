@@ -115,7 +115,8 @@ def check_record_sizes(batch: pa.RecordBatch, max_message_bytes: int) -> None:
         row = pc.index(sizes, largest).as_py()
         raise RecordTooLarge(
             "a record is larger than the topic takes; split it or raise max.message.bytes. "
-            f"row={row} bytes={largest} max.message.bytes={max_message_bytes}"
+            f"row={row} bytes={largest + RECORD_OVERHEAD_BYTES_MAX}, of them "
+            f"{RECORD_OVERHEAD_BYTES_MAX} of its batch; max.message.bytes={max_message_bytes}"
         )
 
 

@@ -208,6 +208,30 @@ class Coordinators(RuleBasedStateMachine):
         producer.asked = EndTransaction(NAME, producer.identity, is_commit, producer.version)
         self.ask_to_end(producer, answered)
 
+    @precondition(lambda self: self.newest and self.newest.version == 2 and not self.newest.asked)
+    @precondition(lambda self: self.newest and not self.newest.is_open)
+    @rule()
+    def abort_nothing(self) -> None:
+        """End again at once, with what the last answer gave: wait for that end, nothing worse."""
+        producer = self.newest
+        assert producer is not None
+        asked = EndTransaction(NAME, producer.identity, False, producer.version)
+        before = self.state()
+        assert before is not None
+        try:
+            found = self.ask(lambda i: self.shard.end(0, asked, i, self.now_ms))
+        except ConcurrentTransactions:
+            assert before.state in ENDING
+            return
+        except ProducerFenced:
+            assert self.timed_out(producer)
+            self.newest = None
+            return
+        assert isinstance(found, ProducerIdentity)
+        assert before.state not in ENDING
+        producer.identity = found
+        self.given.add(found)
+
     @precondition(lambda self: self.newest and self.newest.asked)
     @rule()
     def end_again(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -20,6 +21,7 @@ from sparklog.broker.handlers.answering import (
 from sparklog.broker.handlers.deciding import decide_each
 from sparklog.broker.handlers.described import described
 from sparklog.broker.handlers.node import HandlerNode
+from sparklog.broker.handlers.partitions import named_or_identified, topic_known_as
 from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
 from sparklog.cluster.image import MetadataImage, Topic
@@ -28,7 +30,6 @@ from sparklog.core.entropy import new_topic_id
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.names import TOLD_AS_INTERNAL
 from sparklog.protocol.building import Answer
-from sparklog.protocol.topic_ids import topic_id_of
 
 NAMELESS_SINCE = 12
 """The first version that can answer about a topic without its name."""
@@ -71,7 +72,8 @@ async def _with_missing(
     node: HandlerNode, request: Any, image: MetadataImage
 ) -> tuple[MetadataImage, dict[str, SparklogError]]:
     """Return the image with topics made that were missing, and why others could not be."""
-    missing = {t.name for t in request.topics if t.name is not None and t.name not in image.topics}
+    named = {key for t in request.topics if isinstance(key := _key_of(t), str)}
+    missing = named - image.topics.keys()
     if not missing or not getattr(request, "allow_auto_topic_creation", True):
         return image, {}
     if not node.config.flag("auto.create.topics.enable"):
@@ -102,11 +104,13 @@ def _names_others(node: HandlerNode, image: MetadataImage, asked: Sequence[Any] 
     return any(p.leader not in own for t in topics if t is not None for p in t.partition_states)
 
 
+def _key_of(asked: Any) -> UUID | str | None:
+    return named_or_identified(asked.name, getattr(asked, "topic_id", None))
+
+
 def _topic(image: MetadataImage, asked: Any) -> Topic | None:
-    if asked.name is not None:
-        return image.topics.get(asked.name)
-    uuid = getattr(asked, "topic_id", None)
-    return None if uuid is None else image.topic_of(topic_id_of(uuid))
+    found = topic_known_as(image, _key_of(asked))
+    return found if isinstance(found, Topic) else None
 
 
 def _asked(
@@ -119,17 +123,18 @@ def _asked(
     topic = _topic(image, asked)
     if topic is not None:
         return _found(answer, image, topic, operations)
-    if asked.name is None:
+    name = key if isinstance(key := _key_of(asked), str) else None
+    if name is None:
         error = ErrorCode.unknown_topic_id
     else:
-        error = code_of(refused.get(asked.name, UnknownTopicOrPartition()))
+        error = code_of(refused.get(name, UnknownTopicOrPartition()))
     nameless = None if answer.version >= NAMELESS_SINCE else ""
     return answer.entity(
         "MetadataResponseTopic",
         error_code=error,
-        name=nameless if asked.name is None else asked.name,
+        name=nameless if name is None else name,
         topic_id=getattr(asked, "topic_id", None),
-        is_internal=asked.name in TOLD_AS_INTERNAL,
+        is_internal=name in TOLD_AS_INTERNAL,
         partitions=(),
         topic_authorized_operations=operations,
     )

@@ -28,7 +28,12 @@ def topic_of(image: MetadataImage, asked: Any) -> Topic | SparklogError:
 def _key_of(asked: Any) -> UUID | str | None:
     name: str | None = getattr(asked, "name", None) or getattr(asked, "topic", None)
     uuid: UUID | None = getattr(asked, "topic_id", None)
-    return uuid if name is None else name
+    return named_or_identified(name, uuid)
+
+
+def named_or_identified(name: str | None, uuid: UUID | None) -> UUID | str | None:
+    """Return what a request names a topic by. With an id, clients leave the name null or empty."""
+    return uuid if uuid is not None and not name else name
 
 
 def topic_known_as(image: MetadataImage, key: UUID | str | None) -> Topic | SparklogError:

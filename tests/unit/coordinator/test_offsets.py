@@ -84,12 +84,22 @@ def test_a_commit_keeps_its_member_alive() -> None:
 
 def test_too_long_a_note_is_refused_for_its_partition_alone() -> None:
     driver = Driver()
-    codes = driver.commit(offset_of("t", 1, metadata="x" * 4096), offset_of("t", 2, 1, "é" * 2049))
+    codes = driver.commit(
+        offset_of("t", 1, metadata="x" * 4096), offset_of("t", 2, 1, "\U0001f600" * 2048 + "é")
+    )
     assert codes == (ErrorCode.none, ErrorCode.offset_metadata_too_large)
     assert driver.offset("t", 1).offset == -1
     driver = Driver()
     assert driver.commit(offset_of("t", 1, metadata="x" * 5000)) != OK
     assert driver.listed() == ()
+
+
+def test_a_note_is_measured_in_characters_as_kafka_does() -> None:
+    driver = Driver()
+    notes = "é" * 4096, "\U0001f600" * 2048
+    for number, note in enumerate(notes):
+        assert driver.commit(offset_of("t", 5, number, metadata=note)) == OK
+        assert driver.offset("t", number).metadata == note
 
 
 # Transactions.

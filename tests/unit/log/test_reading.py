@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pyarrow as pa
 import pytest
@@ -174,6 +175,11 @@ def test_an_oversized_record_is_refused_by_row_and_nothing_is_written(store: Cou
     log = open_partition(store, LogConfig(max_message_bytes=1000))
     with pytest.raises(RecordTooLarge, match=r"row=1 .*max\.message\.bytes=1000"):
         log.append([batch([b"x", b"y" * 2000])])
+    with pytest.raises(RecordTooLarge) as refused:
+        log.append([batch([b"x", b"y" * 980])])
+    told = re.search(r"bytes=(\d+)", str(refused.value))
+    assert told, refused.value
+    assert int(told[1]) > 1000, "the size that is told is above the limit"
     with pytest.raises(RecordTooLarge, match="row=1"):
         log.append([batch([b"x", b"y"], headers=[None, [("h", b"z" * 2000)]])])
     assert log.append([batch([b"x" * 100] * 50)]).end_offset == 50

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -122,6 +123,37 @@ def test_metadata_names_all_topics_when_none_is_named() -> None:
         assert [t.name for t in (await node.ask(oldest)).topics] == ["a", "b"]
         assert [t.name for t in (await node.ask(metadata(None))).topics] == ["a", "b"]
         assert (await node.ask(metadata())).topics == ()
+
+    tell(story)
+
+
+@pytest.mark.parametrize("name", [None, ""])
+def test_metadata_finds_a_topic_by_its_id_when_the_name_is_null_or_empty(name: str | None) -> None:
+    async def story(node: ToyNode) -> None:
+        (made,) = (await node.ask(create_topics("t"))).topics
+        for topic_id, found in ((made.topic_id, "t"), (UUID(int=7), None)):
+            part = build_request_part(
+                Api.METADATA, 13, "MetadataRequestTopic", name=name, topic_id=topic_id
+            )
+            request = build_request(
+                Api.METADATA,
+                13,
+                topics=(part,),
+                allow_auto_topic_creation=True,
+                include_topic_authorized_operations=False,
+            )
+            (topic,) = (await node.ask(request)).topics
+            assert (topic.name, topic.topic_id) == (found, topic_id)
+            assert topic.error_code == (NONE if found else ErrorCode.unknown_topic_id)
+        assert list(node.metadata.image.topics) == ["t"], "no topic was made of the empty name"
+
+    tell(story)
+
+
+def test_a_topic_whose_name_metrics_cannot_tell_from_another_is_refused() -> None:
+    async def story(node: ToyNode) -> None:
+        made = await node.ask(create_topics("a.b", "a_b"))
+        assert codes(made.topics) == [NONE, ErrorCode.invalid_topic_exception]
 
     tell(story)
 
