@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from sparklog.broker.led_partition import LedPartition
@@ -63,10 +63,6 @@ class ProduceJob:
         self.request = DelayedProduce()
         self._verified = verified
 
-    def size_of(self, some: Iterable[PartitionId]) -> int:
-        """Return the bytes of some of the batches."""
-        return sum(len(self.batches[where]) for where in some)
-
     @property
     def has_failed(self) -> bool:
         """Say whether anything has an error."""
@@ -107,6 +103,11 @@ class ProduceJob:
         for where in self.batches:
             if where not in self.results:
                 self.results[where] = error(where)
+
+
+def size_of(batches: Mapping[PartitionId, CheckedBatch]) -> int:
+    """Return the bytes of batches that are to be appended: those it takes of the budget."""
+    return sum(batch.header.size_bytes for batch in batches.values())
 
 
 def timed_out(where: PartitionId) -> Unavailable:

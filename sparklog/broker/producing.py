@@ -33,6 +33,7 @@ from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.produce_checks import (
     CHECKED_INLINE_BYTES,
+    UNFOLDED_INLINE_BYTES,
     ReferenceChecks,
     check_all,
     is_reference,
@@ -42,6 +43,7 @@ from sparklog.broker.produce_job import (
     ProduceJob,
     ProduceResult,
     Verified,
+    size_of,
     timed_out,
 )
 from sparklog.broker.produce_waits import ProduceWaits
@@ -61,7 +63,7 @@ from sparklog.core.errors import (
     Unavailable,
 )
 from sparklog.core.types import PartitionId
-from sparklog.log.batch_check import CheckedBatch
+from sparklog.log.batch_check import CheckedBatch, LoopTime, NeedsTime
 from sparklog.protocol.batch_header import BatchHeader, BytesLike
 
 ACKS_ALL = -1
@@ -169,17 +171,18 @@ class Producing:
                 role.check_open()
             except SparklogError:
                 return False
-            if role.rules.batches.reads_records or is_reference(records):
+            if is_reference(records):
                 return False
             leaders[where] = role
             size_bytes += len(records)
-        if size_bytes > CHECKED_INLINE_BYTES or not self._budget.try_take(size_bytes):
+        if size_bytes > CHECKED_INLINE_BYTES:
+            return False
+        outcomes = self._checked_at_once(job, leaders)
+        if outcomes is None or not self._budget.try_take(size_bytes):
             return False
         job.leaders = leaders
-        work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
-        now_ms = self._environment.clock.now_ms()
-        checked = self._accepted(job, leaders, check_all(work, now_ms))
-        self._budget.give_back(size_bytes - job.size_of(checked))
+        checked = self._accepted(job, leaders, outcomes)
+        self._budget.give_back(size_bytes - size_of(checked))
         self._append_all(job, checked)
         if job.has_failed:
             self._note_refused(job)
@@ -259,7 +262,7 @@ class Producing:
                 await role.wait_ended(max(0.0, min(left_s, RECOVERY_WAIT_MAX_S)))
         leaders = job.leaders = self._leaders(job, roles)
         checked = await self._checked(job, leaders)
-        size_bytes = job.size_of(checked)
+        size_bytes = size_of(checked)
         if checked and not self._budget.try_take(size_bytes):
             try:
                 left_s = job.deadline - asyncio.get_running_loop().time()
@@ -290,14 +293,26 @@ class Producing:
     ) -> dict[PartitionId, CheckedBatch]:
         if job.references:
             return {where: job.references[where][0] for where in leaders}
-        now_ms = self._environment.clock.now_ms()
-        work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
-        size_bytes = sum(len(records) for records, _ in work)
-        if size_bytes <= CHECKED_INLINE_BYTES and not any(r.reads_records for _, r in work):
-            outcomes = check_all(work, now_ms)
-        else:
+        outcomes = None
+        if sum(len(job.batches[where]) for where in leaders) <= CHECKED_INLINE_BYTES:
+            outcomes = self._checked_at_once(job, leaders)
+        if outcomes is None:
+            now_ms = self._environment.clock.now_ms()
+            work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
             outcomes = await self._environment.compute(check_all, work, now_ms)
         return self._accepted(job, leaders, outcomes)
+
+    def _checked_at_once(
+        self, job: ProduceJob, leaders: Mapping[PartitionId, LedPartition]
+    ) -> list[CheckedBatch | SparklogError] | None:
+        """Check batches on the event loop; None if that would hold it up."""
+        work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
+        try:
+            return check_all(
+                work, self._environment.clock.now_ms(), LoopTime(UNFOLDED_INLINE_BYTES)
+            )
+        except NeedsTime:
+            return None
 
     def _accepted(
         self,

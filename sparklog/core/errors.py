@@ -16,8 +16,9 @@
     │   ├── UnsupportedSaslMechanism   brokers authenticate nobody
     │   ├── ResourceNotFound      nobody of that name has credentials
     │   ├── RecordTooLarge        over `max.message.bytes`
-    │   ├── InvalidRecord         a record or batch that the topic does not take
-    │   ├── InvalidTimestamp      further from now than the topic allows
+    │   ├── RecordsRefused        a batch, perhaps for some of its records only
+    │   │   ├── InvalidRecord     a record or batch that the topic does not take
+    │   │   └── InvalidTimestamp  further from now than the topic allows
     │   ├── OutOfOrderSequence    an idempotent producer's batch before this one is missing
     │   ├── InvalidProducerEpoch  a newer producer has taken over the producer id
     │   ├── InvalidTxnState       a write that the producer's transaction does not allow
@@ -60,7 +61,7 @@ Source: Kafka protocol guide, error codes.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 
 class SparklogError(Exception):
@@ -160,13 +161,35 @@ class RecordTooLarge(InvalidRequest):
     kafka_code = 10
 
 
-class InvalidRecord(InvalidRequest):
+class RecordError(NamedTuple):
+    """Why one record of a batch is refused."""
+
+    batch_index: int
+    """Its place in the batch, counted from 0."""
+    message: str
+
+
+class RecordsRefused(InvalidRequest):
+    """A batch is refused, perhaps for some of its records only."""
+
+    def __init__(self, message: str, record_errors: tuple[RecordError, ...] = ()) -> None:
+        """Tell what is wrong.
+
+        Args:
+            message: what is wrong, and with what.
+            record_errors: the records at fault; none if the batch as a whole is.
+        """
+        super().__init__(message)
+        self.record_errors = record_errors
+
+
+class InvalidRecord(RecordsRefused):
     """A batch, or a record in it, is not what the topic takes."""
 
     kafka_code = 87
 
 
-class InvalidTimestamp(InvalidRequest):
+class InvalidTimestamp(RecordsRefused):
     """A timestamp is further from now than the topic allows, or of a type it is not for."""
 
     kafka_code = 32

@@ -123,6 +123,19 @@ _BROKER = (
         at_least=0,
     ),
     Setting(
+        "max.decompressed.message.bytes",
+        Kind.INT,
+        128 * MIB,
+        Acts.BROKER,
+        "What a compressed batch may unfold to, all its records together, where Kafka bounds each "
+        "record. A few kilobytes may become gigabytes, and brokers and readers hold them in memory "
+        "as often as they look at the batch.",
+        unit="bytes",
+        at_least=1,
+        at_most=2_147_483_639,
+        kafka_default=2_147_483_639,
+    ),
+    Setting(
         "min.insync.replicas",
         Kind.INT,
         1,

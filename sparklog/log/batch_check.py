@@ -1,13 +1,16 @@
 """What a leader takes from a producer: one record batch of magic 2, checked before its append.
 
 Decides and never appends; knows neither producers' sequences (`producer_state`) nor offsets given
-out (`tail`). Nothing is decompressed unless a rule needs the records: then it costs a decode, and
-a shell runs the check off its event loop (`BatchRules.reads_records`). The codec stays what the
-producer chose, whatever `compression.type` says: segments are encoded anew when they are flushed.
+out (`tail`). Every record is looked at, by compiled code (`record_survey`), since a batch that is
+acknowledged must be readable. The codec stays what the producer chose, whatever `compression.type`
+says: segments are encoded anew when they are flushed.
 
-  B1  bytes from a client raise one of the four errors below, or are a batch fit to append
-  B2  offsets in a batch are dense: compaction leaves gaps, producers do not
+  B1  bytes from a client raise one of the errors below, or are a batch that every client can read
+  B2  offsets in a batch are dense: compaction leaves gaps, producers do not. An uncompressed batch
+      with other offset deltas, which Kafka takes, is numbered anew; a compressed one is refused,
+      as by Kafka
   B3  markers are written by coordinators, never by clients
+  B4  the header's max timestamp is that of the records, whatever the producer wrote there
 
 Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
 Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.
@@ -16,9 +19,11 @@ Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRec
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sparklog.core.config import LONG_MAX
@@ -27,28 +32,61 @@ from sparklog.core.errors import (
     DataCorrupt,
     InvalidRecord,
     InvalidTimestamp,
+    RecordError,
     RecordTooLarge,
+    SparklogError,
 )
 from sparklog.core.settings import TopicConfig
 from sparklog.core.types import NO_PRODUCER_ID, NO_TIMESTAMP_MS, TimestampType
 from sparklog.log.reference_batch import decode_references
+from sparklog.protocol.batch_decoder import rows_of_batch
 from sparklog.protocol.batch_header import (
     CONTROL_BIT,
+    HEADER_BYTES,
+    INT32_MAX,
+    LAYOUT,
     MAGIC,
     MAGIC_AT,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
     BytesLike,
+    Codec,
     check_crc,
     parse_header,
+    seal_header,
+)
+from sparklog.protocol.batch_run import RUN_BYTES
+from sparklog.protocol.compression import (
+    DECOMPRESSED_BYTES_MAX,
+    OverBound,
+    decompress_strictly,
 )
 from sparklog.protocol.memory_records import split_batches
-from sparklog.protocol.record_batch import decode
+from sparklog.protocol.record_batch import BatchSettings, encode
+from sparklog.protocol.record_survey import Survey, survey
+
+RECORD_COST_BYTES: Final = 48
+HEADER_COST_BYTES: Final = 16
+"""What a record and a header take as columns besides their bytes: offsets, timestamps, lengths."""
+
+
+class NeedsTime(Exception):
+    """A check would hold up an event loop: run it elsewhere."""
+
+
+class LoopTime:
+    """What may be decompressed while an event loop waits."""
+
+    __slots__ = ("left_bytes",)
+
+    def __init__(self, left_bytes: int) -> None:
+        """Let so many bytes be decompressed."""
+        self.left_bytes = left_bytes
 
 
 class CheckedBatch(NamedTuple):
-    """One whole batch and its header; header and checksum were looked at."""
+    """One whole batch and its header; header, checksum and records were looked at."""
 
     header: BatchHeader
     data: BytesLike
@@ -64,14 +102,7 @@ class BatchRules:
     timestamp_before_max_ms: int = LONG_MAX
     timestamp_after_max_ms: int = LONG_MAX
     is_compacted: bool = False
-    reads_records: bool = field(init=False)
-    """Whether a check decompresses and scans the records, header and checksum aside."""
-
-    def __post_init__(self) -> None:
-        """Note whether a header tells enough: of timestamps it has only the newest."""
-        is_create_time = self.timestamp_type is TimestampType.CREATE_TIME
-        has_oldest = is_create_time and self.timestamp_before_max_ms < LONG_MAX
-        object.__setattr__(self, "reads_records", self.is_compacted or has_oldest)
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
 
     @classmethod
     def of(cls, config: TopicConfig) -> BatchRules:
@@ -85,17 +116,30 @@ class BatchRules:
             timestamp_before_max_ms=config.whole("message.timestamp.before.max.ms"),
             timestamp_after_max_ms=config.whole("message.timestamp.after.max.ms"),
             is_compacted="compact" in config.words("cleanup.policy"),
+            decompressed_bytes_max=min(
+                config.whole("max.decompressed.message.bytes"), INT32_MAX - RUN_BYTES
+            ),
         )
 
 
-def check_batch(records: BytesLike, rules: BatchRules, now_ms: int) -> CheckedBatch:
+def check_batch(
+    records: BytesLike, rules: BatchRules, now_ms: int, *, loop_time: LoopTime | None = None
+) -> CheckedBatch:
     """Check what a Produce request carries for one partition: exactly one batch, as in Kafka.
 
     One batch, because a request is answered per partition: half of it appended has no answer.
 
+    Args:
+        records: the bytes of the request for this partition.
+        rules: of the topic.
+        now_ms: the time.
+        loop_time: what is left for checks while an event loop waits; None: none does.
+
     Raises:
+        NeedsTime: the check is not done within `loop_time`.
         CorruptMessage: no batch, damaged or cut short.
-        InvalidRecord: a batch that no client may send, or one this topic does not take.
+        InvalidRecord: a batch that no client may send, that some client could not read, or that
+            this topic does not take.
         InvalidTimestamp: outside `message.timestamp.before.max.ms` or `.after.max.ms`.
         RecordTooLarge: over `max.message.bytes`.
     """
@@ -110,11 +154,144 @@ def check_batch(records: BytesLike, rules: BatchRules, now_ms: int) -> CheckedBa
         _check_reference(header, records, rules, now_ms)
         return CheckedBatch(header, records)
     _check_fields(header)
-    if rules.timestamp_type is TimestampType.CREATE_TIME:
-        _check_newest(header.max_timestamp, rules, now_ms)
-    if rules.reads_records:
-        _check_records(records, rules, now_ms)
+    return _checked_records(header, records, rules, now_ms, loop_time)
+
+
+def _checked_records(
+    header: BatchHeader,
+    records: BytesLike,
+    rules: BatchRules,
+    now_ms: int,
+    loop_time: LoopTime | None,
+) -> CheckedBatch:
+    """Look at every record; return the batch with what its header must say of them."""
+    if header.codec is Codec.NONE:
+        data, first_byte = records, HEADER_BYTES
+    else:
+        data, first_byte = _decompressed(header, records, rules, loop_time), 0
+    found = survey(header, data, first_byte)
+    if found.fault is not None:
+        raise InvalidRecord(
+            f"record batch is malformed: {found.fault}; nobody could read it. "
+            f"record={found.record} record_count={header.record_count} codec={header.codec.name}"
+        )
+    if header.codec is not Codec.NONE:
+        _check_unfolded(header, found, len(data), rules)
+    is_create_time = rules.timestamp_type is TimestampType.CREATE_TIME
+    if (rules.is_compacted and found.null_keys) or (
+        is_create_time and not _in_time(found, rules, now_ms)
+    ):
+        raise _record_errors(header, data, first_byte, rules, now_ms)
+    if not found.is_dense:
+        if header.codec is not Codec.NONE:
+            raise InvalidRecord(
+                "offset deltas of compressed records are not 0, 1, 2 and so on. "
+                f"record_count={header.record_count} codec={header.codec.name}"
+            )
+        if loop_time is not None:
+            raise NeedsTime
+        return _renumbered(header, data, first_byte)
+    if is_create_time and header.max_timestamp != found.newest_ms:
+        told = header._replace(max_timestamp=found.newest_ms)
+        body = memoryview(records)[HEADER_BYTES:]
+        data = b"".join((seal_header(told, body), body))
+        return CheckedBatch(parse_header(data), data)
     return CheckedBatch(header, records)
+
+
+def _decompressed(
+    header: BatchHeader, records: BytesLike, rules: BatchRules, loop_time: LoopTime | None
+) -> BytesLike:
+    """Return the records decompressed, if every client can do so and they are not too many."""
+    most = rules.decompressed_bytes_max
+    bound = most if loop_time is None else min(most, loop_time.left_bytes)
+    try:
+        plain = decompress_strictly(memoryview(records)[HEADER_BYTES:], header.codec, bound)
+    except OverBound as error:
+        if bound < most:
+            raise NeedsTime from error
+        raise _too_large(header, most) from error
+    except DataCorrupt as error:
+        raise InvalidRecord(str(error)) from error
+    if loop_time is not None:
+        loop_time.left_bytes -= len(plain)
+    return plain
+
+
+def _check_unfolded(
+    header: BatchHeader, found: Survey, plain_bytes: int, rules: BatchRules
+) -> None:
+    """Refuse what takes far more memory as rows than its bytes do: millions of empty headers."""
+    costs = RECORD_COST_BYTES * header.record_count + HEADER_COST_BYTES * found.headers
+    if costs > rules.decompressed_bytes_max:
+        raise _too_large(header, rules.decompressed_bytes_max, headers=found.headers)
+
+
+def _too_large(header: BatchHeader, limit_bytes: int, headers: int = 0) -> InvalidRecord:
+    return InvalidRecord(
+        "record batch unfolds to more than the topic's limit; send smaller batches or raise it. "
+        f"batch_bytes={header.size_bytes} record_count={header.record_count} headers={headers} "
+        f"max.decompressed.message.bytes={limit_bytes}"
+    )
+
+
+def _in_time(found: Survey, rules: BatchRules, now_ms: int) -> bool:
+    return (
+        found.newest_ms - now_ms <= rules.timestamp_after_max_ms
+        and now_ms - found.oldest_ms <= rules.timestamp_before_max_ms
+    )
+
+
+def _record_errors(
+    header: BatchHeader, data: BytesLike, first_byte: int, rules: BatchRules, now_ms: int
+) -> InvalidRecord | InvalidTimestamp:
+    """Return the error that names every record which the topic does not take."""
+    rows = rows_of_batch(header, data, first_byte)
+    problems: dict[int, str] = {}
+    if rules.timestamp_type is TimestampType.CREATE_TIME:
+        stamps = rows.column("timestamp").cast(pa.int64()).to_numpy()
+        problems.update(_out_of_time(stamps, rules, now_ms))
+    has_bad_time = bool(problems)
+    if rules.is_compacted:
+        keyless = np.flatnonzero(rows.column("key").is_null().to_numpy(zero_copy_only=False))
+        problems.update(dict.fromkeys(keyless.tolist(), "a compacted topic needs a key"))
+    errors = tuple(RecordError(at, problems[at]) for at in sorted(problems))
+    kind = InvalidTimestamp if has_bad_time else InvalidRecord
+    first = errors[0]
+    return kind(
+        "records refused, and with them their batch; send the others again. "
+        f"refused={len(errors)} records={header.record_count} "
+        f"first_refused={first.batch_index}: {first.message}",
+        errors,
+    )
+
+
+def _out_of_time(stamps: npt.NDArray[np.int64], rules: BatchRules, now_ms: int) -> dict[int, str]:
+    """Return the records whose timestamps are outside of what the topic takes, with the reason."""
+    oldest_ms = now_ms - rules.timestamp_before_max_ms
+    newest_ms = min(LONG_MAX, now_ms + rules.timestamp_after_max_ms)
+    wrong = (stamps != NO_TIMESTAMP_MS) & ((stamps > newest_ms) | (stamps < oldest_ms))
+    limits = (
+        f"message.timestamp.before.max.ms={rules.timestamp_before_max_ms} "
+        f"message.timestamp.after.max.ms={rules.timestamp_after_max_ms}"
+    )
+    return {
+        at: f"timestamp is out of range. timestamp={stamps[at]} now={now_ms} {limits}"
+        for at in np.flatnonzero(wrong).tolist()
+    }
+
+
+def _renumbered(header: BatchHeader, data: BytesLike, first_byte: int) -> CheckedBatch:
+    """Return an uncompressed batch whose records have the deltas 0, 1, 2 and so on (B2)."""
+    rows = rows_of_batch(header, data, first_byte)
+    settings = BatchSettings(
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
+    )
+    again = encode(rows.drop_columns(["offset"]), settings, base_offset=0)
+    return CheckedBatch(parse_header(again), again)
 
 
 def check_replicated(records: BytesLike) -> Iterator[CheckedBatch]:
@@ -141,6 +318,9 @@ def _only_header(records: BytesLike) -> BatchHeader:
         )
     try:
         header = parse_header(view)
+    except DataCorrupt as error:
+        raise _misuse_or_damage(view, error) from error
+    try:
         check_crc(view, header)
     except DataCorrupt as error:
         raise CorruptMessage(str(error)) from error
@@ -150,6 +330,22 @@ def _only_header(records: BytesLike) -> BatchHeader:
             f"bytes={view.nbytes} batch_bytes={header.size_bytes}"
         )
     return header
+
+
+def _misuse_or_damage(view: memoryview, error: DataCorrupt) -> SparklogError:
+    """Return the error of a header that contradicts itself: a right checksum makes it misuse.
+
+    A client sends what was damaged again, and again; what it wrote itself will not become right.
+    """
+    if view.nbytes >= HEADER_BYTES and view[MAGIC_AT] == MAGIC:
+        header = BatchHeader._make(LAYOUT.unpack_from(view))
+        if HEADER_BYTES <= header.size_bytes <= view.nbytes:
+            try:
+                check_crc(view, header)
+            except DataCorrupt:
+                return CorruptMessage(str(error))
+            return InvalidRecord(str(error))
+    return CorruptMessage(str(error))
 
 
 def _check_fields(header: BatchHeader) -> None:
@@ -207,27 +403,6 @@ def _check_newest(timestamp_ms: int, rules: BatchRules, now_ms: int) -> None:
             f"timestamp={timestamp_ms} now={now_ms} "
             f"message.timestamp.after.max.ms={rules.timestamp_after_max_ms}"
         )
-
-
-def _check_records(records: BytesLike, rules: BatchRules, now_ms: int) -> None:
-    """Look at the records themselves: null keys, and the timestamps no header tells."""
-    try:
-        rows = decode(records, verify_crc=False).records
-    except DataCorrupt as error:
-        raise CorruptMessage(str(error)) from error
-    nulls = rows.column("key").null_count
-    if rules.is_compacted and nulls:
-        raise InvalidRecord(
-            "a compacted topic takes no record without a key; give every record one. "
-            f"records_without_key={nulls} records={rows.num_rows}"
-        )
-    if rules.timestamp_type is not TimestampType.CREATE_TIME:
-        return
-    timestamps = rows.column("timestamp").cast(pa.int64()).to_numpy()
-    _check_newest(int(timestamps.max()), rules, now_ms)
-    told = timestamps[timestamps != NO_TIMESTAMP_MS]
-    oldest = int(told.min()) if len(told) else now_ms
-    _check_oldest(oldest, rules, now_ms)
 
 
 def _check_oldest(timestamp_ms: int, rules: BatchRules, now_ms: int) -> None:

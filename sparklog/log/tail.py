@@ -29,6 +29,7 @@ from sparklog.core.types import TimestampType
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.protocol.batch_header import (
     HEADER_BYTES,
+    INT32_MAX,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
     parse_header,
@@ -365,7 +366,7 @@ def _first_record(data: bytes, timestamp_ms: int) -> TimestampedOffset | None:
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return TimestampedOffset(header.base_offset, header.max_timestamp, header.leader_epoch)
     try:
-        rows = decode(data, verify_crc=False).records
+        rows = decode(data, verify_crc=False, max_decompressed_bytes=INT32_MAX).records
     except DataCorrupt:
         return None
     timestamps = rows.column("timestamp").cast(pa.int64()).to_numpy()

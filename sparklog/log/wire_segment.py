@@ -24,6 +24,7 @@ from sparklog.log.reference_batch import decode_references
 from sparklog.log.segment import Marker, ProducerBatch, Segment, UnreadBatch
 from sparklog.protocol.batch_header import (
     CONTROL_BIT,
+    INT32_MAX,
     REFERENCE_BIT,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
@@ -159,7 +160,7 @@ def _decoded(
     runs: list[pa.RecordBatch] = []
     decoded = plain_bytes = 0
     data = [batches[at] for at in of_data.tolist()]
-    for count, rows in decode_runs(data, headers[of_data]):
+    for count, rows in decode_runs(data, headers[of_data], max_decompressed_bytes=INT32_MAX):
         runs.append(rows)
         decoded += count
         plain_bytes += rows.nbytes
@@ -184,7 +185,7 @@ def _unreadable(
     size = 0
     for at, offset in enumerate(headers["base_offset"].tolist()):
         try:
-            decode(batches[at], verify_crc=False)
+            decode(batches[at], verify_crc=False, max_decompressed_bytes=INT32_MAX)
         except DataCorrupt as error:
             logger.error(
                 "a producer's batch cannot be read, kept as it came partition=%s offset=%d %s",

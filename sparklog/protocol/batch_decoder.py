@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _INT64: Final = pa.int64()
 _BINARY: Final = pa.binary()
-_FAULTS: Final = {
+FAULTS: Final = {
     1: "a record runs past its end",
     2: "a number is longer than its type",
     3: "a record's length is not that of its fields",
@@ -52,6 +52,7 @@ _FAULTS: Final = {
     7: "bytes are left over after the last record",
     8: "it holds fewer records than its header says",
 }
+"""What the kernels' faults mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,17 @@ def decode(
         return DecodedBatch(header, pa.RecordBatch.from_pylist([], RECORDS_SCHEMA))
     bound = min(max_decompressed_bytes, INT32_MAX)
     plain = decompress(batch[HEADER_BYTES:], header.codec, bound)
-    places = np.array([place_of(header, 0, len(plain))], np.int64)
-    return DecodedBatch(header, rows_of(np.frombuffer(plain, np.uint8), places))
+    return DecodedBatch(header, rows_of_batch(header, plain, 0))
+
+
+def rows_of_batch(header: BatchHeader, data: BytesLike, first_byte: int) -> pa.RecordBatch:
+    """Return the records of one batch, decompressed, that lie in `data` from a byte on.
+
+    Raises:
+        DataCorrupt: the records contradict themselves or their header.
+    """
+    places = np.array([place_of(header, first_byte, len(data))], np.int64)
+    return rows_of(np.frombuffer(data, np.uint8), places)
 
 
 def place_of(header: BatchHeader, first_byte: int, end_byte: int) -> tuple[int, ...]:
@@ -209,7 +219,7 @@ def _utf8(keys: pa.Array) -> pa.Array:
 
 def _malformed(fault: int, base_offset: int, record_count: int, record: int) -> DataCorrupt:
     return DataCorrupt(
-        f"record batch is malformed: {_FAULTS[fault]}; read another copy or have it sent again. "
+        f"record batch is malformed: {FAULTS[fault]}; read another copy or have it sent again. "
         f"base_offset={base_offset} record={record} record_count={record_count}"
     )
 

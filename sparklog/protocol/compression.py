@@ -2,12 +2,14 @@
 
 Knows nothing of records. Sizes are bytes. What Java's client reads decides what is written:
 
-  C1  gzip: one member. zstd: one frame. Several in a row are read.
+  C1  gzip: one member. zstd: one frame. Several in a row are read. Bytes after gzip members that
+      begin no other one are passed over, as Java does: clients pad with zeros
   C2  snappy: written in xerial's framing (blocks of 32 KiB, as Java does), read framed or raw
       (librdkafka writes raw)
   C3  lz4: frames of independent 64 KiB blocks, because Java refuses dependent ones, which is what
       Arrow's own lz4 frames hold beyond one block; any valid frame is read
   C4  decompression stops at a bound, before the memory is spent
+  C5  `decompress_strictly` refuses what Kafka's clients cannot read, though this module can
 
 Source: KIP-110, KIP-390; LZ4 frame format 1.6; snappy-java's SnappyOutputStream.
 """
@@ -15,6 +17,7 @@ Source: KIP-110, KIP-390; LZ4 frame format 1.6; snappy-java's SnappyOutputStream
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -31,6 +34,9 @@ _DEFAULT_LEVEL: Final = {Codec.GZIP: 6, Codec.ZSTD: 3}
 """What Kafka's `compression.gzip.level` and `compression.zstd.level` default to."""
 
 _STREAMED: Final = {Codec.GZIP: "gzip", Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_WINDOW: Final = 31
+"""For zlib: the largest window, in gzip's format."""
 _READ_BYTES_MIN: Final = 64 * 1024
 _EXPECTED_RATIO: Final = 4
 
@@ -41,10 +47,21 @@ _XERIAL_BLOCK_LENGTH: Final = struct.Struct(">i")
 
 _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
 """Magic, flags (version 1, independent blocks), block size 64 KiB, checksum of those two."""
+_LZ4_MAGIC: Final = _LZ4_HEADER[:4]
+_LZ4_FLAGS_AT: Final = 4
+_LZ4_INDEPENDENT: Final = 0x20
+_LZ4_BLOCK_CHECKSUM: Final = 0x10
+_LZ4_CONTENT_SIZE: Final = 0x08
+_LZ4_CONTENT_CHECKSUM: Final = 0x04
+_LZ4_DICTIONARY: Final = 0x01
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_BLOCK_LENGTH: Final = struct.Struct("<I")
 _LZ4_STORED: Final = 0x80000000
 _LZ4_END: Final = bytes(4)
+
+
+class OverBound(DataCorrupt):
+    """Bytes decompress to more than they may."""
 
 
 def compress(data: BytesLike, codec: Codec, level: int | None = None) -> bytes:
@@ -83,12 +100,71 @@ def decompress(data: BytesLike, codec: Codec, max_bytes: int = DECOMPRESSED_BYTE
     try:
         if codec is Codec.SNAPPY:
             return _read_snappy(view, max_bytes)
+        if codec is Codec.GZIP:
+            return _read_gzip(view, max_bytes)
         return _read_stream(view, codec, max_bytes)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, zlib.error) as error:
         raise DataCorrupt(
             f"records are not valid {codec.name.lower()}: {error}; have the batch sent again. "
             f"bytes={len(view)}"
         ) from error
+
+
+def decompress_strictly(data: BytesLike, codec: Codec, max_bytes: int) -> BytesLike:
+    """Return `data` decompressed, if the clients of Kafka can do so, too.
+
+    Java and librdkafka read one lz4 frame of independent blocks and nothing after it.
+
+    Raises:
+        OverBound: it holds more than `max_bytes`.
+        DataCorrupt: some client of Kafka cannot read these bytes.
+    """
+    if codec is Codec.LZ4:
+        problem = _problem_of_lz4(memoryview(data).cast("B"))
+        if problem is not None:
+            raise DataCorrupt(f"records are not lz4 that every client reads: {problem}")
+    return decompress(data, codec, max_bytes)
+
+
+def _problem_of_lz4(view: memoryview) -> str | None:
+    """Say what of an lz4 frame Kafka's clients do not take. What it holds is not looked at."""
+    if bytes(view[:_LZ4_FLAGS_AT]) != _LZ4_MAGIC or len(view) <= _LZ4_FLAGS_AT:
+        return "no frame begins here"
+    flags = view[_LZ4_FLAGS_AT]
+    if not flags & _LZ4_INDEPENDENT:
+        return "its blocks depend on each other"
+    if flags & _LZ4_DICTIONARY:
+        return "it needs a dictionary"
+    at = len(_LZ4_HEADER) + (8 if flags & _LZ4_CONTENT_SIZE else 0)
+    after_block = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    while True:
+        if at + len(_LZ4_END) > len(view):
+            return "its end is missing"
+        (length,) = _LZ4_BLOCK_LENGTH.unpack_from(view, at)
+        at += len(_LZ4_END)
+        if not length:
+            break
+        at += (length & ~_LZ4_STORED) + after_block
+    at += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
+    return None if at == len(view) else f"it ends after {at} of {len(view)} bytes"
+
+
+def _read_gzip(view: memoryview, max_bytes: int) -> BytesLike:
+    """Decompress gzip members. What follows the first and begins no other one is passed over."""
+    pieces: list[bytes] = []
+    total = 0
+    rest: BytesLike = view
+    while not pieces or bytes(rest[: len(_GZIP_MAGIC)]) == _GZIP_MAGIC:
+        member = zlib.decompressobj(_GZIP_WINDOW)
+        piece = member.decompress(rest, max_bytes + 1 - total)
+        pieces.append(piece)
+        total += len(piece)
+        if total > max_bytes:
+            raise _over_bound(Codec.GZIP, max_bytes)
+        if not member.eof:  # all bytes were given, and all they hold was taken
+            raise ValueError("cut short")
+        rest = member.unused_data
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _read_stream(view: memoryview, codec: Codec, max_bytes: int) -> BytesLike:
@@ -179,8 +255,8 @@ def _lz4_blocks(view: memoryview) -> Iterator[bytes]:
     yield _LZ4_END
 
 
-def _over_bound(codec: Codec, max_bytes: int) -> DataCorrupt:
-    return DataCorrupt(
+def _over_bound(codec: Codec, max_bytes: int) -> OverBound:
+    return OverBound(
         f"records decompress to more than the bound; the {codec.name.lower()} bytes are hostile or "
         f"the batch is too big: send smaller batches. max_bytes={max_bytes}"
     )

@@ -10,7 +10,9 @@ Importing this module compiles (or loads) the kernels; see `jit`.
     header: key length varint, key | value length varint, value
 
   D1  no byte outside `data` is read, whatever the bytes say
-  D2  offset deltas rise from record to record and never pass the header's last offset delta
+  D2  offset deltas rise from record to record and never pass the header's last offset delta. Where
+      a batch has as many records as offsets, a record's place is its delta: Kafka takes others
+      from producers, and clients read them
   D3  a negative length is a null, as Java's reader has it; header keys and counts have none
 
 Positions and sizes are bytes. Source: Kafka protocol guide, record; Java's DefaultRecord.readFrom.
@@ -72,6 +74,18 @@ IS_APPEND_TIME: Final = 6
 PLACE: Final = 7
 """Columns of the table that tells a scan where each batch's records lie, and what its header said;
 the last is how many there are."""
+
+OLDEST: Final = 0
+"""Slots of a survey: the lowest timestamp of those that are not -1, LONG_MAX if there is none."""
+NEWEST: Final = 1
+"""The highest timestamp, -1 if there is no higher one, as Kafka computes it."""
+NULL_KEYS: Final = 2
+HEADERS_SEEN: Final = 3
+IS_DENSE: Final = 4
+"""1 if the offset deltas are 0, 1, 2, ..."""
+AT_RECORD: Final = 5
+"""The record that a fault is in."""
+SURVEY: Final = 6
 
 _INT_BYTES_MAX: Final = 5
 _LONG_BYTES_MAX: Final = 10
@@ -221,6 +235,8 @@ def _scan_record(
     delta, position = _varint(data, position, record_end, _INT_BYTES_MAX)
     if position < 0:
         return position
+    if places[batch, RECORDS] == places[batch, LAST_OFFSET_DELTA] + 1:
+        delta = sums[BAD_RECORD]
     offset = places[batch, BASE_OFFSET] + delta
     if delta < 0 or delta > places[batch, LAST_OFFSET_DELTA]:
         return _BAD_OFFSET_DELTA
@@ -286,6 +302,98 @@ def scan_records(
             row += 1
         if position != end:
             return -_LEFT_OVER
+    return 0
+
+
+@inlined
+def _skip_headers(data: Bytes, position: int, end: int, found: Int64s) -> int:
+    """Check the headers of a record; return the position after them, or a fault."""
+    count, position = _varint(data, position, end, _INT_BYTES_MAX)
+    if position < 0:
+        return position
+    if count < 0 or count > (end - position) // _HEADER_BYTES_MIN:
+        return _BAD_HEADER_COUNT
+    found[HEADERS_SEEN] += count
+    for _ in range(count):
+        key_start, _, value_start, value_length = _header(data, position, end)
+        if key_start < 0:
+            return key_start
+        position = value_start + max(value_length, 0)
+    return position
+
+
+@inlined
+def _survey_record(
+    data: Bytes, position: int, end: int, record: int, base_timestamp: int, found: Int64s
+) -> int:
+    """Check one record and note what it is like; return the position after it, or a fault."""
+    length, position = _varint(data, position, end, _INT_BYTES_MAX)
+    if position < 0:
+        return position
+    if length < 1 or length > end - position:
+        return _BAD_RECORD_LENGTH
+    record_end = position + length
+    timestamp_delta, position = _varint(data, position + 1, record_end, _LONG_BYTES_MAX)
+    if position < 0:
+        return position
+    delta, position = _varint(data, position, record_end, _INT_BYTES_MAX)
+    if position < 0:
+        return position
+    if delta != record:
+        found[IS_DENSE] = 0
+    timestamp = base_timestamp + timestamp_delta
+    found[NEWEST] = max(found[NEWEST], timestamp)
+    if timestamp != -1:
+        found[OLDEST] = min(found[OLDEST], timestamp)
+    length, position = _field(data, position, record_end)
+    if position < 0:
+        return position
+    if length < 0:
+        found[NULL_KEYS] += 1
+    length, position = _field(data, position + max(length, 0), record_end)
+    if position < 0:
+        return position
+    position = _skip_headers(data, position + max(length, 0), record_end, found)
+    if position >= 0 and position != record_end:
+        return _BAD_RECORD_LENGTH
+    return position
+
+
+@kernel("int64(Array(uint8, 1, 'C', True), int64, int64, int64, int64[::1])")
+def survey_records(
+    data: Bytes, first_byte: int, records: int, base_timestamp: int, found: Int64s
+) -> int:
+    """Check all records of one batch and note what they are like; return a `Fault`.
+
+    Looks at lengths, numbers, headers and counts as `scan_records` does. An offset delta that is
+    not the record's place is noted, and is no fault here.
+
+    Args:
+        data: the records, decompressed, up to its end.
+        first_byte: where they begin.
+        records: how many the header promises.
+        base_timestamp: what timestamp deltas count from.
+        found: of SURVEY slots; filled.
+    """
+    found[OLDEST] = _INT64_MASK
+    found[NEWEST] = -1
+    found[NULL_KEYS] = 0
+    found[HEADERS_SEEN] = 0
+    found[IS_DENSE] = 1
+    found[AT_RECORD] = 0
+    position = first_byte
+    end = data.size
+    if position < 0 or position > end:
+        return -_CUT_SHORT
+    if records > (end - position) // RECORD_BYTES_MIN:
+        return -_TOO_FEW
+    for record in range(records):
+        found[AT_RECORD] = record
+        position = _survey_record(data, position, end, record, base_timestamp, found)
+        if position < 0:
+            return -position
+    if position != end:
+        return -_LEFT_OVER
     return 0
 
 

@@ -35,7 +35,7 @@ from sparklog.log.partition_log import PartitionLog
 from sparklog.log.reading import SegmentReader
 from sparklog.log.refresh import unreadable
 from sparklog.log.view import PartitionView
-from sparklog.protocol.batch_header import check_crc
+from sparklog.protocol.batch_header import INT32_MAX, check_crc
 from sparklog.protocol.batch_run import decode_runs, read_headers
 from sparklog.protocol.control import end_transaction, read_control
 from sparklog.protocol.memory_records import BatchSlice
@@ -245,7 +245,7 @@ def _rows(batches: Sequence[BatchSlice]) -> list[pa.RecordBatch]:
         return []
     data = [batch.data for batch in batches]
     found, at = [], 0
-    for count, rows in decode_runs(data, read_headers(data)):
+    for count, rows in decode_runs(data, read_headers(data), max_decompressed_bytes=INT32_MAX):
         headers = [batch.header for batch in batches[at : at + count]]
         types = np.repeat(
             np.array([header.timestamp_type for header in headers], np.int32),

@@ -77,6 +77,29 @@ def read_all(
     return found
 
 
+def test_records_without_a_key_do_not_take_the_blame_of_the_others(
+    brokers: Brokers, admin: Any
+) -> None:
+    """A compacted topic refuses a batch for some records; a producer learns which."""
+    name = f"t-{uuid4().hex[:8]}"
+    done(admin.create_topics([rd.NewTopic(name, 1, 1, config={"cleanup.policy": "compact"})]))
+    told: dict[int, str] = {}
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": brokers.bootstrap, "linger.ms": 200, "compression.type": "zstd"}
+    )
+
+    def delivered(error: Any, message: Any) -> None:
+        told[int(message.value())] = error.name()
+
+    for number in range(10):
+        key = None if number % 3 == 0 else b"key"
+        producer.produce(name, b"%d" % number, key=key, on_delivery=delivered)
+    assert producer.flush(DEADLINE_S) == 0
+    guilty = {number for number, error in told.items() if error == "INVALID_RECORD"}
+    innocent = {n for n, error in told.items() if error == "_INVALID_DIFFERENT_RECORD"}
+    assert (guilty, innocent) == ({0, 3, 6, 9}, {1, 2, 4, 5, 7, 8})
+
+
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_librdkafka_produces_with_every_codec(

@@ -14,10 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparklog.core.errors import DataCorrupt
+from sparklog.core.types import TimestampType
 from sparklog.protocol.batch_header import HEADER_BYTES, BatchHeader, parse_header, seal_header
 from sparklog.protocol.compression import decompress
 from sparklog.protocol.memory_records import split_batches
 from sparklog.protocol.record_batch import BatchSettings, Codec, decode, encode
+from sparklog.protocol.record_survey import survey
 from tests.unit.protocol.golden import data_of, expected
 
 SMALL = sorted(name for name in expected() if len(data_of(name)) < 2_000 and name != "several")
@@ -73,6 +75,28 @@ def mutations(draw: st.DrawFn) -> bytes:
         elif at < len(data):
             data[at] = draw(st.integers(0, 255) | st.sampled_from([0, 1, 2, 127, 128, 255]))
     return resized(bytes(data))
+
+
+@given(mutations())
+@settings(max_examples=400)
+def test_what_a_survey_passes_decodes_and_nothing_else_does(data: bytes) -> None:
+    """A leader's check and the flush agree, or acknowledged records could not be read."""
+    try:
+        header = parse_header(data)
+        plain = decompress(data[HEADER_BYTES:], header.codec, BOUND)
+    except DataCorrupt:
+        return
+    is_dense = header.record_count == header.last_offset_delta + 1
+    if header.size_bytes != len(data) or not is_dense or not header.record_count:
+        return
+    with guarded(bytes(plain)) as view:
+        found = survey(header, view)
+        del view
+    assert (found.fault is None) == decode_or_refuse(data, verify_crc=False)
+    if found.fault is None:
+        stamps = decode(data, verify_crc=False).records.column("timestamp").cast(pa.int64())
+        if header.timestamp_type is TimestampType.CREATE_TIME:
+            assert found.newest_ms == max(-1, *stamps.to_pylist())
 
 
 @given(st.binary(max_size=400), st.booleans())

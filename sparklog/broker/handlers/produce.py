@@ -26,6 +26,7 @@ from sparklog.core.errors import (
     InvalidRequest,
     InvalidTopic,
     NotServing,
+    RecordsRefused,
     SparklogError,
     UnknownTopicOrPartition,
 )
@@ -228,9 +229,23 @@ def _part(answer: Answer, number: int, outcome: Outcome, **more: Any) -> Any:
         log_start_offset=_UNKNOWN
         if isinstance(outcome, SparklogError)
         else outcome.log_start_offset,
-        record_errors=(),
+        record_errors=_record_errors(answer, failed),
         error_message=message_of(failed),
         **more,
+    )
+
+
+def _record_errors(answer: Answer, failed: SparklogError | None) -> tuple[Any, ...]:
+    """Return which records a batch is refused for. Source: KIP-467."""
+    if not isinstance(failed, RecordsRefused):
+        return ()
+    return tuple(
+        answer.entity(
+            "BatchIndexAndErrorMessage",
+            batch_index=one.batch_index,
+            batch_index_error_message=one.message,
+        )
+        for one in failed.record_errors
     )
 
 

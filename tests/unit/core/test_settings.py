@@ -32,6 +32,7 @@ KAFKA_DEFAULTS: dict[str, tuple[Kind, Value]] = {
     "local.retention.bytes": (Kind.LONG, -2),
     "local.retention.ms": (Kind.LONG, -2),
     "max.compaction.lag.ms": (Kind.LONG, LONG_MAX),
+    "max.decompressed.message.bytes": (Kind.INT, 2_147_483_639),
     "max.message.bytes": (Kind.INT, 1_048_588),
     "message.timestamp.after.max.ms": (Kind.LONG, 3_600_000),
     "message.timestamp.before.max.ms": (Kind.LONG, LONG_MAX),

@@ -9,7 +9,9 @@ import pyarrow as pa
 from sparklog.core.types import NO_PRODUCER_ID
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
-from sparklog.protocol.batch_header import parse_header
+from sparklog.protocol.batch_header import BatchHeader, parse_header, seal_header
+from sparklog.protocol.compression import compress
+from sparklog.protocol.entity_encoder import put_varint
 from sparklog.protocol.record_batch import BatchSettings, Codec, encode
 
 
@@ -45,3 +47,81 @@ def produced(
     )
     data = encode(rows, settings, base_offset=base_offset)
     return CheckedBatch(parse_header(data), data)
+
+
+def zigzag(value: int) -> bytes:
+    """Return a signed number as records have it."""
+    out = bytearray()
+    put_varint(out, (value << 1 ^ value >> 63) & (1 << 64) - 1)
+    return bytes(out)
+
+
+def record(
+    delta: int,
+    value: bytes = b"value",
+    *,
+    key: bytes | None = b"key",
+    timestamp_delta: int = 0,
+    headers: bytes = b"\x00",
+    value_length: int | None = None,
+) -> bytes:
+    """Return one record byte by byte, as any client might write it.
+
+    Args:
+        delta: of its offset.
+        value: its bytes.
+        key: its key.
+        timestamp_delta: to the batch's base timestamp.
+        headers: their number and bytes.
+        value_length: where it is a lie.
+    """
+    length = len(value) if value_length is None else value_length
+    keyed = zigzag(-1) if key is None else zigzag(len(key)) + key
+    head = b"\x00" + zigzag(timestamp_delta) + zigzag(delta)
+    body = head + keyed + zigzag(length) + value + headers
+    return zigzag(len(body)) + body
+
+
+def raw_batch(
+    records: Sequence[bytes],
+    *,
+    codec: Codec = Codec.NONE,
+    packed: bytes | None = None,
+    count: int | None = None,
+    last_delta: int | None = None,
+    base_timestamp: int = 1_000,
+    max_timestamp: int | None = None,
+    sequence: int = -1,
+    producer_id: int = NO_PRODUCER_ID,
+) -> bytes:
+    """Return a batch of these records with a right checksum, and whatever else is told.
+
+    Args:
+        records: see `record`.
+        codec: what the attributes say.
+        packed: the bytes behind the header, if not the records compressed.
+        count: of records, in the header.
+        last_delta: last offset delta, in the header.
+        base_timestamp: in the header.
+        max_timestamp: in the header; None: the base timestamp.
+        sequence: base sequence.
+        producer_id: with an epoch of 0.
+    """
+    number = len(records) if count is None else count
+    body = compress(b"".join(records), codec) if packed is None else packed
+    header = BatchHeader(
+        base_offset=0,
+        length=0,
+        leader_epoch=-1,
+        magic=2,
+        crc=0,
+        attributes=int(codec),
+        last_offset_delta=number - 1 if last_delta is None else last_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=base_timestamp if max_timestamp is None else max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=-1 if producer_id == NO_PRODUCER_ID else 0,
+        base_sequence=sequence,
+        record_count=number,
+    )
+    return seal_header(header, body) + body

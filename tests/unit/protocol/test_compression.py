@@ -41,9 +41,13 @@ def test_cut_short_anywhere_is_corrupt(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_bytes_after_the_end_are_corrupt(codec: Codec) -> None:
+def test_bytes_after_the_end_are_corrupt_but_for_gzip(codec: Codec) -> None:
+    data = compress(noise(700), codec) + b"junk!"
+    if codec is Codec.GZIP:
+        assert bytes(decompress(data, codec)) == noise(700)
+        data = compress(noise(700), codec) + compress(b"another", codec)[:12]
     with pytest.raises(DataCorrupt):
-        decompress(compress(noise(700), codec) + b"junk!", codec)
+        decompress(data, codec)
 
 
 @pytest.mark.parametrize("codec", CODECS)
