@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.environment import Address, Environment, Unreachable
 from sparklog.broker.metadata_access import MetadataAccess
+from sparklog.broker.settings_in_force import SettingsInForce
 from sparklog.broker.transaction_coordinator import TransactionCoordinator
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.placing import TRANSACTIONS_TOPIC, partition_for
@@ -74,11 +75,16 @@ class Enlisting:
         self._network = environment.network
         self._first_pause_s = config.whole("add.partitions.to.txn.retry.backoff.ms") / 1000
         self._patience_s = config.whole("add.partitions.to.txn.retry.backoff.max.ms") / 1000
-        self.verifies = config.flag("transaction.partition.verification.enable")
+        self._settings = SettingsInForce(config, metadata, broker_id)
         self._broker_id = broker_id
         self._metadata = metadata
         self._coordinator = coordinator
         self._turns: dict[int, tuple[asyncio.Lock, int]] = {}
+
+    @property
+    def verifies(self) -> bool:
+        """Return whether partitions ask the coordinator about transactions."""
+        return self._settings.config.flag("transaction.partition.verification.enable")
 
     @asynccontextmanager
     async def turn(self, producer_id: int) -> AsyncIterator[None]:

@@ -124,6 +124,7 @@ async def _serve(
             make_replicas=BrokerReplicas,
             metrics=metrics,
         )
+        server.in_force = node.settings_in_force
         born.set_result(node)
         port = config.whole("metrics.port")
         metrics_port = await page.start(bound.host, port) if port >= 0 else None

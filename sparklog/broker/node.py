@@ -29,6 +29,7 @@ from sparklog.broker.metrics import BrokerMetrics, Gauge
 from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.registration import register
 from sparklog.broker.request import INTERNAL, Reply, RequestContext
+from sparklog.broker.settings_in_force import SettingsInForce
 from sparklog.broker.sight import Sight
 from sparklog.broker.throttle import Throttle
 from sparklog.broker.transactions import Transactions
@@ -75,6 +76,7 @@ class BrokerNode:
         self.throttle = Throttle(config, self.metrics)
         self.metadata = MetadataLog(self.environment)
         self.metadata.subscribe(self.sight.saw)
+        self._settings = SettingsInForce(config, self.metadata, self.broker_id)
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         slots = config.whole("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, environment.entropy)
@@ -115,6 +117,10 @@ class BrokerNode:
     def incarnation(self) -> str:
         """Return which of its lives this is."""
         return self.life.identity.incarnation
+
+    def settings_in_force(self) -> BrokerConfig:
+        """Return this broker's settings, with what was changed for it since it started."""
+        return self._settings.config
 
     @property
     def cluster_id(self) -> str:

@@ -32,6 +32,7 @@ from sparklog.broker.recovering_partition import RecoveringPartition
 from sparklog.broker.replica import Replica
 from sparklog.broker.replica_gauges import watch_gauges
 from sparklog.broker.replica_roles import ReplicaRoles, RoleParts
+from sparklog.broker.settings_in_force import SettingsInForce
 from sparklog.broker.task_scope import TaskScope
 from sparklog.broker.wal_pump import WalPump
 from sparklog.broker.wal_window import WalLimits
@@ -67,7 +68,7 @@ class BrokerReplicas:
         """
         self.identity = identity
         self._environment = environment
-        self._settings = settings
+        self._in_force = SettingsInForce(settings, metadata, identity.broker_id)
         self._on_fenced = on_fenced
         self._on_crash = on_crash
         self._lag_ms = settings.whole("replica.lag.time.max.ms")
@@ -236,8 +237,8 @@ class BrokerReplicas:
 
     async def _tick(self) -> None:
         """Look for followers that lag, and forget producers that are silent."""
-        expiration_ms = self._settings.whole("producer.id.expiration.ms")
         while True:
+            expiration_ms = self._in_force.config.whole("producer.id.expiration.ms")
             await asyncio.sleep(self._lag_ms / TICKS_PER_LAG_TIME / 1000)
             now_ms = int(asyncio.get_running_loop().time() * 1000)
             wall_ms = self._environment.clock.now_ms()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from typing import Final
 
 from sparklog.broker.connection import BeginProduce, Connection, Handle, Refuse, Service
@@ -39,7 +40,8 @@ class Server:
         Produce requests are given to `begin_produce` first.
         """
         self._connections: set[Connection] = set()
-        self._connections_max = config.whole("max.connections")
+        self.in_force: Callable[[], BrokerConfig] = lambda: config
+        """Returns the settings in force, once the broker has read them."""
         self._refused = Repeated()
         self._idle_s = config.whole("connections.max.idle.ms") / 1000
         metrics = BrokerMetrics() if metrics is None else metrics
@@ -108,9 +110,10 @@ class Server:
         return len(self._connections)
 
     def _accept(self) -> asyncio.Protocol:
-        if len(self._connections) >= self._connections_max:
+        connections_max = self.in_force().whole("max.connections")
+        if len(self._connections) >= connections_max:
             told = "refusing connections: raise max.connections=%d"
-            self._refused.warn(logger, told, self._connections_max)
+            self._refused.warn(logger, told, connections_max)
             return _Refused()
         connection = Connection(self._service)
         self._connections.add(connection)

@@ -22,8 +22,9 @@ from sparklog.cluster.records import (
     TopicRecord,
 )
 from sparklog.core.broker_settings import parse_broker_configs
-from sparklog.core.config import Config, check_names, understood
+from sparklog.core.config import Config, check_names, parse_configs, understood
 from sparklog.core.config_change import ConfigChange
+from sparklog.core.dynamic_settings import ONE_BROKER_SETTINGS, check_one_broker_names
 from sparklog.core.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -205,6 +206,23 @@ def alter_topic_defaults(
                 f"the default contradicts what a topic has set. topic={topic.name} {error}"
             ) from None
     return _said(change, BROKER_RESOURCE, EVERY_BROKER)
+
+
+def alter_broker_configs(
+    image: MetadataImage, broker_id: str, set_: Mapping[str, str], remove: Iterable[str]
+) -> list[Record]:
+    """Return the records that change one broker's settings; empty when nothing changes.
+
+    Removing what is not set succeeds: Kafka's reassignment tool lifts throttles from all brokers.
+
+    Raises:
+        InvalidConfig: bad value, or a setting that cannot be changed for one broker.
+    """
+    own = image.broker_configs.get(broker_id, {})
+    change = ConfigChange.of(own, set_, [name for name in remove if name in own])
+    check_one_broker_names(change.names)
+    parse_configs(change.after(ONE_BROKER_SETTINGS), ONE_BROKER_SETTINGS)
+    return _said(change, BROKER_RESOURCE, broker_id)
 
 
 def alter_group_configs(

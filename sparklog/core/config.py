@@ -37,6 +37,9 @@ class Kind(StrEnum):
     DOUBLE = "double"
     STRING = "string"
     LIST = "list"
+    SHORT = "short"
+    CLASS = "class"
+    PASSWORD = "password"  # noqa: S105 - the name of a type
 
 
 class Acts(StrEnum):
@@ -139,6 +142,9 @@ _PARSERS: Final[Mapping[Kind, Callable[[Setting, str], Value]]] = {
     Kind.DOUBLE: _parse_double,
     Kind.STRING: _parse_string,
     Kind.LIST: _parse_list,
+    Kind.SHORT: _parse_whole,
+    Kind.CLASS: _parse_string,
+    Kind.PASSWORD: _parse_string,
 }
 
 

@@ -1,6 +1,7 @@
 """Settings of one group, set at run time in place of the brokers' defaults for groups.
 
-Names, kinds and the limits that brokers put to them are Kafka's. Source: KIP-848, KIP-932.
+Names, kinds and the limits that brokers put to them are Kafka's. Source: KIP-848, KIP-932,
+KIP-1071; the configuration definitions of Kafka 4.4.
 """
 
 from __future__ import annotations
@@ -13,6 +14,36 @@ from sparklog.core.errors import InvalidConfig
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
+
+_CARRIED: Final = (
+    ("consumer.assignment.interval.ms", Kind.INT, 1_000, 0),
+    ("consumer.assignor.offload.enable", Kind.BOOLEAN, True, None),
+    ("errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, False, None),
+    ("errors.deadletterqueue.topic.name", Kind.STRING, "", None),
+    ("share.assignment.interval.ms", Kind.INT, 1_000, 0),
+    ("share.assignor.offload.enable", Kind.BOOLEAN, True, None),
+    ("share.auto.offset.reset", Kind.STRING, "latest", None),
+    ("share.delivery.count.limit", Kind.INT, 5, 2),
+    ("share.heartbeat.interval.ms", Kind.INT, 5_000, 1),
+    ("share.isolation.level", Kind.STRING, "read_uncommitted", None),
+    ("share.partition.max.record.locks", Kind.INT, 2_000, 100),
+    ("share.record.lock.duration.ms", Kind.INT, 30_000, 1_000),
+    ("share.renew.acknowledge.enable", Kind.BOOLEAN, True, None),
+    ("share.session.timeout.ms", Kind.INT, 45_000, 1),
+    ("streams.acceptable.recovery.lag", Kind.LONG, 10_000, 0),
+    ("streams.assignment.interval.ms", Kind.INT, 1_000, 0),
+    ("streams.assignor.name", Kind.STRING, "", None),
+    ("streams.assignor.offload.enable", Kind.BOOLEAN, True, None),
+    ("streams.heartbeat.interval.ms", Kind.INT, 5_000, 1),
+    ("streams.initial.rebalance.delay.ms", Kind.INT, 3_000, 0),
+    ("streams.num.standby.replicas", Kind.INT, 0, 0),
+    ("streams.num.warmup.replicas", Kind.INT, 2, 0),
+    ("streams.rack.aware.assignment.tags", Kind.LIST, (), None),
+    ("streams.session.timeout.ms", Kind.INT, 45_000, 1),
+    ("streams.task.offset.interval.ms", Kind.INT, 60_000, 1),
+)
+"""Name, kind, default and lowest value of settings for kinds of groups that brokers here lack."""
+_CHOICES: Final = {"share.isolation.level": ("read_committed", "read_uncommitted")}
 
 GROUP_CONFIGS: Final[Mapping[str, Setting]] = table_of(
     Setting(
@@ -33,8 +64,21 @@ GROUP_CONFIGS: Final[Mapping[str, Setting]] = table_of(
         unit="ms",
         at_least=1,
     ),
+    *(
+        Setting(
+            name,
+            kind,
+            default,
+            Acts.NEVER,
+            "Stored and shown, so that a Kafka group's settings carry over.",
+            unit="ms" if name.endswith(".ms") else "",
+            at_least=low,
+            choices=_CHOICES.get(name, ()),
+        )
+        for name, kind, default, low in _CARRIED
+    ),
 )
-"""Of a group of the newer protocol."""
+"""Of a group. Those of the newer consumer protocol take effect; the others are carried over."""
 NONE_SET: Final = Config(GROUP_CONFIGS, {})
 """Of a group that has none of its own."""
 
@@ -52,7 +96,7 @@ def parse_group_configs(given: Mapping[str, str], broker: Config) -> Config:
             ends before a member is to be heard of again.
     """
     config = parse_configs(given, GROUP_CONFIGS)
-    for name in config.given:
+    for name in config.given.keys() & {SESSION_TIMEOUT, HEARTBEAT_INTERVAL}:
         low = f"group.consumer.min.{name.removeprefix('consumer.')}"
         high = f"group.consumer.max.{name.removeprefix('consumer.')}"
         if not broker.whole(low) <= config.whole(name) <= broker.whole(high):

@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
+from typing import Final
 
 from sparklog.core.config import Acts, Config, Kind, Setting, understood_configs
+from sparklog.core.dynamic_settings import ONE_BROKER_SETTINGS
 from sparklog.core.group_configs import GROUP_CONFIGS, default_name
+from sparklog.core.kafka_settings import kafka_broker_settings
 from sparklog.core.settings import TOPIC_SETTINGS
 from sparklog.core.topic_defaults import DEFAULT_NAMES, DEFAULT_SETTINGS
 
@@ -28,6 +32,8 @@ class ConfigSource(IntEnum):
     DYNAMIC_GROUP_CONFIG = 8
 
 
+_ONLY_IN_KAFKA: Final = "A setting of Kafka's brokers without a meaning here."
+
 Layer = tuple[ConfigSource, Config, str, str]
 """Where a setting may be set: source, settings there, its name in them, and as it is told."""
 
@@ -39,7 +45,8 @@ class Origin:
     source: ConfigSource
     name: str
     """What the setting is called there."""
-    value: str
+    value: str | None
+    """None where Kafka has no default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class ToldSetting:
     origins: tuple[Origin, ...]
 
     @property
-    def value(self) -> str:
+    def value(self) -> str | None:
         """Return the value in force, as Kafka's tools print it."""
         return self.origins[0].value
 
@@ -88,10 +95,49 @@ def group_told(own: Mapping[str, str], broker: Config) -> list[ToldSetting]:
     )
 
 
-def broker_told(config: Config) -> list[ToldSetting]:
-    """Return every setting that a broker was started with."""
-    source = ConfigSource.STATIC_BROKER_CONFIG
-    return [_told(s, [(source, config, name, name)]) for name, s in config.table.items()]
+def broker_told(
+    config: Config, own: Mapping[str, str], defaults: Mapping[str, str]
+) -> list[ToldSetting]:
+    """Return every setting of a broker: its own, all topics' defaults, and those only Kafka has.
+
+    Args:
+        config: what it was started with.
+        own: set for this broker at run time.
+        defaults: set for all topics.
+    """
+    mine, strange = _stored(own, ONE_BROKER_SETTINGS)
+    everybodys, unknown = _stored(defaults, DEFAULT_SETTINGS)
+    own_source, for_all = (
+        ConfigSource.DYNAMIC_BROKER_CONFIG,
+        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+    )
+    started = ConfigSource.STATIC_BROKER_CONFIG
+    told = [
+        *(_strange(own_source, name, text) for name, text in strange.items()),
+        *(_strange(for_all, name, text) for name, text in unknown.items() if name not in strange),
+        *(
+            _told(one, [(own_source, mine, name, name), (started, config, name, name)])
+            for name, one in config.table.items()
+        ),
+        *(
+            _told(one, [(own_source, mine, name, name), (for_all, everybodys, name, name)])
+            for name, one in DEFAULT_SETTINGS.items()
+            if name not in unknown
+        ),
+    ]
+    known = {one.setting.name for one in told}
+    return [*told, *(one for one in _kafka_told() if one.setting.name not in known)]
+
+
+@cache
+def _kafka_told() -> tuple[ToldSetting, ...]:
+    """Return Kafka's settings with Kafka's defaults; passwords are not told."""
+    told = []
+    for one in kafka_broker_settings().values():
+        setting = Setting(one.name, Kind(one.kind), "", Acts.NEVER, _ONLY_IN_KAFKA)
+        value = None if setting.kind is Kind.PASSWORD else one.default
+        told.append(ToldSetting(setting, (Origin(ConfigSource.DEFAULT_CONFIG, one.name, value),)))
+    return tuple(told)
 
 
 def defaults_told(defaults: Mapping[str, str], *, set_only: bool) -> list[ToldSetting]:

@@ -2,9 +2,9 @@
 
 Source: KIP-226, KIP-339, KIP-848.
 
-Brokers without an id stand for the defaults of all topics. A broker's own settings are those it was
-started with. None is ever set at run time, so unsetting one succeeds: Kafka's reassignment tool
-lifts throttles from all brokers when it is done.
+Brokers without an id stand for the defaults of all topics. Of a broker's own settings those of
+`core.dynamic_settings` can be changed while it runs. Unsetting what is not set succeeds: Kafka's
+reassignment tool lifts throttles from all brokers when it is done.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.records import EVERY_BROKER, Record
+from sparklog.core.broker_settings import BROKER_SETTINGS
 from sparklog.core.config import Config, Kind, Setting, check_names, parse_configs
 from sparklog.core.errors import InvalidConfig, InvalidRequest
 from sparklog.core.group_configs import GROUP_CONFIGS
@@ -60,7 +61,7 @@ async def _alter(node: HandlerNode, request: Any, alter: Any) -> Any:
         decisions[key] = (
             refusing(named_twice("resource", resource.resource_name))
             if key in decisions
-            else _decision(resource, alter, node.config)
+            else _decision(resource, alter, node.broker_id, node.config)
         )
     decided = await decide_each(node.metadata, decisions, validate_only=request.validate_only)
     return _response(Answer.to(request), decisions, decided)
@@ -83,7 +84,7 @@ def _response(
     )
 
 
-def _decision(resource: Any, alter: Any, broker: Config) -> Decision:
+def _decision(resource: Any, alter: Any, broker_id: int, broker: Config) -> Decision:
     if resource.resource_type == Resource.TOPIC:
         return partial(alter, resource, _of_topic)
     if resource.resource_type == Resource.GROUP:
@@ -91,15 +92,16 @@ def _decision(resource: Any, alter: Any, broker: Config) -> Decision:
     if resource.resource_type == Resource.BROKER:
         if resource.resource_name == EVERY_BROKER:
             return partial(alter, resource, _of_all_topics)
-        if all(getattr(c, "config_operation", None) == Operation.DELETE for c in resource.configs):
-            return _nothing
-        return refusing(
-            InvalidRequest(
-                "a broker's settings are those it was started with; start it with others, or set "
-                "the default of all topics: --entity-type brokers --entity-default. "
-                f"broker={resource.resource_name!r}"
+        if resource.resource_name != str(broker_id):
+            return refusing(
+                InvalidRequest(
+                    "a broker changes its own settings only; ask that one. "
+                    f"broker={broker_id} asked={resource.resource_name!r}"
+                )
             )
-        )
+        if all(getattr(c, "config_operation", None) == Operation.DELETE for c in resource.configs):
+            return partial(_unset, resource)
+        return partial(alter, resource, _of_one_broker)
     return refusing(
         InvalidRequest(
             "only topics, one by one or all, and groups have settings to change. "
@@ -141,8 +143,16 @@ def _of_group(broker: Config, image: MetadataImage, group_id: str) -> _Settings:
     return _Settings(GROUP_CONFIGS, own, own, decide)
 
 
-def _nothing(image: MetadataImage) -> list[Record]:
-    return []
+def _of_one_broker(image: MetadataImage, name: str) -> _Settings:
+    own = image.broker_configs.get(name, {})
+    decide = partial(registry.alter_broker_configs, image, name)
+    return _Settings({**DEFAULT_SETTINGS, **BROKER_SETTINGS}, own, own, decide)
+
+
+def _unset(resource: Any, image: MetadataImage) -> list[Record]:
+    """Reset settings of one broker; those that are not set, or not known, are passed over."""
+    names = [c.name for c in resource.configs]
+    return registry.alter_broker_configs(image, resource.resource_name, {}, names)
 
 
 def _replaced(resource: Any, find: FindSettings, image: MetadataImage) -> list[Record]:

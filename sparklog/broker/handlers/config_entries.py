@@ -26,6 +26,9 @@ _TYPES: Final = {
     Kind.LONG: 5,
     Kind.DOUBLE: 6,
     Kind.LIST: 7,
+    Kind.SHORT: 4,
+    Kind.CLASS: 8,
+    Kind.PASSWORD: 9,
 }
 
 
@@ -34,14 +37,17 @@ def entries(
     told: Iterable[ToldSetting],
     asked: Collection[str] | None,
     *,
-    read_only: Collection[str],
+    alterable: Collection[str] | None,
     synonyms: bool,
     documentation: bool,
 ) -> tuple[Any, ...]:
-    """Return settings as DescribeConfigs tells them; `asked` None or empty asks for all."""
+    """Return settings as DescribeConfigs tells them.
+
+    `asked` None or empty asks for all; `alterable` None means that none is read-only.
+    """
     return tuple(
         _entry(
-            answer, one, one.setting.name in read_only,
+            answer, one, alterable is not None and one.setting.name not in alterable,
             synonyms=synonyms, documentation=documentation,
         )
         for one in told
@@ -58,7 +64,7 @@ def _entry(
         value=told.value,
         read_only=read_only,
         config_source=told.source,
-        is_sensitive=False,
+        is_sensitive=told.setting.kind is Kind.PASSWORD,
         synonyms=tuple(
             answer.entity("DescribeConfigsSynonym", name=o.name, value=o.value, source=o.source)
             for o in told.origins

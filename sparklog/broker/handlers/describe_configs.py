@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, message_of
 from sparklog.broker.handlers.config_entries import Resource, entries
@@ -10,6 +10,7 @@ from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
 from sparklog.cluster.records import EVERY_BROKER
+from sparklog.core.dynamic_settings import ONE_BROKER_SETTINGS
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.told_settings import (
     ToldSetting,
@@ -18,7 +19,11 @@ from sparklog.core.told_settings import (
     group_told,
     topic_told,
 )
+from sparklog.core.topic_defaults import DEFAULT_SETTINGS
 from sparklog.protocol.building import Answer
+
+ALTERABLE: Final = frozenset({*ONE_BROKER_SETTINGS, *DEFAULT_SETTINGS})
+"""Settings under brokers' names that can be changed at run time, for one broker or for all."""
 
 
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
@@ -36,7 +41,7 @@ def _result(node: HandlerNode, answer: Answer, request: Any, resource: Any) -> A
             answer,
             _told(node, resource.resource_type, resource.resource_name),
             resource.configuration_keys,
-            read_only=node.config.table,
+            alterable=ALTERABLE if resource.resource_type == Resource.BROKER else None,
             synonyms=request.include_synonyms,
             documentation=getattr(request, "include_documentation", False),
         )
@@ -65,7 +70,8 @@ def _told(node: HandlerNode, resource_type: int, name: str) -> list[ToldSetting]
                 "a broker knows its own settings only; ask that one. "
                 f"broker={node.broker_id} asked={name}"
             )
-        return [*broker_told(node.config), *defaults_told(defaults, set_only=False)]
+        own = node.metadata.image.broker_configs.get(name, {})
+        return broker_told(node.config, own, defaults)
     if resource_type == Resource.GROUP:
         return group_told(node.metadata.image.group_configs.get(name, {}), node.config)
     raise InvalidRequest(

@@ -271,6 +271,10 @@ def test_a_connection_over_the_limit_is_closed() -> None:
         third = await Client.connect(address)
         third.send(heartbeat(), 3)
         assert await third.next_id() == 3
+        server.in_force = lambda: parse_broker_configs({"max.connections": "2"})
+        fourth = await Client.connect(address)
+        fourth.send(heartbeat(), 4)
+        assert await fourth.next_id() == 4, "the limit may be raised while it serves"
 
     tell(answer_any, story, max_connections="1")
 

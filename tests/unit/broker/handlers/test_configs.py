@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.settings_in_force import SettingsInForce
 from sparklog.broker.topic_rules import TopicRules
 from sparklog.cluster.records import ConfigRecord, Record
+from sparklog.core.group_configs import GROUP_CONFIGS
+from sparklog.core.kafka_settings import kafka_broker_settings
 from tests.unit.broker.handlers.node import ToyNode, tell
 from tests.unit.broker.handlers.requests import (
     alter_configs,
@@ -99,7 +102,12 @@ def test_settings_are_changed_one_by_one() -> None:
         (TOPIC, "t", ("flush.ms", SET, None), ErrorCode.invalid_config),
         (TOPIC, "t", ("flush.ms", APPEND, "1"), ErrorCode.invalid_config),
         (TOPIC, "t", ("flush.ms", 9, "1"), ErrorCode.invalid_request),
-        (BROKER, "1", ("num.partitions", SET, "1"), ErrorCode.invalid_request),
+        (BROKER, "1", ("num.partitions", SET, "1"), ErrorCode.invalid_config),
+        (BROKER, "1", ("log.retention.ms", SET, "1"), ErrorCode.invalid_config),
+        (BROKER, "1", ("num.io.threads", SET, "1"), ErrorCode.invalid_config),
+        (BROKER, "1", ("max.connections", SET, "0"), ErrorCode.invalid_config),
+        (BROKER, "2", ("max.connections", SET, "9"), ErrorCode.invalid_request),
+        (GROUP, "g", ("share.delivery.count.limit", SET, "1"), ErrorCode.invalid_config),
         (GROUP, "g", ("x", SET, "1"), ErrorCode.invalid_config),
         (99, "g", ("x", SET, "1"), ErrorCode.invalid_request),
     ],
@@ -111,6 +119,62 @@ def test_a_change_that_cannot_be_is_refused(
         await node.ask(create_topics("t"))
         assert await altered(node, alter_configs(kind, name, change)) is code
         assert node.metadata.image.topics["t"].configs == {}
+
+    tell(story)
+
+
+def test_one_broker_is_altered_while_it_runs_where_kafka_can() -> None:
+    async def story(node: ToyNode) -> None:
+        assert (await described(node, BROKER, "1"))["max.connections"].value == "7"
+        change = alter_configs(
+            BROKER, "1", ("max.connections", SET, "5"), ("log.flush.interval.messages", SET, "9")
+        )
+        assert await altered(node, change) is NONE
+        configs = await described(node, BROKER, "1")
+        limit = configs["max.connections"]
+        assert (limit.value, limit.config_source, limit.read_only) == ("5", 2, False)
+        assert [(s.value, s.source) for s in limit.synonyms] == [("5", 2), ("7", 4), ("10000", 5)]
+        assert configs["log.flush.interval.messages"].value == "9"
+        in_force = SettingsInForce(node.config, node.metadata, 1)
+        assert in_force.config.whole("max.connections") == 5
+        assert (
+            await altered(node, alter_configs(BROKER, "1", ("max.connections", DELETE, None)))
+            is NONE
+        )
+        assert in_force.config.whole("max.connections") == 7
+
+    tell(story, max_connections="7")
+
+
+def test_a_broker_tells_every_setting_that_kafkas_brokers_have() -> None:
+    async def story(node: ToyNode) -> None:
+        configs = await described(node, BROKER, "1")
+        kafkas = kafka_broker_settings()
+        assert len(kafkas) == 379
+        assert kafkas.keys() <= configs.keys()
+        foreign = configs["num.io.threads"]
+        assert (foreign.value, foreign.config_source, foreign.config_type) == ("8", 5, 3)
+        assert foreign.read_only
+        secret = configs["ssl.keystore.password"]
+        assert (secret.value, secret.is_sensitive, secret.config_type) == (None, True, 9)
+        (wanted,) = (await described(node, BROKER, "1", "ssl.protocol")).values()
+        assert wanted.value == "TLSv1.3"
+
+    tell(story)
+
+
+def test_settings_of_groups_that_are_not_served_are_carried_over() -> None:
+    async def story(node: ToyNode) -> None:
+        given = {
+            "share.auto.offset.reset": "earliest",
+            "streams.num.standby.replicas": "1",
+            "consumer.assignor.offload.enable": "false",
+        }
+        changes = [(name, SET, value) for name, value in given.items()]
+        assert await altered(node, alter_configs(GROUP, "g", *changes)) is NONE
+        configs = await described(node, GROUP, "g")
+        assert {name: configs[name].value for name in given} == given
+        assert {configs[name].config_source for name in given} == {8}
 
     tell(story)
 
@@ -178,6 +242,7 @@ def test_a_groups_settings_stand_before_the_brokers() -> None:
     async def story(node: ToyNode) -> None:
         told = await described(node, GROUP, "g")
         assert {n: (c.value, c.config_source) for n, c in told.items()} == {
+            **{name: (one.spell(one.default), 5) for name, one in GROUP_CONFIGS.items()},
             session: ("50000", 4),
             heartbeat: ("5000", 5),
         }
