@@ -172,6 +172,12 @@ class BrokerProcesses:
             cut_off = [one] if broker is not one else [b for b in self.brokers if b is not one]
             broker.proxy.cut(*(_name(other) for other in cut_off))
 
+    def refuse_all_links(self) -> None:
+        """Have every broker refuse the others; clients and store reach everybody. Proxied ones."""
+        for broker in self.brokers:
+            assert broker.proxy is not None
+            broker.proxy.refuse(*(_name(other) for other in self.brokers if other is not broker))
+
     def heal(self) -> None:
         """Undo everything: each broker is there, runs, and hears the others."""
         for broker in self.brokers:

@@ -8,6 +8,8 @@ deposed controller finds out at its next append. Durations are seconds of the lo
   K3  a controller that hears none of two or more others, if only for half a session, fences nobody
       for their silence until they have had ample time to replace it: it may be the deaf one
   K4  a controller that was paused gives every broker a new session: it was deaf, not they silent
+  K5  a broker that refuses connections is dead if most brokers find so, or if it appends no
+      HeartbeatRecord either while it is cut off: see `peer_checks`
 """
 
 from __future__ import annotations
@@ -22,20 +24,15 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.environment import Environment, Unreachable
-from sparklog.broker.heartbeats import (
-    DEAF_SESSIONS,
-    REDIAL_S,
-    REFUSALS_MEAN_DEAD,
-    STORE_RETRY_S,
-    address_of,
-    heartbeat,
-)
+from sparklog.broker.heartbeats import BROKEN_RETRY_S, REDIAL_S, REFUSALS_MEAN_LOST, STORE_RETRY_S
 from sparklog.broker.identity import Identity
 from sparklog.broker.metadata_log import MetadataLog
+from sparklog.broker.peer_checks import METADATA_POLL_S, PeerChecks, address_of, heartbeat
 from sparklog.broker.task_scope import TaskScope
 from sparklog.cluster import controller as decisions
-from sparklog.cluster import election
+from sparklog.cluster import election, liveness
 from sparklog.cluster.image import Broker, MetadataImage
+from sparklog.cluster.liveness import Verdict
 from sparklog.cluster.records import Record
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.entropy import new_nonce
@@ -44,8 +41,8 @@ from sparklog.log.wal_seal import seal
 
 logger = logging.getLogger(__name__)
 
-METADATA_POLL_S: Final = 1.0
-"""How often the log is looked at for changes made without a broker; one request each time."""
+DEAF_SESSIONS: Final = 4
+"""Sessions that a controller waits which hears none of several brokers, as it may be cut off."""
 PLACING_WAITS_S: Final = 1.0
 """After a broker came, before partitions are given out: brokers of one start come together."""
 PLACING_WAITS_MAX_S: Final = 3.0
@@ -57,8 +54,12 @@ class _Session:
 
     broker: Broker
     heard_s: float
-    refused: bool = False
-    """Its connection was lost, and it takes no other: its process is gone."""
+    dead: bool = False
+    """Its process is gone."""
+    shown: int = liveness.NEVER
+    """Offset of the newest HeartbeatRecord of it that was read."""
+    lost_s: float | None = None
+    """Since when it takes no connection, and nobody could tell whether it is dead."""
 
 
 class ControllerLoop:
@@ -71,12 +72,14 @@ class ControllerLoop:
         metadata: MetadataLog,
         config: BrokerConfig,
         tasks: TaskScope,
+        peers: PeerChecks,
     ) -> None:
         """Act for `identity`; watchers of brokers are started in `tasks`."""
         self._environment = environment
         self._identity = identity
         self._metadata = metadata
         self._tasks = tasks
+        self._peers = peers
         self._session_s = config.whole("broker.session.timeout.ms") / 1000
         self._interval_s = config.whole("broker.heartbeat.interval.ms") / 1000
         self._replication_factor = config.whole("default.replication.factor")
@@ -146,6 +149,24 @@ class ControllerLoop:
                 except Unavailable as error:
                     logger.warning("the metadata log cannot be read now %s", error)
 
+    async def answer_log(self) -> None:
+        """Answer brokers that show through the metadata log that they run, until cancelled.
+
+        They cannot reach this controller by the network; without an answer they replace it.
+        """
+        while True:
+            image = self._metadata.image
+            if not liveness.answer(image, self._identity.incarnation):
+                await self._metadata.beyond(image.end_offset)
+                continue
+            try:
+                await self._metadata.decide(
+                    lambda newest: liveness.answer(newest, self._identity.incarnation)
+                )
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.warning("a broker's heartbeat in the log is not answered yet %s", error)
+                await asyncio.sleep(STORE_RETRY_S)
+
     async def heartbeat(self, request: Any) -> HeartbeatAnswer | None:
         """Answer a broker; None when this is not the controller. Waits while there is no news."""
         if not self.is_active():
@@ -183,7 +204,8 @@ class ControllerLoop:
         if session is None or session.broker.epoch != request.broker_epoch:
             return False
         session.heard_s = self._now_s()
-        session.refused = False
+        session.dead, session.lost_s = False, None
+        self._peers.deposed = False
         return True
 
     def _now_s(self) -> float:
@@ -206,6 +228,7 @@ class ControllerLoop:
             known = self._sessions.get(broker_id)
             if known is not None and known.broker.epoch == broker.epoch:
                 known.broker = broker
+                self._read_heartbeats(known)
                 continue
             session = _Session(broker, now_s)
             self._sessions[broker_id] = session
@@ -213,7 +236,7 @@ class ControllerLoop:
 
     async def _watch(self, session: _Session) -> None:
         """Hold a connection to a broker, to learn at once that its process ended."""
-        refusals = 0
+        refusals, since_s = 0, 0.0
         while self._sessions.get(session.broker.broker_id) is session:
             broker = session.broker
             try:
@@ -223,32 +246,59 @@ class ControllerLoop:
                     timeout_s=self._session_s,
                     purpose="watch",
                 )
-                refusals = 0
             except TimeoutError:
                 continue  # perhaps it hangs: its session tells
             except Unreachable:
                 refusals += 1
+                since_s = self._now_s() if refusals == 1 else since_s
+                if refusals < REFUSALS_MEAN_LOST:
+                    await asyncio.sleep(REDIAL_S)
+                    continue
+                await self._check(session, since_s)
             else:
+                refusals, session.lost_s = 0, None
                 if answer.error_code is not ErrorCode.stale_broker_epoch:
                     continue
-                refusals = REFUSALS_MEAN_DEAD  # another life of it answers
-            if refusals >= REFUSALS_MEAN_DEAD:
-                session.refused = True
+                session.dead = True  # another incarnation of it answers
+            if session.dead:
                 self.wake()
                 await asyncio.sleep(self._interval_s)
             else:
-                await asyncio.sleep(REDIAL_S)
+                await asyncio.sleep(BROKEN_RETRY_S)
+
+    async def _check(self, session: _Session, since_s: float) -> None:
+        """Find out whether a broker that has taken no connection since `since_s` is dead (K5)."""
+        found = await self._peers.verdict(self._metadata.image, session.broker)
+        if session.heard_s > max(since_s, self._now_s() - 2 * self._interval_s):
+            return  # its own connections work
+        if found is not Verdict.UNKNOWN:
+            session.dead, session.lost_s = found is Verdict.DEAD, None
+            return
+        now_s = self._now_s()
+        if session.lost_s is None:
+            session.lost_s = now_s
+            self._told_of_news.set()  # it may have shown itself in the metadata log
+        if now_s > session.lost_s + self._peers.log_shows_within_s:
+            session.dead = True
+
+    def _read_heartbeats(self, session: _Session) -> None:
+        """Take a broker for alive that has shown itself in the metadata log."""
+        broker = session.broker
+        at = liveness.shown(self._metadata.image, broker.broker_id)
+        if at > max(session.shown, broker.epoch):
+            session.shown, session.dead = at, False
+            session.lost_s = self._now_s() + self._session_s  # it shows itself once a session
 
     def _dead(self) -> list[_Session]:
         now_s = self._now_s()
-        refused = [s for s in self._sessions.values() if s.refused]
-        others = [s for s in self._sessions.values() if not s.refused]
+        dead = [s for s in self._sessions.values() if s.dead]
+        others = [s for s in self._sessions.values() if not s.dead]
         silent = [s for s in others if s.heard_s < now_s - self._session_s]
         # Sessions end one after the other. Whoever lives is heard by then, or at its next beat.
         hears_any = any(s.heard_s >= now_s - self._session_s / 2 for s in others)
         if len(others) > 1 and not hears_any:
             silent = [s for s in silent if s.heard_s < now_s - DEAF_SESSIONS * self._session_s]
-        return refused + silent
+        return dead + silent
 
     async def _fence_dead(self) -> None:
         if not self._dead():

@@ -10,65 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.environment import Address, Environment, Network, Unreachable
+from sparklog.broker.environment import Environment, Unreachable
 from sparklog.broker.identity import Identity
 from sparklog.broker.metadata_log import MetadataLog
+from sparklog.broker.peer_checks import PeerChecks, address_of, heartbeat
 from sparklog.cluster import controller as decisions
 from sparklog.cluster.image import Broker, Controller, MetadataImage
+from sparklog.cluster.liveness import Verdict
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import OutcomeUnknown, Unavailable
-from sparklog.protocol.api import Api
-from sparklog.protocol.building import build_request
 
 logger = logging.getLogger(__name__)
 
-REFUSALS_MEAN_DEAD: Final = 3
+REFUSALS_MEAN_LOST: Final = 3
 """Connections in a row that were lost or refused at once: one may be an accident of the network."""
 REDIAL_S: Final = 0.01
 STORE_RETRY_S: Final = 0.2
 NOT_CONTROLLER_RETRY_S: Final = 0.05
-DEAF_SESSIONS: Final = 4
-"""Sessions that a broker which hears nobody at all waits, as it may be cut off itself: the others
-then have long agreed without it, and it reads so in the metadata log."""
-
-
-def heartbeat(broker: Broker, end_offset: int, *, want_shut_down: bool = False) -> Any:
-    """Return the heartbeat of a broker that has the metadata log up to `end_offset`."""
-    return build_request(
-        Api.BROKER_HEARTBEAT,
-        1,
-        broker_id=broker.broker_id,
-        broker_epoch=broker.epoch,
-        current_metadata_offset=end_offset,
-        want_fence=False,
-        want_shut_down=want_shut_down,
-    )
-
-
-def address_of(broker: Broker) -> Address:
-    """Return where a broker listens."""
-    return Address(broker.host, broker.port)
-
-
-async def hears_any(network: Network, others: Sequence[Broker], timeout_s: float) -> bool:
-    """Say whether any of these brokers answers; also when there is none that could.
-
-    One that refuses is dead, and one that does not answer hangs or is cut off from here.
-    """
-    answers = await asyncio.gather(
-        *(
-            network.call(address_of(b), heartbeat(b, 0), timeout_s=timeout_s, purpose="ask")
-            for b in others
-        ),
-        return_exceptions=True,
-    )
-    silent = any(isinstance(a, TimeoutError) for a in answers)
-    return not silent or any(not isinstance(a, BaseException) for a in answers)
+BROKEN_RETRY_S: Final = 0.2
+"""Before a controller that runs and cannot be reached is called again."""
 
 
 class Heartbeats:
@@ -80,11 +44,13 @@ class Heartbeats:
         identity: Identity,
         metadata: MetadataLog,
         config: BrokerConfig,
+        peers: PeerChecks,
     ) -> None:
         """Speak for `identity`, which is registered."""
         self._environment = environment
         self._identity = identity
         self._metadata = metadata
+        self._peers = peers
         self._session_s = config.whole("broker.session.timeout.ms") / 1000
         self._interval_s = config.whole("broker.heartbeat.interval.ms") / 1000
         self._as_registered = metadata.image.brokers[identity.broker_id]
@@ -93,8 +59,7 @@ class Heartbeats:
         self._refusals = 0
         self._denied_since_s: float | None = None
         """Since when whoever should be the controller says it is not."""
-        self._silent_since_s: float | None = None
-        """Since when the controller does not answer."""
+        self._was_controller = False
 
     def kick(self) -> None:
         """Have the controller look at the metadata log: this broker appended to it."""
@@ -114,8 +79,12 @@ class Heartbeats:
         image = self._metadata.image
         controller = image.controller
         if controller is not None and controller.incarnation == self._identity.incarnation:
+            self._was_controller = True
             await self._metadata.beyond(image.end_offset)
-        elif controller is None or not decisions.controller_lives(image):
+            return
+        if self._was_controller:
+            self._was_controller, self._peers.deposed = False, True
+        if controller is None or not decisions.controller_lives(image):
             await self._claim(controller)
         else:
             await self._beat(image, controller)
@@ -164,16 +133,14 @@ class Heartbeats:
             )
         except Unreachable as error:
             self._refusals += 1
-            if self._refusals < REFUSALS_MEAN_DEAD:
+            if self._refusals < REFUSALS_MEAN_LOST:
                 await asyncio.sleep(REDIAL_S)
                 return
-            logger.warning("the controller is gone controller=%s %s", controller, error)
-            await self._claim(controller)
-        except TimeoutError:
-            logger.warning("the controller is silent controller=%s", controller)
-            await self._unheard(image, controller)
+            await self._lost(image, controller, error)
+        except TimeoutError as error:
+            await self._lost(image, controller, error)
         else:
-            self._refusals, self._silent_since_s = 0, None
+            self._refusals, self._peers.deposed = 0, False
             await self._answered(response, controller)
 
     async def _answered(self, response: Any, controller: Controller) -> None:
@@ -187,23 +154,18 @@ class Heartbeats:
             if response.is_fenced and self._metadata.image.end_offset == before:
                 await asyncio.sleep(NOT_CONTROLLER_RETRY_S)
 
-    async def _unheard(self, image: MetadataImage, controller: Controller) -> None:
-        """Replace a silent controller, unless it may be this broker that is cut off."""
-        now_s = asyncio.get_running_loop().time()
-        if self._silent_since_s is None:
-            self._silent_since_s = now_s - self._session_s
-        patience_s = DEAF_SESSIONS * self._session_s
-        if now_s - self._silent_since_s > patience_s or await self._hears_another(
-            image, controller
+    async def _lost(self, image: MetadataImage, controller: Controller, why: Exception) -> None:
+        """Replace a controller that cannot be reached, unless only the connection is broken."""
+        broker = image.brokers[controller.broker_id]
+        found = await self._peers.verdict(image, broker)
+        if found is Verdict.DEAD or (
+            found is Verdict.UNKNOWN and not await self._peers.runs_by_log(broker)
         ):
+            logger.warning("the controller is gone controller=%s %s", controller, why)
             await self._claim(controller)
-        else:
-            await self._look()
-
-    async def _hears_another(self, image: MetadataImage, controller: Controller) -> bool:
-        known = {controller.broker_id, self._identity.broker_id}
-        others = [b for b in image.live_brokers() if b.broker_id not in known]
-        return await hears_any(self._environment.network, others, self._session_s)
+            return
+        await asyncio.sleep(BROKEN_RETRY_S)
+        await self._look()
 
     async def _misdirected(self, controller: Controller) -> None:
         """Either it has not read yet that it is the controller, or it is another life of it."""
@@ -261,7 +223,7 @@ class Heartbeats:
                 return []
             return decisions.claim(image, identity.broker_id, identity.incarnation, lost)
 
-        self._refusals, self._denied_since_s, self._silent_since_s = 0, None, None
+        self._refusals, self._denied_since_s = 0, None
         try:
             await self._metadata.catch_up()
             before = self._metadata.image

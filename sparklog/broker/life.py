@@ -24,6 +24,7 @@ from sparklog.broker.heartbeats import Heartbeats
 from sparklog.broker.identity import Identity
 from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics
+from sparklog.broker.peer_checks import PeerChecks
 from sparklog.broker.task_scope import TaskScope
 from sparklog.broker.transactions import Transactions
 from sparklog.cluster import election
@@ -109,6 +110,7 @@ class Life:
         metadata: MetadataLog,
         metrics: BrokerMetrics,
         make_replicas: MakeReplicas,
+        peers: PeerChecks,
     ) -> None:
         """Begin nothing yet: see `start`."""
         self.identity = identity
@@ -142,8 +144,10 @@ class Life:
             self.replicas.marking,
         )
         self.replicas.watch(TRANSACTIONS_TOPIC, self.transactions.coordinator)
-        self.controller = ControllerLoop(environment, identity, metadata, config, self._tasks)
-        self._heartbeats = Heartbeats(environment, identity, metadata, config)
+        self.controller = ControllerLoop(
+            environment, identity, metadata, config, self._tasks, peers
+        )
+        self._heartbeats = Heartbeats(environment, identity, metadata, config, peers)
 
     async def start(self) -> None:
         """Start to hold partitions and to be heard of.
@@ -160,6 +164,7 @@ class Life:
         self._tasks.start(self._heartbeats.run_kicks(), "kicks")
         self._tasks.start(self.controller.run(), "controller")
         self._tasks.start(self.controller.poll(), "metadata poll")
+        self._tasks.start(self.controller.answer_log(), "answers in the log")
         self._heartbeats.kick()
 
     def background(self, work: Coroutine[Any, Any, None], name: str) -> None:

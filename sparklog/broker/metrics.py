@@ -76,6 +76,8 @@ class BrokerMetrics:
         self.flushes: Counter[str] = Counter()
         self.flushed_bytes: Counter[str] = Counter()
         self.flush_failures: Counter[str] = Counter()
+        self.broken_links: Callable[[], Mapping[int, bool]] = dict
+        """Whether this broker cannot reach each other live one, by broker id."""
         self._gauges: dict[Gauge, Callable[[], float]] = {}
 
     def produced(self, topic: str, records: int, size_bytes: int) -> None:

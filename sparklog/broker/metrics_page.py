@@ -56,11 +56,21 @@ class _Families(Collector):
             family = GaugeMetricFamily(gauge.value, _words(gauge.name))
             family.add_metric((), value)
             yield family
+        yield _links(self._metrics)
         yield from _topics(self._metrics)
         yield from _requests(self._metrics)
         yield from _throttled(self._metrics)
         yield from _replicas(self._metrics)
         yield from _storage(self._metrics)
+
+
+def _links(metrics: BrokerMetrics) -> Metric:
+    family = GaugeMetricFamily(
+        "sparklog_broken_links", "1 where this broker cannot reach another", labels=("broker",)
+    )
+    for broker_id, broken in sorted(metrics.broken_links().items()):
+        family.add_metric((str(broker_id),), broken)
+    return family
 
 
 def _topics(metrics: BrokerMetrics) -> Iterator[Metric]:

@@ -22,10 +22,10 @@ from sparklog.broker.environment import Address, Environment
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.group_coordinator import GroupCoordinator
 from sparklog.broker.handlers.answering import NO_THROTTLE
-from sparklog.broker.heartbeats import DEAF_SESSIONS, hears_any
 from sparklog.broker.life import HeldReplicas, Life, MakeReplicas
 from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics, Gauge
+from sparklog.broker.peer_checks import PeerChecks
 from sparklog.broker.producer_ids import ProducerIds
 from sparklog.broker.registration import register
 from sparklog.broker.request import INTERNAL, Reply, RequestContext
@@ -33,6 +33,7 @@ from sparklog.broker.settings_in_force import SettingsInForce
 from sparklog.broker.sight import Sight
 from sparklog.broker.throttle import Throttle
 from sparklog.broker.transactions import Transactions
+from sparklog.cluster.liveness import Vote
 from sparklog.cluster.records import NO_LEADER
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import Fenced, InvalidConfig, OutcomeUnknown, SparklogError, Unavailable
@@ -47,6 +48,9 @@ LIVES_WITHIN_S: Final = 60.0
 """A broker that begins anew this often in this time gives up: something is wrong for good."""
 RESTART_PAUSE_S: Final = 0.05
 STORE_RETRY_S: Final = 1.0
+JOIN_RETRY_S: Final = 0.2
+JOIN_TRIES_PER_LOOK: Final = 5
+"""Tries to reach the controller for each look at the metadata log, which is a request."""
 
 
 class BrokerNode:
@@ -69,7 +73,7 @@ class BrokerNode:
         self.broker_id = node_id(config)
         self.config = config
         session_s = config.whole("broker.session.timeout.ms") / 1000
-        self.sight = Sight(environment.network, session_s)
+        self.sight = Sight(environment.network, session_s, self.broker_id)
         self.environment = replace(environment, network=self.sight)
         self.address = address
         self.metrics = BrokerMetrics() if metrics is None else metrics
@@ -77,6 +81,7 @@ class BrokerNode:
         self.metadata = MetadataLog(self.environment)
         self.metadata.subscribe(self.sight.saw)
         self._settings = SettingsInForce(config, self.metadata, self.broker_id)
+        self._peers = PeerChecks(self.sight, self.metadata, self.broker_id, session_s)
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         slots = config.whole("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, environment.entropy)
@@ -202,8 +207,10 @@ class BrokerNode:
 
         None when it is for the controller, and that is another broker.
         """
-        if request.broker_id == self.broker_id:
-            answer: HeartbeatAnswer | None = await self._watched(request)
+        if request.want_fence:
+            answer: HeartbeatAnswer | None = await self._probed(request)
+        elif request.broker_id == self.broker_id:
+            answer = await self._watched(request)
         else:
             await self._alive.wait()
             answer = await self.life.controller.heartbeat(request)
@@ -216,6 +223,17 @@ class BrokerNode:
             is_fenced=answer.is_fenced,
             should_shut_down=answer.should_shut_down,
         )
+
+    async def _probed(self, request: Any) -> HeartbeatAnswer:
+        """Answer whether an incarnation runs: this one, or another broker's that is probed now."""
+        if request.broker_id != self.broker_id:
+            found = await self._peers.vote(request.broker_id, request.broker_epoch)
+            unknown = ErrorCode.stale_broker_epoch if found is Vote.UNKNOWN else ErrorCode.none
+            return HeartbeatAnswer(unknown, is_fenced=found is not Vote.REACHED)
+        life = self._life
+        if life is None or life.identity.broker_epoch != request.broker_epoch:
+            return HeartbeatAnswer(ErrorCode.stale_broker_epoch, is_fenced=True)
+        return HeartbeatAnswer(ErrorCode.none, is_fenced=False)
 
     async def _watched(self, request: Any) -> HeartbeatAnswer:
         """Hold the controller's watch for a while; tell it if it watches an earlier life."""
@@ -249,6 +267,7 @@ class BrokerNode:
             self.metadata,
             self.metrics,
             self._make_replicas,
+            self._peers,
         )
         await life.start()
         self._life = life
@@ -271,6 +290,8 @@ class BrokerNode:
                 "another process has registered with the id of this broker; give each its own "
                 f"node.id, or stop one. broker_id={self.broker_id} other={now.host}:{now.port}"
             )
+        if isinstance(why, Fenced):
+            self._peers.deposed = True
         await self._begin_in_time()
 
     async def _begin_in_time(self) -> None:
@@ -283,7 +304,8 @@ class BrokerNode:
                     f"broker_id={self.broker_id} times={LIVES_MAX} within_s={LIVES_WITHIN_S}"
                 )
             try:
-                await self._until_heard()
+                if self._peers.deposed:
+                    await self._until_linked()
                 await self._begin()
             except Fenced as error:
                 self._began_s.append(now_s)
@@ -312,20 +334,23 @@ class BrokerNode:
         await self.life.stop()
         await self._begin()
 
-    async def _until_heard(self) -> None:
-        """Wait while no other broker answers: cut off, it would only be deposed again.
+    async def _until_linked(self) -> None:
+        """Wait while this broker, deposed, and the controller do not reach each other.
 
-        Not for ever: they may all hang. Raises Unavailable.
+        Registered again it would be fenced again. Raises Unavailable: the store does not answer.
         """
-        session_s = self.config.whole("broker.session.timeout.ms") / 1000
-        for _ in range(DEAF_SESSIONS):
-            image = await self.metadata.catch_up()
-            others = [b for b in image.live_brokers() if b.broker_id != self.broker_id]
-            if self._stopping or await hears_any(self.environment.network, others, session_s):
+        tries = 0
+        while not self._stopping:
+            if tries % JOIN_TRIES_PER_LOOK == 0:
+                await self.metadata.catch_up()
+            if await self._peers.may_join(self.metadata.image):
                 return
+            tries += 1
+            await asyncio.sleep(JOIN_RETRY_S)
 
     def _watch_gauges(self) -> None:
         watch, metadata = self.metrics.watch, self.metadata
+        self.metrics.broken_links = self.sight.links.states
 
         def active() -> int:
             return int(self._life is not None and self._life.controller.is_active())

@@ -21,6 +21,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any, Final
 
+from sparklog.broker.broken_links import BrokenLinks
 from sparklog.broker.environment import Address, Network, Unreachable
 from sparklog.cluster.image import Broker, MetadataImage, Topic
 from sparklog.cluster.records import NO_LEADER
@@ -34,9 +35,10 @@ ask when they start, every few minutes, and when something happened."""
 class Sight:
     """Passes every call on and notes whom it does not reach. Implements `environment.Network`."""
 
-    def __init__(self, network: Network, session_s: float) -> None:
-        """Watch the calls that go over `network`."""
+    def __init__(self, network: Network, session_s: float, broker_id: int) -> None:
+        """Watch the calls of broker `broker_id` that go over `network`."""
         self._network = network
+        self.links = BrokenLinks(broker_id)
         self._session_s = session_s
         self._lost_s: dict[Address, float] = {}
         """Since when each broker cannot be reached."""
@@ -52,8 +54,13 @@ class Sight:
             answer = await self._network.call(peer, request, timeout_s=timeout_s, purpose=purpose)
         except Unreachable:
             self._lost_s.setdefault(peer, asyncio.get_running_loop().time())
+            self.links.refused(peer)
+            raise
+        except TimeoutError:
+            self.links.silent(peer)
             raise
         self._lost_s.pop(peer, None)
+        self.links.works(peer)
         return answer
 
     async def close(self) -> None:
@@ -84,6 +91,7 @@ class Sight:
 
     def saw(self, image: MetadataImage) -> None:
         """Take in every image, in order: who is live, and who was."""
+        self.links.saw(image)
         live = {b.broker_id: b for b in image.live_brokers()}
         now_s = asyncio.get_running_loop().time()
         self._gone.update({i: (b, now_s) for i, b in self._live.items() if i not in live})

@@ -25,6 +25,7 @@ from sparklog.cluster.records import (
     ClusterRecord,
     ConfigRecord,
     ControllerChangeRecord,
+    HeartbeatRecord,
     PartitionRecord,
     ProducerIdsRecord,
     Record,
@@ -159,6 +160,8 @@ class MetadataImage:
     client_quotas: Quotas = field(default_factory=dict)
     strange: bool = False
     """What a newer version said was passed over: a snapshot of this would lose it."""
+    heartbeats: Mapping[int, int] = field(default_factory=dict)
+    """Offset of the newest HeartbeatRecord by broker id."""
 
     def read_on(self, batch: pa.RecordBatch) -> MetadataImage:
         """Return the image after the batch of the metadata log that begins where this one ends.
@@ -222,6 +225,7 @@ class _Change:
         self._group_configs = before.group_configs
         self._client_quotas = before.client_quotas
         self._strange = before.strange
+        self._heartbeats = before.heartbeats
 
     def apply(self, record: Record | None, offset: int) -> None:
         """Take one record in; one of an unknown type, or about something unknown, is skipped."""
@@ -243,6 +247,8 @@ class _Change:
                 self._controller = Controller(broker_id, incarnation, epoch)
             case ProducerIdsRecord():
                 self._next_producer_id = max(self._next_producer_id, record.next_producer_id)
+            case HeartbeatRecord(broker_id):
+                self._heartbeats = {**self._heartbeats, broker_id: offset}
             case ClusterRecord(cluster_id):
                 self._cluster_id = self._cluster_id or cluster_id
             case None:
@@ -267,6 +273,7 @@ class _Change:
             self._group_configs,
             self._client_quotas,
             self._strange,
+            self._heartbeats,
         )
 
     def _own_topics(self) -> dict[str, Topic]:

@@ -136,6 +136,17 @@ class ProducerIdsRecord:
     next_producer_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class HeartbeatRecord:
+    """A broker says through the log that it runs, as a connection to another broker is broken.
+
+    A broker appends one when it cannot reach the controller. The controller answers with its own.
+    """
+
+    broker_id: int
+    broker_epoch: int
+
+
 Record = (
     TopicRecord
     | PartitionRecord
@@ -148,6 +159,7 @@ Record = (
     | UnregisterBrokerRecord
     | ControllerChangeRecord
     | ProducerIdsRecord
+    | HeartbeatRecord
 )
 
 
@@ -250,6 +262,7 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _BROKER_EPOCH,
         _Field("next_producer_id", "nextProducerId", int),
     ),
+    HeartbeatRecord: (_BROKER_ID, _BROKER_EPOCH),
 }
 _TYPES = {kind.__name__: kind for kind in _FIELDS}
 _NAMES = {

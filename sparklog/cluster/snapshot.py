@@ -28,6 +28,7 @@ _IMAGE_FIELDS = frozenset(
         "clientQuotas",
         "nextProducerId",
         "clusterId",
+        "heartbeats",
     }
 )
 _TOPIC_FIELDS = frozenset({"name", "topicId", "configs", "partitions", "replicationFactor"})
@@ -84,6 +85,8 @@ def to_document(image: MetadataImage) -> dict[str, Any]:
         document["nextProducerId"] = image.next_producer_id
     if image.cluster_id:
         document["clusterId"] = image.cluster_id
+    if image.heartbeats:
+        document["heartbeats"] = sorted(image.heartbeats.items())
     return document
 
 
@@ -126,6 +129,7 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
             document.keys() <= _IMAGE_FIELDS
             and all(entry.keys() <= _TOPIC_FIELDS for entry in document["topics"])
         ),
+        heartbeats={int(b): int(offset) for b, offset in document.get("heartbeats", ())},
     )
 
 

@@ -192,7 +192,7 @@ class SimCluster:
         self._transactional: list[SimTransactions] = []
         self.groups = {kind.group: GroupLog() for kind in (SimMember, SimGroupConsumer)}
         self._members: list[SimMember] = []
-        self._nemesis = Nemesis(self, self.entropy("faults"))
+        self.nemesis = Nemesis(self, self.entropy("faults"))
 
     def entropy(self, purpose: str) -> SeededEntropy:
         """Return randomness of its own for each purpose, so that one does not shift another."""
@@ -313,7 +313,7 @@ class SimCluster:
         self.loop.close()
         return Report(
             self.seed,
-            self._nemesis.kinds,
+            self.nemesis.kinds,
             digest,
             steps,
             virtual_s,
@@ -339,8 +339,8 @@ class SimCluster:
         )
         clients = self._start_clients()
         await asyncio.sleep(plan.calm_s)
-        await self._nemesis.rage()
-        self._nemesis.heal()
+        await self.nemesis.rage()
+        self.nemesis.heal()
         self.trace.note("healed")
         for producer in self._producers:
             producer.stopping = True

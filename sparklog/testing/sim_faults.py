@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from itertools import permutations
 from typing import TYPE_CHECKING, Final
 
 from sparklog.core.entropy import Entropy
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 CLOCK_JUMP_MS: Final = 3_600_000
 KINDS_MIN: Final = 2
 LOOK_EVERY_S: Final = 0.1
+SHARES_OF_LINKS: Final = (0.3, 0.6, 1.0)
 
 Undo = Callable[[], None]
 Fault = Callable[["SimCluster", Entropy], Undo]
@@ -37,9 +39,11 @@ class Nemesis:
         self.kinds = self._some_kinds(plan.spare) if plan.faults is None else plan.faults
         self._undo: list[Undo] = []
         self._healed = False
+        self.begun = 0
+        """Faults that have begun."""
 
     def _some_kinds(self, spare: Collection[str]) -> tuple[str, ...]:
-        names = [name for name in FAULTS if name not in spare]
+        names = [name for name in FAULTS if name not in spare and name not in LINK_FAULTS]
         count = KINDS_MIN + int(self._entropy.random() * (len(names) - KINDS_MIN + 1))
         return tuple(names.pop(int(self._entropy.random() * len(names))) for _ in range(count))
 
@@ -55,6 +59,7 @@ class Nemesis:
             await asyncio.sleep(wait_s)
             kind = self.kinds[int(self._entropy.random() * len(self.kinds))]
             self._cluster.trace.note("fault", kind)
+            self.begun += 1
             undo = FAULTS[kind](self._cluster, self._entropy)
             self._undo.append(undo)
             loop.call_later(lasts_s, self._end, kind, undo)
@@ -168,6 +173,28 @@ def _deafen(cluster: SimCluster, entropy: Entropy) -> Undo:
     return cluster.net.heal
 
 
+def _refuse_links(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """Brokers' connections to others are refused, in some directions or in all of them."""
+    for one, other in _some_links(cluster, entropy):
+        cluster.net.refuse(one, other)
+        cluster.trace.note("refused", one, other)
+    return cluster.net.heal
+
+
+def _cut_links(cluster: SimCluster, entropy: Entropy) -> Undo:
+    """What brokers send to others is held back, in some directions or in all of them."""
+    for one, other in _some_links(cluster, entropy):
+        cluster.net.cut(one, other)
+        cluster.trace.note("cut", one, other)
+    return cluster.net.heal
+
+
+def _some_links(cluster: SimCluster, entropy: Entropy) -> list[tuple[str, str]]:
+    share = SHARES_OF_LINKS[int(entropy.random() * len(SHARES_OF_LINKS))]
+    hosts = [broker.address.host for broker in cluster.brokers]
+    return [pair for pair in permutations(hosts, 2) if entropy.random() < share]
+
+
 def _cut_store(cluster: SimCluster, entropy: Entropy) -> Undo:
     """One broker cannot reach the store."""
     host = _one(cluster, entropy).address.host
@@ -223,4 +250,8 @@ FAULTS: Final[dict[str, Fault]] = {
     "moody-store": _moody_store,
     "bad-network": _bad_network,
     "break-connections": _break_connections,
+    "refuse-links": _refuse_links,
+    "cut-links": _cut_links,
 }
+LINK_FAULTS: Final = ("refuse-links", "cut-links")
+"""Drawn only where a plan names them: they have a campaign of their own, with an invariant."""

@@ -11,6 +11,7 @@ Now and then:
   I7  what is committed and not in the partition's own log is in the memory of all in sync
 In the end, read from the store without any broker:
   I4  no incarnation acknowledged a window of its write-ahead log at or above its seal
+  I8  where only links between brokers break, no broker is deposed more than once for each time
   I5  the partition's own log holds what the final readers were shown, each record at its offset
 """
 
@@ -32,6 +33,7 @@ from sparklog.log.wal_seal import seal
 from sparklog.testing.history import Poll
 from sparklog.testing.sim_clients import values_of
 from sparklog.testing.sim_cluster import SimBroker, SimCluster
+from sparklog.testing.sim_faults import LINK_FAULTS
 from sparklog.testing.sim_node import SimulatedBroker, WatchedReplicas
 from sparklog.testing.virtual_loop import Process, ProcessState
 
@@ -42,7 +44,7 @@ STEPS_BETWEEN_COMPARISONS = 50
 def watch(cluster: SimCluster) -> None:
     """Look at `cluster` while it runs, and in the end."""
     cluster.invariants += [_Leaders().look, _replicas_agree]
-    cluster.epilogues += [_sealed_logs_end, _storage_agrees]
+    cluster.epilogues += [_sealed_logs_end, _incarnations_are_few, _storage_agrees]
 
 
 class _Leaders:
@@ -150,6 +152,17 @@ def _sealed_logs_end(cluster: SimCluster) -> Iterator[str]:
                         f"I4 acknowledged beyond the seal: wal={manager.identity.wal.folder} "
                         f"acknowledged={acknowledged} seal={sealed.sequence}"
                     )
+
+
+def _incarnations_are_few(cluster: SimCluster) -> Iterator[str]:
+    """Count incarnations against faults (I8)."""
+    nemesis = cluster.nemesis
+    if not nemesis.kinds or not set(nemesis.kinds) <= set(LINK_FAULTS):
+        return
+    for broker in cluster.brokers:
+        lives = sum(len(node.lives) for node in _nodes(broker))
+        if lives > 1 + nemesis.begun:
+            yield f"I8 deposed again and again: {broker.address} {lives=} faults={nemesis.begun}"
 
 
 def _nodes(broker: SimBroker) -> Iterator[SimulatedBroker]:

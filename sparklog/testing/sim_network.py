@@ -6,6 +6,7 @@ late, even when whoever sent them gave up long before, unless the connection was
   N1  a killed process resets its connections: its callers see Unreachable
   N2  a paused process accepts and is silent; what was sent to it is served when it resumes
   N3  a host nobody listens on refuses; one that is cut off is silent
+  N4  connections from one host to another may be refused while others pass, as by a wrong address
 Durations are virtual seconds.
 """
 
@@ -98,6 +99,9 @@ class _Connection:
         listener = self._world.listeners.get(self.peer)
         if self.listener is None:
             self.listener = listener
+        if self._world.is_refused(self.out):
+            self.reset("refused")
+            return
         if listener is None or listener is not self.listener:
             self.reset("refused")
             return
@@ -178,6 +182,7 @@ class SimNet:
         """Exceptions that servers let out."""
         self._entropy = entropy
         self._cut: set[tuple[str, str]] = set()
+        self._refused: set[tuple[str, str]] = set()
         self._connections: dict[_Connection, None] = {}
 
     def listen(self, address: Address, process: Process, serve: Serve) -> None:
@@ -196,9 +201,24 @@ class SimNet:
         """Hold back whatever goes from one host to another, one way."""
         self._cut.add((source, target))
 
+    def refuse(self, source: str, target: str) -> None:
+        """Refuse connections from one host to another, and reset those there are.
+
+        Connections of the target to the source are not concerned.
+        """
+        self._refused.add((source, target))
+        for connection in list(self._connections):
+            if (connection.out.source, connection.out.target) == (source, target):
+                connection.reset("refused")
+
+    def is_refused(self, link: _Link) -> bool:
+        """Say whether connections that way are refused."""
+        return (link.source, link.target) in self._refused
+
     def heal(self) -> None:
-        """Mend every cut; what was held back goes on its way."""
+        """Mend every cut and refusal; what was held back goes on its way."""
         self._cut.clear()
+        self._refused.clear()
         for connection in list(self._connections):
             for link in (connection.out, connection.back):
                 held, link.held = link.held, deque()

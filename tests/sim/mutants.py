@@ -16,9 +16,11 @@ from sparklog.broker.flusher import Flusher
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.life import Life
 from sparklog.broker.marking import Marking, PlacedMarker
+from sparklog.broker.peer_checks import PeerChecks
 from sparklog.broker.refusals import Refusals
 from sparklog.broker.replica_roles import ReplicaRoles
 from sparklog.cluster.leadership import Event, Leadership
+from sparklog.cluster.liveness import Verdict
 from sparklog.coordinator.classic_group import ClassicGroup
 from sparklog.coordinator.consumer_group import ConsumerGroup
 from sparklog.coordinator.effects import Effects
@@ -222,6 +224,19 @@ def load_coordinators_empty(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CoordinatorLog, "log_start_offset", property(lambda self: self.end_offset))
 
 
+def take_broken_links_for_dead_brokers(patch: pytest.MonkeyPatch) -> None:
+    """Replace and fence a broker when one other cannot connect to it, and register at once."""
+
+    async def dead(self: PeerChecks, image: Any, suspect: Any) -> Verdict:
+        return Verdict.DEAD
+
+    async def may_join(self: PeerChecks, image: Any) -> bool:
+        return True
+
+    patch.setattr(PeerChecks, "verdict", dead)
+    patch.setattr(PeerChecks, "may_join", may_join)
+
+
 MUTANTS: dict[str, dict[str, Mutate]] = {
     "plain": {
         "skip-the-seal": skip_the_seal,
@@ -243,6 +258,7 @@ MUTANTS: dict[str, dict[str, Mutate]] = {
         "commit-what-was-aborted": commit_what_was_aborted,
         "write-markers-twice": write_markers_twice,
     },
+    "links": {"take-broken-links-for-dead-brokers": take_broken_links_for_dead_brokers},
     "members": {
         "answer-commits-before-they-are-durable": answer_commits_before_they_are_durable,
         "let-members-of-older-generations-commit": let_members_of_older_generations_commit,

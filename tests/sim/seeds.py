@@ -14,6 +14,7 @@ from typing import Any
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Fenced, OutcomeUnknown, Unavailable
 from sparklog.testing.sim_cluster import MakeNode, Plan, Report, SimCluster
+from sparklog.testing.sim_faults import LINK_FAULTS
 from sparklog.testing.sim_invariants import watch
 from sparklog.testing.sim_network import through_bytes
 from sparklog.testing.sim_node import SimulatedBroker
@@ -116,6 +117,30 @@ def with_group_consumers(seed: int) -> Plan:
     return replace(plan_of(seed), producers=1, partitions=4, group_consumers=3)
 
 
+def with_broken_links(seed: int) -> Plan:
+    """Return the plan of a seed whose brokers lose links to each other; half have other faults too.
+
+    Commit in memory is left out: brokers that are cut off together may lose what it acknowledged.
+    """
+    others = ("kill", "pause", "break-connections") if seed % 2 else ()
+    plan = plan_of(seed)
+    configs = {**dict(plan.configs), "sparklog.commit": "storage"}
+    return replace(
+        plan,
+        brokers=2 + seed % 3,
+        replication_factor=2,
+        configs=tuple(configs.items()),
+        producers=1,
+        calm_s=3.0,
+        storm_s=15.0,
+        fault_every_s=2.0,
+        fault_lasts_s=4.0,
+        faults=(*LINK_FAULTS, *others),
+        spare=(),
+        rest_s=None,
+    )
+
+
 @dataclass(frozen=True)
 class Campaign:
     """What the clients of a cluster do, and the seeds that tests run of it."""
@@ -132,6 +157,7 @@ CAMPAIGNS = {
     "transactions": Campaign(with_transactions, range(6), range(2_000), range(10, 20)),
     "acks-1": Campaign(with_leader_acks, range(20), range(2_000), range(20)),
     "members": Campaign(with_members, range(6), range(2_000), range(16, 46)),
+    "links": Campaign(with_broken_links, range(24), range(2_000), range(10)),
     "consumers": Campaign(with_group_consumers, range(6), range(2_000), range(16, 46)),
 }
 

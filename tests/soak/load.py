@@ -63,6 +63,16 @@ class Load:
         )
         admin.create_topics([wanted])[self.topic].result(30)
 
+    def create_another_topic(self, name: str) -> None:
+        """Create a topic that nothing is sent to, with one replica."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        admin.create_topics([NewTopic(name, 3, replication_factor=1)])[name].result(30)
+
+    def live_brokers(self) -> int:
+        """Return how many brokers the cluster has now, as one of them says."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        return len(admin.describe_cluster().result(30).nodes)
+
     def start(self, producers: int, consumers: int) -> None:
         """Begin to send and to read."""
         for n in range(producers):

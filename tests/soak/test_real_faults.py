@@ -245,6 +245,29 @@ def test_a_kill_and_a_pause_lose_nothing(tmp_path: Path) -> None:
         world.judge()
 
 
+def begun_anew(cluster: BrokerProcesses) -> list[int]:
+    return [broker.log.count("broker begins anew") for broker in cluster.brokers]
+
+
+def test_brokers_that_refuse_each_other_settle_and_recover(tmp_path: Path) -> None:
+    """Refused connections between live brokers: an acknowledged record needs no other broker."""
+    with on_files(tmp_path, QUICK) as world:
+        world.flows()
+        world.cluster.refuse_all_links()
+        world.after(9)  # a controller that hears nobody waits for four sessions
+        world.load.create_another_topic("during")
+        world.flows()
+        settled = begun_anew(world.cluster)
+        assert max(settled) <= 1
+        assert any("broken_links=[broker" in broker.log for broker in world.cluster.brokers)
+        world.after(4)
+        assert begun_anew(world.cluster) == settled
+        world.cluster.heal()
+        eventually(lambda: world.load.live_brokers() == 3, "all brokers are back")
+        world.judge()
+        assert max(begun_anew(world.cluster)) <= 1
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("faults", PROCESSES)

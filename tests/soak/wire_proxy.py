@@ -26,6 +26,8 @@ class WireProxy:
         """Listen on a free port, and lead nowhere yet."""
         self._target_port: int | None = None
         self._cut: set[str] = set()
+        self._refused: set[str] = set()
+        self._callers: dict[socket.socket, str] = {}
         self._mended = threading.Condition()
         self._closed = False
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -41,10 +43,20 @@ class WireProxy:
         with self._mended:
             self._cut.update(names)
 
+    def refuse(self, *names: str) -> None:
+        """Reset every connection of these callers, and each new one."""
+        with self._mended:
+            self._refused.update(names)
+            ended = [one for one, name in self._callers.items() if name in names]
+        for one in ended:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
     def mend(self) -> None:
         """Let everything through."""
         with self._mended:
             self._cut.clear()
+            self._refused.clear()
             self._mended.notify_all()
 
     def close(self) -> None:
@@ -80,6 +92,7 @@ class WireProxy:
         try:
             first = caller.recv(CHUNK_BYTES)
             name = _name_of(first)
+            self._admit(caller, name)
             self._wait(name)
             broker.sendall(first)
         except OSError:
@@ -90,6 +103,12 @@ class WireProxy:
         back.start()
         self._pump(caller, broker, name)
 
+    def _admit(self, caller: socket.socket, name: str) -> None:
+        with self._mended:
+            if name in self._refused:
+                raise ConnectionRefusedError
+            self._callers[caller] = name
+
     def _pump(self, source: socket.socket, target: socket.socket, name: str) -> None:
         try:
             while data := source.recv(CHUNK_BYTES):
@@ -99,6 +118,8 @@ class WireProxy:
             pass
         self._wait(name)  # that the other end is gone is not heard either
         for one in (source, target):
+            with self._mended:
+                self._callers.pop(one, None)
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()

@@ -114,3 +114,11 @@ def test_topic_names_are_escaped() -> None:
     metrics.produced('odd"\\name', 1, 1)
     page = read(metrics)
     assert page[at("kafka_server_brokertopicmetrics_messagesin_total", topic='odd"\\name')] == 1
+
+
+def test_broken_links_are_told_by_broker() -> None:
+    metrics = BrokerMetrics()
+    metrics.broken_links = lambda: {2: True, 3: False}
+    page = read(metrics)
+    assert page[at("sparklog_broken_links", broker="2")] == 1
+    assert page[at("sparklog_broken_links", broker="3")] == 0

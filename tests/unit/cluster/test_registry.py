@@ -22,6 +22,7 @@ from sparklog.cluster.records import (
     ClusterRecord,
     ConfigRecord,
     ControllerChangeRecord,
+    HeartbeatRecord,
     ProducerIdsRecord,
     Record,
     RegisterBrokerRecord,
@@ -262,6 +263,7 @@ def test_all_of_an_image_is_in_its_snapshot() -> None:
         "B" * 22,
         {"g": {"consumer.session.timeout.ms": "50000"}},
         {(("client-id", None), ("user", "u")): {"producer_byte_rate": 1024.0}},
+        heartbeats={1: 8},
     )
     document = json.loads(json.dumps(snapshot.to_document(image)))
     assert snapshot.from_document(document, 9) == image
@@ -384,6 +386,7 @@ def test_every_record_of_this_version_is_all_known() -> None:
         UnregisterBrokerRecord(1, 0),
         ControllerChangeRecord(1, "a", 1),
         ProducerIdsRecord(1, 0, 1000),
+        HeartbeatRecord(1, 0),
         ClusterRecord("c"),
         RemoveTopicRecord("A" * 22),
     ]

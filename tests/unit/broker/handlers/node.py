@@ -196,7 +196,7 @@ class ToyNode:
         slots = self.config.whole("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, environment.entropy)
         self.metrics = BrokerMetrics()
-        self.sight = Sight(environment.network, 3.0)
+        self.sight = Sight(environment.network, 3.0, self.broker_id)
         self.throttle = Throttle(self.config, self.metrics)
         self.heartbeat_answer: Any = None
         self.tasks: list[asyncio.Task[None]] = []
