@@ -6,6 +6,10 @@ publication are the sink's.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 from sparklog.cluster.open import Log, open_log
@@ -13,12 +17,15 @@ from sparklog.core.errors import InvalidRequest
 from sparklog.spark.job import OpenSession
 from sparklog.spark.produce_job import (
     ProduceJob,
+    chosen_rows,
+    input_of,
     is_to_be_created,
-    read_rows,
     records_of,
+    set_aside,
     size_of,
     with_offsets,
 )
+from sparklog.spark.produce_rows import MALFORMED, CheckedRows, read_input, refusal
 from sparklog.spark.produce_to_brokers import produce_to_brokers
 from sparklog.spark.progress import Progress, Report, StageSampler, watched
 from sparklog.spark.streaming import TOTALS, Pace, await_query, observed, paced, totals_of
@@ -38,12 +45,13 @@ def produce(job: ProduceJob, open_session: OpenSession, progress: Progress) -> R
         created = prepare_topic(log, job)
         before = end_offsets(log, job.topic)
         spark = open_session({})
-        records = records_of(read_rows(spark, job), job)
         progress.start()
-        if job.pace is None:
-            report = _produce_once(spark, records, job, progress)
-        else:
+        rows = read_input(spark, input_of(job))
+        if job.pace is not None:
+            records = records_of(chosen_rows(rows.all_or_none(), job), job)
             report = _produce_stream(records, job, job.pace, progress)
+        else:
+            report = _produce_rows(spark, rows, job, progress)
         after = end_offsets(log, job.topic)
     return with_offsets(report, created, before, after)
 
@@ -74,6 +82,28 @@ def _sink_options(job: ProduceJob) -> dict[str, str]:
     if job.compression is not None:
         options["kafka.compression.type"] = job.compression
     return options
+
+
+def _produce_rows(
+    spark: SparkSession, rows: CheckedRows, job: ProduceJob, progress: Progress
+) -> Report:
+    """Send the rows of files: all of them, or none if a line is malformed and has no folder."""
+    aside = set_aside(rows, job, progress) if job.malformed is not None else 0
+    if rows.is_empty:
+        refused = refusal(rows)
+        if refused is not None and job.malformed is None:
+            raise refused
+        return Report("produced", job.topic, 0, 0, progress.elapsed_s(), {"malformed": aside})
+    chosen = rows.good() if job.malformed is not None else rows.all_or_none()
+    records = records_of(chosen_rows(chosen, job), job)
+    try:
+        report = _produce_once(spark, records, job, progress)
+    except (PySparkException, Py4JError) as error:
+        refused = refusal(rows) if MALFORMED in str(error) else None
+        if refused is None:
+            raise
+        raise refused from error
+    return replace(report, details={**report.details, "malformed": aside})
 
 
 def _produce_once(

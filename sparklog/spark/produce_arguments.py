@@ -66,7 +66,13 @@ def _parser() -> JobParser:
     rows.add_argument("--format", help="csv, json, parquet or any source (default: by the name)")
     rows.add_argument(
         "--option", action="append", default=[], metavar="K=V",
-        help="option of the source; CSV starts with header=true and inferSchema=true",
+        help="option of the source; CSV starts with header=true and inferSchema=true, and quotes "
+        "as in RFC 4180",
+    )  # fmt: skip
+    rows.add_argument(
+        "--malformed", metavar="FOLDER",
+        help="write malformed lines of CSV or JSON there, as JSON with the reason, and send the "
+        "others (default: they fail the job, and nothing is sent)",
     )  # fmt: skip
     rows.add_argument("--schema", metavar="DDL", help='columns: "id BIGINT, name STRING"')
     rows.add_argument("--where", metavar="EXPR", help="take only rows for which this holds")
@@ -122,6 +128,10 @@ def _job(given: argparse.Namespace) -> ProduceJob:
         raise InvalidRequest("--root and --bootstrap-server are two ways to a log: give one")
     if given.bootstrap_server is not None and pace is not None:
         raise InvalidRequest("a stream that sends each record once needs --root")
+    if pace is not None and given.malformed is not None:
+        raise InvalidRequest(
+            "--malformed is for input that is read once; a malformed line ends a stream"
+        )
     if pace is not None and len(given.input) > 1:
         raise InvalidRequest("a stream reads one --input: a folder or a pattern such as 'in/*.csv'")
     return ProduceJob(
@@ -131,6 +141,7 @@ def _job(given: argparse.Namespace) -> ProduceJob:
         source=source,
         options=key_values(given.option, "--option"),
         schema=given.schema,
+        malformed=given.malformed,
         where=given.where,
         select=tuple(split_expressions(given.select)) if given.select else (),
         key=given.key,

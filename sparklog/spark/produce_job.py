@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from sparklog.core.errors import InvalidPartitions, UnknownTopicOrPartition
 from sparklog.spark.expressions import as_header_value, as_payload, as_timestamp
-from sparklog.spark.progress import Report
+from sparklog.spark.produce_rows import CheckedRows, Input
+from sparklog.spark.progress import Progress, Report
 from sparklog.spark.streaming import Pace
-
-CSV_OPTIONS = {"header": "true", "inferSchema": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,8 @@ class ProduceJob:
     replication_factor: int | None = None
     pace: Pace | None = None
     """How the stream runs; None reads the source once."""
+    malformed: str | None = None
+    """Folder for malformed lines of CSV and JSON; None: they fail the job."""
     json: bool = False
 
 
@@ -65,27 +66,26 @@ def is_to_be_created(job: ProduceJob, partitions: int | None) -> bool:
     return partitions is None
 
 
-def read_rows(spark: SparkSession, job: ProduceJob) -> DataFrame:
+def input_of(job: ProduceJob) -> Input:
+    """Return what the job reads."""
+    return Input(job.source, job.paths, job.options, job.schema, streams=job.pace is not None)
+
+
+def chosen_rows(rows: DataFrame, job: ProduceJob) -> DataFrame:
     """Return the rows of the source, filtered and selected as the job says."""
-    options = dict(job.options)
-    if job.source.lower() == "csv":
-        given = {name.lower() for name in options}
-        options |= {
-            name: value
-            for name, value in CSV_OPTIONS.items()
-            if name.lower() not in given and not (name == "inferSchema" and job.schema is not None)
-        }
-    if job.pace is None:
-        reader = spark.read.format(job.source).options(**options)
-        reader = reader.schema(job.schema) if job.schema is not None else reader
-        rows = reader.load(list(job.paths)) if job.paths else reader.load()
-    else:
-        stream = spark.readStream.format(job.source).options(**options)
-        stream = stream.schema(job.schema) if job.schema is not None else stream
-        rows = stream.load(job.paths[0]) if job.paths else stream.load()
     if job.where is not None:
         rows = rows.where(job.where)
     return rows.selectExpr(*job.select) if job.select else rows
+
+
+def set_aside(rows: CheckedRows, job: ProduceJob, progress: Progress) -> int:
+    """Write the malformed lines into the job's folder, and return how many there are."""
+    assert job.malformed is not None, "asked for only where there is a folder"
+    count = rows.malformed().count() if rows.checked else 0
+    if count:
+        rows.malformed().write.mode("append").json(job.malformed)
+        progress.say(f"warning: {count:,} malformed lines were set aside in {job.malformed}")
+    return count
 
 
 def records_of(rows: DataFrame, job: ProduceJob) -> DataFrame:

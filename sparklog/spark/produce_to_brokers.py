@@ -23,11 +23,14 @@ from sparklog.core.types import TopicPartition
 from sparklog.spark.job import OpenSession
 from sparklog.spark.produce_job import (
     ProduceJob,
+    chosen_rows,
+    input_of,
     is_to_be_created,
-    read_rows,
     records_of,
+    set_aside,
     with_offsets,
 )
+from sparklog.spark.produce_rows import CheckedRows, read_input, refusal
 from sparklog.spark.progress import Progress, Report, StageSampler, watched
 
 SENT = "rows BIGINT, bytes BIGINT"
@@ -45,16 +48,36 @@ def produce_to_brokers(
         created = _prepare_topic(admin, job)
         before = _end_offsets(admin, job.topic)
         spark = open_session({})
-        records = records_of(read_rows(spark, job), job)
         progress.start()
+        rows = read_input(spark, input_of(job))
+        aside = _checked(rows, job, progress)
+        records = None if rows.is_empty else records_of(chosen_rows(rows.good(), job), job)
         settings = {"compression.type": job.compression} if job.compression else {}
-        with watched(progress, StageSampler(spark)):
-            sent = send(records, bootstrap_servers, job.topic, settings)
-            totals = sent.agg(sf.sum("rows"), sf.sum("bytes")).collect()[0]
+        totals = (0, 0)
+        if records is not None:
+            with watched(progress, StageSampler(spark)):
+                sent = send(records, bootstrap_servers, job.topic, settings)
+                totals = sent.agg(sf.sum("rows"), sf.sum("bytes")).collect()[0]
         seconds = progress.elapsed_s()
         after = _end_offsets(admin, job.topic)
-    report = Report("produced", job.topic, totals[0] or 0, totals[1] or 0, seconds)
+    report = Report(
+        "produced", job.topic, totals[0] or 0, totals[1] or 0, seconds, {"malformed": aside}
+    )
     return with_offsets(report, created, before, after)
+
+
+def _checked(rows: CheckedRows, job: ProduceJob, progress: Progress) -> int:
+    """Look for malformed lines before anything is sent; returns how many were set aside.
+
+    Raises:
+        InvalidRequest: there are some, and no folder for them.
+    """
+    if job.malformed is not None:
+        return set_aside(rows, job, progress)
+    refused = refusal(rows) if rows.checked else None
+    if refused is not None:
+        raise refused
+    return 0
 
 
 def send(

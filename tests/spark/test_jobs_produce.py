@@ -193,3 +193,150 @@ def test_what_spark_cannot_resolve_is_sparks_error(run: Produce, people: str) ->
 def test_what_is_no_time_is_refused(run: Produce, people: str) -> None:
     with pytest.raises(InvalidRequest, match="type=boolean"):
         run("--topic", "t", "--create", "--input", people, "--timestamp", "id > 1")
+
+
+def values(log_root: str) -> list[Any]:
+    return [json.loads(record["value"]) for record in _records(log_root, "t")]
+
+
+@pytest.fixture
+def send(run: Produce, log_root: str, tmp_path: Path) -> Callable[..., list[Any]]:
+    """Send bytes as a file with a name, and return all values of the topic."""
+
+    def call(name: str, data: bytes, *words: str) -> list[Any]:
+        (tmp_path / name).write_bytes(data)
+        run("--topic", "t", "--create", "--input", str(tmp_path / name), *words)
+        return values(log_root)
+
+    return call
+
+
+def test_csv_is_read_as_rfc_4180_defines_it(send: Callable[..., list[Any]]) -> None:
+    sent = send(
+        "a.csv",
+        b'\xef\xbb\xbfid,t\r\n1,"two\r\nlines"\r\n2,"say ""hi"", then"\r\n\r\n3,c:\\dir\\\r\n'
+        b'4,"c:\\"\r\n5, spaced \r\n6,\r\n',
+    )
+    assert sorted(sent, key=lambda one: one["id"]) == [
+        {"id": 1, "t": "two\nlines"},  # Spark's reader writes line breaks so
+        {"id": 2, "t": 'say "hi", then'},
+        {"id": 3, "t": "c:\\dir\\"},
+        {"id": 4, "t": "c:\\"},
+        {"id": 5, "t": " spaced "},
+        {"id": 6},
+    ]
+
+
+def test_json_lines_may_be_arrays_and_blank_and_begin_with_a_mark(
+    send: Callable[..., list[Any]],
+) -> None:
+    sent = send("a.json", b'\xef\xbb\xbf{"a": 1, "t": "}{"}\r\n\n  \n[{"a": 2}, {"a": 3}]\n[]\n')
+    assert sorted(sent, key=lambda one: one["a"]) == [{"a": 1, "t": "}{"}, {"a": 2}, {"a": 3}]
+
+
+def test_a_json_file_of_one_document_is_read_where_it_is_said(
+    send: Callable[..., list[Any]],
+) -> None:
+    sent = send(
+        "a.json", b'\xef\xbb\xbf[\n {"a": 1},\n {"a": 2}\n]\n', "--option", "multiLine=true"
+    )
+    assert sent == [{"a": 1}, {"a": 2}]
+
+
+BAD_JSON = (
+    b'{"a": 1}\n{"a": 2}{"a": 3}\n{"a": 4} {"a": 5}\n{"a": 6},\n{bad \x1b[31m\n7\n"x"\n'
+    b'{"a": "caf\xe9"}\n[{"a": 8}, 9]\n' + b"[" * 3000 + b"]" * 3000 + b"\n" + b'{"a":' * 900 + b"1"
+    + b"}" * 900 + b"\n"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "malformed", "words"),
+    [
+        ("bad.csv", b"id,t\n1,a\n2\n3,c,more\n", 2, ()),
+        ("bad.csv", b"id,t\n1,a\nx,b\n", 1, ("--schema", "id INT, t STRING")),
+        (
+            "bad.csv",
+            b"id,t\n1,a\nx,b\n2,c\n",
+            1,
+            ("--schema", "id INT, t STRING", "--where", "id=1"),
+        ),
+        ("bad.csv", b"id,t\n1,caf\xe9\n2,b\n", 1, ()),
+        ("bad.json", BAD_JSON, 10, ()),
+        ("bad.json", b'{"a": 1}\n{"a": "x"}\n', 1, ("--schema", "a INT")),
+        ("bad.json", b"{bad\n", 1, ()),
+    ],
+)
+def test_malformed_lines_are_counted_and_shown_and_nothing_is_sent(
+    run: Produce, log_root: str, tmp_path: Path, name: str, data: bytes, malformed: int,
+    words: tuple[str, ...],
+) -> None:  # fmt: skip
+    (tmp_path / name).write_bytes(data)
+    call = ("--topic", "t", "--create", "--input", str(tmp_path / name), *words)
+    with pytest.raises(InvalidRequest, match=rf"malformed={malformed} ") as caught:
+        run(*call)
+    assert _records(log_root, "t") == []
+    assert str(tmp_path / name) in str(caught.value)
+    assert len(str(caught.value)) < 2000
+    assert str(caught.value).isprintable()
+    aside = str(tmp_path / "aside")
+    report = run(*call, "--malformed", aside)
+    assert report.details["malformed"] == malformed
+    parked = [
+        json.loads(line)
+        for part in (tmp_path / "aside").glob("*.json")
+        for line in part.read_text().splitlines()
+    ]
+    assert len(parked) == malformed
+    assert all(one["reason"] and one["line"] and name in one["file"] for one in parked)
+    assert report.rows == len(_records(log_root, "t"))
+
+
+def test_columns_of_csv_are_those_of_the_header(
+    run: Produce, log_root: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("b,a\n1,2\n")
+    words = ("--topic", "t", "--create", "--input", str(tmp_path / "a.csv"))
+    with pytest.raises(Exception, match="CSV header does not conform to the schema"):
+        run(*words, "--schema", "a INT, b INT")
+    assert _records(log_root, "t") == []
+    run(*words, "--schema", "b INT, a INT")
+    assert values(log_root) == [{"b": 1, "a": 2}]
+
+
+def test_text_behind_a_closing_quote_fails_the_job(
+    run: Produce, log_root: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text('id,t\n1,"a"b\n')
+    with pytest.raises(Exception, match="unescaped quote"):
+        run("--topic", "t", "--create", "--input", str(tmp_path / "a.csv"))
+    assert _records(log_root, "t") == []
+
+
+@pytest.mark.parametrize("name", ["nothing.csv", "nothing.json", "header.csv"])
+def test_a_file_without_rows_sends_nothing(run: Produce, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("id,t\n" if name == "header.csv" else "")
+    report = run("--topic", "t", "--create", "--input", str(tmp_path / name), "--key", "id")
+    assert report.rows == 0
+
+
+def test_other_encodings_and_modes_are_those_that_are_named(
+    send: Callable[..., list[Any]],
+) -> None:
+    latin = ("--option", "encoding=ISO-8859-1")
+    assert send("a.csv", b"t\ncaf\xe9\n", *latin) == [{"t": "café"}]
+    assert send("a.json", b'{"t": "caf\xe9"}\n', *latin)[1:] == [{"t": "café"}]
+    assert len(send("b.json", b'{"t": 1}\n{bad\n', "--option", "mode=DROPMALFORMED")) == 3
+
+
+def test_a_stream_ends_at_a_malformed_line(run: Produce, log_root: str, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.json").write_text('{"n": 1}\n{"n": 2}{"n": 3}\n')
+    words = ("--topic", "t", "--create", "--input", str(folder), "--format", "json", "--value", "n",
+             "--available-now", "--checkpoint", str(tmp_path / "checkpoint"))  # fmt: skip
+    with pytest.raises(Exception, match="not one JSON document"):
+        run(*words, "--schema", "n INT")
+    assert _records(log_root, "t") == []
+    with pytest.raises(InvalidRequest, match="needs --schema"):
+        run(*words)

@@ -83,6 +83,7 @@ def test_a_path_becomes_absolute_because_tasks_run_elsewhere(
         (["--input", "x.csv", "--available-now", "--trigger", "1 s", "--checkpoint", "c"],
          "without pauses"),
         (["--input", "x.csv", "--input", "y.csv", "--stream", "--checkpoint", "c"], "one --input"),
+        (["--input", "x.csv", "--malformed", "m", "--stream", "--checkpoint", "c"], "--malformed"),
         (["--inp", "x.csv"], "unrecognized"),
     ],
 )  # fmt: skip
