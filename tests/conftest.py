@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from typing import Any
 
@@ -35,12 +36,26 @@ def _rank(name: str) -> int:
     return next(found, len(SLOWEST_FIRST))
 
 
+def _is_of_this_machine(host: str) -> bool:
+    """Return whether an address is loopback or of an interface here: no other can be bound."""
+    if host.startswith(LOOPBACK):
+        return True
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
 def _refuse_other_machines(event: str, args: tuple[Any, ...]) -> None:
     """Fail a connection that leaves this machine: the suite needs no network once set up."""
-    if event != "socket.connect":
+    # To connect a datagram socket asks for the way there, and sends nothing.
+    if event != "socket.connect" or args[0].type == socket.SOCK_DGRAM:
         return
     address = args[1]
-    if isinstance(address, tuple) and not str(address[0]).startswith(LOOPBACK):
+    if isinstance(address, tuple) and not _is_of_this_machine(str(address[0])):
         raise AssertionError(f"a test opened a connection to another machine: {address}")
 
 

@@ -91,8 +91,7 @@ def main() -> None:
     from sparklog.spark.session import session_builder  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
-                    "spark.driver.bindAddress": "127.0.0.1", **delta_conf()}  # fmt: skip
+        settings = {"spark.ui.enabled": "false", **delta_conf()}
         spark: SparkSession = session_builder(settings).master("local[2]").getOrCreate()
         rows = spark.range(100).selectExpr("id % 3 AS key", "CAST(id AS STRING) AS value")
         rows.write.format("delta").save(f"{folder}/table")

@@ -28,8 +28,8 @@ class Address:
     port: int
 
     def __str__(self) -> str:
-        """Return `host:port`."""
-        return f"{self.host}:{self.port}"
+        """Return `host:port`, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class AsyncStore(Protocol):

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from sparklog.broker.environment import Address
+from sparklog.broker.listening import EVERY_INTERFACE
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import InvalidConfig
 
@@ -34,7 +35,7 @@ def advertised_of(config: BrokerConfig, bound: Address) -> Address:
         found = Address(given.host or bound.host, given.port or bound.port)
     else:
         found = bound
-    if found.host in {"", "0.0.0.0", "::"}:  # noqa: S104 - refused, not bound
+    if found.host in EVERY_INTERFACE:
         raise InvalidConfig(
             "clients need to be told a host that reaches the broker: set advertised.listeners. "
             f"listeners={config.text('listeners')} advertised.listeners={text!r}"

@@ -20,21 +20,22 @@ import uvloop
 
 from sparklog.broker import handlers
 from sparklog.broker.async_store import ThreadedCompute, ThreadedStore
-from sparklog.broker.environment import Environment
+from sparklog.broker.environment import Address, Environment
 from sparklog.broker.listeners import advertised_of, listener_of
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.metrics_server import MetricsServer
 from sparklog.broker.node import BrokerNode, node_id
+from sparklog.broker.reach import Reach
 from sparklog.broker.ready import Ready
 from sparklog.broker.replicas import BrokerReplicas
-from sparklog.broker.request import BROKERS_CLIENT, Reply, RequestContext
+from sparklog.broker.request import BROKERS_CLIENT, CloseConnection, Reply, RequestContext
 from sparklog.broker.server import Server
 from sparklog.broker.tcp_network import TcpNetwork
 from sparklog.broker.wal_store import unforced_store
 from sparklog.broker.warm_up import warm_up
 from sparklog.core.broker_settings import BrokerConfig, parse_broker_configs
 from sparklog.core.clock import SYSTEM_CLOCK
-from sparklog.core.entropy import SYSTEM_ENTROPY
+from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidConfig, SparklogError
 from sparklog.core.telemetry import RequestCounters
 from sparklog.log.layout import topic_of_key
@@ -66,6 +67,7 @@ def run(
     *,
     stop: Callable[[], bool],
     ready: Callable[[Ready], None],
+    note: Callable[[str], None] | None = None,
     open_store: Callable[[str], ObjectStore] | None = None,
 ) -> None:
     """Serve the log under `root` until `stop()` says so; then hand everything over and return.
@@ -75,6 +77,7 @@ def run(
         configs: settings under Kafka's names; `node.id` must be among them.
         stop: asked some five times a second.
         ready: told once, when the broker serves.
+        note: takes a sentence about an advertised address that leads elsewhere.
         open_store: opens the store of a root; the usual one by default.
 
     Raises:
@@ -90,7 +93,8 @@ def run(
     unforced = unforced_store(store, config)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(ThreadedStore(store, unforced), _counters(store), config, stop, ready))
+        threaded = ThreadedStore(store, unforced)
+        runner.run(_serve(threaded, _counters(store), config, stop, ready, note or _unheard))
 
 
 async def _serve(
@@ -99,14 +103,18 @@ async def _serve(
     config: BrokerConfig,
     stop: Callable[[], bool],
     ready: Callable[[Ready], None],
+    note: Callable[[str], None],
 ) -> None:
     compute = ThreadedCompute(min(COMPUTE_THREADS_MAX, os.cpu_count() or 1))
     network = TcpNetwork(f"{BROKERS_CLIENT}{node_id(config)}")
     environment = Environment(store, network, SYSTEM_CLOCK, SYSTEM_ENTROPY, compute)
     metrics = BrokerMetrics(counters)
     born: asyncio.Future[BrokerNode] = asyncio.get_running_loop().create_future()
+    reach = Reach(node_id(config), new_nonce(SYSTEM_ENTROPY), TcpNetwork, note)
 
     async def handle(request: Any, context: RequestContext) -> Any:
+        if reach.arrived(context):
+            raise CloseConnection("the address leads here: there is nothing more to say")
         node = born.result() if born.done() else await asyncio.shield(born)
         return await node.handle(request, context)
 
@@ -117,15 +125,13 @@ async def _serve(
     page = MetricsServer(metrics)
     try:
         bound = await server.start(listener_of(config))
+        address = advertised_of(config, bound)
         node = BrokerNode(
-            config,
-            environment,
-            advertised_of(config, bound),
-            make_replicas=BrokerReplicas,
-            metrics=metrics,
+            config, environment, address, make_replicas=BrokerReplicas, metrics=metrics
         )
         server.in_force = node.settings_in_force
         born.set_result(node)
+        reach.try_own(address, bound)
         port = config.whole("metrics.port")
         metrics_port = await page.start(bound.host, port) if port >= 0 else None
         await compute(warm_up)
@@ -133,17 +139,23 @@ async def _serve(
         _spare_the_collector()
         try:
             ready(_ready(node, metrics_port))
+            reach.watch(node.metadata)
             await _live(node, stop)
         finally:
             await node.stop(drain=False)
         await server.stop(CONNECTIONS_DRAIN_S)
     finally:
         born.cancel()
+        await reach.close()
         await page.stop()
         await server.stop()
         await network.close()
         compute.close()
         store.close()
+
+
+def _unheard(note: str) -> None:
+    """Leave a note to the log, which has it."""
 
 
 def _spare_the_collector() -> None:
@@ -242,7 +254,8 @@ def _configs(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _say(ready: Ready) -> None:
-    sys.stdout.write(f"broker {ready.broker_id} listening on {ready.host}:{ready.port}\n")
+    where = Address(ready.host, ready.port)
+    sys.stdout.write(f"broker {ready.broker_id} listening on {where}\n")
     sys.stdout.flush()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from sparklog.broker.listening import open_sockets
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.metrics_page import CONTENT_TYPE, MetricsPage
 
@@ -23,7 +24,7 @@ class MetricsServer:
     def __init__(self, metrics: BrokerMetrics) -> None:
         """Serve `metrics`."""
         self._page = MetricsPage(metrics)
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port: `port`, or a free one for 0.
@@ -31,16 +32,18 @@ class MetricsServer:
         Raises:
             OSError: the address cannot be had.
         """
-        server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)
-        self._server = server
-        bound: int = server.sockets[0].getsockname()[1]
+        sockets = open_sockets(host, port)
+        bound = int(sockets[0].getsockname()[1])
+        for one in sockets:
+            server = await asyncio.start_server(self._serve, sock=one, limit=REQUEST_BYTES_MAX)
+            self._servers.append(server)
         return bound
 
     async def stop(self) -> None:
         """Listen no more; a page under way is finished by its connection's task."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -286,9 +286,10 @@ class BrokerNode:
             image = self.metadata.image
         now = image.brokers.get(self.broker_id)
         if now is not None and not now.fenced and now.incarnation != self.incarnation:
+            other = Address(now.host, now.port)
             raise Fenced(
                 "another process has registered with the id of this broker; give each its own "
-                f"node.id, or stop one. broker_id={self.broker_id} other={now.host}:{now.port}"
+                f"node.id, or stop one. broker_id={self.broker_id} other={other}"
             )
         if isinstance(why, Fenced):
             self._peers.deposed = True

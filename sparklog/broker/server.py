@@ -11,6 +11,7 @@ from typing import Final
 from sparklog.broker.connection import BeginProduce, Connection, Handle, Refuse, Service
 from sparklog.broker.environment import Address
 from sparklog.broker.intake import Intake
+from sparklog.broker.listening import open_sockets
 from sparklog.broker.metrics import BrokerMetrics, Gauge
 from sparklog.broker.repeated import Repeated
 from sparklog.broker.request import Reply
@@ -55,7 +56,7 @@ class Server:
             self._forget,
             begin_produce or _begin_none,
         )
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
@@ -68,30 +69,25 @@ class Server:
         """
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                self._accept,
-                address.host or None,
-                address.port,
-                backlog=BACKLOG,
-                reuse_address=True,
-            )
+            sockets = open_sockets(address.host, address.port)
         except OSError as error:
-            # The event loop's own words hold the reason twice, or no address at all.
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise OSError(
                 error.errno,
                 f"a broker cannot listen there ({why}): choose another port or host",
-                f"{address.host}:{address.port}",
+                str(address),
             ) from error
-        port = self._server.sockets[0].getsockname()[1]
+        port = int(sockets[0].getsockname()[1])
+        for one in sockets:
+            self._servers.append(await loop.create_server(self._accept, sock=one, backlog=BACKLOG))
         self._sweep()
         return Address(address.host, port)
 
     async def stop(self, drain_s: float = 0.0) -> None:
         """Accept nobody any more; answer what was asked, for `drain_s` at most; hang up."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None

@@ -11,6 +11,7 @@ from sparklog.cli.output import Output, say
 from sparklog.cli.root import add_root_options, opened_log
 from sparklog.cli.selection import matching_topics
 from sparklog.cli.usage import Arguments, CommandParser, whole_number
+from sparklog.client.addresses import BrokerAddress
 from sparklog.client.values import LATEST
 from sparklog.cluster.image import MetadataImage
 from sparklog.cluster.named_snapshot import NamedSnapshot, PinnedPartition, snapshot_records
@@ -105,7 +106,7 @@ def _ends_of_led(image: MetadataImage, topics: Sequence[str]) -> dict[TopicParti
         return {}
     from sparklog.client.admin import Admin  # noqa: PLC0415 - seldom needed, and slow to import
 
-    brokers = ",".join(f"{b.host}:{b.port}" for b in image.live_brokers())
+    brokers = ",".join(str(BrokerAddress(b.host, b.port)) for b in image.live_brokers())
     try:
         with Admin(brokers) as admin:
             found = admin.offsets(dict.fromkeys(led, LATEST))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparklog.broker.ready import Ready
+from sparklog.spark.addresses import ALL
 
-WILDCARD = "0.0.0.0"  # noqa: S104 - what a broker for other machines has to listen on
 PROTOCOL = "PLAINTEXT"
 
 
@@ -25,6 +25,7 @@ class BrokerEntry(Protocol):
         *,
         stop: Callable[[], bool],
         ready: Callable[[Ready], None],
+        note: Callable[[str], None],
     ) -> None:
         """Serve until `stop()` is true, drain, and return. Raises SparklogError, OSError."""
         ...
@@ -48,7 +49,7 @@ class BrokerPlan:
     root: str
     entry: BrokerEntry
     control: ControlPoint
-    listen_host: str = WILDCARD
+    listen_host: str = ALL
     port: int = 0
     """0: any free port."""
     advertised_host: str | None = None

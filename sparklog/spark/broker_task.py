@@ -67,6 +67,9 @@ def run_broker(plan: BrokerPlan) -> tuple[str, str]:
     def ready(found: Ready) -> None:
         line.tell({"event": "ready", **_fields(found)})
 
+    def note(text: str) -> None:
+        line.tell({"event": "note", "text": text})
+
     try:
         settings = plan.settings(line.own_host, os.environ)  # noqa: TID251 - the executor's edge
         with _sigterm() as terminated:
@@ -74,7 +77,7 @@ def run_broker(plan: BrokerPlan) -> tuple[str, str]:
             def stop() -> bool:
                 return terminated.is_set() or line.stop_asked()
 
-            plan.entry(plan.root, settings, stop=stop, ready=ready)
+            plan.entry(plan.root, settings, stop=stop, ready=ready, note=note)
         outcome, message = DRAINED, ""
         line.tell({"event": "drained"})
     except InvalidRequest as error:

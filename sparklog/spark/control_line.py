@@ -17,6 +17,8 @@ from itertools import count
 from threading import Event, Lock, Thread
 from typing import Any
 
+from sparklog.broker.listening import open_sockets
+from sparklog.spark.addresses import outward_address
 from sparklog.spark.broker_plan import ControlPoint
 
 CONNECT_TIMEOUT_S = 5.0
@@ -43,13 +45,14 @@ class ControlServer:
         self._stopping = False
 
     def start(self, bind_host: str, port: int = 0) -> int:
-        """Listen, and return the port.
+        """Listen at a host, on every interface if it is empty, and return the port.
 
         Raises:
             OSError: the address cannot be had.
         """
-        family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
-        listener = socket.create_server((bind_host, port), family=family)
+        listener = open_sockets(bind_host, port)[0]
+        listener.setblocking(True)  # a thread waits in accept
+        listener.listen()
         self._listener = listener
         Thread(target=self._accept, args=(listener,), name="control-accept", daemon=True).start()
         bound: int = listener.getsockname()[1]
@@ -124,7 +127,7 @@ class ControlLine:
     def own_host(self) -> str:
         """Return the address of this machine by which others reach it, as well as it is known."""
         if self._line is None:
-            return socket.getfqdn()
+            return outward_address()
         host: str = self._line.getsockname()[0]
         return host
 

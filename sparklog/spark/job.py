@@ -31,7 +31,8 @@ from pyspark.sql import SparkSession
 from sparklog.core.errors import SparklogError
 from sparklog.spark.metrics_option import metrics_file
 from sparklog.spark.progress import Progress
-from sparklog.spark.session import SETTINGS, use_this_python
+from sparklog.spark.session import SETTINGS, stay_on_loopback, use_this_python
+from sparklog.spark.started_jvm import start_jvm
 
 DONE = 0
 FAILED = 1
@@ -148,10 +149,15 @@ def job_session(name: str, conf: Mapping[str, str]) -> SparkSession:
     What was said on spark-submit's command line goes before what a job would choose.
     """
     settings = {**SESSION_CONF, **conf}
+    use_this_python()
     if submitted():
         given = submitted_conf()
         settings = {key: value for key, value in settings.items() if not given.contains(key)}
-    use_this_python()
+    else:
+        given = start_jvm(settings)
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - Python has no other way
+        master = settings.get("spark.master") or given.get("spark.master", "local[*]")
+        settings |= stay_on_loopback(str(master), given)
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -8,6 +8,7 @@ collector (`--metrics-file`). Times are seconds, as Prometheus wants them.
 from __future__ import annotations
 
 import os
+import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from sparklog.broker.listening import EVERY_INTERFACE
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.spark.job import JobReport
 from sparklog.spark.job_history import DONE, REPAIRED, JobRun
@@ -94,11 +96,13 @@ class MetricsPage:
     """Serves metrics over HTTP, in a thread of its own."""
 
     def __init__(self, metrics: JobMetrics, host: str, port: int) -> None:
-        """Listen at `host` and `port`, a free one for 0.
+        """Listen at `host`, on every interface if it is empty, and `port`, a free one for 0.
 
         Raises:
             OSError: the address cannot be had.
         """
+        if host in EVERY_INTERFACE:  # on Linux `::` is IPv4 as well
+            host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - asked for
         server, _ = start_http_server(port, host, registry=_registry(metrics))
         self._server: Any = server
         self.port: int = server.server_port

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidRequest, Unavailable
+from sparklog.spark.addresses import ALL, LOOPBACK, is_local
 from sparklog.spark.broker_jobs import BrokerJob, profile_of
 from sparklog.spark.broker_plan import BrokerEntry, ControlPoint
 from sparklog.spark.broker_slots import (
@@ -38,9 +39,10 @@ from sparklog.spark.job import OpenSession, submitted, submitted_conf
 from sparklog.spark.jvm_end import JvmEnd, spare_executors
 from sparklog.spark.progress import Progress
 from sparklog.spark.serve_conf import SERVE_CONF, connect_conf, one_machine_conf, pools_conf
-from sparklog.spark.serve_job import LOOPBACK, ServeJob, ServeReport
+from sparklog.spark.serve_job import ServeJob, ServeReport
 from sparklog.spark.serve_state import Notice, Serving
 from sparklog.spark.serve_upkeep import STOP_TIMEOUT_S, Upkeep
+from sparklog.spark.session import DRIVER_BIND_ADDRESS, DRIVER_HOST
 from sparklog.spark.streaming import StopRequest
 
 LOOK_INTERVAL_S = 0.5
@@ -64,7 +66,7 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
                 if submitted():
                     spare_executors()
             if job.connect_port is not None:
-                conf |= connect_conf(job.connect_port, job.listening_host(master))
+                conf |= connect_conf(job.connect_port, job.place(master).listen_host)
             if job.schedule is not None and job.schedule.has("materialize"):
                 conf |= delta_conf(catalog=False)
             spark = open_session(conf)
@@ -111,7 +113,7 @@ class _Launcher:
         self._slots_each = slots_each(master, self._conf)
         token = new_nonce(SYSTEM_ENTROPY)
         self._control = ControlServer(self._tell, token)
-        point = self._open_control(token)
+        point = self._open_control(token, master)
         plans = job.plans(entry, point, master)
         self._serving = Serving(plan.broker_id for plan in plans)
         self._advised = False
@@ -120,7 +122,7 @@ class _Launcher:
         self._upkeep: Upkeep | None = None
         if job.schedule is not None:
             port = job.jobs_metrics_port
-            page = (job.listening_host(master), port) if port >= 0 else None
+            page = (job.place(master).listen_host, port) if port >= 0 else None
             self._upkeep = Upkeep(job.schedule, job.root, spark, self._tell_of_jobs, page)
 
     def start(self) -> None:
@@ -216,9 +218,13 @@ class _Launcher:
             draft.write_text(json.dumps(self._serving.document(), indent=1) + "\n")
             draft.replace(path)
 
-    def _open_control(self, token: str) -> ControlPoint:
-        host = self._conf.get("spark.driver.host", LOOPBACK)
-        bind = self._conf.get("spark.driver.bindAddress", host)
+    def _open_control(self, token: str, master: str) -> ControlPoint:
+        if is_local(master):
+            host = bind = LOOPBACK
+        else:
+            host = self._conf[DRIVER_HOST]  # Spark has set it by now
+            # The name may lead to loopback on this machine alone; the token keeps strangers out.
+            bind = self._conf.get(DRIVER_BIND_ADDRESS, ALL)
         return ControlPoint(host, self._control.start(bind, self._job.control_port), token)
 
     def _slots(self) -> Slots:

@@ -78,12 +78,13 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     network.add_argument(
         "--listen-host", metavar="HOST",
-        help="interface to listen on (default: loopback where all executors are on this machine, "
-        "else all)",
+        help="interface to listen on, 0.0.0.0 for all (default: loopback where all executors are "
+        "on this machine and nothing else is advertised, else all)",
     )  # fmt: skip
     network.add_argument(
         "--advertised-host", metavar="HOST",
-        help="what clients are told (default: the address by which an executor reaches the driver)",
+        help="what clients and other brokers are told (default: the --listen-host; where that is "
+        "all, this machine's address, on a cluster that by which an executor reaches the driver)",
     )  # fmt: skip
     _add_port(
         network, "--control-port", 0,

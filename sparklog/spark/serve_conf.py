@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from sparklog.broker.listening import EVERY_INTERFACE
 from sparklog.spark.broker_jobs import group_of
 from sparklog.spark.broker_slots import RESOURCE, RESOURCE_AMOUNT
 from sparklog.spark.jvm import QUICK_JVM
@@ -54,10 +55,12 @@ def pools_conf(folder: Path, broker_ids: Iterable[int]) -> dict[str, str]:
 
 def connect_conf(port: int, host: str) -> dict[str, str]:
     """Return settings that let Spark Connect's clients in, whose queries run beside the brokers."""
+    # Without an address it listens on every interface, for IPv4 and IPv6.
+    where = {} if host in EVERY_INTERFACE else {"spark.connect.grpc.binding.address": host}
     return {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-        "spark.connect.grpc.binding.address": host,
         "spark.connect.grpc.binding.port": str(port),
+        **where,
     }
 
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sparklog.spark.broker_plan import WILDCARD, BrokerEntry, BrokerPlan, ControlPoint
+from sparklog.spark.addresses import Place, outward_address, place_of
+from sparklog.spark.broker_plan import BrokerEntry, BrokerPlan, ControlPoint
 from sparklog.spark.schedule import Schedule
-
-LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +20,7 @@ class ServeJob:
     brokers: int = 3
     first_broker_id: int = 1
     listen_host: str | None = None
-    """None: loopback where all executors are on this machine, every interface elsewhere."""
+    """None: as `addresses.place_of` says."""
     port: int = 9092
     """Of the first broker; the next ones count on. 0: any free port."""
     advertised_host: str | None = None
@@ -54,21 +53,22 @@ class ServeJob:
         """Return the brokers' ids."""
         return range(self.first_broker_id, self.first_broker_id + self.brokers)
 
-    def listening_host(self, master: str) -> str:
-        """Return the interface to listen on."""
-        return self.listen_host or (LOOPBACK if master.startswith("local") else WILDCARD)
+    def place(self, master: str) -> Place:
+        """Return where brokers listen and what they advertise."""
+        return place_of(master, self.listen_host, self.advertised_host, outward_address)
 
     def plans(self, entry: BrokerEntry, control: ControlPoint, master: str) -> list[BrokerPlan]:
         """Return a plan for every broker."""
+        place = self.place(master)
         return [
             BrokerPlan(
                 broker_id=broker_id,
                 root=self.root,
                 entry=entry,
                 control=control,
-                listen_host=self.listening_host(master),
+                listen_host=place.listen_host,
                 port=self.port + index if self.port else 0,
-                advertised_host=self.advertised_host,
+                advertised_host=place.advertised_host,
                 rack=self.rack,
                 rack_variable=self.rack_variable,
                 metrics_port=self.metrics_port + index if self.metrics_port > 0

@@ -4,6 +4,7 @@ Pure, and used by one thread. An event is a broker's id and a mapping with `even
   submitted   its Spark job was handed in
   started     its task runs: pid, executor_host
   ready       it serves: incarnation, host, port, metrics_port
+  note        text: something an operator should know
   drained     it has handed over what it led, and ends
   hung up     its line broke: it ended, or its process was killed
   ended       its job is over: outcome, message, again_in_s
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparklog.broker.environment import Address
 from sparklog.spark.broker_task import DRAINED, REFUSED
 
 
@@ -93,6 +95,9 @@ class Serving:
             return []
         if kind == "ready":
             return self._ready(broker, event)
+        if kind == "note":
+            text = str(event.get("text", ""))
+            return [Notice(f"note: {text}", {"event": "note", "broker": broker_id, "text": text})]
         if kind == "drained":
             broker.state = "drained"
             return []
@@ -105,9 +110,9 @@ class Serving:
     def _ready(self, broker: BrokerStatus, event: Mapping[str, Any]) -> list[Notice]:
         broker.state = "ready"
         broker.facts |= _facts(event)
-        broker.address = f"{event['host']}:{event['port']}"
+        broker.address = str(Address(event["host"], event["port"]))
         metrics = event.get("metrics_port")
-        page = f", metrics at http://{event['host']}:{metrics}/metrics" if metrics else ""
+        page = f", metrics at http://{Address(event['host'], metrics)}/metrics" if metrics else ""
         again = f", start {broker.starts}" if broker.starts > 1 else ""
         told = [
             _notice(

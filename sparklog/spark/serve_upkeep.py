@@ -10,7 +10,10 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from sparklog.broker.environment import Address
+from sparklog.broker.listening import EVERY_INTERFACE
 from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.spark.addresses import outward_address
 from sparklog.spark.job_history import JobRun
 from sparklog.spark.job_listening import Listener
 from sparklog.spark.job_requests import application_name
@@ -41,7 +44,8 @@ class Upkeep:
     ) -> None:
         """Run `schedule`; nothing happens before it is begun.
 
-        `page`: host and port of the page for Prometheus, which is there from now on.
+        `page`: host and port of the page for Prometheus, which is there from now on; an empty
+        host is every interface.
 
         Raises:
             OSError: the page's address cannot be had.
@@ -55,7 +59,8 @@ class Upkeep:
         metrics = JobMetrics(schedule)
         self._page = MetricsPage(metrics, *page) if page is not None else None
         if page is not None and self._page is not None:
-            url = f"http://{page[0]}:{self._page.port}/metrics"
+            told = outward_address() if page[0] in EVERY_INTERFACE else page[0]
+            url = f"http://{Address(told, self._page.port)}/metrics"
             tell({"event": "jobs", "metrics": url, "text": f"jobs: metrics at {url}"})
         self._jobs = ScheduledJobs(
             schedule, root, looking, open_run, began=metrics.began, ended=metrics.ended

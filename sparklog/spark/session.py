@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from sparklog.spark.addresses import LOOPBACK, is_local
 from sparklog.spark.jvm import QUICK_JVM
+from sparklog.spark.started_jvm import ADDRESS_VARIABLES
 
 SETTINGS: Final[Mapping[str, str]] = {
     # Batches that go to the sink: larger ones are routed and encoded with less overhead.
@@ -24,6 +27,27 @@ WAITING_JVM: Final[Mapping[str, str]] = {"spark.driver.defaultJavaOptions": QUIC
 """For jobs whose work is Python's, and for brokers: a JVM of their own starts tasks and waits, so
 it is to start fast and take little. Where one runs already this changes nothing;
 `spark.driver.extraJavaOptions` goes before."""
+
+
+DRIVER_HOST: Final = "spark.driver.host"  # of a cluster's driver, as Spark finds it
+DRIVER_BIND_ADDRESS: Final = "spark.driver.bindAddress"
+
+
+def stay_on_loopback(master: str, given: SparkConf) -> dict[str, str]:
+    """Return settings that keep an application on one machine away from its networks.
+
+    Spark takes the address of the first interface, which a laptop loses when it leaves its Wi-Fi,
+    and asks what the host's own name resolves to, which may be nothing. Its JVM must run, and must
+    have no context yet. What the user says about addresses is left as it is.
+    """
+    environment = os.environ  # noqa: TID251 - this is the edge
+    said = given.contains(DRIVER_HOST) or any(name in environment for name in ADDRESS_VARIABLES)
+    if said or not is_local(master):
+        return {}
+    jvm: Any = SparkContext._jvm  # noqa: SLF001 - Python has no other way
+    # The master and the workers of a `local-cluster` ask this alone, and no setting.
+    jvm.org.apache.spark.util.Utils.setCustomHostname(LOOPBACK)
+    return {DRIVER_HOST: LOOPBACK, DRIVER_BIND_ADDRESS: LOOPBACK}
 
 
 def use_this_python() -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
-
-from tests.interop.brokers import Brokers
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -42,25 +39,6 @@ def test_the_command_line_example_consumes_what_it_produced(tmp_path: Path) -> N
     lines = answer.stdout.splitlines()
     assert {"ann\thello", "bob\tgood day"} <= set(lines)
     assert sum(int(line.rsplit(":", 1)[1]) for line in lines if line.startswith("greetings:")) == 2
-
-
-def test_the_commands_for_brokers_work_against_three_of_them(tmp_path: Path) -> None:
-    (first,) = [block for block in blocks("sh") if "sparklog brokers" in block]
-    (second,) = [block for block in blocks("sh") if "sparklog groups" in block]
-    ours = [line for line in (first + second).splitlines() if line.startswith("sparklog ")]
-    with Brokers((tmp_path / "log").as_uri(), 3) as brokers:
-        said = ""
-        for line in ours:
-            words = shlex.split(line.replace("localhost:9092", brokers.bootstrap))
-            said += subprocess.run(
-                [sys.executable, "-m", "sparklog.cli", *words[1:]],
-                check=True,
-                capture_output=True,
-                text=True,
-            ).stdout
-    assert len(ours) == 6
-    assert "billing         orders          2 " in said, "where a group would go on"
-    assert said.count("Topic: orders") >= 3, "described, partition by partition"
 
 
 def test_every_make_target_it_names_exists() -> None:

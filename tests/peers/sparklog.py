@@ -165,12 +165,11 @@ class SparklogCluster:
 
 
 def spark_environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a Spark that finds this project, on loopback."""
+    """Return the environment of a Spark that finds this project."""
     return {
         **os.environ,
         "PYTHONPATH": str(PROJECT),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(folder / "spark"),
     }

@@ -17,8 +17,6 @@ MakeLog = Callable[..., Log]
 
 LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
     # Tests look into Delta tables of a few files; by default that takes fifty tasks each time.

@@ -18,6 +18,7 @@ def run(
     *,
     stop: Callable[[], bool],
     ready: Callable[[Ready], None],
+    note: Callable[[str], None],
 ) -> None:
     """Answer each connection with this process' id and what it sent, until stopped."""
     if configs.get("broker.rack") == "wrong":

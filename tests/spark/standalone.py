@@ -29,7 +29,6 @@ def environment() -> dict[str, str]:
         **kept,
         "PATH": f"{bin_folder}{os.pathsep}{kept['PATH']}",
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
     }
 
 

@@ -36,7 +36,6 @@ def _environment(tmp_path: Path, log_root: str) -> Mapping[str, str]:
         **os.environ,
         "SPARKLOG_ROOT": log_root,
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(tmp_path / "spark"),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": " ".join([*CONF, "pyspark-shell"]),

@@ -52,7 +52,6 @@ class Submitter:
             "SPARK_HOME": str(_pyspark_folder()),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.work / "tmp"),
         }
 

@@ -51,13 +51,14 @@ def run_slowly(
     *,
     stop: Callable[[], bool],
     ready: Callable[[Ready], None],
+    note: Callable[[str], None],
 ) -> None:
     """Run a broker over a slow store."""
 
     def slow(url: str) -> ObjectStore:
         return SlowStore(open_store(url, label_of=topic_of_key), PUT_DELAY_S)
 
-    run(root, configs, stop=stop, ready=ready, open_store=slow)
+    run(root, configs, stop=stop, ready=ready, note=note, open_store=slow)
 
 
 if __name__ == "__main__":

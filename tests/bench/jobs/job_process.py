@@ -51,4 +51,4 @@ def run_job_process(name: str, folder: Path, *words: str) -> Done:
     return Done(json.loads(done.stdout), seconds, peaks.highest)
 
 
-_SUBMIT = "--conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 pyspark-shell"
+_SUBMIT = "--conf spark.ui.enabled=false pyspark-shell"

@@ -22,8 +22,6 @@ from tests.spark.kill.points import DRIVER_FILE, PLAN_VARIABLE, PointsSource
 
 SETTINGS = {
     "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "700m",
     # A driver lives for seconds here: compile little, collect simply.
     "spark.driver.extraJavaOptions": QUICK_JVM,
