@@ -2,7 +2,8 @@
 
 Offsets in storage are asked of the history, those in memory of the tail; a consumer is told of
 nothing at or above the high watermark (with `read_committed`: the last stable offset).
-Source: Kafka's ListOffsets, KIP-79, KIP-405 (-4), KIP-734 (-3), KIP-1005 (-5); KIP-320.
+Source: Kafka's ListOffsets, KIP-79, KIP-405 (-4), KIP-734 (-3), KIP-1005 (-5), KIP-1023 (-6);
+KIP-320.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
 HIGH_WATERMARK = -1
 """In DeleteRecords: everything that is committed."""
 
@@ -75,6 +77,8 @@ class OffsetLookup:
         if timestamp == LATEST_TIERED:
             last = led.flushed_end - 1
             return _at(led, last) if last >= led.log_start_offset else NOTHING
+        if timestamp == EARLIEST_PENDING_UPLOAD:
+            return NOTHING  # nothing is moved to a remote storage: this is the storage
         if timestamp < 0 and timestamp != MAX_TIMESTAMP:
             raise InvalidRequest(f"no such special timestamp. timestamp={timestamp}")
         if led.has_references_to_flush:  # whose records' times nobody knows before

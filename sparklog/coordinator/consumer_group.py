@@ -192,8 +192,8 @@ class ConsumerGroup:
             return ErrorCode.unsupported_version
         if epoch == member.epoch or (epoch < member.epoch and _had(member, asked.offsets, epoch)):
             return ErrorCode.none
-        # Producers know of no epochs of members.
-        is_generation = member.is_classic or transactional
+        # Producers of before KIP-1319 know of no epochs of members.
+        is_generation = member.is_classic or (transactional and not asked.knows_epochs)
         return ErrorCode.illegal_generation if is_generation else ErrorCode.stale_member_epoch
 
     def check_member(self, member_id: str, epoch: int) -> ErrorCode:

@@ -261,7 +261,7 @@ class GroupShard:
             error = group.check_commit(asked.member, asked.generation, transactional=in_transaction)
         elif asked.generation < 0:
             error = ErrorCode.none
-        elif asked.knows_epochs and asked.producer is None:
+        elif asked.knows_epochs:
             error = ErrorCode.group_id_not_found
         else:
             error = ErrorCode.illegal_generation

@@ -308,6 +308,14 @@ _NEVER = (
     _inert("remote.storage.enable", Kind.BOOLEAN, default=False, reason=_TIERED),
     _inert("remote.log.copy.disable", Kind.BOOLEAN, default=False, reason=_TIERED),
     _inert("remote.log.delete.on.disable", Kind.BOOLEAN, default=False, reason=_TIERED),
+    _inert("remote.copy.lag.ms", Kind.LONG, 0, _TIERED, unit="ms", at_least=-1),
+    _inert("remote.copy.lag.bytes", Kind.LONG, -1, _TIERED, unit="bytes", at_least=-1),
+    _inert(
+        "errors.deadletterqueue.group.enable",
+        Kind.BOOLEAN,
+        default=False,
+        reason="There are no share groups whose records could go to a dead letter queue.",
+    ),
     _inert("local.retention.ms", Kind.LONG, FOLLOWS_RETENTION, _TIERED, unit="ms", at_least=-2),
     _inert(
         "local.retention.bytes", Kind.LONG, FOLLOWS_RETENTION, _TIERED, unit="bytes", at_least=-2

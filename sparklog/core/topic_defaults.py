@@ -34,6 +34,8 @@ _OTHER_NAMES: Final = {
     "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
     "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
     "preallocate": "log.preallocate",
+    "remote.copy.lag.bytes": "log.remote.copy.lag.bytes",
+    "remote.copy.lag.ms": "log.remote.copy.lag.ms",
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
     "segment.bytes": "log.segment.bytes",
@@ -43,6 +45,7 @@ _OTHER_NAMES: Final = {
 }
 _TOPICS_ONLY: Final = frozenset(
     {
+        "errors.deadletterqueue.group.enable",
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
         "remote.log.copy.disable",

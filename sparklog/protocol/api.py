@@ -3,7 +3,7 @@
 `Api` names the keys; `APIS` is the table. Some minima are advertised lower than they are answered,
 as Kafka does: librdkafka 2.0 takes a Produce that starts above 0 for a broker that cannot read
 gzip, snappy or lz4, and then sends everything uncompressed without a word.
-Source: Kafka 4.3 `common/message/*.json`; Kafka protocol guide, API keys.
+Source: Kafka 4.4 `common/message/*.json`; Kafka protocol guide, API keys.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Api(IntEnum):
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
@@ -57,6 +58,8 @@ class Api(IntEnum):
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     BROKER_HEARTBEAT = 63
@@ -95,8 +98,8 @@ class Versions:
 
 APIS: Final[dict[Api, Versions]] = {
     Api.PRODUCE: Versions(3, 13, advertised_min=0),
-    Api.FETCH: Versions(4, 17),
-    Api.LIST_OFFSETS: Versions(1, 9),
+    Api.FETCH: Versions(4, 18),
+    Api.LIST_OFFSETS: Versions(1, 11),
     Api.METADATA: Versions(0, 13),
     Api.OFFSET_COMMIT: Versions(2, 10),
     Api.OFFSET_FETCH: Versions(1, 10),
@@ -107,7 +110,7 @@ APIS: Final[dict[Api, Versions]] = {
     Api.SYNC_GROUP: Versions(0, 5),
     Api.DESCRIBE_GROUPS: Versions(0, 6),
     Api.LIST_GROUPS: Versions(0, 5),
-    Api.API_VERSIONS: Versions(0, 4),
+    Api.API_VERSIONS: Versions(0, 5),
     Api.CREATE_TOPICS: Versions(2, 7),
     Api.DELETE_TOPICS: Versions(1, 6),
     Api.DELETE_RECORDS: Versions(0, 2),
@@ -117,15 +120,16 @@ APIS: Final[dict[Api, Versions]] = {
     Api.ADD_OFFSETS_TO_TXN: Versions(0, 4),
     Api.END_TXN: Versions(0, 5),
     Api.WRITE_TXN_MARKERS: Versions(1, 2),
-    Api.TXN_OFFSET_COMMIT: Versions(0, 5),
+    Api.TXN_OFFSET_COMMIT: Versions(0, 6),
     Api.DESCRIBE_ACLS: Versions(1, 3),
     Api.CREATE_ACLS: Versions(1, 3),
     Api.DELETE_ACLS: Versions(1, 3),
     Api.DESCRIBE_CONFIGS: Versions(1, 4),
     Api.ALTER_CONFIGS: Versions(0, 2),
-    Api.DESCRIBE_LOG_DIRS: Versions(1, 4),
+    Api.ALTER_REPLICA_LOG_DIRS: Versions(1, 2),
+    Api.DESCRIBE_LOG_DIRS: Versions(1, 5),
     Api.CREATE_PARTITIONS: Versions(0, 3),
-    Api.DELETE_GROUPS: Versions(0, 2),
+    Api.DELETE_GROUPS: Versions(0, 3),
     Api.ELECT_LEADERS: Versions(0, 2),
     Api.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1),
     Api.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1),
@@ -135,7 +139,9 @@ APIS: Final[dict[Api, Versions]] = {
     Api.ALTER_CLIENT_QUOTAS: Versions(0, 1),
     Api.DESCRIBE_USER_SCRAM_CREDENTIALS: Versions(0, 0),
     Api.ALTER_USER_SCRAM_CREDENTIALS: Versions(0, 0),
-    Api.DESCRIBE_CLUSTER: Versions(0, 1),
+    Api.DESCRIBE_QUORUM: Versions(0, 2),
+    Api.UPDATE_FEATURES: Versions(0, 2),
+    Api.DESCRIBE_CLUSTER: Versions(0, 2),
     Api.DESCRIBE_PRODUCERS: Versions(0, 0),
     Api.BROKER_HEARTBEAT: Versions(0, 1, hidden=True),
     Api.DESCRIBE_TRANSACTIONS: Versions(0, 0),

@@ -14,10 +14,10 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
-from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.static.constants import EntityType
 
 from sparklog.protocol.api import APIS, Api
+from sparklog.protocol.schemas import payload_module, request_schema, response_schema
 
 
 class Answer:
@@ -29,7 +29,7 @@ class Answer:
         """Build structures for this version of an API's response."""
         self._api = api
         self.version = version
-        self._response: str = load_response_schema(api, version).__name__
+        self._response: str = response_schema(api, version).__name__
         self._kept: dict[tuple[str, tuple[str, ...]], _Kept] = {}
 
     @classmethod
@@ -76,7 +76,7 @@ def build_request(api: Api, version: int, **values: Any) -> Any:
 
 @cache
 def _request_name(api: Api, version: int) -> str:
-    name: str = load_request_schema(api, version).__name__
+    name: str = request_schema(api, version).__name__
     return name
 
 
@@ -129,7 +129,7 @@ def _structure(
     api: Api, version: int, side: EntityType, structure: str
 ) -> tuple[type[Any], frozenset[str]] | None:
     """Return a structure and the names of its fields, if this version has it."""
-    module = load_payload_module(api, version, side)  # type: ignore[arg-type]
+    module = payload_module(api, version, side)
     entity_type = getattr(module, structure, None)
     if entity_type is None:
         return None

@@ -17,7 +17,7 @@ import struct
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
+from kio.index import UnknownAPIKey, UnknownEntity
 
 from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.protocol.api import APIS, Api
@@ -29,6 +29,7 @@ from sparklog.protocol.entity_decoder import (
     skip_tags,
 )
 from sparklog.protocol.entity_encoder import put_entity, put_nullable_text, put_varint
+from sparklog.protocol.schemas import request_schema, response_schema
 
 SIZE_BYTES: Final = 4
 _SIZE: Final = struct.Struct(">i")
@@ -74,7 +75,7 @@ def decode_request(frame: bytes) -> tuple[RequestHeader, Any]:
     key, version, correlation_id = _REQUEST.unpack_from(frame)
     if key not in APIS or version not in APIS[Api(key)]:
         raise UnsupportedVersion(RequestHeader(key, version, correlation_id))
-    request_type = _request_type(key, version)
+    request_type = request_schema(key, version)
     cursor = Cursor(frame, _REQUEST.size)
     try:
         client_id = nullable_text(cursor)
@@ -142,12 +143,6 @@ def decode_response(frame: bytes, request_type: Any) -> Any:
 
 
 @cache
-def _request_type(key: int, version: int) -> Any:
-    # kio resolves a name and imports a module each time.
-    return load_request_schema(key, version)
-
-
-@cache
 def response_type_of(request_type: Any) -> Any:
     """Return the type of the answer to a type of request.
 
@@ -155,7 +150,7 @@ def response_type_of(request_type: Any) -> Any:
         TypeError: it is no request.
     """
     try:
-        return load_response_schema(request_type.__api_key__, request_type.__version__)
+        return response_schema(request_type.__api_key__, request_type.__version__)
     except (UnknownAPIKey, UnknownEntity, AttributeError) as error:
         raise TypeError(f"not a request. type={request_type.__name__}") from error
 

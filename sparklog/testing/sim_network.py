@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kio.index import load_request_schema
 from kio.static.constants import EntityType
 
 from sparklog.broker.environment import Address, Unreachable
 from sparklog.broker.request import CloseConnection
 from sparklog.core.entropy import Entropy
 from sparklog.protocol import messages
+from sparklog.protocol.schemas import request_schema
 from sparklog.testing.virtual_loop import WORLD, Process, VirtualLoop
 from sparklog.testing.virtual_world import Trace
 
@@ -315,7 +315,7 @@ def through_bytes(entity: Any) -> Any:
         return messages.decode_request(bytes(frame[messages.SIZE_BYTES :]))[1]
     header = messages.RequestHeader(entity.__api_key__, entity.__version__, 0)
     frame = messages.encode_response(header, entity)
-    request_type = load_request_schema(entity.__api_key__, entity.__version__)
+    request_type = request_schema(entity.__api_key__, entity.__version__)
     return messages.decode_response(bytes(frame[messages.SIZE_BYTES :]), request_type)
 
 

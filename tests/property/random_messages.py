@@ -7,11 +7,11 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
 from sparklog.protocol.api import APIS
 from sparklog.protocol.entity_shape import FieldShape, shape_of
+from sparklog.protocol.schemas import request_schema, response_schema
 
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
@@ -22,7 +22,7 @@ def message_types() -> list[Any]:
         load(api, version)
         for api, versions in APIS.items()
         for version in range(versions.min, versions.max + 1)
-        for load in (load_request_schema, load_response_schema)
+        for load in (request_schema, response_schema)
     ]
 
 
@@ -49,6 +49,8 @@ def _element(field: FieldShape, random: Random) -> Any:
     if kind in BITS:
         bound = 2 ** (BITS[kind] - 1)
         return random.choice((0, -1, -bound, bound - 1, random.randrange(-bound, bound)))
+    if kind == "uint16":
+        return random.randrange(2**16)
     if kind == "bool":
         return random.random() < 0.5
     if kind == "float64":

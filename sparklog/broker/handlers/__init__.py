@@ -13,6 +13,7 @@ from sparklog.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_replica_log_dirs,
     api_versions,
     broker_heartbeat,
     client_quotas,
@@ -28,6 +29,7 @@ from sparklog.broker.handlers import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_quorum,
     describe_topic_partitions,
     describe_transactions,
     elect_leaders,
@@ -53,6 +55,7 @@ from sparklog.broker.handlers import (
     scram_credentials,
     sync_group,
     txn_offset_commit,
+    update_features,
     write_txn_markers,
 )
 from sparklog.broker.handlers.node import HandlerNode
@@ -91,6 +94,9 @@ HANDLERS: Final[dict[Api, Handler]] = {
     Api.DELETE_ACLS: acls.delete,
     Api.DESCRIBE_CONFIGS: describe_configs.handle,
     Api.ALTER_CONFIGS: alter_configs.replace_all,
+    Api.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs.handle,
+    Api.DESCRIBE_QUORUM: describe_quorum.handle,
+    Api.UPDATE_FEATURES: update_features.handle,
     Api.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,
     Api.CREATE_PARTITIONS: create_partitions.handle,
     Api.DELETE_GROUPS: delete_groups.handle,

@@ -1,4 +1,4 @@
-"""ApiVersions (18): what this broker answers. Source: KIP-511, KIP-584."""
+"""ApiVersions (18): what this broker answers. Source: KIP-511, KIP-584, KIP-1242."""
 
 from __future__ import annotations
 
@@ -14,17 +14,26 @@ from sparklog.protocol.building import Answer
 from sparklog.protocol.messages import RequestHeader
 
 FEATURES_SINCE: Final = 3
+ANY_NODE: Final = -1
 
 
 async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
     """Answer with the table of APIs, and the features that are in force."""
     answer = Answer.to(request)
+    known = _is_meant(node, request)
     return answer.response(
-        error_code=ErrorCode.none,
-        api_keys=_keys(answer, advertised()),
+        error_code=ErrorCode.none if known else ErrorCode.rebootstrap_required,
+        api_keys=_keys(answer, advertised()) if known else (),
         throttle_time=NO_THROTTLE,
         **(_features(answer) if answer.version >= FEATURES_SINCE else {}),
     )
+
+
+def _is_meant(node: HandlerNode, request: Any) -> bool:
+    """Return whether a client means this cluster and this broker, if it says which (KIP-1242)."""
+    cluster_id = getattr(request, "cluster_id", None)
+    node_id = int(getattr(request, "node_id", ANY_NODE))
+    return cluster_id in {None, node.cluster_id} and node_id in {ANY_NODE, node.broker_id}
 
 
 def refuse(header: RequestHeader) -> Any:

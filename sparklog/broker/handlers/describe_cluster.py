@@ -11,10 +11,10 @@ from sparklog.broker.handlers.answering import (
     NO_THROTTLE,
     NOT_ASKED,
     controller_id,
-    listed,
 )
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
+from sparklog.cluster.image import MetadataImage
 from sparklog.protocol.building import Answer
 
 BROKERS = 1
@@ -35,8 +35,24 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
         endpoint_type=endpoint_type,
         cluster_id=node.cluster_id,
         controller_id=controller_id(image),
-        brokers=listed(answer, "DescribeClusterBroker", image.live_brokers(), "broker_id")
+        brokers=_brokers(answer, image, fenced=getattr(request, "include_fenced_brokers", False))
         if answerable
         else (),
         cluster_authorized_operations=CLUSTER_OPERATIONS if asks_operations else NOT_ASKED,
+    )
+
+
+def _brokers(answer: Answer, image: MetadataImage, *, fenced: bool) -> tuple[Any, ...]:
+    """Return the live brokers by id, and with `fenced` those that are not. Source: KIP-1073."""
+    shown = image.brokers.values() if fenced else image.live_brokers()
+    return tuple(
+        answer.entity(
+            "DescribeClusterBroker",
+            broker_id=one.broker_id,
+            host=one.host,
+            port=one.port,
+            rack=one.rack,
+            is_fenced=one.fenced,
+        )
+        for one in sorted(shown, key=lambda one: one.broker_id)
     )

@@ -52,6 +52,7 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
         ),
         total_bytes=_UNKNOWN,
         usable_bytes=_UNKNOWN,
+        is_cordoned=False,
     )
     return answer.response(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.none, results=(directory,)

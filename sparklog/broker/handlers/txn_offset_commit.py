@@ -1,4 +1,7 @@
-"""TxnOffsetCommit (28): offsets that count if the transaction commits. Source: KIP-98, 447."""
+"""TxnOffsetCommit (28): offsets that count if the transaction commits.
+
+Source: KIP-98, KIP-447, KIP-890, KIP-1319.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ from sparklog.protocol.building import Answer
 
 ADDS_SINCE: Final = 5
 """The first version whose clients leave it to the coordinator to add the offsets' partition."""
+EPOCHS_SINCE: Final = 6
+"""The first version for epochs of members of the newer protocol, and topic ids (KIP-1319)."""
 CAN_ABORT_SINCE: Final = 4
 """The first version whose clients know TRANSACTION_ABORTABLE."""
 
@@ -37,9 +42,10 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
         CommitRequest(
             request.group_id,
             member,
-            int(getattr(request, "generation_id", NO_GENERATION)),
+            _generation(request),
             committing.offsets,
             producer=producer,
+            knows_epochs=answer.version >= EPOCHS_SINCE,
         ),
     )
     return answer.response(
@@ -47,7 +53,8 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
         topics=tuple(
             answer.entity(
                 "TxnOffsetCommitResponseTopic",
-                name=topic.name,
+                name=getattr(topic, "name", None),
+                topic_id=getattr(topic, "topic_id", None),
                 partitions=tuple(
                     answer.entity(
                         "TxnOffsetCommitResponsePartition", partition_index=number, error_code=code
@@ -58,6 +65,12 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
             for topic, codes in committing.codes()
         ),
     )
+
+
+def _generation(request: Any) -> int:
+    """Return the generation or the member's epoch; its field has a new name since version 6."""
+    epoch = getattr(request, "generation_id_or_member_epoch", NO_GENERATION)
+    return int(getattr(request, "generation_id", epoch))
 
 
 class _Enlisted:

@@ -61,8 +61,9 @@ def test_what_a_member_has_had_since_its_epoch_it_may_commit(
     assert commit(a_group(), "a", epoch, *numbers) is code
     classic = GENERATION if code is STALE else code
     assert commit(a_group(classic=RANGE), "a", epoch, *numbers) is classic
-    in_transaction = commit(a_group(), "a", epoch, *numbers, producer=PRODUCER)
-    assert in_transaction is classic, "a producer knows of generations alone"
+    for knows_epochs, told in ((False, classic), (True, code)):  # since TxnOffsetCommit 6
+        more = {"producer": PRODUCER, "knows_epochs": knows_epochs}
+        assert commit(a_group(), "a", epoch, *numbers, **more) is told
 
 
 def test_who_may_commit_at_all() -> None:
@@ -92,7 +93,8 @@ def test_a_group_that_is_not_is_told_of_as_the_client_understands_it() -> None:
 
     assert refused() is ErrorCode.group_id_not_found
     assert refused(knows_epochs=False) is GENERATION
-    assert refused(producer=PRODUCER) is GENERATION
+    assert refused(producer=PRODUCER) is ErrorCode.group_id_not_found
+    assert refused(producer=PRODUCER, knows_epochs=False) is GENERATION
 
 
 def test_a_rebalance_under_way_refuses_no_commit_of_what_a_member_keeps() -> None:

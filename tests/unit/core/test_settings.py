@@ -15,7 +15,7 @@ from sparklog.core.settings import TOPIC_SETTINGS, check_topic_config_names, par
 
 ALL_SETTINGS = [*TOPIC_SETTINGS.values(), *BROKER_SETTINGS.values()]
 
-# Kafka 4.3: name, kind and default, from its `TopicConfig` and `LogConfig`.
+# Kafka 4.4: name, kind and default, from its `TopicConfig` and `LogConfig`.
 KAFKA_DEFAULTS: dict[str, tuple[Kind, Value]] = {
     "cleanup.policy": (Kind.LIST, ("delete",)),
     "compression.gzip.level": (Kind.INT, -1),
@@ -41,6 +41,9 @@ KAFKA_DEFAULTS: dict[str, tuple[Kind, Value]] = {
     "min.compaction.lag.ms": (Kind.LONG, 0),
     "min.insync.replicas": (Kind.INT, 1),
     "preallocate": (Kind.BOOLEAN, False),
+    "errors.deadletterqueue.group.enable": (Kind.BOOLEAN, False),
+    "remote.copy.lag.bytes": (Kind.LONG, -1),
+    "remote.copy.lag.ms": (Kind.LONG, 0),
     "remote.log.copy.disable": (Kind.BOOLEAN, False),
     "remote.log.delete.on.disable": (Kind.BOOLEAN, False),
     "remote.storage.enable": (Kind.BOOLEAN, False),

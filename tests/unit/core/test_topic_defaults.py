@@ -14,7 +14,7 @@ from sparklog.core.topic_defaults import (
     parse_topic_defaults,
 )
 
-OF_TOPICS_ALONE = 5
+OF_TOPICS_ALONE = 6
 
 
 def test_every_setting_but_those_of_single_topics_has_a_default_of_its_own_name() -> None:

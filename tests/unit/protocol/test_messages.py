@@ -6,7 +6,6 @@ import struct
 from datetime import timedelta
 
 import pytest
-from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
 from sparklog.core.entropy import SeededEntropy, new_topic_id
@@ -15,25 +14,26 @@ from sparklog.protocol import messages
 from sparklog.protocol.api import APIS, Api, advertised
 from sparklog.protocol.building import Answer, build_request
 from sparklog.protocol.messages import RequestHeader, UnsupportedVersion
+from sparklog.protocol.schemas import request_schema, response_schema
 from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 
 
 def test_every_version_in_the_table_has_a_request_and_a_response() -> None:
     for api, versions in APIS.items():
         for version in range(versions.min, versions.max + 1):
-            assert int(load_request_schema(api, version).__api_key__) == api.value
-            assert load_response_schema(api, version).__version__ == version
+            assert int(request_schema(api, version).__api_key__) == api.value
+            assert response_schema(api, version).__version__ == version
 
 
 def test_clients_are_told_that_produce_starts_at_zero_and_of_no_brokers_business() -> None:
     told = {key: (lowest, highest) for key, lowest, highest in advertised()}
     assert told[Api.PRODUCE] == (0, 13)
-    assert told[Api.FETCH] == (4, 17)
+    assert told[Api.FETCH] == (4, 18)
     assert Api.BROKER_HEARTBEAT not in told
     assert 0 not in APIS[Api.PRODUCE]
 
 
-@pytest.mark.parametrize(("key", "version"), [(18, 5), (18, -1), (0, 2), (9_999, 0), (-1, 0)])
+@pytest.mark.parametrize(("key", "version"), [(18, 6), (18, -1), (0, 2), (9_999, 0), (-1, 0)])
 def test_what_is_not_answered_comes_with_its_header(key: int, version: int) -> None:
     frame = struct.pack(">hhi", key, version, 7) + b"\xff" * 9
     with pytest.raises(UnsupportedVersion) as refused:
