@@ -32,6 +32,7 @@ from sparklog.core.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
+    PolicyViolation,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
@@ -50,9 +51,45 @@ from sparklog.core.topic_defaults import (
 )
 from sparklog.core.types import FIRST_LED_EPOCH
 
+CREATED_MAX = 10_000
+"""Partitions that one request may create. Source: Kafka's MAX_PARTITIONS_PER_BATCH."""
 PARTITIONS_MAX = 100_000
 """Per topic: far above what one folder listing or one metadata append should carry."""
 DEFAULT_REPLICATION_FACTOR = parse_broker_configs({}).whole("default.replication.factor")
+
+
+class ExistingTopics:
+    """What new topics and partitions depend on, counted once for all that one request creates."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        """Count the topics of `image`."""
+        self.image = image
+        self.brokers = image.eligible_brokers()
+        self.partitions = sum(topic.partitions for topic in image.topics.values())
+        """How many partitions there are: where the brokers' turns go on."""
+        self._names = {_folded(name): name for name in image.topics}
+
+    def colliding(self, name: str) -> str | None:
+        """Return the name that differs from `name` only in '.' and '_', if there is one."""
+        return self._names.get(_folded(name))
+
+    def add(self, name: str, partitions: int) -> None:
+        """Count new partitions of a topic."""
+        self._names[_folded(name)] = name
+        self.partitions += partitions
+
+
+def check_partitions_created(partitions: int) -> None:
+    """Reject a request that creates too many partitions, as Kafka does.
+
+    Raises:
+        PolicyViolation: send several requests.
+    """
+    if partitions > CREATED_MAX:
+        raise PolicyViolation(
+            f"one request creates at most {CREATED_MAX} partitions, those of all its topics "
+            f"together: send several requests. partitions={partitions}"
+        )
 
 
 def create_topic(
@@ -65,6 +102,7 @@ def create_topic(
     replication_factor: int | None = None,
     assignment: Mapping[int, Sequence[int]] | None = None,
     default_replication_factor: int = DEFAULT_REPLICATION_FACTOR,
+    existing: ExistingTopics | None = None,
 ) -> list[Record]:
     """Return the records that create a topic: led if there are brokers, else open to everybody.
 
@@ -78,6 +116,7 @@ def create_topic(
             are live brokers if they are fewer.
         assignment: partition to its replicas, instead of both.
         default_replication_factor: as configured.
+        existing: the topics of `image`, and those that are created together with this one.
 
     Raises:
         InvalidTopic: illegal name, or one that metrics cannot tell from another topic's.
@@ -89,7 +128,8 @@ def create_topic(
     check_topic_name(name)
     if name in image.topics:
         raise TopicAlreadyExists(f"topic exists already. topic={name}")
-    clash = _colliding(image, name)
+    existing = ExistingTopics(image) if existing is None else existing
+    clash = existing.colliding(name)
     if clash:
         raise InvalidTopic(
             "topic name differs from an existing one only in '.' and '_', which metrics cannot "
@@ -104,10 +144,12 @@ def create_topic(
     parse_topic_configs({**understood(topic_defaults(image), TOPIC_SETTINGS)[0], **configs})
     if assignment is None:
         wanted = default_replication_factor if replication_factor is None else replication_factor
-        placed = _placed(image, partitions, wanted, exact=replication_factor is not None)
+        exact = replication_factor is not None
+        placed = _placed(existing, partitions, wanted, exact=exact)
     else:
         placed = placement.check_assignment(image, assignment)
         replication_factor = len(placed[0])
+    existing.add(name, partitions)
     return [
         TopicRecord(name, topic_id, replication_factor),
         *(_fresh(image, topic_id, p, replicas) for p, replicas in enumerate(placed)),
@@ -131,6 +173,7 @@ def add_partitions(
     *,
     assignment: Sequence[Sequence[int]] | None = None,
     default_replication_factor: int = DEFAULT_REPLICATION_FACTOR,
+    existing: ExistingTopics | None = None,
 ) -> list[Record]:
     """Return the records that grow a topic to `total` partitions; `assignment` places new ones.
 
@@ -153,10 +196,11 @@ def add_partitions(
         )
     if total > PARTITIONS_MAX:
         raise InvalidPartitions(f"a topic has at most {PARTITIONS_MAX} partitions. topic={name}")
+    existing = ExistingTopics(image) if existing is None else existing
     if assignment is None:
         wanted = topic.replication_factor or default_replication_factor
         exact = topic.replication_factor is not None
-        placed = _placed(image, total - have, wanted, exact=exact)
+        placed = _placed(existing, total - have, wanted, exact=exact)
     else:
         if len(assignment) != total - have:
             raise InvalidReplicaAssignment(
@@ -164,6 +208,7 @@ def add_partitions(
                 f"new={total - have} assigned={len(assignment)}"
             )
         placed = placement.check_assignment(image, dict(enumerate(assignment)))
+    existing.add(name, total - have)
     return [_fresh(image, topic.topic_id, have + p, r) for p, r in enumerate(placed)]
 
 
@@ -277,25 +322,19 @@ def _said(change: ConfigChange, resource_type: int, resource_name: str) -> list[
     return [ConfigRecord(resource_name, k, v, resource_type) for k, v in values.items()]
 
 
-def _colliding(image: MetadataImage, name: str) -> str | None:
-    folded = name.replace(".", "_")
-    return next((t for t in image.topics if t.replace(".", "_") == folded), None)
-
-
 def _placed(
-    image: MetadataImage, partitions: int, wanted: int, *, exact: bool
+    existing: ExistingTopics, partitions: int, wanted: int, *, exact: bool
 ) -> list[tuple[int, ...]]:
     """Return the replicas of new partitions: none while no broker is there to lead them."""
     if wanted < 1:
         raise InvalidReplicationFactor(
             f"replication factor must be at least 1. replication_factor={wanted}"
         )
-    brokers = image.eligible_brokers()
+    brokers = existing.brokers
     if not brokers:
         return [()] * partitions
-    start = sum(topic.partitions for topic in image.topics.values())
     factor = wanted if exact else min(wanted, len(brokers))
-    return placement.place(brokers, partitions, factor, start)
+    return placement.place(brokers, partitions, factor, existing.partitions)
 
 
 def _fresh(
@@ -314,3 +353,7 @@ def _fresh(
         take_lead=True,
     )
     return state.record(topic_id, number)
+
+
+def _folded(name: str) -> str:
+    return name.replace(".", "_")

@@ -12,6 +12,7 @@
     │   ├── ElectionNotNeeded     the partition has that leader already
     │   ├── PreferredLeaderNotAvailable   the first replica is not in sync: try again when it is
     │   ├── InvalidTopic          illegal topic name
+    │   ├── PolicyViolation       the topic's settings, or a limit of the cluster, rule it out
     │   ├── SecurityDisabled      there is no authorizer, so there are no ACLs
     │   ├── UnsupportedSaslMechanism   brokers authenticate nobody
     │   ├── ResourceNotFound      nobody of that name has credentials
@@ -46,6 +47,7 @@
     ├── UnknownLeaderEpoch        this broker has not heard of that leader yet: try again
     ├── Fenced                    stop for good
     ├── Unavailable               back off and try again
+    │   ├── LeaderNotAvailable    the partition has no leader yet
     │   ├── NotEnoughReplicas     in sync: fewer than `min.insync.replicas`; nothing was appended
     │   ├── NotEnoughReplicasAfterAppend   the same, found out after the append
     │   ├── ConcurrentTransactions   the transaction before is still ending: try again in a moment
@@ -153,6 +155,12 @@ class InvalidTopic(InvalidRequest):
     """The topic name is illegal."""
 
     kafka_code = 17
+
+
+class PolicyViolation(InvalidRequest):
+    """The topic's settings, or a limit of the cluster, rule the request out: change them first."""
+
+    kafka_code = 44
 
 
 class RecordTooLarge(InvalidRequest):
@@ -363,6 +371,12 @@ class Unavailable(SparklogError):
 
     kafka_code = 7
     retriable = True
+
+
+class LeaderNotAvailable(Unavailable):
+    """The partition has no leader yet: ask again in a moment."""
+
+    kafka_code = 5
 
 
 class NotEnoughReplicas(Unavailable):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, message_of, named_twice
-from sparklog.broker.handlers.deciding import decide_each, refusing
+from sparklog.broker.handlers.deciding import decide_apart, refusing
+from sparklog.broker.handlers.leading import until_led
 from sparklog.broker.handlers.node import HandlerNode
-from sparklog.broker.metadata_access import Decision
 from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
-from sparklog.cluster.image import MetadataImage, Topic
+from sparklog.cluster.image import Topic
 from sparklog.cluster.records import Record
+from sparklog.cluster.registry import ExistingTopics
 from sparklog.core.entropy import new_topic_id
 from sparklog.core.errors import (
     InvalidConfig,
@@ -33,15 +34,20 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     """Create every topic that can be; the others have their own errors."""
     answer = Answer.to(request)
     times = Counter(t.name for t in request.topics)
-    decisions: dict[str, Decision] = {
-        t.name: partial(_create, node, t)
+    total = sum(_partitions(node, t) for t in request.topics)
+    validate_only = getattr(request, "validate_only", False)
+    decisions: dict[str, Callable[[ExistingTopics], list[Record]]] = {
+        t.name: partial(_create, node, t, total)
         if times[t.name] == 1
         else refusing(named_twice("topic", t.name))
         for t in request.topics
     }
-    decided = await decide_each(
-        node.metadata, decisions, validate_only=getattr(request, "validate_only", False)
+    decided = await decide_apart(
+        node.metadata, decisions, ExistingTopics, validate_only=validate_only
     )
+    if not validate_only:
+        created = [name for name in decisions if name not in decided.refused]
+        await until_led(node, created, request.timeout)
     return answer.response(
         throttle_time=NO_THROTTLE,
         topics=tuple(
@@ -51,7 +57,17 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     )
 
 
-def _create(node: HandlerNode, wanted: Any, image: MetadataImage) -> list[Record]:
+def _partitions(node: HandlerNode, wanted: Any) -> int:
+    """Return how many partitions a topic is to have."""
+    if wanted.assignments:
+        return len(wanted.assignments)
+    if wanted.num_partitions == DEFAULT:
+        return node.config.whole("num.partitions")
+    return max(0, int(wanted.num_partitions))
+
+
+def _create(node: HandlerNode, wanted: Any, total: int, existing: ExistingTopics) -> list[Record]:
+    registry.check_partitions_created(total)
     configs = _configs(wanted)
     partitions, factor = wanted.num_partitions, wanted.replication_factor
     if wanted.assignments and (partitions != DEFAULT or factor != DEFAULT):
@@ -60,7 +76,7 @@ def _create(node: HandlerNode, wanted: Any, image: MetadataImage) -> list[Record
             f"topic={wanted.name} partitions={partitions} replication_factor={factor}"
         )
     return registry.create_topic(
-        image,
+        existing.image,
         wanted.name,
         new_topic_id(node.environment.entropy),
         node.config.whole("num.partitions") if partitions == DEFAULT else partitions,
@@ -68,6 +84,7 @@ def _create(node: HandlerNode, wanted: Any, image: MetadataImage) -> list[Record
         replication_factor=None if factor == DEFAULT else factor,
         assignment=_assignment(wanted) if wanted.assignments else None,
         default_replication_factor=node.config.whole("default.replication.factor"),
+        existing=existing,
     )
 
 

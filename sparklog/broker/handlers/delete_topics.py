@@ -43,8 +43,9 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     """Delete every topic that can be; the others have their own errors."""
     answer = Answer.to(request)
     asked = _asked(request)
+    first = {one: place for place, one in reversed(list(enumerate(asked)))}
     decisions: dict[int, Decision] = {
-        place: _decision(node, name, topic_id, (name, topic_id) in asked[:place])
+        place: _decision(node, name, topic_id, first[name, topic_id] < place)
         for place, (name, topic_id) in enumerate(asked)
     }
     known = [_topic(node.metadata.image, name, topic_id) for name, topic_id in asked]

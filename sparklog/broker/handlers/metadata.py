@@ -18,7 +18,7 @@ from sparklog.broker.handlers.answering import (
     controller_id,
     listed,
 )
-from sparklog.broker.handlers.deciding import decide_each
+from sparklog.broker.handlers.deciding import decide_apart
 from sparklog.broker.handlers.described import described
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.handlers.partitions import named_or_identified, topic_known_as
@@ -26,11 +26,15 @@ from sparklog.broker.request import RequestContext
 from sparklog.cluster import registry
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.records import NO_LEADER
+from sparklog.cluster.registry import ExistingTopics
 from sparklog.core.entropy import new_topic_id
-from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
+from sparklog.core.errors import LeaderNotAvailable, SparklogError, UnknownTopicOrPartition
 from sparklog.core.names import TOLD_AS_INTERNAL
 from sparklog.protocol.building import Answer
 
+AUTO_CREATED_MAX = 100
+"""Partitions that one request may create without a CreateTopics. A client that names more topics is
+told to ask again for the rest, as it is for any topic without a leader yet."""
 NAMELESS_SINCE = 12
 """The first version that can answer about a topic without its name."""
 
@@ -78,22 +82,28 @@ async def _with_missing(
         return image, {}
     if not node.config.flag("auto.create.topics.enable"):
         return image, {}
-    decided = await decide_each(
-        node.metadata, {name: partial(_create_missing, node, name) for name in sorted(missing)}
+    at_once = max(1, AUTO_CREATED_MAX // node.config.whole("num.partitions"))
+    names = sorted(missing)
+    decided = await decide_apart(
+        node.metadata,
+        {name: partial(_create_missing, node, name) for name in names[:at_once]},
+        ExistingTopics,
     )
-    return decided.image, dict(decided.refused)
+    later = LeaderNotAvailable("the topic is created when it is asked for again")
+    return decided.image, {**decided.refused, **dict.fromkeys(names[at_once:], later)}
 
 
-def _create_missing(node: HandlerNode, name: str, image: MetadataImage) -> list[Any]:
-    if name in image.topics:
+def _create_missing(node: HandlerNode, name: str, existing: ExistingTopics) -> list[Any]:
+    if name in existing.image.topics:
         return []  # somebody else was faster
     return registry.create_topic(
-        image,
+        existing.image,
         name,
         new_topic_id(node.environment.entropy),
         node.config.whole("num.partitions"),
         {},
         default_replication_factor=node.config.whole("default.replication.factor"),
+        existing=existing,
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -403,3 +404,31 @@ def test_a_snapshot_of_a_newer_version_says_that_it_holds_more() -> None:
     assert snapshot.from_document({**document, "acls": []}, 0).strange
     topic = {"name": "t", "topicId": "A" * 22, "configs": {}, "partitions": [], "tier": 1}
     assert snapshot.from_document({"topics": [topic]}, 0).strange
+
+
+class CountedTopics(dict[str, Topic]):
+    """Counts how often all topics are looked through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.looks += 1
+        return super().__iter__()
+
+    def values(self) -> Any:
+        self.looks += 1
+        return super().values()
+
+
+def test_topics_created_together_look_through_the_existing_ones_once() -> None:
+    topics = CountedTopics({f"old.{n}": Topic(f"old.{n}", f"{n:022}") for n in range(100)})
+    image = MetadataImage(topics=topics, brokers={1: Broker(1, "a", "localhost", 9092, None, 0)})
+    existing = registry.ExistingTopics(image)
+    after_one: int | None = None
+    for n in range(50):
+        registry.create_topic(image, f"new.{n}", f"n{n:021}", 2, {}, existing=existing)
+        after_one = topics.looks if after_one is None else after_one
+    assert topics.looks == after_one
+    assert existing.partitions == 100
+    with pytest.raises(InvalidTopic, match=r"existing=new\.7"):
+        registry.create_topic(image, "new_7", "x" * 22, 1, {}, existing=existing)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.cluster import isr, registry
 from sparklog.cluster.records import ConfigRecord, Record
 from sparklog.log.led import take_lead
 from sparklog.log.pins import pin
@@ -17,6 +19,7 @@ from sparklog.protocol.building import build_request, build_request_part
 from sparklog.protocol.topic_ids import uuid_of
 from tests.unit.broker.handlers.node import ToyNode, tell
 from tests.unit.broker.handlers.requests import (
+    SOON,
     create_partitions,
     create_topics,
     delete_topics,
@@ -339,3 +342,69 @@ def test_the_cluster_is_described() -> None:
         assert answer.cluster_authorized_operations == 8096
 
     tell(story, brokers=(1, 2))
+
+
+async def serve(node: ToyNode) -> None:
+    """Have this broker say that it serves all it leads, as a leader does when it has recovered."""
+    image = node.metadata.image
+    leading = [(where, p.leader_epoch) for where, p in image.partitions()]
+    await node.metadata.decide(lambda newest: isr.recovered(newest, leading, node.broker_id))
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_creating_partitions_answers_when_their_leaders_serve(grows: bool) -> None:
+    async def story(node: ToyNode) -> None:
+        if grows:
+            await node.metadata.decide(lambda i: registry.create_topic(i, "t", "t" * 22, 1, {}))
+            await serve(node)
+        request = create_partitions("t", 4) if grows else create_topics("t", partitions=4)
+        asked = asyncio.ensure_future(node.ask(request))
+        await asyncio.sleep(3)
+        assert not asked.done()
+        assert node.metadata.image.topics["t"].partitions == 4
+        await serve(node)
+        answer = await asked
+        assert codes(answer.results if grows else answer.topics) == [NONE]
+
+    tell(story)
+
+
+def test_creating_a_topic_answers_when_the_time_is_over_though_nobody_leads_it() -> None:
+    async def story(node: ToyNode) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        (made,) = (await node.ask(create_topics("t"))).topics
+        assert made.error_code is NONE
+        assert loop.time() == pytest.approx(began_s + SOON.total_seconds(), abs=1)
+
+    tell(story)
+
+
+def test_one_request_creates_so_many_partitions_at_most() -> None:
+    async def story(node: ToyNode) -> None:
+        most = registry.CREATED_MAX
+        too_many = create_topics("a", "b", partitions=most // 2 + 1)
+        refused = (await node.ask(too_many)).topics
+        assert codes(refused) == [ErrorCode.policy_violation] * 2
+        assert "several requests" in refused[0].error_message
+        assert not node.metadata.image.topics
+        assert codes((await node.ask(create_topics("a", partitions=most))).topics) == [NONE]
+        grown = (await node.ask(create_partitions("a", 2 * most + 1))).results
+        assert codes(grown) == [ErrorCode.policy_violation]
+        assert node.metadata.image.topics["a"].partitions == most
+
+    tell(story)
+
+
+@pytest.mark.parametrize(("partitions", "at_once"), [("1", 100), ("40", 2), ("5000", 1)])
+def test_metadata_creates_few_missing_topics_by_one_request(partitions: str, at_once: int) -> None:
+    async def story(node: ToyNode) -> None:
+        names = [f"t{n:05}" for n in range(20_000)]
+        answer = await node.ask(metadata(*names, create=True))
+        assert list(node.metadata.image.topics) == names[:at_once]
+        later = {t.error_code for t in answer.topics[at_once:]}
+        assert later == {ErrorCode.leader_not_available}
+        await node.ask(metadata(*names[at_once : 2 * at_once], create=True))
+        assert list(node.metadata.image.topics) == names[: 2 * at_once]
+
+    tell(story, num_partitions=partitions)
