@@ -16,7 +16,12 @@ from sparklog.broker.held_tail import HeldTail
 from sparklog.broker.topic_rules import TopicRules
 from sparklog.cluster.leadership import Leadership
 from sparklog.core.errors import NotServing, OutOfOrderSequence
-from sparklog.core.types import NO_TIMESTAMP_MS, PartitionId, TimestampType
+from sparklog.core.types import (
+    FIRST_LED_EPOCH,
+    NO_TIMESTAMP_MS,
+    PartitionId,
+    TimestampType,
+)
 from sparklog.log.batch_check import CheckedBatch
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.producer_state import UNVERIFIED, Duplicate, ProducerStates, Verification
@@ -69,7 +74,9 @@ class LedLog(ABC):
         self.live = True
         self.closing = False
         """Refuses new records, as it is about to be handed over."""
-        self._unwritten_end = view.end_offset if view.is_unwritten else None
+        # Records that an earlier leader may have come first; the first leader knows of all.
+        has_forerunner = leader_epoch > FIRST_LED_EPOCH
+        self._unwritten_end = view.end_offset if view.is_unwritten and has_forerunner else None
         self._references = PendingReferences()
         held.tail.start_epoch(leader_epoch)
 
@@ -137,7 +144,8 @@ class LedLog(ABC):
 
         Raises:
             NotServing: see `check_open`.
-            OutOfOrderSequence: nothing was ever written here, and it is not its producer's first.
+            OutOfOrderSequence: not its producer's first batch, and an earlier leader may have that:
+                nothing was ever written here.
             SparklogError: the producer's sequence or epoch is refused.
         """
         self.check_open()

@@ -14,6 +14,8 @@ from typing import Any, Final
 from sparklog.core.errors import InvalidConfig
 from sparklog.core.types import TopicPartition
 
+TOPIC_IDS: Final = "~topicIds"
+"""Stands beside topics in a checkpoint's offsets and holds their ids. No topic has such a name."""
 EARLIEST: Final = -2
 LATEST: Final = -1
 
@@ -99,20 +101,46 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
 def parse_offsets(document: Any, what: str) -> dict[TopicPartition, int]:
     """Return the offsets in `{"topic": {"0": 123}}`, as a stream's checkpoint has them.
 
+    Ids of topics beside them are passed over; see `parse_topic_ids`.
+
     Raises:
         InvalidConfig: another shape.
     """
     example = '{"topicA": {"0": 23, "1": 0}}'
     if not isinstance(document, dict):
         raise _unexpected(what, json.dumps(document), example)
-    return _places(what, document, example, lowest=0)
+    offsets = {topic: parts for topic, parts in document.items() if topic != TOPIC_IDS}
+    return _places(what, offsets, example, lowest=0)
 
 
-def format_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return offsets in the shape that Spark's Kafka source writes into checkpoints."""
-    document: dict[str, dict[str, int]] = {}
+def parse_topic_ids(document: Mapping[str, Any], what: str) -> dict[str, str]:
+    """Return the topic ids by name that a stream's checkpoint has; none in one of before them.
+
+    Raises:
+        InvalidConfig: another shape.
+    """
+    found = document.get(TOPIC_IDS, {})
+    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+        example = '{"topicA": "nxQ7cDLPRRWKZEnZiT2xXg"}'
+        raise _unexpected(f"{TOPIC_IDS} in the {what}", json.dumps(found), example)
+    return found
+
+
+def format_offsets(
+    offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return offsets in the shape that Spark's Kafka source writes into checkpoints.
+
+    Args:
+        offsets: by partition.
+        topic_ids: by name, of the topics that the offsets are of; none are written if None.
+    """
+    document: dict[str, dict[str, Any]] = {}
     for place in sorted(offsets):
         document.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
+    if topic_ids:
+        named = sorted(document.keys() & topic_ids.keys())
+        document[TOPIC_IDS] = {topic: topic_ids[topic] for topic in named}
     return document
 
 

@@ -114,6 +114,11 @@ class Snapshot:
         return None if found is None else found.offset
 
     @property
+    def topic_ids(self) -> dict[str, str]:
+        """Return the id of every topic, by name."""
+        return {place.topic: extent.layout.topic_id for place, extent in self.views.items()}
+
+    @property
     def readable_ends(self) -> dict[TopicPartition, int]:
         """Return up to where every partition can be read."""
         return {place: extent.readable_end for place, extent in self.views.items()}

@@ -1,13 +1,15 @@
 """Streaming reads: one process per query decides offsets and plans batches, tasks read them.
 
 Offsets in the checkpoint look as those of Spark's Kafka source: `{"topic": {"0": 123}}`, the next
-offset to read by partition. A plan depends on nothing but two of them and the log, so that a batch
-that is repeated after a crash reads what it read before.
+offset to read by partition. Beside them are the ids of the topics: `{"~topicIds": {"topic": …}}`;
+checkpoints of before have none. A plan depends on nothing but two of them and the log, so that a
+batch that is repeated after a crash reads what it read before.
 
   R1  the first batch of a query that starts at the end of a partition takes nothing from it: it
       writes the place into the checkpoint, which a restart would otherwise look up anew
-  R2  an end below its start means that the topic was created anew (a log's end never moves back):
-      if that is not to fail, the new topic is read from its beginning
+  R2  another id than the checkpoint's means that the topic was created anew: if that is not to
+      fail, the new topic is read from its beginning. Where the checkpoint has no id, an end below
+      its start means the same (a log's end never moves back)
   R3  what is before the start of a batch that is planned has been processed: Spark asks for a batch
       after the one before has ended, and after a restart repeats that first
 """
@@ -34,7 +36,7 @@ from sparklog.core.types import OffsetRange, TopicPartition
 from sparklog.spark.admission import Delay, at_most
 from sparklog.spark.data_loss import report_data_loss
 from sparklog.spark.group_progress import GroupProgress
-from sparklog.spark.offset_limits import format_offsets, parse_offsets, spell
+from sparklog.spark.offset_limits import format_offsets, parse_offsets, parse_topic_ids, spell
 from sparklog.spark.offsets import clip, resolve_start
 from sparklog.spark.open_logs import shared_log
 from sparklog.spark.options import SourceOptions
@@ -45,6 +47,7 @@ from sparklog.spark.splitting import split
 from sparklog.spark.tracking import Tracker
 
 Offsets = Mapping[TopicPartition, int]
+_START, _END = "start of the batch", "end of the batch"
 
 
 class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -77,6 +80,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.min_offsets_per_trigger or 0, options.max_trigger_delay_ms / 1000
         )
         self._initial: dict[TopicPartition, int] | None = None
+        self._initial_ids: Mapping[str, str] = {}
         self._at_end: frozenset[TopicPartition] = frozenset()
         """Partitions that the query starts at the end of (R1)."""
         self._noted_initial = False
@@ -96,6 +100,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._initial is None:
             snapshot = self._follow().first()
+            self._initial_ids = snapshot.topic_ids
             self._initial = resolve_start(
                 self._options.starting,
                 snapshot.views,
@@ -104,7 +109,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             ends = snapshot.readable_ends
             self._at_end = frozenset(p for p, o in self._initial.items() if o == ends[p])
-        return format_offsets(self._initial)
+        return format_offsets(self._initial, self._initial_ids)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return up to where the next batch reads; `start` again if there is nothing to read.
@@ -113,22 +118,26 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             OffsetOutOfRange: a topic is gone or new under its old name, and that is to fail.
             DataCorrupt: a segment is damaged, and all before it has been read.
         """
-        begin = parse_offsets(start, "start of the batch")
+        begin = parse_offsets(start, _START)
         snapshot = self._available()
+        anew = _recreated(parse_topic_ids(start, _START), snapshot.topic_ids)
+        for topic in anew:
+            self._lost(_created_anew(topic))
+        begin = {place: offset for place, offset in begin.items() if place.topic not in anew}
         self._tell_group(snapshot, begin)
-        latest = self._check_ends(begin, snapshot)
+        latest = self._check_ends(begin, snapshot, parse_topic_ids(start, _START))
         self._latest = snapshot.readable_ends
-        if begin == self._initial and not self._noted_initial:
+        if not anew and begin == self._initial and not self._noted_initial:
             self._noted_initial = True
             latest.update({place: begin[place] for place in self._at_end if place in latest})
         if isinstance(limit, ReadAllAvailable):
-            return format_offsets(latest)
+            return format_offsets(latest, snapshot.topic_ids)
         known = {p: begin.get(p, snapshot.views[p].log_start_offset) for p in latest}
         if self._waits(known, latest):
             return start
         if isinstance(limit, ReadMaxRows):
             latest = at_most(limit.max_rows, known, latest)
-        return format_offsets(latest)
+        return format_offsets(latest, snapshot.topic_ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit that the options set.
@@ -155,17 +164,26 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             OffsetOutOfRange: some of it is gone, and that is to fail.
         """
-        begin = parse_offsets(start, "start of the batch")
-        until = parse_offsets(end, "end of the batch")
+        begin, until = parse_offsets(start, _START), parse_offsets(end, _END)
         self._check_gone(begin, until)
-        views = self._follow().holding(until).views
+        snapshot = self._follow().holding(until)
+        views, end_ids = snapshot.views, parse_topic_ids(end, _END)
+        gone = _recreated(end_ids, snapshot.topic_ids)
+        anew = _recreated(parse_topic_ids(start, _START), end_ids)
+        for topic in gone | anew:
+            self._lost(_created_anew(topic))
         ranges: dict[TopicPartition, OffsetRange] = {}
         for place, high in until.items():
+            if place.topic in gone:
+                continue  # the batch was planned before; the next one begins in the new topic
             view = views.get(place)
             if view is None:
                 self._lost(f"Partitions {spell([place])} have been deleted.")
                 continue
-            low = self._begin_of(place, begin, high, view.log_start_offset)
+            if place.topic in anew:
+                low = min(view.log_start_offset, high)
+            else:
+                low = self._begin_of(place, begin, high, view.log_start_offset)
             ranges[place] = clip(
                 place, low, high, view, fail_on_data_loss=self._options.fail_on_data_loss
             )
@@ -230,16 +248,20 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._until = self._follow().now()
         return self._until
 
-    def _check_ends(self, begin: Offsets, snapshot: Snapshot) -> dict[TopicPartition, int]:
+    def _check_ends(
+        self, begin: Offsets, snapshot: Snapshot, known_ids: Mapping[str, str]
+    ) -> dict[TopicPartition, int]:
         """Return the ends, after reporting what cannot be a log that only grows."""
         latest = snapshot.ends_beyond(begin)
         self._check_gone(begin, latest)
         self._recreated = {p: o for p, o in self._recreated.items() if begin.get(p) == o}
         for place in self._follow().take_recreated() & begin.keys():
+            if place.topic in known_ids:
+                continue
             self._recreated[place] = begin[place]
         for place, offset in begin.items():
             if self._recreated.get(place) == offset and place in latest:
-                self._lost(f"Topic {place.topic} was deleted and created again.")
+                self._lost(_created_anew(place.topic))
                 # Below its start, so that the plan reads the new topic from its beginning (R2).
                 latest[place] = min(latest[place], max(0, offset - 1))
             elif latest.get(place, offset) < offset:
@@ -274,6 +296,15 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lost(self, reason: str) -> None:
         report_data_loss(reason, fail=self._options.fail_on_data_loss)
+
+
+def _recreated(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
+    """Return the topics that have another id than before."""
+    return {topic for topic, known in before.items() if now.get(topic, known) != known}
+
+
+def _created_anew(topic: str) -> str:
+    return f"Topic {topic} was deleted and created again."
 
 
 def _changed(place: TopicPartition, before: int, now: int) -> str:

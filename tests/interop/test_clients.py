@@ -150,6 +150,30 @@ def test_librdkafka_produces_with_every_acks(brokers: Brokers, topic: str, acks:
     assert [value for *_, value in found] == [str(n).encode() for n in range(RECORDS)]
 
 
+def test_librdkafkas_idempotent_producer_goes_on_when_its_topic_is_created_anew(
+    brokers: Brokers, admin: Any, topic: str
+) -> None:
+    """It counts on from where it was: Kafka takes that as well."""
+    settings = {"bootstrap.servers": brokers.bootstrap, "enable.idempotence": True}
+    producer = confluent_kafka.Producer(settings)
+    told: list[Any] = []
+
+    def send(value: str) -> None:
+        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: told.append(error))
+        assert producer.flush(DEADLINE_S) == 0
+
+    for n in range(5):
+        send(f"old {n}")
+    done(admin.delete_topics([topic]))
+
+    done(admin.create_topics([rd.NewTopic(topic, 2, 2)]))
+    for n in range(5):
+        send(f"new {n}")
+    assert told == [None] * 10
+    values = [value for *_, value in read_all(brokers, topic, 5, partitions=1)]
+    assert values == [f"new {n}".encode() for n in range(5)]
+
+
 def test_librdkafka_finds_offsets_and_times(brokers: Brokers, admin: Any, topic: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": brokers.bootstrap})
     now_ms = int(time.time() * 1000)

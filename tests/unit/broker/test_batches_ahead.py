@@ -38,12 +38,34 @@ def test_a_batch_is_not_taken_before_the_refused_one_that_was_sent_before_it() -
     world.run(story())
 
 
-def test_where_nothing_was_ever_written_a_producer_begins_with_sequence_0() -> None:
+def test_the_first_leader_of_a_partition_takes_a_producer_that_goes_on() -> None:
+    """As one does whose topic was deleted and created again: librdkafka keeps counting."""
     world = World()
 
     async def story() -> None:
         cluster, where = await alone(world)
+        for n in (7, 8):
+            later = batch(b"%d" % n, producer_id=5, sequence=n)
+            assert isinstance(await cluster.produce(where, later), Produced)
+        gap = batch(b"10", producer_id=5, sequence=10)
+        assert isinstance(await cluster.produce(where, gap), OutOfOrderSequence)
+        assert list((await cluster.consumed(where)).values()) == [b"7", b"8"]
+
+    world.run(story())
+
+
+def test_where_nothing_was_ever_written_a_later_leader_wants_sequence_0_first() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await together(world, 2)
+        leader = cluster.leader(where)
+        cluster.kill(leader.broker_id)
+        await cluster.fence(leader.broker_id)
+        await asyncio.sleep(1)
         later = batch(b"1", producer_id=5, sequence=1)
+        assert isinstance(await cluster.produce(where, later), NotServing)
+        await asyncio.sleep(STRAY_S + 1)
         assert isinstance(await cluster.produce(where, later), OutOfOrderSequence)
         await cluster.produced(where, batch(b"another's"))
         await cluster.produced(where, batch(b"goes on", producer_id=6, sequence=9))
