@@ -22,7 +22,7 @@ help: ## list the targets
 	  /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
-setup: ## build .venv: Python packages, Java, jars (instant when done; PYTHON=/path/to/python3)
+setup: ## build .venv: Python packages, Java, jars, kernels (instant when done; PYTHON=/path/to/python3)
 	@PYTHON="$(PYTHON)" .ci/setup
 
 .PHONY: demo

@@ -68,6 +68,9 @@ COMMANDS = {
     "serve": Command("serve", "Run brokers as tasks of a Spark application."),
     "jobs": Command("jobs", "List upkeep jobs and their runs, and run one now."),
     "dump-log": Command("dump_log", "Print segments, manifests and records as they are stored."),
+    "warm-up": Command(
+        "warm_up", "Compile what brokers and jobs need, so that they start at once."
+    ),
     "completion": Command("completion", "Print a completion script for bash, zsh or fish."),
 }
 

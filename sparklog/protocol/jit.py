@@ -1,9 +1,11 @@
 """Compile kernels with numba, and keep the machine code where the next process finds it.
 
 Compiling takes seconds, loading milliseconds, and Spark starts many processes. numba keeps code
-beside the source, else in the user's cache folder. Where neither can be written (a read-only
-install, a task user without a home) a private folder under the system's temporary folder serves;
-where even that fails, kernels are compiled anew in each process.
+beside the source, else in the user's cache folder (`NUMBA_CACHE_DIR` goes before both). Where
+neither can be written (a read-only install, a task user without a home) a private folder under the
+system's temporary folder serves; where even that fails, kernels are compiled anew in each process.
+Code that set-up left beside the source (`sparklog warm-up`) is loaded there by users who cannot
+write it, too: numba by itself looks only where it can write. Code is of one kind of processor.
 
   J1  a kernel calls only functions of its own module, because numba notices changes in that file
       alone; the exceptions, `copy_bytes` and `murmur2`, are done for good
@@ -13,6 +15,7 @@ where even that fails, kernels are compiled anew in each process.
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import os
 import pickle
@@ -31,6 +34,7 @@ R = TypeVar("R")
 logger = logging.getLogger(__name__)
 
 _numba = importlib.import_module("numba")
+_numba_caching = importlib.import_module("numba.core.caching")
 _numba_types = importlib.import_module("numba.core.types")
 _numba_codegen = importlib.import_module("numba.core.cgutils")
 _numba_extending = importlib.import_module("numba.extending")
@@ -47,6 +51,8 @@ def kernel(signature: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Compile a function for exactly `signature`, without the interpreter lock, cached on disk."""
 
     def compile_now(function: Callable[P, R]) -> Callable[P, R]:
+        if (kept := _kept_beside_source(function, signature)) is not None:
+            return kept
         try:
             return _compile(function, signature, cache=True)
         except _UNUSABLE_CACHE as error:
@@ -59,6 +65,12 @@ def kernel(signature: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return _compile(function, signature, cache=False)
 
     return compile_now
+
+
+def kept_in(value: object) -> Path | None:
+    """Return the folder that keeps a kernel's code; None if it is kept nowhere, or is no kernel."""
+    folder = getattr(getattr(value, "stats", None), "cache_path", None)
+    return Path(folder) if isinstance(folder, str) else None
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
@@ -98,6 +110,36 @@ copy_bytes = cast(
 def _compile(function: Callable[P, R], signature: str, *, cache: bool) -> Callable[P, R]:
     compiler = _numba.njit(signature, **_OPTIONS, cache=cache)
     return cast("Callable[P, R]", compiler(function))
+
+
+class BesideSource(_numba_caching.InTreeCacheLocator):  # type: ignore[misc, name-defined]
+    """Finds code beside the source whether or not that folder can be written."""
+
+    def ensure_cache_path(self) -> None:
+        """Ask for no more than that the folder is there."""
+        if not Path(self.get_cache_path()).is_dir():
+            raise FileNotFoundError(self.get_cache_path())
+
+
+def _kept_beside_source(function: Callable[P, R], signature: str) -> Callable[P, R] | None:
+    """Return the kernel as somebody else left it beside the source, None if there is none."""
+    folder = Path(inspect.getfile(function)).with_name("__pycache__")
+    if _numba.config.CACHE_DIR or not folder.is_dir() or os.access(folder, os.W_OK):
+        return None
+    before = _numba.config.CACHE_LOCATOR_CLASSES
+    _numba.config.CACHE_LOCATOR_CLASSES = f"{__name__}.{BesideSource.__name__}"
+    try:
+        found = _numba.njit(**_OPTIONS, cache=True)(function)
+        if found._cache.load_overload(signature, found.targetctx) is None:  # noqa: SLF001 - see test_jit
+            return None
+        found.compile(signature)
+        found.disable_compile()
+        return cast("Callable[P, R]", found)
+    except _UNUSABLE_CACHE as error:
+        logger.debug("no kernel beside the source kernel=%s error=%s", function.__name__, error)
+        return None
+    finally:
+        _numba.config.CACHE_LOCATOR_CLASSES = before
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidRequest, Unavailable
+from sparklog.log.kernels import compile_kernels, kernels_are_kept
 from sparklog.spark.addresses import ALL, LOOPBACK, is_local
 from sparklog.spark.broker_jobs import BrokerJob, profile_of
 from sparklog.spark.broker_plan import BrokerEntry, ControlPoint
@@ -39,10 +40,13 @@ from sparklog.spark.job import OpenSession, submitted, submitted_conf
 from sparklog.spark.jvm_end import JvmEnd, spare_executors
 from sparklog.spark.progress import Progress
 from sparklog.spark.serve_conf import SERVE_CONF, connect_conf, one_machine_conf, pools_conf
+from sparklog.spark.serve_folder import serve_folder
 from sparklog.spark.serve_job import ServeJob, ServeReport
 from sparklog.spark.serve_state import Notice, Serving
+from sparklog.spark.serve_telling import Telling, brokers_text, compiling, started, starting
 from sparklog.spark.serve_upkeep import STOP_TIMEOUT_S, Upkeep
 from sparklog.spark.session import DRIVER_BIND_ADDRESS, DRIVER_HOST
+from sparklog.spark.started_jvm import start_quiet_jvm
 from sparklog.spark.streaming import StopRequest
 
 LOOK_INTERVAL_S = 0.5
@@ -61,7 +65,8 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparklog-")))
             conf = {"spark.master": master, **SERVE_CONF, **pools_conf(folder, job.broker_ids)}
-            if cluster_in_one_machine(master) is not None:
+            local_cluster = cluster_in_one_machine(master) is not None
+            if local_cluster:
                 conf |= one_machine_conf(folder)
                 if submitted():
                     spare_executors()
@@ -69,8 +74,15 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
                 conf |= connect_conf(job.connect_port, job.place(master).listen_host)
             if job.schedule is not None and job.schedule.has("materialize"):
                 conf |= delta_conf(catalog=False)
+            telling = Telling(progress, as_json=job.json)
+            progress.start()
+            if local_cluster and not submitted():
+                _prepare(conf, stack, telling)
             spark = open_session(conf)
-            server = _Launcher(job, entry, spark, master, progress)
+            # Before the folder goes that its executors work in.
+            stack.callback(spark.stop)
+            telling.say(started(progress.elapsed_s(), job.broker_ids))
+            server = _Launcher(job, entry, spark, master, progress, telling)
             jvm_end = stack.enter_context(JvmEnd(spark, _end_timeout_s(job)))
             with StopRequest() as request:
                 server.start()
@@ -79,6 +91,16 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
         return ServeReport(progress.elapsed_s(), job.brokers, drained, request.exit_code)
 
     return serve
+
+
+def _prepare(conf: Mapping[str, str], stack: ExitStack, telling: Telling) -> None:
+    """Start Spark's JVM for executors on this machine, in a folder that goes with the stack."""
+    if not kernels_are_kept():
+        telling.say(compiling())
+        compile_kernels()
+    folder = stack.enter_context(serve_folder())
+    telling.say(starting(conf["spark.master"], folder.log))
+    start_quiet_jvm(conf, folder)
 
 
 def _end_timeout_s(job: ServeJob) -> int:
@@ -103,8 +125,11 @@ class _Launcher:
         spark: SparkSession,
         master: str,
         progress: Progress,
+        telling: Telling,
     ) -> None:
         self._job = job
+        self._say = telling.say
+        self._say_waiting = telling.say_waiting
         self._spark = spark
         self._progress = progress
         self._events: SimpleQueue[tuple[int, Mapping[str, Any]]] = SimpleQueue()
@@ -127,7 +152,6 @@ class _Launcher:
 
     def start(self) -> None:
         """Submit the brokers."""
-        self._progress.start()
         for one in self._jobs:
             one.start()
 
@@ -139,6 +163,8 @@ class _Launcher:
         """
         while not asked_to_end():
             self._look(LOOK_INTERVAL_S)
+            if waiting := self._serving.never_ready:
+                self._say_waiting(brokers_text(waiting))
             self._advise()
             if self._upkeep is not None:
                 self._upkeep.begin(brokers_serve=self._serving.all_ready)
@@ -204,12 +230,6 @@ class _Launcher:
 
     def _tell_of_jobs(self, event: Mapping[str, Any]) -> None:
         self._tell(OF_JOBS, event)
-
-    def _say(self, notice: Notice) -> None:
-        if self._job.json:
-            print(json.dumps(notice.document, separators=(",", ":")), flush=True)
-        else:
-            self._progress.say(notice.text)
 
     def _write_ready_file(self) -> None:
         path = self._job.ready_file

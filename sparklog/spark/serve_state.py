@@ -60,6 +60,15 @@ class Serving:
         return all(broker.state == "ready" for broker in self.brokers.values())
 
     @property
+    def never_ready(self) -> list[int]:
+        """Return the brokers that have not served yet, and still may."""
+        return [
+            broker.broker_id
+            for broker in self.brokers.values()
+            if broker.address is None and broker.state != "refused"
+        ]
+
+    @property
     def refused(self) -> bool:
         """Return whether a broker will not start because its settings are wrong."""
         return any(broker.state == "refused" for broker in self.brokers.values())

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 
+from sparklog.core.errors import Unavailable
 from sparklog.spark.addresses import LOOPBACK, is_local, outward_address
+from sparklog.spark.serve_folder import ServeFolder
 
 LOCAL_ADDRESS: Final = "SPARK_LOCAL_IP"  # Spark's, read by its JVM at the start
 ADDRESS_VARIABLES: Final = (LOCAL_ADDRESS, "SPARK_LOCAL_HOSTNAME")
@@ -24,29 +29,54 @@ ADDRESS_VARIABLES: Final = (LOCAL_ADDRESS, "SPARK_LOCAL_HOSTNAME")
 def start_jvm(settings: Mapping[str, str]) -> SparkConf:
     """Start Spark's JVM unless one runs; return its settings: these and those of Spark's files."""
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    with _address_for(settings.get("spark.master")):
+    with _variables(_address_for(settings.get("spark.master"))):
         SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001 - Python has no other way
     return SparkConf()
 
 
-@contextmanager
-def _address_for(master: str | None) -> Iterator[None]:
-    """Tell a JVM that starts meanwhile which address this machine has, if Spark may not find it."""
+def start_quiet_jvm(settings: Mapping[str, str], folder: ServeFolder) -> None:
+    """Start Spark's JVM with its home and scratch in a folder of ours, and its words in a file.
+
+    Raises:
+        Unavailable: it did not start; the file says why.
+    """
+    own = {"spark.local.dir": str(folder.scratch), **settings}
+    conf = SparkConf(loadDefaults=False).setAll(list(own.items()))
+    address = _address_for(settings.get("spark.master"))
+    variables = {**address, "SPARK_HOME": str(folder.spark_home)}
+    with _variables(variables), folder.log.open("ab") as log:
+        try:
+            words = {"stdout": log, "stderr": subprocess.STDOUT}
+            gateway = launch_gateway(conf, words)  # type: ignore[no-untyped-call]
+        except PySparkException as error:
+            raise Unavailable(f"Spark did not start: {folder.log} says why") from error
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - Python has no other way
+
+
+def _address_for(master: str | None) -> dict[str, str]:
+    """Return what tells a JVM this machine's address, if Spark may not find it."""
     environment = os.environ  # noqa: TID251 - this is the edge
-    address = None
-    if not any(name in environment for name in ADDRESS_VARIABLES):
-        if master is not None and is_local(master):
-            address = LOOPBACK
-        elif not _own_name_resolves():
-            address = outward_address()
-    if address is None:
-        yield
-        return
-    environment[LOCAL_ADDRESS] = address
+    if any(name in environment for name in ADDRESS_VARIABLES):
+        return {}
+    if master is not None and is_local(master):
+        return {LOCAL_ADDRESS: LOOPBACK}
+    return {} if _own_name_resolves() else {LOCAL_ADDRESS: outward_address()}
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for processes that start meanwhile."""
+    environment = os.environ  # noqa: TID251 - this is the edge
+    before = {name: environment.get(name) for name in values}
+    environment.update(values)
     try:
         yield
     finally:
-        del environment[LOCAL_ADDRESS]
+        for name, value in before.items():
+            if value is None:
+                del environment[name]
+            else:
+                environment[name] = value
 
 
 def _own_name_resolves() -> bool:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from pyspark.find_spark_home import _find_spark_home as find_spark_home
 
 from tests.docs.test_readme import blocks
 from tests.peers.bare import ADDRESS, BareShell, bare_shell
@@ -33,8 +34,11 @@ def test_readmes_command_serves_clients_beside_another_network(
     (serve,) = re.findall(r"^sparklog serve .*--port 9092$", "\n".join(blocks("sh")), re.MULTILINE)
     texts = [b for b in blocks("sh") if "localhost:9092" in b]
     ours = re.findall(r"^sparklog (?:.*\\\n)*.*", "\n".join(texts), re.MULTILINE)
+    work_before = sorted(Path(find_spark_home()).glob("work/*"))
     with shell.running(serve, tmp_path) as served:
+        log = Path(served.until("starting Spark").rpartition(" ")[2])
         told = served.until("serving: ")
+        assert log.is_file()
         assert told.endswith("serving: 127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"), told
         said = "".join(shell.run(command, tmp_path) for command in ours)
         assert served.end(signal.SIGINT) == 130
@@ -43,6 +47,9 @@ def test_readmes_command_serves_clients_beside_another_network(
     assert said.count("Topic: orders") >= 3, "described, partition by partition"
     assert not [line for line in served.lines if "note:" in line]
     assert served.lines[-1].endswith("3 of 3 brokers drained")
+    assert not [line for line in served.lines if "WARN" in line], "that is for Spark's log"
+    assert not log.parent.exists()
+    assert sorted(Path(find_spark_home()).glob("work/*")) == work_before
 
 
 def test_servings_command_for_a_cluster_serves_at_the_machines_address(

@@ -110,6 +110,27 @@ def test_a_read_only_install_keeps_code_in_a_private_folder(read_only_install: P
     assert run(PLACE_KEYS, read_only_install, **environment) == "1"
 
 
+UNWRITABLE = """
+import os
+may = os.access
+os.access = lambda path, mode: mode != os.W_OK and may(path, mode)  # as for a user who is not root
+import tempfile
+def refuse(dir):
+    raise PermissionError(dir)
+tempfile.TemporaryFile = refuse
+"""
+
+
+def test_code_beside_the_source_is_loaded_where_it_cannot_be_written(compiled: Path) -> None:
+    assert run(UNWRITABLE + PLACE_KEYS, compiled, **no_home(compiled)) == "1"
+    assert not list((compiled / "tmp").iterdir())
+
+
+def test_kernels_are_compiled_where_nothing_is_beside_the_source_nor_can_be(install: Path) -> None:
+    (install / "sparklog" / "protocol" / "__pycache__").mkdir(exist_ok=True)
+    assert run(UNWRITABLE + PLACE_KEYS, install, **no_home(install)) == "0"
+
+
 def test_a_folder_that_others_can_write_is_not_trusted(read_only_install: Path) -> None:
     folder = read_only_install / "tmp" / f"sparklog-kernels-{os.getuid()}"
     folder.mkdir()
