@@ -16,7 +16,7 @@ from tests.interop.brokers import Brokers
 from tests.peers.kafka import KafkaCluster
 from tests.peers.kafka_tools import KafkaTools, ToolFailed
 
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "ConfigCommand"
 ACLS = "AclCommand"
 RATE = 200_000
 RECORD = b"x" * 10_000

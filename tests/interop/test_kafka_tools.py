@@ -41,14 +41,14 @@ def end_offsets(tool: KafkaTools, topic: str, time: str = "-1") -> list[int]:
 
 def test_topics_and_settings(tool: KafkaTools, topic: str) -> None:
     tool(
-        "kafka.admin.ConfigCommand", "--alter", "--entity-type", "topics", "--entity-name", topic,
+        "ConfigCommand", "--alter", "--entity-type", "topics", "--entity-name", topic,
         "--add-config", "retention.ms=5000",
     )  # fmt: skip
     described = tool("TopicCommand", "--describe", "--topic", topic)
     assert re.search(r"PartitionCount: 2\tReplicationFactor: 2\tConfigs: retention", described[0])
     assert re.search(r"Partition: 0\tLeader: 1\tReplicas: 1,2\tIsr: ", described[1])
     configs = tool(
-        "kafka.admin.ConfigCommand", "--describe", "--entity-type", "topics",
+        "ConfigCommand", "--describe", "--entity-type", "topics",
         "--entity-name", topic,
     )  # fmt: skip
     assert "retention.ms=5000" in configs[1]

@@ -23,7 +23,9 @@ RESOLVE_TIMEOUT_S = 1200
 SPARK_HOME = Path(pyspark.__file__).parent
 DEFAULT_CACHE = Path(sys.prefix) / "kafka-jars"
 
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.4.0"
+KAFKA_APPLICATIONS_VERSION = "4.3.1"
+# The newest for which Maven Central has the examples of Streams and the connectors of Connect.
 LOG4J_VERSION = "2.25.4"
 SPARK_KAFKA_VERSION = "4.2.0"
 # The connector asks for a token provider of its own version, which is not published.
@@ -106,8 +108,8 @@ KAFKA_STREAMS = JarSet(
     (
         Resolution(
             (
-                f"org.apache.kafka:kafka-streams-examples:{KAFKA_VERSION}",
-                f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",
+                f"org.apache.kafka:kafka-streams-examples:{KAFKA_APPLICATIONS_VERSION}",
+                f"org.apache.kafka:kafka-streams:{KAFKA_APPLICATIONS_VERSION}",
                 f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J_VERSION}",
                 f"org.apache.logging.log4j:log4j-core:{LOG4J_VERSION}",
             )
@@ -121,9 +123,9 @@ KAFKA_CONNECT = JarSet(
     (
         Resolution(
             (
-                f"org.apache.kafka:connect-runtime:{KAFKA_VERSION}",
-                f"org.apache.kafka:connect-file:{KAFKA_VERSION}",
-                f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}",
+                f"org.apache.kafka:connect-runtime:{KAFKA_APPLICATIONS_VERSION}",
+                f"org.apache.kafka:connect-file:{KAFKA_APPLICATIONS_VERSION}",
+                f"org.apache.kafka:connect-mirror:{KAFKA_APPLICATIONS_VERSION}",
                 f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J_VERSION}",
                 f"org.apache.logging.log4j:log4j-core:{LOG4J_VERSION}",
             )
@@ -173,7 +175,8 @@ def _resolve(resolution: Resolution, ivy: Path) -> list[Path]:
 
 
 def _complaint(coordinates: Sequence[str], stderr: str) -> str:
-    lines = [line for line in stderr.splitlines() if "UNRESOLVED" in line or "not found" in line]
+    # Spark's own repository of packages is not found from everywhere, and not needed.
+    lines = [line.strip() for line in stderr.splitlines() if "module not found" in line]
     return (
         "Spark's resolver did not find the jars of a peer; check the network, then run this again. "
         f"coordinates={','.join(coordinates)} first_problems={lines[:5]}"
