@@ -283,10 +283,8 @@ def skip_tags(cursor: Cursor) -> None:
 
 
 def _error_code(number: int) -> ErrorCode:
-    code = _ERROR_CODES.get(number)
-    if code is None:
-        raise Malformed(f"no such error code. code={number}")
-    return code
+    """Return a code; one of a newer Kafka is an unknown error, as Kafka's clients take it."""
+    return _ERROR_CODES.get(number, ErrorCode.unknown_server_error)
 
 
 def _uuid(cursor: Cursor) -> UUID | None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+from itertools import count
 
 from sparklog.core.errors import OffsetOutOfRange
 
 logger = logging.getLogger(__name__)
+
+_losses = count(1)
+"""Numbers what this process has reported and gone on after."""
 
 
 def report_data_loss(reason: str, *, fail: bool) -> None:
@@ -24,6 +28,7 @@ def report_data_loss(reason: str, *, fail: bool) -> None:
         )
     logger.warning(
         "some data may have been lost because they are not available in the log any more; set the "
-        "source option failOnDataLoss to true to fail on such cases. reason=%s",
+        "source option failOnDataLoss to true to fail on such cases. losses_so_far=%d reason=%s",
+        next(_losses),
         reason,
     )

@@ -122,7 +122,8 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         snapshot = self._available()
         anew = _recreated(parse_topic_ids(start, _START), snapshot.topic_ids)
         for topic in anew:
-            self._lost(_created_anew(topic))
+            read = {p.partition: offset for p, offset in begin.items() if p.topic == topic}
+            self._lost(f"{_created_anew(topic)} The query had read it up to offsets {read}.")
         begin = {place: offset for place, offset in begin.items() if place.topic not in anew}
         self._tell_group(snapshot, begin)
         latest = self._check_ends(begin, snapshot, parse_topic_ids(start, _START))

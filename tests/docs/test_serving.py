@@ -42,7 +42,7 @@ def test_readmes_command_serves_clients_beside_another_network(
         assert told.endswith("serving: 127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"), told
         said = "".join(shell.run(command, tmp_path) for command in ours)
         assert served.end(signal.SIGINT) == 130
-    assert len(ours) == 10
+    assert len(ours) == 11
     assert "billing         orders          2 " in said, "where a group would go on"
     assert said.count("Topic: orders") >= 3, "described, partition by partition"
     assert not [line for line in served.lines if "note:" in line]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from tests.cli.conftest import Cli
 from tests.interop.brokers import Brokers
 from tests.peers.kafka_tools import KafkaTools
 from tests.waiting import eventually
@@ -57,6 +58,23 @@ def test_topics_and_settings(tool: KafkaTools, topic: str) -> None:
     tool("TopicCommand", "--delete", "--topic", topic)
     versions = tool("BrokerApiVersionsCommand")
     assert sum("(id: " in line for line in versions) == 2
+
+
+def test_settings_of_one_broker(tool: KafkaTools, cli_at: Callable[[str], Cli]) -> None:
+    entity = ("--entity-type", "brokers", "--entity-name", "2")
+    tool("ConfigCommand", "--alter", *entity, "--add-config", "max.connections=500")
+    assert any(
+        "max.connections=500" in line for line in tool("ConfigCommand", "--describe", *entity)
+    )
+    every = tool("ConfigCommand", "--describe", "--all", *entity)
+    assert any("num.network.threads=3" in line for line in every), "of Kafka's brokers alone"
+    where = ("--bootstrap-server", tool.bootstrap)
+    assert (
+        "max.connections=500"
+        in cli_at(tool.bootstrap)("configs", *where, "--describe", *entity).text
+    )
+    tool("ConfigCommand", "--alter", *entity, "--delete-config", "max.connections")
+    assert not any("=500" in line for line in tool("ConfigCommand", "--describe", *entity))
 
 
 def test_records_of_the_producer_benchmark_are_all_there(tool: KafkaTools, topic: str) -> None:
