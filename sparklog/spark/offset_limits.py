@@ -109,8 +109,7 @@ def parse_offsets(document: Any, what: str) -> dict[TopicPartition, int]:
     example = '{"topicA": {"0": 23, "1": 0}}'
     if not isinstance(document, dict):
         raise _unexpected(what, json.dumps(document), example)
-    offsets = {topic: parts for topic, parts in document.items() if topic != TOPIC_IDS}
-    return _places(what, offsets, example, lowest=0)
+    return _places(what, document, example, lowest=0)
 
 
 def parse_topic_ids(document: Mapping[str, Any], what: str) -> dict[str, str]:
@@ -196,6 +195,8 @@ def _places(
 ) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for topic, by_partition in document.items():
+        if topic == TOPIC_IDS:
+            continue  # as when an option is given what a checkpoint has
         if not isinstance(by_partition, dict):
             raise _unexpected(option, json.dumps(document), example)
         for number, value in by_partition.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from pathlib import Path
@@ -19,7 +20,9 @@ from sparklog.spark.offset_limits import (
     AtTimes,
     Everywhere,
     format_offsets,
+    parse_limit,
     parse_offsets,
+    parse_topic_ids,
 )
 from sparklog.spark.options import (
     KNOWN,
@@ -349,6 +352,18 @@ def test_offsets_have_the_shape_of_the_kafka_sources_checkpoints() -> None:
     assert format_offsets(offsets) == document
     assert list(format_offsets(offsets)["a"]) == ["1", "10"], "the same text for the same offsets"
     assert parse_offsets(document, "x") == offsets
+    named = format_offsets(offsets, {"a": "id of a", "b": "id of b", "c": "of none of them"})
+    assert named == {**document, "~topicIds": {"a": "id of a", "b": "id of b"}}
+    assert parse_offsets(named, "x") == offsets
+    assert parse_topic_ids(named, "x") == {"a": "id of a", "b": "id of b"}
+    assert parse_topic_ids(document, "x") == {}
+    assert parse_limit(
+        "starting", time=None, times=None, offsets=json.dumps(named), default=EARLIEST
+    ) == AtOffsets(offsets), "a checkpoint's offsets may be given as an option"
+    ids: list[object] = [[], {"a": 5}]
+    for strange in ids:
+        with pytest.raises(InvalidConfig, match="topicIds"):
+            parse_topic_ids({"~topicIds": strange}, "x")
     others: list[object] = [None, [], {"a": 3}, {"a": {"0": -1}}, {"a": {"0": "5"}}]
     for wrong in others:
         with pytest.raises(InvalidConfig, match=r"Expected e\.g\."):
