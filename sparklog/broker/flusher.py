@@ -228,7 +228,8 @@ class Flusher:
             return
         view = await self._environment.store.run(flush_at(view, draft, led.leader_epoch))
         self._take_in(led, view)
-        self._metrics.flushed(led.layout.topic, sum(map(len, batches[: draft.batches])))
+        size_bytes = sum(map(len, batches[: draft.batches]))
+        self._metrics.flushed(led.layout.topic, size_bytes, len(draft.segment.unread))
         await self._save_producers(led)
         if len(view.tail) >= TAIL_SEGMENTS_MAX:
             await self._absorb(led, view)

@@ -78,6 +78,7 @@ class BrokerMetrics:
         self.flush_failures: Counter[str] = Counter()
         self.broken_links: Callable[[], Mapping[int, bool]] = dict
         """Whether this broker cannot reach each other live one, by broker id."""
+        self.unreadable_batches: Counter[str] = Counter()
         self._gauges: dict[Gauge, Callable[[], float]] = {}
 
     def produced(self, topic: str, records: int, size_bytes: int) -> None:
@@ -145,10 +146,12 @@ class BrokerMetrics:
         self.wal_batches += batches
         self.wal_latencies.add(seconds)
 
-    def flushed(self, topic: str, size_bytes: int) -> None:
-        """Count one segment that a leader here brought to storage."""
+    def flushed(self, topic: str, size_bytes: int, unreadable: int = 0) -> None:
+        """Count one segment that a leader here brought to storage, and batches nobody can read."""
         self.flushes[topic] += 1
         self.flushed_bytes[topic] += size_bytes
+        if unreadable:
+            self.unreadable_batches[topic] += unreadable
 
     def flush_failed(self, topic: str) -> None:
         """Count a segment that storage did not take, and that is tried again."""

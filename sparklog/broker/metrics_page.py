@@ -85,6 +85,10 @@ def _topics(metrics: BrokerMetrics) -> Iterator[Metric]:
         "sparklog_history_bytes": ("Bytes sent to consumers from storage",
                                    metrics.history_bytes_out),
         "sparklog_flushes": ("Segments brought to storage", metrics.flushes),
+        "sparklog_unreadable_batches": (
+            "Batches brought to storage as they came, as nobody can read them",
+            metrics.unreadable_batches,
+        ),
         "sparklog_flushed_bytes": ("Bytes of segments brought to storage", metrics.flushed_bytes),
         "sparklog_flush_failures": ("Segments that storage did not take", metrics.flush_failures),
     }  # fmt: skip

@@ -23,6 +23,7 @@ from sparklog.cli.usage import Arguments, CommandParser, UsageError, key_values,
 from sparklog.client.values import EARLIEST, LATEST
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import InvalidRequest, UnknownTopicOrPartition
+from sparklog.log.unread import Unread
 
 READ_THREADS = 8
 SETTLE_EVERY_S = 5.0
@@ -77,6 +78,11 @@ def configure(parser: CommandParser) -> None:
         metavar="NAME=VALUE",
         help="a setting of librdkafka's consumer",
     )
+    parser.add_argument(
+        "--skip-unreadable",
+        action="store_true",
+        help="of a root: pass over batches that nobody can read, with a warning",
+    )
     add_log_options(parser)
 
 
@@ -101,7 +107,9 @@ def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Arri
     """Open what the options name at the offsets they name."""
     if args.snapshot is not None:
         with opened_log(args) as log, ThreadPoolExecutor(READ_THREADS) as pool:
-            pinned = SnapshotArrivals(log.store, args.snapshot, printer.columns, pool)
+            pinned = SnapshotArrivals(
+                log.store, args.snapshot, printer.columns, pool, unread=_unread(args)
+            )
             for topic in _topics(args, lambda: pinned.topics):
                 pinned.add_topic(topic, start, args.partition)
             yield pinned
@@ -109,7 +117,7 @@ def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Arri
     bootstrap = bootstrap_of(args)
     if bootstrap is None:
         with opened_log(args) as log:
-            follower = Follower(log, printer.columns, say)
+            follower = Follower(log, printer.columns, say, unread=_unread(args))
             for topic in _topics(args, log.topics):
                 warn_if_led(log.topic(topic))
                 follower.add_topic(topic, start, args.partition)
@@ -149,6 +157,12 @@ def _check_mode(args: Arguments) -> None:
         for option in ("group", "isolation_level", "consumer_property"):
             if getattr(args, option):
                 raise UsageError(f"--{option.replace('_', '-')} needs --bootstrap-server")
+    elif args.skip_unreadable:
+        raise UsageError("--skip-unreadable needs --root: brokers send batches as they came")
+
+
+def _unread(args: Arguments) -> Unread:
+    return Unread.PASS_OVER if args.skip_unreadable else Unread.FAIL
 
 
 def _timeout_ms(args: Arguments) -> int | None:

@@ -20,6 +20,7 @@ from sparklog.core.errors import UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.refresh import unreadable
+from sparklog.log.unread import Unread
 from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectNotFound
 
@@ -55,10 +56,12 @@ class Follower:
         columns: Sequence[str],
         warn: Callable[[str], None],
         clock: Clock = SYSTEM_CLOCK,
+        unread: Unread = Unread.FAIL,
     ) -> None:
         """Read `columns`; `warn` is told of records that were deleted before they were read."""
         self._log = log
         self._columns = columns
+        self._unread = unread
         self._warn = warn
         self._clock = clock
         self._positions: list[Position] = []
@@ -138,7 +141,9 @@ class Follower:
         if base >= end:
             return
         position.next_offset = end
-        yield from position.partition.read(base, end, self._columns, view=position.view)
+        yield from position.partition.read(
+            base, end, self._columns, view=position.view, unread=self._unread
+        )
 
     def _has_more(self, position: Position) -> bool:
         layout = position.partition.layout

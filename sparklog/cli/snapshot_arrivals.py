@@ -9,6 +9,7 @@ from sparklog.cli.arrivals import Arrived, Start, checked_start
 from sparklog.cluster.snapshots import SnapshotReader, read_snapshot
 from sparklog.core.errors import UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
+from sparklog.log.unread import Unread
 from sparklog.store.base import ObjectStore
 
 
@@ -16,7 +17,12 @@ class SnapshotArrivals:
     """Partitions of a snapshot, read once, one after the other."""
 
     def __init__(
-        self, store: ObjectStore, name: str, columns: Sequence[str], pool: Executor
+        self,
+        store: ObjectStore,
+        name: str,
+        columns: Sequence[str],
+        pool: Executor,
+        unread: Unread = Unread.FAIL,
     ) -> None:
         """Read from the snapshot `name`.
 
@@ -25,6 +31,7 @@ class SnapshotArrivals:
         """
         self._reader = SnapshotReader(store, read_snapshot(store, name), pool)
         self._columns = columns
+        self._unread = unread
         self._left: list[tuple[TopicPartition, Start]] = []
 
     @property
@@ -56,7 +63,9 @@ class SnapshotArrivals:
             place, start = self._left[0]
             opened, view = self._reader.partition(place.topic, place.partition)
             base = checked_start(place, start, view.log_start_offset, view.end_offset)
-            for batch in opened.read(base, view.end_offset, self._columns, view=view):
+            for batch in opened.read(
+                base, view.end_offset, self._columns, view=view, unread=self._unread
+            ):
                 some = batch if records_max is None else batch.slice(0, records_max)
                 yield Arrived(place, some)
                 if records_max is not None:

@@ -55,6 +55,7 @@
     │   └── CoordinatorNotAvailable   there is none now, or it cannot write: find it again
     ├── OutcomeUnknown            read back before trying again
     └── DataCorrupt               stop, page somebody
+        └── UnreadableRecords     a batch that nobody can read; reads can go on without it
 
 Each class carries Kafka's error number, so a protocol handler translates by lookup. Messages say
 what happened and what to do, with the variables at the end as key=value.
@@ -426,3 +427,7 @@ class DataCorrupt(SparklogError):
     """Stored or received bytes fail their checksum or break the format: stop and look."""
 
     kafka_code = 2
+
+
+class UnreadableRecords(DataCorrupt):
+    """A producer's batch was acknowledged by an older version, and nobody can read its records."""

@@ -17,6 +17,9 @@ class Kind(StrEnum):
     """An object that the log names: some of its records cannot be read."""
     CHAIN = "chain"
     """A segment of the tail that says nothing of itself: nothing from it on can be reached."""
+    UNREAD = "unread"
+    """A producer's batch that the object keeps as it came, and that nobody can read. The object is
+    whole."""
     INDEX = "index"
     """What tells which keys an object does not have. Its records can be read."""
     HINT = "hint"

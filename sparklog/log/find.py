@@ -23,6 +23,7 @@ from sparklog.log.manifest import Entry
 from sparklog.log.reading import SegmentReader
 from sparklog.log.region import Region
 from sparklog.log.segment import Segment
+from sparklog.log.unread import Unread
 from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectStore
 
@@ -156,7 +157,9 @@ def _rows(
     """Yield the rows of the key: first keys are read, then what lies between first and last hit."""
     low = max(entry.base_offset, view.log_start_offset)
     hits: list[tuple[int, int]] = []
-    for batch in reader.read(view, low, entry.end_offset, ("offset", "key")):
+    for batch in reader.read(
+        view, low, entry.end_offset, ("offset", "key"), unread=Unread.PASS_OVER
+    ):
         offsets = batch.column("offset").filter(_equal(batch, key))
         if len(offsets):
             hits.append((offsets[0].as_py(), offsets[-1].as_py()))
@@ -164,7 +167,7 @@ def _rows(
         hits = [(last, last) for _, last in hits[-1:]]
     read = tuple(dict.fromkeys((*columns, "key")))
     for first, last in hits:
-        for batch in reader.read(view, first, last + 1, read):
+        for batch in reader.read(view, first, last + 1, read, unread=Unread.PASS_OVER):
             yield batch.filter(_equal(batch, key)).select(list(columns))
 
 

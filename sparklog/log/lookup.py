@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from sparklog.log.manifest import Entry
 from sparklog.log.reading import SegmentReader
+from sparklog.log.unread import Unread
 from sparklog.log.view import PartitionView
 
 
@@ -59,7 +60,7 @@ def _scan(
 ) -> TimedOffset | None:
     if low >= high:
         return None
-    for batch in reader.read(view, low, high, ("offset", "timestamp")):
+    for batch in reader.read(view, low, high, ("offset", "timestamp"), unread=Unread.PASS_OVER):
         stamps = batch.column("timestamp").cast(pa.int64()).to_numpy()
         hits = (stamps >= timestamp_ms).nonzero()[0]
         if len(hits):

@@ -29,6 +29,7 @@ from sparklog.log.reading import SegmentReader
 from sparklog.log.refresh import probe, readable, refresh, unreadable
 from sparklog.log.schema import check_keys, check_record_sizes, normalized, read_schema
 from sparklog.log.segment import Commit, CommitKey, Reference
+from sparklog.log.unread import Unread
 from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectStore
 
@@ -197,6 +198,7 @@ class PartitionLog:
         columns: Sequence[str] = DEFAULT_COLUMNS,
         *,
         view: PartitionView | None = None,
+        unread: Unread = Unread.FAIL,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records of [base_offset, end_offset) with these columns, in offset order.
 
@@ -204,13 +206,14 @@ class PartitionLog:
 
         Raises:
             InvalidRequest: an unknown column. OffsetOutOfRange: not within the log.
+            UnreadableRecords: nobody can read a batch of a producer, unless `unread` passes over.
             DataCorrupt: an object in that range is damaged or missing; the message names it.
         """
         read_schema(columns)
         seen = view if view is not None else self._reaching(end_offset)
         if seen.damage is not None and end_offset > seen.end_offset:
             raise unreadable(seen)
-        return self._reader.read(seen, base_offset, end_offset, columns)
+        return self._reader.read(seen, base_offset, end_offset, columns, unread=unread)
 
     def find(
         self,

@@ -6,6 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
 from threading import Lock
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -16,12 +17,17 @@ from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Entry
 from sparklog.log.refresh import read_segment
 from sparklog.log.segment import Segment
+from sparklog.log.unread import Unread, unread_rows
 from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectNotFound, ObjectStore
 
 FOOTERS_CACHED = 256
 PIECES_AHEAD = 2
 """Pieces fetched beyond the one being decoded; with `ranges.FETCH_BYTES_MAX` this bounds memory."""
+
+
+_Ahead: TypeAlias = "tuple[ranges.Piece, Future[list[tuple[int, bytes]]]] | pa.RecordBatch"
+"""Bytes under way, or rows."""
 
 
 class SegmentReader:
@@ -69,14 +75,28 @@ class SegmentReader:
                 self._footers.popitem(last=False)
 
     def read(
-        self, view: PartitionView, base_offset: int, end_offset: int, columns: Sequence[str]
+        self,
+        view: PartitionView,
+        base_offset: int,
+        end_offset: int,
+        columns: Sequence[str],
+        *,
+        unread: Unread = Unread.FAIL,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records of [base_offset, end_offset) in order, at most 16,384 a batch.
+        """Yield the records of [base_offset, end_offset) in order, as a rule 16,384 a batch.
 
         Cost: one request per object for its footer and about one per 4 MiB.
 
+        Args:
+            view: the partition.
+            base_offset: the first offset.
+            end_offset: the offset after the last.
+            columns: of READ_TYPES.
+            unread: what to do about a batch that nobody can read.
+
         Raises:
             OffsetOutOfRange: the range is not within [log start, log end).
+            UnreadableRecords: nobody can read some of the records, and that is to fail.
             DataCorrupt: an object is damaged or missing.
         """
         if not view.log_start_offset <= base_offset <= end_offset <= view.end_offset:
@@ -92,8 +112,8 @@ class SegmentReader:
         ):
             yield from ranges.dense_batches(base_offset, end_offset, columns)
             return
-        ahead: deque[tuple[ranges.Piece, Future[list[tuple[int, bytes]]]]] = deque()
-        pieces = self._pieces(entries, base_offset, end_offset, columns)
+        ahead: deque[_Ahead] = deque()
+        pieces = self._pieces(entries, base_offset, end_offset, columns, unread)
         damage: DataCorrupt | None = None
         while True:
             try:
@@ -102,31 +122,46 @@ class SegmentReader:
                 damage, piece = error, None
             if piece is None:
                 break
-            ahead.append((piece, self._pool.submit(self._fetch, piece)))
+            ahead.append(self._started(piece))
             if len(ahead) > PIECES_AHEAD:
-                ready, fetched = ahead.popleft()
-                yield from ranges.decode(ready, fetched.result(), columns)
-        for ready, fetched in ahead:
-            yield from ranges.decode(ready, fetched.result(), columns)
+                yield from _decoded(ahead.popleft(), columns)
+        for one in ahead:
+            yield from _decoded(one, columns)
         if damage is not None:  # after all that lies before it
             raise damage
 
     def _pieces(
-        self, entries: Sequence[Entry], base_offset: int, end_offset: int, columns: Sequence[str]
-    ) -> Iterator[ranges.Piece]:
+        self,
+        entries: Sequence[Entry],
+        base_offset: int,
+        end_offset: int,
+        columns: Sequence[str],
+        unread: Unread,
+    ) -> Iterator[ranges.Piece | pa.RecordBatch]:
         for entry in entries:
-            if not entry.rows:
-                continue  # a control segment, or one that compaction emptied
+            if not entry.rows and unread is Unread.KEEP:
+                continue
             # An entry may be read for fewer offsets than its object holds.
             low, high = max(base_offset, entry.base_offset), min(end_offset, entry.end_offset)
-            yield from ranges.pieces(
-                self._layout.key(entry.object),
-                self.footer(entry),
-                entry.object_base,
-                low,
-                high,
-                columns,
-            )
+            segment = self.footer(entry)
+            key = self._layout.key(entry.object)
+            for one in segment.unread if unread is not Unread.KEEP else ():
+                base, end = entry.object_base + one.base, entry.object_base + one.end
+                if end <= low or base >= high:
+                    continue
+                if low < base:
+                    yield from ranges.pieces(key, segment, entry.object_base, low, base, columns)
+                rows = unread_rows(self._layout, one, base, columns, unread)
+                if rows is not None:
+                    yield rows.slice(max(0, low - base), min(end, high) - max(base, low))
+                low = end
+            if low < high:
+                yield from ranges.pieces(key, segment, entry.object_base, low, high, columns)
+
+    def _started(self, piece: ranges.Piece | pa.RecordBatch) -> _Ahead:
+        if isinstance(piece, ranges.Piece):
+            return piece, self._pool.submit(self._fetch, piece)
+        return piece
 
     def _fetch(self, piece: ranges.Piece) -> list[tuple[int, bytes]]:
         try:
@@ -138,3 +173,11 @@ class SegmentReader:
             raise DataCorrupt(
                 f"object is missing though the log names it; run verify. object={piece.object}"
             ) from error
+
+
+def _decoded(ahead: _Ahead, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    if isinstance(ahead, pa.RecordBatch):
+        yield ahead
+    else:
+        piece, fetched = ahead
+        yield from ranges.decode(piece, fetched.result(), columns)

@@ -18,6 +18,7 @@ from sparklog.log.manifest import Entry
 from sparklog.log.reading import SegmentReader
 from sparklog.log.refresh import read_segments
 from sparklog.log.segment import Segment
+from sparklog.log.unread import Unread
 from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectStore
 
@@ -76,7 +77,7 @@ class Region:
             base = max(first, some[0].base_offset, self._view.log_start_offset)
             stop = min(end, some[-1].end_offset)
             if base < stop:
-                yield from reader.read(self._view, base, stop, columns)
+                yield from reader.read(self._view, base, stop, columns, unread=Unread.KEEP)
 
 
 def _unlike(layout: PartitionLayout, entry: Entry) -> DataCorrupt:

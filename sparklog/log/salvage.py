@@ -16,6 +16,7 @@ from sparklog.log.reading import SegmentReader
 from sparklog.log.rewrite import Replacement
 from sparklog.log.rewriting import ROW_COLUMNS, Encoding, Place, rewritten
 from sparklog.log.segment import Segment
+from sparklog.log.unread import Unread
 from sparklog.log.verify import batch_problem, clipped
 from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectStore
@@ -64,4 +65,4 @@ def _readable(
     for batch in segment.batches:
         low, high = clipped(view, entry, batch.base, batch.end)
         if low < high and not batch_problem(reader, view, entry, batch):
-            yield from reader.read(view, low, high, ROW_COLUMNS)
+            yield from reader.read(view, low, high, ROW_COLUMNS, unread=Unread.KEEP)

@@ -20,6 +20,7 @@ from sparklog.log.reading import SegmentReader
 from sparklog.log.region import Region
 from sparklog.log.rewriting import ROW_COLUMNS
 from sparklog.log.segment import Segment
+from sparklog.log.unread import Unread
 from sparklog.log.view import PartitionView
 from sparklog.protocol.arrays import Bytes
 
@@ -111,13 +112,15 @@ def kept_rows(
     if found is None:
         low = max(entries[0].base_offset, view.log_start_offset)
         if low < entries[-1].end_offset:
-            yield from reader.read(view, low, entries[-1].end_offset, ROW_COLUMNS)
+            yield from reader.read(
+                view, low, entries[-1].end_offset, ROW_COLUMNS, unread=Unread.KEEP
+            )
         return
     for entry in entries:
         low = max(entry.base_offset, view.log_start_offset)
         for base, end, first in _ranges(entry, low, segments[entry], found):
             row = first
-            for batch in reader.read(view, base, end, ROW_COLUMNS):
+            for batch in reader.read(view, base, end, ROW_COLUMNS, unread=Unread.KEEP):
                 stays = found.chosen(row, batch.num_rows)
                 row += batch.num_rows
                 if stays.all():

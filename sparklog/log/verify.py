@@ -26,8 +26,10 @@ from sparklog.log.reading import SegmentReader
 from sparklog.log.refresh import look_for_manifest, read_segment
 from sparklog.log.rewriting import ROW_COLUMNS
 from sparklog.log.segment import BatchIndex, Segment
+from sparklog.log.unread import Unread, why_unreadable
 from sparklog.log.verify_hints import HintCheck, pin_problems
 from sparklog.log.view import PartitionView
+from sparklog.protocol.batch_header import parse_header
 from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore
 
 
@@ -102,6 +104,7 @@ def examine(
     problems = hints.problems(complete=not any(d.lost_end > d.lost_base for d in damages))
     damages += [Damage(key, what, kind=Kind.HINT) for key, what in problems]
     damages += pinned
+    nobody_reads = list(_unreadable(reader, view))
     orphans = 0
     if not damages:
         garbage = run(find_garbage(view, listed, GarbageRules(now_ms, 0, 0)), store)
@@ -112,7 +115,7 @@ def examine(
         len(view.entries),
         rows,
         sum(e.size_bytes for e in view.entries),
-        tuple(damages),
+        (*damages, *nobody_reads),
         orphans,
         tuple(info.key for info in listed if not layout.owns(info.key)),
     )
@@ -209,7 +212,7 @@ def entry_damages(
             what = f"object has another size than the log says; bytes={entry.size_bytes}"
             return [Damage(key, what, *all_lost)]
         if deep and entry.rows and low < entry.end_offset:
-            for _ in reader.read(view, low, entry.end_offset, ROW_COLUMNS):
+            for _ in reader.read(view, low, entry.end_offset, ROW_COLUMNS, unread=Unread.KEEP):
                 pass
     except DataCorrupt as error:
         try:
@@ -271,7 +274,7 @@ def batch_problem(
     if low >= high:
         return ""
     try:
-        for _ in reader.read(view, low, high, ROW_COLUMNS):
+        for _ in reader.read(view, low, high, ROW_COLUMNS, unread=Unread.KEEP):
             pass
     except DataCorrupt as error:
         return str(error)
@@ -294,6 +297,25 @@ def _misplaced(entry: Entry, segment: Segment) -> str:
     if segment.rows != sum(batch.rows for batch in segment.batches):
         return "record batches of the object do not have its rows"
     return ""
+
+
+def _unreadable(reader: SegmentReader, view: PartitionView) -> Iterator[Damage]:
+    """Yield the batches of producers that were acknowledged and that nobody can read."""
+    for entry in view.entries:
+        if entry.rows == entry.end_offset - entry.base_offset:
+            continue
+        try:
+            segment = reader.footer(entry)
+        except DataCorrupt:  # told as damage of the object
+            continue
+        for one in segment.unread:
+            base, end = clipped(view, entry, one.base, one.end)
+            what = why_unreadable(one) if base < end else ""
+            if what:
+                rows = parse_header(one.data).record_count
+                key = view.layout.key(entry.object)
+                told = f"a producer's batch, acknowledged by an older version: {what}"
+                yield Damage(key, told, base, end, Kind.UNREAD, rows)
 
 
 def _epoch_damages(view: PartitionView) -> Iterator[Damage]:

@@ -20,12 +20,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from sparklog.client.fetching import Stretch
-from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
+from sparklog.core.errors import DataCorrupt, OffsetOutOfRange, UnreadableRecords
 from sparklog.core.types import TopicPartition
 from sparklog.log.isolation import AbortedRange, aborted_stretches, without
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Entry, Manifest
 from sparklog.log.reading import SegmentReader
+from sparklog.log.unread import Unread
 from sparklog.log.view import PartitionView
 from sparklog.spark.data_loss import report_data_loss
 from sparklog.spark.open_logs import shared_log
@@ -103,6 +104,11 @@ class Scan:
     """Leave out what aborted transactions wrote."""
 
     @property
+    def unread(self) -> Unread:
+        """Return what to do about batches that nobody can read."""
+        return Unread.FAIL if self.fail_on_data_loss else Unread.PASS_OVER
+
+    @property
     def counted(self) -> bool:
         """Say whether the records' offsets tell all that is asked for."""
         return set(self.columns) <= {"offset", *_FROM_PLACE}
@@ -111,6 +117,7 @@ class Scan:
         """Yield the batches of one task; none for the partition that Spark makes of nothing.
 
         Raises:
+            UnreadableRecords: nobody can read a producer's batch, and that is to fail.
             DataCorrupt: an object is damaged. OffsetOutOfRange: records are gone, and that is to
                 fail. Unavailable: the store does not answer.
         """
@@ -135,6 +142,7 @@ class Scan:
             lambda: shared_log(self.root),
             lambda partition: _reader(self.root, partition.layout),
             lambda reason: report_data_loss(reason, fail=self.fail_on_data_loss),
+            unread=self.unread,
         ).read()
 
     def _kept(self, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -162,11 +170,14 @@ class Scan:
         names = list(columns) if dense or "offset" in columns else ["offset", *columns]
         at = part.base_offset
         try:
-            for batch in _reader(self.root, layout).read(view, at, part.stored_end, names):
+            reader = _reader(self.root, layout)
+            for batch in reader.read(view, at, part.stored_end, names, unread=self.unread):
                 yield batch.select(columns) if names != columns else batch
                 at += batch.num_rows
                 if not dense:
                     at = batch.column("offset")[-1].as_py() + 1
+        except UnreadableRecords:
+            raise
         except DataCorrupt as error:
             # A plan may be older than the objects it names: rewritten or deleted meanwhile.
             logger.warning("looking again for records that moved. reason=%s", error)
@@ -196,7 +207,7 @@ class Scan:
             )
             at = min(view.log_start_offset, end)
         try:
-            yield from partition.read(at, end, columns, view=view)
+            yield from partition.read(at, end, columns, view=view, unread=self.unread)
         except OffsetOutOfRange as out_of_range:
             raise error from out_of_range
 

@@ -34,6 +34,7 @@ from sparklog.log.isolation import aborted_stretches, decided, without
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.reading import SegmentReader
 from sparklog.log.refresh import unreadable
+from sparklog.log.unread import Unread, report_unreadable
 from sparklog.log.view import PartitionView
 from sparklog.protocol.batch_header import INT32_MAX, check_crc
 from sparklog.protocol.batch_run import decode_runs, read_headers
@@ -73,6 +74,7 @@ class ServedRows:
         lost: Callable[[str], None],
         clock: Clock = SYSTEM_CLOCK,
         patience_s: float = PATIENCE_S,
+        unread: Unread = Unread.FAIL,
     ) -> None:
         """Read what is wanted.
 
@@ -83,6 +85,7 @@ class ServedRows:
             lost: told of records that are gone; raises if that is to fail.
             clock: for the waiting.
             patience_s: how long nothing may come before the read fails.
+            unread: what to do about batches that nobody can read.
         """
         self._wanted = wanted
         self._at = wanted.stretch.base_offset
@@ -92,6 +95,7 @@ class ServedRows:
         self._lost = lost
         self._clock = clock
         self._patience_s = patience_s
+        self._unread = unread
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the records, in order.
@@ -136,7 +140,7 @@ class ServedRows:
                 patience_s=min(ROUND_S, self._patience_s),
                 clock=self._clock,
             ):
-                for rows in _decoded(kept(fetched, wanted.committed_only), stretch):
+                for rows in _decoded(kept(fetched, wanted.committed_only), stretch, self._unread):
                     some = _within(rows, self._at, stretch.end_offset)
                     if some.num_rows:
                         yield some.select(wanted.columns)
@@ -181,7 +185,7 @@ class ServedRows:
     ) -> Iterator[pa.RecordBatch]:
         reader, columns = self._reader(partition), self._wanted.columns
         if not self._wanted.committed_only:
-            yield from reader.read(view, self._at, end, columns)
+            yield from reader.read(view, self._at, end, columns, unread=self._unread)
             self._at = end
             return
         known = run(decided(view), log.store)
@@ -195,7 +199,7 @@ class ServedRows:
             for stretch in aborted_stretches(reader.footer(entry), entry.object_base, known.aborted)
         ]
         names = columns if "offset" in columns else ["offset", *columns]
-        for rows in reader.read(view, self._at, end, names):
+        for rows in reader.read(view, self._at, end, names, unread=self._unread):
             yield without(rows, stretches).select(columns)
         self._at = end
 
@@ -220,22 +224,21 @@ def kept(fetched: Fetched, committed_only: bool) -> list[BatchSlice]:
     return kept
 
 
-def _decoded(batches: Sequence[BatchSlice], stretch: Stretch) -> Iterator[pa.RecordBatch]:
-    """Yield the records of batches; a batch that cannot be read is passed over, as by a flush."""
+def _decoded(
+    batches: Sequence[BatchSlice], stretch: Stretch, unread: Unread
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of batches. Raises UnreadableRecords, unless they are passed over."""
     for batch in batches:
         check_crc(batch.data, batch.header)
     try:
         found = _rows(batches)
-    except DataCorrupt:
+    except DataCorrupt as error:
         if len(batches) == 1:
-            logger.exception(
-                "a producer's batch cannot be read and is passed over partition=%s offset=%d",
-                stretch.topic_partition,
-                batches[0].header.base_offset,
-            )
+            place, header = stretch.topic_partition, batches[0].header
+            report_unreadable(place, header.base_offset, header.end_offset, error, unread)
             return
         for batch in batches:
-            yield from _decoded([batch], stretch)
+            yield from _decoded([batch], stretch, unread)
         return
     yield from found
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.cluster.open import Log
+from sparklog.cluster.open import Log, open_log
 from tests.cli.conftest import Cli
+from tests.unit.log.wire import put_unreadable
 
 FROM_START = ("consume", "--topic", "t", "--from-beginning", "--timeout-ms", "0")
 
@@ -19,6 +20,16 @@ def filled(cli: Cli) -> Cli:
     ).documents  # fmt: skip
     assert [r["partition"] for r in reports] == [1]
     return cli
+
+
+def test_a_batch_that_nobody_can_read_is_told_or_passed_over(cli: Cli) -> None:
+    cli.ok("topics", "--create", "--topic", "t")
+    with open_log(cli.root) as log:
+        put_unreadable(log.store, log.partition("t", 0).layout)
+    failed = cli(*FROM_START)
+    assert failed.code != 0
+    assert "topic=t partition=0 base_offset=1 end_offset=3" in failed.errors
+    assert cli.ok(*FROM_START, "--skip-unreadable").lines == ["good"]
 
 
 def test_values_are_printed_unless_more_is_asked_for(filled: Cli) -> None:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
-from sparklog.core.errors import DataCorrupt, Fenced, InvalidRequest, NotServing
+from sparklog.core.errors import (
+    DataCorrupt,
+    Fenced,
+    InvalidRequest,
+    NotServing,
+    UnreadableRecords,
+)
 from sparklog.core.types import TimestampType
+from sparklog.log import wire_segment
 from sparklog.log.effects import Protocol, Result, run
 from sparklog.log.flush import flush_at
 from sparklog.log.history import HistoryReader
@@ -14,15 +24,18 @@ from sparklog.log.history_cache import HistoryCache
 from sparklog.log.led import hand_back, take_lead
 from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
 from sparklog.log.refresh import refresh
+from sparklog.log.unread import Unread
 from sparklog.log.view import PartitionView
 from sparklog.log.wire_segment import FlushDraft, draft_batches
 from sparklog.protocol.batch_header import parse_header, seal_header
+from sparklog.protocol.batch_run import decode_runs
 from sparklog.protocol.compression import DECOMPRESSED_BYTES_MAX, compress
 from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.record_batch import BatchSettings, Codec, encode
 from sparklog.store.base import ObjectStore
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT, batch, numbered, open_partition, values
+from tests.unit.log.wire import raw_batch, record
 
 COLD = PartitionView(LAYOUT)
 
@@ -249,7 +262,13 @@ def test_batches_that_cannot_be_read_are_kept_as_they_came(store: ObjectStore) -
         (7, 8, batches[3]),
         (8, 10, batches[4]),
     ]
-    assert values(open_partition(store), 0, 11) == expected(1, 3) + expected(7, 8)
+    log = open_partition(store)
+    with pytest.raises(UnreadableRecords, match="partition=2 base_offset=3 end_offset=7"):
+        values(log, 0, 11)
+    assert values(log, 0, 3) == expected(1, 3)
+    rows = list(log.read(0, 11, ["value"], unread=Unread.PASS_OVER))
+    assert pa.Table.from_batches(rows)["value"].to_pylist() == expected(1, 3) + expected(7, 8)
+    assert not log.find(b"no key").records
     assert on(store, refresh(COLD)) == view
     history = on(store, HistoryReader(LAYOUT, HistoryCache(1 << 20)).read(view, 1, 1 << 20))
     assert [history.batches[at] for at in (1, 3, 4)] == [batches[at] for at in (1, 3, 4)]
@@ -266,10 +285,41 @@ def test_a_segment_ends_when_it_keeps_much_unread() -> None:
     assert (rest.batches, len(rest.segment.unread), rest.segment.rows) == (3, 2, 1)
 
 
-def test_a_batch_that_unfolds_beyond_all_bounds_is_kept_unread() -> None:
-    header = parse_header(wire(0, 1, codec=Codec.ZSTD))
-    bomb = compress(bytes(DECOMPRESSED_BYTES_MAX + 1), Codec.ZSTD)
-    data = seal_header(header, bomb) + bomb
-    one = drafted([data, wire(1, 1)])
-    assert [u.data for u in one.segment.unread] == [data]
-    assert one.segment.rows == 1
+def test_a_batch_that_its_topic_takes_is_stored_however_far_it_unfolds() -> None:
+    data = raw_batch([record(0, bytes(DECOMPRESSED_BYTES_MAX))], codec=Codec.ZSTD)
+    one = drafted([data])
+    assert (one.segment.rows, one.segment.unread) == (1, ())
+
+
+OFFSETS = ("offset", "timestamp", "timestampType", "key", "value", "headers")
+
+
+def test_what_an_older_version_could_not_read_is_shown_as_rows(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It kept such a batch as it came; this version reads it."""
+    view = led(store)
+    padded = compress(b"".join(record(at, b"%d" % at) for at in range(4)), Codec.GZIP) + bytes(8)
+    given = raw_batch([], codec=Codec.GZIP, packed=padded, count=4)
+    header = parse_header(given)._replace(base_offset=3, leader_epoch=1)
+    odd = seal_header(header, padded) + padded
+    batches = [wire(1, 2), odd, wire(7, 1)]
+
+    def decodes(data: Sequence[bytes], *others: object, **more: object) -> Any:
+        if odd in data:
+            raise DataCorrupt("as an older version says")
+        return decode_runs(data, *others, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(wire_segment, "decode_runs", decodes)
+    monkeypatch.setattr(wire_segment, "_unreadable", lambda *_: [1])
+    draft = drafted(batches)
+    assert [u.data for u in draft.segment.unread] == [odd]
+    on(store, flush_at(view, draft, 1))
+    log = open_partition(store)
+    wanted = [*expected(1, 3), b"0", b"1", b"2", b"3", *expected(7, 8)]
+    assert values(log, 0, 8) == wanted
+    for low in range(1, 8):
+        for high in range(low + 1, 9):
+            table = pa.Table.from_batches(log.read(low, high, OFFSETS))
+            assert table["offset"].to_pylist() == list(range(low, high))
+            assert table["value"].to_pylist() == wanted[low - 1 : high - 1]

@@ -10,7 +10,7 @@ import pytest
 from sparklog.core.settings import parse_topic_configs
 from sparklog.log.compaction import CompactionPolicy
 from sparklog.log.compactor import Compactor
-from sparklog.log.damage import Verified
+from sparklog.log.damage import Kind, Verified
 from sparklog.log.effects import run
 from sparklog.log.led import take_lead
 from sparklog.log.partition_log import PartitionLog
@@ -19,6 +19,7 @@ from sparklog.log.verify import verify
 from sparklog.log.view import PartitionView
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT, numbered, open_partition
+from tests.unit.log.wire import put_unreadable
 
 
 @pytest.fixture
@@ -128,3 +129,14 @@ def test_a_led_and_compacted_partition_is_whole(
     found = look()
     assert found.damages == ()
     assert (found.rows, found.end_offset) == (7, 13)
+
+
+def test_a_batch_that_nobody_can_read_is_named_and_the_rest_is_whole(
+    store: MemoryStore, look: Look
+) -> None:
+    put_unreadable(store, LAYOUT)
+    for found in (look(), look(deep=False)):
+        (one,) = found.damages
+        assert (one.kind, one.lost_base, one.lost_end, one.rows) == (Kind.UNREAD, 1, 3, 2)
+        assert "acknowledged by an older version" in one.what
+        assert (found.rows, found.orphans) == (1, 0)

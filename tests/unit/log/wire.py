@@ -8,11 +8,18 @@ import pyarrow as pa
 
 from sparklog.core.types import NO_PRODUCER_ID
 from sparklog.log.batch_check import CheckedBatch
+from sparklog.log.effects import run
+from sparklog.log.flush import flush_at
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.led import take_lead
+from sparklog.log.view import PartitionView
+from sparklog.log.wire_segment import draft_batches
 from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
-from sparklog.protocol.batch_header import BatchHeader, parse_header, seal_header
+from sparklog.protocol.batch_header import HEADER_BYTES, BatchHeader, parse_header, seal_header
 from sparklog.protocol.compression import compress
 from sparklog.protocol.entity_encoder import put_varint
 from sparklog.protocol.record_batch import BatchSettings, Codec, encode
+from sparklog.store.base import ObjectStore
 
 
 def produced(
@@ -125,3 +132,17 @@ def raw_batch(
         record_count=number,
     )
     return seal_header(header, body) + body
+
+
+def put_unreadable(store: ObjectStore, layout: PartitionLayout) -> None:
+    """Write an empty partition's log as an older version did: offsets 1 and 2 are noise, 3 is not.
+
+    Offset 0 is a leader's mark.
+    """
+    noise = b"\xff" * 40
+    header = parse_header(raw_batch([record(0)] * 2))._replace(base_offset=1, leader_epoch=1)
+    good = raw_batch([record(0, b"good")])
+    after = parse_header(good)._replace(base_offset=3, leader_epoch=1)
+    batches = [seal_header(header, noise) + noise, after.to_bytes() + good[HEADER_BYTES:]]
+    view = run(take_lead(PartitionView(layout), 1, "1" * 32), store)
+    run(flush_at(view, draft_batches(layout, batches, "b" * 32, codec="lz4"), 1), store)

@@ -17,6 +17,7 @@ from sparklog.core.errors import (
     InvalidRequest,
     OffsetOutOfRange,
     UnknownTopicOrPartition,
+    UnreadableRecords,
 )
 from sparklog.core.names import JOBS_TOPIC
 from sparklog.core.settings import parse_topic_configs
@@ -30,6 +31,7 @@ from sparklog.log.schema import HEADERS
 from sparklog.log.view import PartitionView
 from sparklog.spark.read_schema import ARROW_TYPES
 from sparklog.spark.scan import BATCH_ROWS, EMPTY_BATCH_ROWS
+from tests.unit.log.wire import put_unreadable
 from tests.unit.spark.source_logs import (
     append,
     batch_reader,
@@ -64,6 +66,21 @@ def test_everything_is_read_by_default(log: Log) -> None:
         *((0, i, b"%d" % i) for i in range(10)),
         *((1, i, b"%d" % (100 + i)) for i in range(4)),
     ]
+
+
+def test_a_batch_that_nobody_can_read_fails_the_read_or_is_passed_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = new_log()
+    made.create_topic("old", 1)
+    put_unreadable(made.store, made.partition("old", 0).layout)
+    columns = ("offset", "value")
+    with pytest.raises(UnreadableRecords, match="topic=old partition=0 base_offset=1 end_offset=3"):
+        rows_of(made, columns, subscribe="old", includeUnflushed="false")
+    assert rows_of(
+        made, columns, subscribe="old", includeUnflushed="false", failOnDataLoss="false"
+    ) == [(3, b"good")]
+    assert "passed over: records cannot be read" in caplog.text
 
 
 def test_batches_are_as_spark_wants_them(log: Log) -> None:
