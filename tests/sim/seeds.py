@@ -157,7 +157,7 @@ CAMPAIGNS = {
     "transactions": Campaign(with_transactions, range(6), range(2_000), range(10, 20)),
     "acks-1": Campaign(with_leader_acks, range(20), range(2_000), range(20)),
     "members": Campaign(with_members, range(6), range(2_000), range(16, 46)),
-    "links": Campaign(with_broken_links, range(24), range(2_000), range(10)),
+    "links": Campaign(with_broken_links, range(24), range(2_000), range(14, 24)),
     "consumers": Campaign(with_group_consumers, range(6), range(2_000), range(16, 46)),
 }
 
