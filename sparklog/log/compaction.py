@@ -17,6 +17,7 @@ from typing import Final
 
 from sparklog.core.config import LONG_MAX
 from sparklog.core.settings import TopicConfig
+from sparklog.log.entry_times import WrittenTime, just_written, newest_ms, oldest_ms
 from sparklog.log.manifest import Entry, Manifest
 from sparklog.log.view import PartitionView
 
@@ -70,7 +71,13 @@ class CompactionPlan:
 
 
 def plan_compaction(
-    view: PartitionView, policy: CompactionPolicy, stable_end: int, now_ms: int, *, force: bool
+    view: PartitionView,
+    policy: CompactionPolicy,
+    stable_end: int,
+    now_ms: int,
+    *,
+    force: bool,
+    written: WrittenTime = just_written,
 ) -> CompactionPlan | None:
     """Return what to compact now, or None when it is not worth it.
 
@@ -80,17 +87,20 @@ def plan_compaction(
         stable_end: the last stable offset: what is beyond may yet be aborted.
         now_ms: the time now.
         force: compact whatever the dirty ratio, if anything is dirty.
+        written: tells when objects were written whose records have no usable timestamp.
     """
     if not policy.compacts:
         return None
-    entries = _cleanable(view.entries, policy, stable_end, now_ms)
+    entries = _cleanable(view.entries, policy, stable_end, now_ms, written)
     dirty = [e for e in entries if e.end_offset > view.manifest.cleaned_end]
     if not dirty:
         return None
     dirty_bytes = sum(e.size_bytes for e in dirty)
     ratio = dirty_bytes / max(1, sum(e.size_bytes for e in entries))
-    oldest_ms = min((e.min_timestamp_ms for e in dirty if e.rows), default=LONG_MAX)
-    is_overdue = oldest_ms < now_ms - policy.lag_max_ms
+    since_ms = LONG_MAX
+    if policy.lag_max_ms < LONG_MAX:
+        since_ms = min((oldest_ms(e, written) for e in dirty if e.rows), default=LONG_MAX)
+    is_overdue = since_ms < now_ms - policy.lag_max_ms
     if ratio <= policy.dirty_ratio_min and not is_overdue and not force:
         return None
     return CompactionPlan(
@@ -110,11 +120,19 @@ def tombstones_below(manifest: Manifest, policy: CompactionPolicy, now_ms: int) 
 
 
 def _cleanable(
-    entries: tuple[Entry, ...], policy: CompactionPolicy, stable_end: int, now_ms: int
+    entries: tuple[Entry, ...],
+    policy: CompactionPolicy,
+    stable_end: int,
+    now_ms: int,
+    written: WrittenTime,
 ) -> tuple[Entry, ...]:
     found = []
     for entry in entries:
-        is_young = policy.lag_min_ms > 0 and entry.max_timestamp_ms > now_ms - policy.lag_min_ms
+        is_young = (
+            policy.lag_min_ms > 0
+            and entry.rows > 0
+            and newest_ms(entry, written) > now_ms - policy.lag_min_ms
+        )
         if entry.end_offset > stable_end or is_young:
             break
         found.append(entry)
@@ -152,7 +170,8 @@ RUN_MIN: Final = 8
 def _goes_on(run: list[Entry], entry: Entry, manifest: Manifest, policy: CompactionPolicy) -> bool:
     first = run[0]
     clean = manifest.cleaned_end
-    times = [t for e in (*run, entry) if e.rows for t in (e.min_timestamp_ms, e.max_timestamp_ms)]
+    both = ((e.min_timestamp_ms, e.max_timestamp_ms) for e in (*run, entry) if e.rows)
+    times = [time for pair in both for time in pair if time >= 0]
     return (
         entry.leader_epoch == first.leader_epoch
         and (entry.end_offset <= clean) == (first.end_offset <= clean)

@@ -28,6 +28,7 @@ from sparklog.log.compaction import (
 from sparklog.log.compaction_shares import Outcome, Share, Shares
 from sparklog.log.draft import BATCH_BYTES
 from sparklog.log.effects import create, run
+from sparklog.log.entry_times import WrittenTimes
 from sparklog.log.glance import glance
 from sparklog.log.isolation import AbortedRange, aborted_stretches, decided
 from sparklog.log.layout import PartitionLayout
@@ -213,7 +214,14 @@ class Compactor:
         return done
 
     def _plan(self, view: PartitionView, stable_end: int, *, force: bool) -> CompactionPlan | None:
-        return plan_compaction(view, self._policy, stable_end, self._clock.now_ms(), force=force)
+        return plan_compaction(
+            view,
+            self._policy,
+            stable_end,
+            self._clock.now_ms(),
+            force=force,
+            written=WrittenTimes(self._store, self._layout),
+        )
 
     def _compact(
         self,

@@ -24,7 +24,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sparklog.core.errors import DataCorrupt, InvalidRecord, InvalidRequest
-from sparklog.core.types import TimestampType
+from sparklog.core.types import NO_TIMESTAMP_MS, TimestampType
 from sparklog.log.effects import Protocol
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.refresh import read_stored
@@ -220,7 +220,8 @@ def _check_references(batch: ReferenceBatch, header: BatchHeader) -> None:
                 f"object={one.object} base={one.base} end={one.end} rows={one.rows} expected={end}"
             )
         end = one.end
-    newest_ms = max((one.max_timestamp_ms for one in batch.references), default=None)
+    # As Kafka computes it, a batch's newest timestamp is at least -1.
+    newest_ms = max(NO_TIMESTAMP_MS, *(one.max_timestamp_ms for one in batch.references))
     if end != header.last_offset_delta + 1 or newest_ms != header.max_timestamp:
         raise DataCorrupt(
             "references are not what the batch's header says. "

@@ -3,7 +3,8 @@
 As in Kafka, whole segments go, oldest first, while each is beyond a limit. An object is a segment
 here. The newest one goes by time only when it has rolled: it is `segment.bytes` large, or its
 first record `segment.ms` old. Objects without records (a leader's mark, what compaction emptied)
-have no age, so they go with the records after them.
+have no age, so they go with the records after them. Where the newest timestamp is negative, the age
+is that of the object (`entry_times`).
 
 Times are milliseconds since the Unix epoch, sizes bytes. Source: Kafka's UnifiedLog,
 deleteRetentionMsBreachedSegments and deleteRetentionSizeBreachedSegments.
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.core.settings import NO_LIMIT, TopicConfig
+from sparklog.log.entry_times import WrittenTime, just_written, newest_ms, oldest_ms
 from sparklog.log.manifest import Entry, Manifest
 from sparklog.log.manifest_change import Plan, open_references, with_start
 from sparklog.log.view import PartitionView
@@ -45,21 +47,35 @@ class RetentionPolicy:
         )
 
 
-def retained_start(view: PartitionView, policy: RetentionPolicy, now_ms: int) -> int:
-    """Return the log start offset that the policy asks for; never below the present one."""
+def retained_start(
+    view: PartitionView,
+    policy: RetentionPolicy,
+    now_ms: int,
+    written: WrittenTime = just_written,
+) -> int:
+    """Return the log start offset that the policy asks for; never below the present one.
+
+    Args:
+        view: of the partition.
+        policy: of its topic.
+        now_ms: the time now.
+        written: tells when objects were written whose records have no usable timestamp.
+    """
     start = view.log_start_offset
     if not policy.deletes:
         return start
     start = max(start, _beyond_size(view.entries, policy))
     kept = [e for e in view.entries if e.end_offset > start]
-    return max(start, _expired(kept, policy, now_ms))
+    return max(start, _expired(kept, policy, now_ms, written))
 
 
-def raise_to_retained(policy: RetentionPolicy, now_ms: int) -> Plan:
+def raise_to_retained(
+    policy: RetentionPolicy, now_ms: int, written: WrittenTime = just_written
+) -> Plan:
     """Plan to let go what is beyond the policy at `now_ms`."""
 
     def plan(view: PartitionView) -> Manifest | None:
-        start = retained_start(view, policy, now_ms)
+        start = retained_start(view, policy, now_ms, written)
         for one in open_references(view):
             if one.base_offset < start < one.end_offset:
                 start = one.base_offset
@@ -70,25 +86,29 @@ def raise_to_retained(policy: RetentionPolicy, now_ms: int) -> Plan:
     return plan
 
 
-def has_rolled(entry: Entry, policy: RetentionPolicy, now_ms: int) -> bool:
+def has_rolled(
+    entry: Entry, policy: RetentionPolicy, now_ms: int, written: WrittenTime = just_written
+) -> bool:
     """Say whether a segment would take no more records if it were a file that grows."""
-    is_old = entry.rows > 0 and now_ms - entry.min_timestamp_ms >= policy.segment_ms
+    is_old = entry.rows > 0 and now_ms - oldest_ms(entry, written) >= policy.segment_ms
     return is_old or entry.size_bytes >= policy.segment_bytes
 
 
-def _expired(entries: Sequence[Entry], policy: RetentionPolicy, now_ms: int) -> int:
+def _expired(
+    entries: Sequence[Entry], policy: RetentionPolicy, now_ms: int, written: WrittenTime
+) -> int:
     """Return where the records begin that time does not let go; 0 if it lets none go."""
     end = 0
     if policy.retention_ms == NO_LIMIT:
         return end
-    oldest_ms = now_ms - policy.retention_ms
+    limit_ms = now_ms - policy.retention_ms
     for at, entry in enumerate(entries):
         if not entry.rows:
             continue
         is_newest = at + 1 == len(entries)
-        if entry.max_timestamp_ms >= oldest_ms:
+        if newest_ms(entry, written) >= limit_ms:
             break
-        if is_newest and not has_rolled(entry, policy, now_ms):
+        if is_newest and not has_rolled(entry, policy, now_ms, written):
             break
         end = entry.end_offset
     return end

@@ -80,7 +80,8 @@ def _column(batch: pa.RecordBatch, name: str, now_ms: int) -> pa.Array | None:
         return None
     if array.type != COLUMN_TYPES[name]:
         try:
-            array = array.cast(COLUMN_TYPES[name], safe=name != "timestamp")
+            is_time = name == "timestamp" and pa.types.is_timestamp(array.type)
+            array = floored(array) if is_time else array.cast(COLUMN_TYPES[name])
         except pa.ArrowException as error:
             raise InvalidRequest(
                 f"column cannot be stored: {error}. column={name} type={array.type} "
@@ -89,6 +90,17 @@ def _column(batch: pa.RecordBatch, name: str, now_ms: int) -> pa.Array | None:
     if name == "timestamp" and array.null_count:
         array = pc.fill_null(array, pa.scalar(now_ms, TIMESTAMP))
     return array
+
+
+def floored(times: pa.Array) -> pa.Array:
+    """Return timestamps in milliseconds of UTC, rounded down: a cast rounds toward 1970."""
+    finer = {"us": 1_000, "ns": 1_000_000}.get(times.type.unit)
+    if finer is None:
+        return times.cast(TIMESTAMP)
+    numbers = times.cast(pa.int64())
+    whole = pc.divide(numbers, finer)
+    is_above = pc.greater(pc.multiply(whole, finer), numbers)
+    return pc.subtract(whole, is_above.cast(pa.int64())).cast(TIMESTAMP)
 
 
 def check_record_sizes(batch: pa.RecordBatch, max_message_bytes: int) -> None:

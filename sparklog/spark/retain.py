@@ -22,6 +22,7 @@ from sparklog.core.errors import SparklogError
 from sparklog.core.settings import parse_stored_topic_configs
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run
+from sparklog.log.entry_times import WrittenTime, WrittenTimes
 from sparklog.log.garbage import Garbage, GarbageRules, find_garbage, list_folder
 from sparklog.log.glance import glance_at
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, topic_folder
@@ -109,17 +110,21 @@ class _Retain:
         now_ms = self._clock.now_ms()
         listed = run(list_folder(work.layout), log.store)
         seen = run(glance_at(work.layout, listed), log.store)
+        written = WrittenTimes(log.store, work.layout)
         found: Garbage | None = None
-        if seen is not None and retained_start(seen, policy, now_ms) <= seen.log_start_offset:
+        if (
+            seen is not None
+            and retained_start(seen, policy, now_ms, written) <= seen.log_start_offset
+        ):
             found = self._garbage(log, work, policy, seen, listed, now_ms)
             if not found.doomed and not found.problem:
                 return _told(seen, seen, seen.log_start_offset, found, 0)
         seen = seen or PartitionView(work.layout)
         if self._job.dry_run:
             view = run(refresh(seen), log.store)
-            before, after = view, retained_start(view, policy, now_ms)
+            before, after = view, retained_start(view, policy, now_ms, written)
         else:
-            before, view = self._raised(log, work, policy, seen, now_ms)
+            before, view = self._raised(log, work, policy, seen, now_ms, written)
             after = view.log_start_offset
         if found is None or view is not seen:
             found = self._garbage(log, work, policy, view, listed, now_ms)
@@ -157,6 +162,7 @@ class _Retain:
         policy: RetentionPolicy,
         known: PartitionView,
         now_ms: int,
+        written: WrittenTime,
     ) -> tuple[PartitionView, PartitionView]:
         """Raise the log start, and return the partition before and after."""
         seen: list[PartitionView] = []
@@ -166,13 +172,13 @@ class _Retain:
             seen.append(now)
             # What a segment of the tail points at is known by no manifest: let go from there, it
             # would look like an upload that nobody appended, and stay for a week.
-            start = retained_start(now, policy, now_ms)
+            start = retained_start(now, policy, now_ms, written)
             in_tail = now.manifest.end_offset < start
             return (absorbing(now) if in_tail else None) or raising(now)
 
-        raising = raise_to_retained(policy, now_ms)
+        raising = raise_to_retained(policy, now_ms, written)
         view = run(change(known, plan, new_nonce(SYSTEM_ENTROPY)), log.store)
-        if retained_start(view, policy, now_ms) > view.log_start_offset:
+        if retained_start(view, policy, now_ms, written) > view.log_start_offset:
             view = run(change(view, raising, new_nonce(SYSTEM_ENTROPY)), log.store)
         return seen[0], view
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
 from sparklog.core.errors import InvalidPartitions, InvalidRequest
 from sparklog.core.types import TopicPartition
+from sparklog.log.schema import floored
 from sparklog.protocol.partitioner import partitions_for_keys
 
 RECORD_COLUMNS = ("timestamp", "key", "value", "headers")
@@ -173,10 +174,11 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _milliseconds(array: pa.Array) -> pa.Array:
+    """Return times in milliseconds, rounded down also before 1970."""
     if pa.types.is_floating(array.type):
         micros = pc.multiply(array, float(_MICROS_PER_SECOND)).cast(pa.int64(), safe=False)
         array = micros.cast(pa.timestamp("us", tz="UTC"))
-    return array.cast(pa.timestamp("ms", tz="UTC"), safe=False)
+    return floored(array)
 
 
 def _checked(topic: str, partitions: int, numbers: Indices) -> Indices:

@@ -17,6 +17,7 @@ from itertools import chain
 from threading import Lock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from sparklog.client.fetching import Stretch
@@ -46,6 +47,9 @@ BATCH_BYTES = 8 << 20
 less, up to about this size."""
 EMPTY_BATCH_ROWS = 1 << 20
 """Rows of a batch without columns, which costs nothing to make."""
+
+TIMESTAMP_MS_MAX = (2**63 - 1) // 1_000
+"""Spark counts microseconds in 64 bits."""
 
 _FROM_PLACE = ("topic", "partition")
 
@@ -124,6 +128,8 @@ class Scan:
         if not isinstance(partition, Slice):
             return
         stored = [name for name in self.columns if name not in _FROM_PLACE]
+        if "timestamp" in stored and "offset" not in stored:
+            stored.append("offset")  # to name a record whose time Spark cannot hold
         shape = _Shape(self, partition)
         found = chain(self._kept(partition, stored), self._served(partition, stored))
         with imports_kept("reading"):
@@ -223,6 +229,7 @@ class _Shape:
             "partition": pa.scalar(part.partition, pa.int32()),
         }
         self._repeated: dict[str, pa.Array] = {}
+        self._fails = scan.fail_on_data_loss
 
     def batch(self, stored: pa.RecordBatch) -> pa.RecordBatch:
         if not self._columns:
@@ -235,8 +242,35 @@ class _Shape:
             return self._constant(name, stored.num_rows)
         array = stored.column(name)
         if name == "timestamp":
-            return array.cast(self._schema.field(self._columns.index(name)).type)
+            wanted = self._schema.field(self._columns.index(name)).type
+            try:
+                return array.cast(wanted)
+            except pa.ArrowInvalid:
+                return self._without_far(array, stored).cast(wanted)
         return array
+
+    def _without_far(self, times: pa.Array, stored: pa.RecordBatch) -> pa.Array:
+        """Return timestamps with null for what Spark cannot hold.
+
+        Raises:
+            DataCorrupt: there is such a one, and that is to fail.
+        """
+        numbers = times.cast(pa.int64())
+        far = pc.or_(pc.greater(numbers, TIMESTAMP_MS_MAX), pc.less(numbers, -TIMESTAMP_MS_MAX))
+        row = pc.index(far, pa.scalar(value=True)).as_py()
+        at = stored.column("offset")[row].as_py()
+        told = (
+            "a producer wrote a timestamp that Spark cannot hold. "
+            f"topic={self._constants['topic']} partition={self._constants['partition']} "
+            f"offset={at} timestamp_ms={numbers[row]}"
+        )
+        if self._fails:
+            raise DataCorrupt(
+                f"{told}; to read null instead set the source option failOnDataLoss to false, or "
+                "leave the column out"
+            )
+        logger.warning("null instead: %s", told)
+        return pc.if_else(far, pa.scalar(None, times.type), times)
 
     def _constant(self, name: str, rows: int) -> pa.Array:
         known = self._repeated.get(name)

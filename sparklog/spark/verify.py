@@ -219,4 +219,7 @@ def _line(answer: PartitionAnswer, damage: Mapping[str, Any]) -> str:
 
 
 def _time(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):  # a producer may write any number
+        return f"{timestamp_ms} ms"

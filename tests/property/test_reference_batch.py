@@ -45,7 +45,7 @@ from sparklog.store.memory import MemoryStore
 LAYOUT = PartitionLayout("t", "A" * 22, 0)
 RULES = BatchRules(max_message_bytes=1 << 20)
 NONCES = st.text("0123456789abcdef", min_size=32, max_size=32)
-STAMPS = st.integers(0, 1 << 40)
+STAMPS = st.integers(-(1 << 46), 1 << 40)
 
 
 @st.composite

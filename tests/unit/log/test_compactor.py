@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from sparklog.core.clock import ManualClock
 from sparklog.core.errors import DataCorrupt, Unavailable
 from sparklog.core.settings import parse_topic_configs
-from sparklog.log.compaction import CompactionPolicy, merge_runs
+from sparklog.log.compaction import CompactionPolicy, merge_runs, plan_compaction
 from sparklog.log.compaction_shares import Outcome, Shares
 from sparklog.log.compactor import Compactor
 from sparklog.log.lineage import APPENDS_KEPT, lineage_of
@@ -226,6 +227,33 @@ def test_segments_of_two_leaders_are_not_made_one() -> None:
     )
     runs = merge_runs(Manifest(1, "n", 0, 6, entries), COMPACT)
     assert runs == [entries[:3]], "three at the end are too few yet"
+
+
+def test_records_without_a_time_are_protected_by_the_age_of_their_object() -> None:
+    """`min.compaction.lag.ms` did not hold for them, and they kept neighbours from merging."""
+    timeless = tuple(Entry(n, n + 1, f"o{n}", n, 10, 1, -1, -1, 0, "n") for n in range(3))
+    view = PartitionView(LAYOUT, Manifest(1, "n", 0, 3, timeless))
+    policy = replace(COMPACT, lag_min_ms=1_000)
+    written = {"o0": 100, "o1": 200, "o2": 5_000}
+
+    def planned(now_ms: int) -> int:
+        found = plan_compaction(
+            view, policy, 3, now_ms, force=True, written=lambda e: written[e.object]
+        )
+        return 0 if found is None else len(found.entries)
+
+    assert [planned(now_ms) for now_ms in (1_000, 1_150, 5_500, 6_000)] == [0, 1, 2, 3]
+    overdue = replace(COMPACT, lag_max_ms=1_000, dirty_ratio_min=1.0)
+    for now_ms, is_due in ((1_000, False), (1_101, True)):
+        found = plan_compaction(
+            view, overdue, 3, now_ms, force=False, written=lambda e: written[e.object]
+        )
+        assert (found is not None) is is_due
+    mixed = tuple(
+        Entry(n, n + 1, "o", n, 10, 1, stamp, stamp, 0, "n")
+        for n, stamp in enumerate([-1, 1_700_000_000_000] * 4)
+    )
+    assert merge_runs(Manifest(1, "n", 0, 8, mixed), COMPACT) == [mixed]
 
 
 def test_what_is_large_or_spans_a_long_time_is_not_merged() -> None:

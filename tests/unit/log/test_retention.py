@@ -9,6 +9,7 @@ from hypothesis import given
 from sparklog.core.clock import ManualClock
 from sparklog.core.settings import parse_topic_configs
 from sparklog.log.effects import run
+from sparklog.log.entry_times import WrittenTimes, newest_ms, oldest_ms
 from sparklog.log.garbage import (
     DAY_MS,
     ORPHAN_AGE_MS,
@@ -61,6 +62,34 @@ def test_segments_go_while_their_newest_record_is_too_old() -> None:
 def test_an_old_segment_behind_a_young_one_stays() -> None:
     view = view_of(entry(0, 5, newest=900), entry(5, 9, newest=1), entry(9, 10, newest=1))
     assert retained_start(view, policy(retention_ms=1000), 1500) == 0
+
+
+@pytest.mark.parametrize("stamp", [-1, -1_000, -62_135_596_800_000])
+def test_records_without_a_usable_time_are_as_old_as_their_object(stamp: int) -> None:
+    """As in Kafka; they were deleted at once."""
+    fresh, later = entry(0, 5, oldest=stamp, newest=stamp), entry(5, 6, newest=90_000)
+    view = view_of(fresh, later)
+    rules = policy(retention_ms=1000, segment_ms=1000)
+    assert retained_start(view, rules, 60_000) == 0
+    written = {fresh.object: 59_500, later.object: 90_000}
+    assert retained_start(view, rules, 60_000, lambda e: written[e.object]) == 0
+    assert retained_start(view, rules, 60_501, lambda e: written[e.object]) == 5
+    alone = view_of(fresh)
+    assert retained_start(alone, rules, 60_000, lambda e: written[e.object]) == 0
+    assert retained_start(alone, rules, 60_501, lambda e: written[e.object]) == 5
+
+
+def test_the_store_tells_when_an_object_was_written() -> None:
+    clock = ManualClock(now_ms=5_000)
+    store = MemoryStore("written", clock)
+    log = PartitionLog(store, LAYOUT, clock=clock)
+    log.append([batch([b"v"], timestamps_ms=[-1])])
+    (one,) = log.view().entries
+    written = WrittenTimes(store, LAYOUT)
+    assert newest_ms(one, written) == oldest_ms(one, written) == 5_000
+    assert newest_ms(entry(9, 10, newest=7), written) == 7
+    gone = entry(8, 9, oldest=-1, newest=-1)
+    assert newest_ms(gone, written) > 1 << 60, "what is gone is never old"
 
 
 def test_the_newest_segment_goes_by_time_only_when_it_has_rolled() -> None:

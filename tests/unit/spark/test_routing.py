@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import InvalidPartitions, InvalidRequest, UnknownTopicOrPartition
-from sparklog.log.schema import HEADERS
+from sparklog.log.schema import HEADERS, normalized
 from sparklog.protocol.partitioner import partition_for_key
 from sparklog.spark.routing import Router, gathered, records_of
 
@@ -154,3 +154,16 @@ def test_small_batches_are_gathered_and_none_is_lost() -> None:
     assert len(found) == 3
     assert pa.Table.from_batches(found) == pa.Table.from_batches(batches)
     assert list(gathered([])) == []
+
+
+def test_times_before_1970_are_rounded_down() -> None:
+    micros = [-1, -1_000, -1_001, 0, 1, 999, 1_000, -62_135_596_800_000_001]
+    wanted = [-1, -1, -2, 0, 0, 0, 1, -62_135_596_800_001]
+    stamps = pa.array(micros, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    values = pa.array([b"v"] * len(micros))
+    rows = pa.record_batch({"timestamp": stamps, "value": values})
+    assert records_of(rows).column("timestamp").cast(pa.int64()).to_pylist() == wanted
+    plain = normalized(rows, 0).column("timestamp").cast(pa.int64()).to_pylist()
+    assert plain == wanted
+    seconds = pa.record_batch({"timestamp": pa.array([-0.0005, 1.5]), "value": values[:2]})
+    assert records_of(seconds).column("timestamp").cast(pa.int64()).to_pylist() == [-1, 1_500]

@@ -83,6 +83,23 @@ def test_a_batch_that_nobody_can_read_fails_the_read_or_is_passed_over(
     assert "passed over: records cannot be read" in caplog.text
 
 
+def test_a_time_that_spark_cannot_hold_is_named_or_null() -> None:
+    made = new_log()
+    made.create_topic("far", 1)
+    append(made, "far", 0, [b"a", b"b"], at_ms=1000)
+    append(made, "far", 0, [b"c"], at_ms=9_223_372_036_854_776)
+    append(made, "far", 0, [b"d"], at_ms=-9_223_372_036_854_775)
+    columns = ("timestamp", "value")
+    with pytest.raises(DataCorrupt, match=r"topic=far partition=0 offset=2 timestamp_ms=922337203"):
+        rows_of(made, columns, subscribe="far")
+    rows = rows_of(made, ("value",), subscribe="far")
+    assert rows == [(b"a",), (b"b",), (b"c",), (b"d",)]
+    reader = batch_reader(made, columns, subscribe="far", failOnDataLoss="false")
+    found = pa.Table.from_batches(b for p in reader.partitions() for b in reader.read(p))
+    micros = found["timestamp"].cast(pa.int64()).to_pylist()
+    assert micros == [1_000_000, 1_001_000, None, -9_223_372_036_854_775_000]
+
+
 def test_batches_are_as_spark_wants_them(log: Log) -> None:
     log.partition("t", 1).append(
         [
