@@ -73,6 +73,7 @@ class InternalTopic:
                 self.partitions,
                 self.configs,
                 default_replication_factor=self.replication_factor,
+                by_cluster=True,
             )
 
         try:

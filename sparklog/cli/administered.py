@@ -23,6 +23,7 @@ from sparklog.client.values import (
 from sparklog.cluster.image import Topic
 from sparklog.cluster.open import Log
 from sparklog.cluster.records import EVERY_BROKER
+from sparklog.cluster.registry import check_may_delete_records
 from sparklog.core.client_quotas import Quotas
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.told_settings import ToldSetting, defaults_told, topic_told
@@ -231,6 +232,7 @@ class RootLog:
         return _found(partition.offset_for_time(at))
 
     def _deleted(self, tp: TopicPartition, offset: int) -> int:
+        check_may_delete_records(self.log.topic(tp.topic))
         return self.log.partition(tp.topic, tp.partition).delete_records(offset)
 
 

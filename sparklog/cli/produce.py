@@ -25,6 +25,7 @@ from sparklog.client.values import Resource
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config import understood_configs
 from sparklog.core.errors import NotServing, SparklogError
+from sparklog.core.names import check_not_closed
 from sparklog.core.settings import TOPIC_SETTINGS
 
 BATCH_BYTES = 4 * 1024 * 1024
@@ -116,6 +117,7 @@ def run(args: Arguments, output: Output) -> int:
     settings = _properties(args, "producer_property", "command_property")
     if settings.get("acks", "all") not in ("all", "-1", "0", "1"):
         raise UsageError("acks is 0, 1 or all; an append to a root waits for the storage anyway")
+    check_not_closed(args.topic, "append to it")
     codec = args.compression_codec or _codec(settings)
     typing = sys.stdin.isatty() and sys.stdout.isatty() and not output.as_json
     bootstrap = bootstrap_of(args)

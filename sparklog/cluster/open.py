@@ -110,8 +110,10 @@ class Log(Closeable):
         partitions: int = 1,
         configs: Mapping[str, str] | None = None,
         replication_factor: int | None = None,
+        *,
+        by_cluster: bool = False,
     ) -> Topic:
-        """Create a topic.
+        """Create a topic; `by_cluster` one that holds the cluster's own state.
 
         Raises:
             InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidConfig,
@@ -121,7 +123,13 @@ class Log(Closeable):
         wanted = dict(configs or {})
         image = self._decide(
             lambda now: registry.create_topic(
-                now, name, topic_id, partitions, wanted, replication_factor=replication_factor
+                now,
+                name,
+                topic_id,
+                partitions,
+                wanted,
+                replication_factor=replication_factor,
+                by_cluster=by_cluster,
             )
         )
         return image.topics[name]
@@ -135,7 +143,7 @@ class Log(Closeable):
         topic stays until they are dropped.
 
         Raises:
-            UnknownTopicOrPartition: no such topic.
+            UnknownTopicOrPartition: no such topic. InvalidTopic: one of the cluster's own.
             DataCorrupt: it is deleted, but nobody can tell what a snapshot has of it; run verify.
         """
         topic = self.topic(name)
@@ -159,7 +167,7 @@ class Log(Closeable):
         """Grow a topic to `total` partitions.
 
         Raises:
-            UnknownTopicOrPartition, InvalidPartitions: see `registry`.
+            InvalidTopic, UnknownTopicOrPartition, InvalidPartitions: see `registry`.
         """
         return self._decide(lambda now: registry.add_partitions(now, name, total)).topics[name]
 

@@ -22,7 +22,13 @@ from sparklog.cluster.records import (
     TopicRecord,
 )
 from sparklog.core.broker_settings import parse_broker_configs
-from sparklog.core.config import Config, check_names, parse_configs, understood
+from sparklog.core.config import (
+    Config,
+    check_names,
+    parse_configs,
+    understood,
+    understood_configs,
+)
 from sparklog.core.config_change import ConfigChange
 from sparklog.core.dynamic_settings import ONE_BROKER_SETTINGS, check_one_broker_names
 from sparklog.core.errors import (
@@ -37,7 +43,7 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.core.group_configs import GROUP_CONFIGS, parse_group_configs
-from sparklog.core.names import check_topic_name
+from sparklog.core.names import check_not_closed, check_topic_name
 from sparklog.core.settings import (
     TOPIC_SETTINGS,
     check_topic_config_names,
@@ -103,6 +109,7 @@ def create_topic(
     assignment: Mapping[int, Sequence[int]] | None = None,
     default_replication_factor: int = DEFAULT_REPLICATION_FACTOR,
     existing: ExistingTopics | None = None,
+    by_cluster: bool = False,
 ) -> list[Record]:
     """Return the records that create a topic: led if there are brokers, else open to everybody.
 
@@ -117,15 +124,19 @@ def create_topic(
         assignment: partition to its replicas, instead of both.
         default_replication_factor: as configured.
         existing: the topics of `image`, and those that are created together with this one.
+        by_cluster: the cluster itself creates a topic for its own state.
 
     Raises:
-        InvalidTopic: illegal name, or one that metrics cannot tell from another topic's.
+        InvalidTopic: illegal name, one of the cluster's own, or one that metrics cannot tell from
+            another topic's.
         TopicAlreadyExists: pick another or delete it first.
         InvalidPartitions: none or too many. InvalidConfig: unknown setting or bad value.
         InvalidReplicationFactor: not that many live brokers.
         InvalidReplicaAssignment: the assignment cannot be.
     """
     check_topic_name(name)
+    if not by_cluster:
+        check_not_closed(name, "create it")
     if name in image.topics:
         raise TopicAlreadyExists(f"topic exists already. topic={name}")
     existing = ExistingTopics(image) if existing is None else existing
@@ -161,8 +172,9 @@ def delete_topic(image: MetadataImage, name: str) -> list[Record]:
     """Return the records that delete a topic.
 
     Raises:
-        UnknownTopicOrPartition: no such topic.
+        UnknownTopicOrPartition: no such topic. InvalidTopic: one of the cluster's own.
     """
+    check_not_closed(name, "delete it")
     return [RemoveTopicRecord(known_topic(image, name).topic_id)]
 
 
@@ -178,11 +190,12 @@ def add_partitions(
     """Return the records that grow a topic to `total` partitions; `assignment` places new ones.
 
     Raises:
-        UnknownTopicOrPartition: no such topic.
+        InvalidTopic: one of the cluster's own. UnknownTopicOrPartition: no such topic.
         InvalidPartitions: not more than before; records would be lost.
         InvalidReplicationFactor: fewer live brokers than the topic wants replicas.
         InvalidReplicaAssignment: the assignment cannot be.
     """
+    check_not_closed(name, "add partitions to it")
     topic = known_topic(image, name)
     have = topic.partitions
     if total == have:
@@ -210,6 +223,22 @@ def add_partitions(
         placed = placement.check_assignment(image, dict(enumerate(assignment)))
     existing.add(name, total - have)
     return [_fresh(image, topic.topic_id, have + p, r) for p, r in enumerate(placed)]
+
+
+def check_may_delete_records(topic: Topic) -> None:
+    """Reject DeleteRecords where Kafka does: retention may not remove records of the topic either.
+
+    Raises:
+        InvalidTopic: one of the cluster's own. PolicyViolation: `cleanup.policy` has no `delete`.
+    """
+    check_not_closed(topic.name, "delete its records")
+    policy = understood_configs(topic.settings, TOPIC_SETTINGS).words("cleanup.policy")
+    if "delete" not in policy:
+        raise PolicyViolation(
+            "records are deleted only where cleanup.policy has delete: add it, for example "
+            f"cleanup.policy=compact,delete. topic={topic.name} "
+            f"cleanup.policy={','.join(policy)}"
+        )
 
 
 def alter_configs(

@@ -11,7 +11,7 @@
     │   ├── NoReassignmentInProgress
     │   ├── ElectionNotNeeded     the partition has that leader already
     │   ├── PreferredLeaderNotAvailable   the first replica is not in sync: try again when it is
-    │   ├── InvalidTopic          illegal topic name
+    │   ├── InvalidTopic          illegal topic name, or a topic that clients do not change
     │   ├── PolicyViolation       the topic's settings, or a limit of the cluster, rule it out
     │   ├── SecurityDisabled      there is no authorizer, so there are no ACLs
     │   ├── UnsupportedSaslMechanism   brokers authenticate nobody
@@ -153,7 +153,7 @@ class ResourceNotFound(InvalidRequest):
 
 
 class InvalidTopic(InvalidRequest):
-    """The topic name is illegal."""
+    """The topic name is illegal, or the topic holds the cluster's own state."""
 
     kafka_code = 17
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from sparklog.core import names
+
 NUMBER_DIGITS = 20
 SEGMENT_SUFFIX = ".arrow"
 FOLDER_NAME_MAX = 232
@@ -17,7 +19,7 @@ SNAPSHOTS_PREFIX = "snapshots/"
 WALS_PREFIX = "wal/"
 TOPICS_PREFIX = "topics/"
 RUNS_PREFIX = "runs/"
-METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC = names.METADATA_TOPIC
 METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Kafka's own id for its metadata topic, Uuid(0, 1)."""
 

@@ -1,7 +1,9 @@
 """Writing and reading the history of upkeep jobs, with brokers and without.
 
-A record goes where every record goes: into the log directly, or through the leader where brokers
-lead the topic. Writing a record twice is harmless, since the last one of a key counts.
+A record is appended to the log directly, or through the leader where brokers lead the topic. The
+leader takes no record of the history from a client, only a reference to an object in the storage:
+so what the history says comes from somebody who can write the storage. Source: decision 49.
+Writing a record twice is harmless, since the last one of a key counts.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ import pyarrow as pa
 
 from sparklog.client.admin import Admin
 from sparklog.client.consumer import Consumer
-from sparklog.client.producer import Producer
 from sparklog.client.values import EARLIEST, LATEST
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.cluster.open import Log
+from sparklog.cluster.publication_record import StagedPartition
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import (
     NotServing,
@@ -38,10 +40,10 @@ from sparklog.spark.job_history import (
     key_of,
 )
 from sparklog.spark.leaders import registered
+from sparklog.spark.led_sink import LeaderAppends
 
 PARTITION: Final = TopicPartition(HISTORY_TOPIC, 0)
 AGAIN_S: Final = 0.5
-SEND_TIMEOUT_S: Final = 10.0
 READ_TIMEOUT_S: Final = 10.0
 CLOCKS_DIFFER_MS: Final = 3_600_000
 
@@ -63,10 +65,10 @@ def write_history(
         SparklogError: the topic does not take it.
     """
     deadline_s = clock.monotonic_s() + patience_s
+    writing = HistoryAppend(log, _row(record), clock)
     while True:
         try:
-            _ensure(log)
-            _append(log, record)
+            writing.append()
             return
         except MAY_PASS:
             if clock.monotonic_s() >= deadline_s:
@@ -142,25 +144,47 @@ def _ensure(log: Log) -> None:
     if HISTORY_TOPIC in log.refresh().topics:
         return
     try:
-        log.create_topic(HISTORY_TOPIC, 1, HISTORY_CONFIGS)
+        log.create_topic(HISTORY_TOPIC, 1, HISTORY_CONFIGS, by_cluster=True)
     except TopicAlreadyExists:
         pass  # another application did
 
 
-def _append(log: Log, record: JobRun | KnownJob | JobRequest) -> None:
-    key, value = key_of(record), encode(record)
-    row = pa.RecordBatch.from_pydict(
-        {"key": pa.array([key], pa.binary()), "value": pa.array([value], pa.binary())}
+def _row(record: JobRun | KnownJob | JobRequest) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([key_of(record)], pa.binary()),
+            "value": pa.array([encode(record)], pa.binary()),
+        }
     )
-    try:
-        log.partition(HISTORY_TOPIC, 0).append([row])
-    except NotServing:
-        addresses = registered(log.refresh())
-        if not addresses:
-            raise
-        settings = {"message.timeout.ms": round(SEND_TIMEOUT_S * 1000)}
-        with Producer(addresses, settings) as producer:
-            producer.send(HISTORY_TOPIC, value, key=key, partition=0).result(SEND_TIMEOUT_S)
+
+
+class HistoryAppend:
+    """One record while it is appended; however often that is tried, it is staged once."""
+
+    def __init__(self, log: Log, row: pa.RecordBatch, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Append `row`, with columns `key` and `value`; nothing happens before `append`."""
+        self._log = log
+        self._row = row
+        self._append_led = LeaderAppends(log, None, clock)
+        self._staged: StagedPartition | None = None
+
+    def append(self) -> None:
+        """Append directly, or through the leader. Raises as `write_history`."""
+        _ensure(self._log)
+        partition = self._log.partition(HISTORY_TOPIC, 0)
+        try:
+            partition.append([self._row])
+            return
+        except NotServing:
+            if not registered(self._log.refresh()):
+                raise
+        if self._staged is None:
+            reference = partition.stage([self._row])
+            topic_id = partition.layout.topic_id
+            self._staged = StagedPartition(HISTORY_TOPIC, topic_id, 0, (reference,))
+        outcome = self._append_led([self._staged], None)[PARTITION]
+        if isinstance(outcome, SparklogError):
+            raise outcome
 
 
 def _consumed(bootstrap: str, start: int) -> Iterator[tuple[bytes | None, bytes | None]]:

@@ -102,4 +102,13 @@ def turn_of(job: ScheduledJob, last: LastRun, now_ms: int) -> Turn | None:
 
 def is_silent(last: LastRun, now_ms: int) -> bool:
     """Return whether whoever ran the job at that time is gone."""
-    return last.attempt != SEEN and not last.ended and now_ms - last.heard_ms >= SILENT_MS
+    return last.attempt != SEEN and not last.ended and not is_recent(last.heard_ms, now_ms)
+
+
+def is_recent(heard_ms: int, now_ms: int) -> bool:
+    """Return whether a run that was heard of then still goes on.
+
+    A time far ahead of the clock does not count: otherwise one such record would end a job's runs
+    until then. Clocks of machines differ by less than `SILENT_MS`.
+    """
+    return abs(now_ms - heard_ms) < SILENT_MS

@@ -30,6 +30,7 @@ from sparklog.spark.schedule import (
     LastRun,
     ScheduledJob,
     Turn,
+    is_recent,
     is_silent,
     turn_of,
 )
@@ -98,8 +99,9 @@ class Looking:
         claim = run(newest(job.name), self._log.store)
         if claim is None or claim.attempt == SEEN or claim.run_id in self._own:
             return None
-        last = self._heard(claim, self._since(claim))
-        return None if last.ended else max(last.heard_ms + SILENT_MS, self._clock.now_ms()) + 1000
+        now_ms = self._clock.now_ms()
+        last = self._heard(claim, self._since(claim), now_ms)
+        return None if last.ended else max(last.heard_ms + SILENT_MS, now_ms) + 1000
 
     def by_hand(self, job: ScheduledJob, run_id: str = "") -> JobRun:
         """Return a run of a job that somebody asked for; nothing is claimed for it."""
@@ -150,18 +152,18 @@ class Looking:
 
     def _may_be_silent(self, claim: Claim, now_ms: int) -> bool:
         own = claim.run_id in self._own or claim.attempt == SEEN
-        return not own and now_ms - claim.claimed_ms >= SILENT_MS
+        return not own and not is_recent(claim.claimed_ms, now_ms)
 
     def _runs_elsewhere(self, claim: Claim, now_ms: int) -> bool:
         """Return whether another application still runs the job since a time before."""
         if claim.run_id in self._own or claim.attempt == SEEN:
             return False
-        last = self._heard(claim, self._since(claim))
+        last = self._heard(claim, self._since(claim), now_ms)
         return not last.ended and not is_silent(last, now_ms)
 
     def _repeated(self, job: ScheduledJob, claim: Claim, now_ms: int) -> Turn | None:
         history = self._since(claim)
-        last = self._heard(claim, history)
+        last = self._heard(claim, history, now_ms)
         if not is_silent(last, now_ms):
             return None
         lost = history.runs.get(claim.run_id) or _run_of(claim, job, ON_SCHEDULE)
@@ -174,9 +176,10 @@ class Looking:
     def _since(self, claim: Claim) -> History:
         return read_history(self._log, claim.claimed_ms)
 
-    def _heard(self, claim: Claim, history: History) -> LastRun:
+    def _heard(self, claim: Claim, history: History, now_ms: int) -> LastRun:
         known = history.runs.get(claim.run_id)
-        heard_ms = max(claim.claimed_ms, known.heard_ms if known is not None else 0)
+        times_ms = (claim.claimed_ms, known.heard_ms if known is not None else 0)
+        heard_ms = max((t for t in times_ms if t < now_ms + SILENT_MS), default=0)
         ended = known is not None and known.ended
         return LastRun(claim.scheduled_ms, claim.attempt, heard_ms, ended)
 
@@ -228,7 +231,10 @@ def going_on(looking: Looking, one: JobRun, words: Callable[[], str]) -> Iterato
 
     def beat() -> None:
         while not over.wait(HEARTBEAT_S):
-            looking.go_on(one, words())
+            try:
+                looking.go_on(one, words())
+            except Exception:  # one missed heartbeat is no reason to seem dead
+                logger.exception("a job's heartbeat failed run=%s", one.run_id)
 
     thread = Thread(target=beat, name="sparklog-jobs-heart", daemon=True)
     thread.start()

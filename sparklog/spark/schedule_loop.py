@@ -16,7 +16,6 @@ from threading import Event, Lock, Thread
 from typing import Any, Final, Protocol
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.errors import SparklogError
 from sparklog.spark.job import OpenSession
 from sparklog.spark.job_history import JobRun
 from sparklog.spark.progress import Progress
@@ -153,15 +152,18 @@ class ScheduledJobs:
             if not self._stopping.is_set():
                 try:
                     self._looking.introduce(job)
-                except SparklogError as error:
+                except Exception as error:  # the next job is introduced all the same
                     logger.warning("a job is not introduced job=%s error=%s", job.name, error)
 
     def _work(self) -> None:
         while (wanted := self._waiting.get()) is not None:
-            if isinstance(wanted, JobRun):
-                self._work_on_asked(wanted)
-            elif not self._stopping.is_set() and self._places.take(wanted):
-                self._work_on(wanted)
+            try:
+                if isinstance(wanted, JobRun):
+                    self._work_on_asked(wanted)
+                elif not self._stopping.is_set() and self._places.take(wanted):
+                    self._work_on(wanted)
+            except Exception:  # a worker that ends would silently end all jobs
+                logger.exception("a worker of jobs failed and goes on wanted=%s", wanted)
 
     def _work_on(self, name: str) -> None:
         again_ms: int | None = None

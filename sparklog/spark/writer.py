@@ -38,6 +38,7 @@ from sparklog.cluster.publication_record import StagedPartition
 from sparklog.cluster.topic_config import log_config
 from sparklog.core.config import understood_configs
 from sparklog.core.errors import InvalidRequest
+from sparklog.core.names import check_not_closed
 from sparklog.core.settings import TOPIC_SETTINGS, TopicConfig
 from sparklog.core.types import TopicPartition
 from sparklog.log.partition_log import LogConfig, PartitionLog
@@ -260,6 +261,7 @@ class _Destinations:
     def _topic(self, name: str) -> Topic:
         found = self._topics.get(name)
         if found is None:
+            check_not_closed(name, "append to it")
             found = self._topics[name] = self._log.topic(name)
         return found
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.cluster.open import Log
+from sparklog.core.names import JOBS_TOPIC
 from tests.cli.conftest import Cli
 
 
@@ -53,6 +55,31 @@ def test_a_partition_that_fails_is_named_and_the_others_are_done(filled: Cli) ->
     mixed = filled(*argv, stdin=offsets(("t", 9, 0), ("t", 0, 1)))
     assert mixed.code == 1
     assert mixed.lines[-1] == "partition: t-0\tlow_watermark: 1"
+
+
+def test_a_compacted_topic_keeps_its_records(cli: Cli) -> None:
+    cli.ok("topics", "--create", "--topic", "c", "--config", "cleanup.policy=compact")
+    outcome = cli("delete-records", "--offset-json-file", "-", stdin=offsets(("c", 0, -1)))
+    assert outcome.code == 1
+    assert "only where cleanup.policy has delete" in outcome.lines[-1]
+
+
+def test_topics_of_the_cluster_are_not_changed_at_a_root(file_cli: Cli, log: Log) -> None:
+    log.create_topic(JOBS_TOPIC, by_cluster=True)
+    for argv in (
+        ("produce", "--topic", JOBS_TOPIC),
+        ("topics", "--delete", "--topic", JOBS_TOPIC),
+        ("topics", "--alter", "--topic", JOBS_TOPIC, "--partitions", "2"),
+        ("topics", "--create", "--topic", "__consumer_offsets"),
+    ):
+        outcome = file_cli(*argv, stdin=b"x")
+        assert outcome.code == 1
+        assert "this topic holds the cluster's own state" in outcome.errors
+    outcome = file_cli(
+        "delete-records", "--offset-json-file", "-", stdin=offsets((JOBS_TOPIC, 0, -1))
+    )
+    assert outcome.code == 1
+    assert "this topic holds the cluster's own state" in outcome.lines[-1]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def append(log: Log, topic: str, partition: int, stamps_ms: list[int]) -> None:
 @pytest.fixture
 def filled(file_cli: Cli, log: Log) -> Cli:
     for topic, partitions in (("t", 11), ("u", 1), ("__consumer_offsets", 1)):
-        log.create_topic(topic, partitions)
+        log.create_topic(topic, partitions, by_cluster=topic.startswith("__"))
     append(log, "t", 0, [1000, 3000, 2000])
     append(log, "t", 2, [500])
     return file_cli
@@ -40,7 +40,7 @@ def test_the_log_end_is_the_default_for_every_partition_of_every_topic(
     assert lines[0] == "__consumer_offsets:0:0"
     assert lines[1:5] == ["t:0:3", "t:1:0", "t:2:1", "t:3:0"]
     assert lines[-2:] == ["t:10:0", "u:0:0"]
-    log.create_topic(JOBS_TOPIC)
+    log.create_topic(JOBS_TOPIC, by_cluster=True)
     assert len(filled.ok("get-offsets", "--exclude-internal-topics").lines) == 12
 
 

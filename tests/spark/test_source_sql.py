@@ -100,7 +100,7 @@ def test_a_view_per_topic_always_shows_what_the_topic_holds(
 ) -> None:
     log = make_log(t=1)
     log.create_topic("odd.na-me")
-    log.create_topic("__consumer_offsets")
+    log.create_topic("__consumer_offsets", by_cluster=True)
     append(log, "t", "a")
     views = create_topic_views(spark, log_root, temporary=temporary)
     assert views == {"t": "`t`", "odd.na-me": "`odd_na_me`"}

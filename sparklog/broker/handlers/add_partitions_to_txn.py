@@ -22,6 +22,7 @@ from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.transaction import EPOCH_BUMP_SINCE
 from sparklog.coordinator.transaction_state import Partition
 from sparklog.core.errors import SparklogError
+from sparklog.core.names import CLOSED_TOPICS
 from sparklog.protocol.building import Answer
 
 BATCHED_SINCE: Final = 4
@@ -104,10 +105,10 @@ def _missing(image: MetadataImage, topics: Any) -> Iterable[tuple[Partition, Err
         topic = topic_of(image, asked)
         for number in asked.partitions:
             where = partition_of(topic, int(number))
-            yield (
-                (asked.name, int(number)),
-                code_of(where if isinstance(where, SparklogError) else None),
-            )
+            code = code_of(where if isinstance(where, SparklogError) else None)
+            if asked.name in CLOSED_TOPICS:  # as Kafka, whose clients take no other code for this
+                code = ErrorCode.topic_authorization_failed
+            yield (asked.name, int(number)), code
 
 
 def _topics(answer: Answer, topics: Any, codes: Codes) -> tuple[Any, ...]:

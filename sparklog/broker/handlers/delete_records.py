@@ -10,6 +10,7 @@ from sparklog.broker.handlers.answering import NO_THROTTLE
 from sparklog.broker.handlers.by_topic import Shape, answer_each
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.request import RequestContext
+from sparklog.cluster import registry
 from sparklog.core.errors import OutcomeUnknown
 from sparklog.core.types import PartitionId
 from sparklog.protocol.building import Answer
@@ -29,6 +30,9 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     timeout_s = max(1, request.timeout // MILLISECOND) / 1000
 
     async def ask(where: PartitionId, part: Any) -> int:
+        topic = node.metadata.image.topic_of(where.topic_id)
+        if topic is not None:
+            registry.check_may_delete_records(topic)
         try:
             async with asyncio.timeout(timeout_s):
                 return await node.replicas.delete_records(where, part.offset)

@@ -29,7 +29,7 @@ from sparklog.cluster.records import NO_LEADER
 from sparklog.cluster.registry import ExistingTopics
 from sparklog.core.entropy import new_topic_id
 from sparklog.core.errors import LeaderNotAvailable, SparklogError, UnknownTopicOrPartition
-from sparklog.core.names import TOLD_AS_INTERNAL
+from sparklog.core.names import CLOSED_TOPICS, TOLD_AS_INTERNAL
 from sparklog.protocol.building import Answer
 
 AUTO_CREATED_MAX = 100
@@ -77,7 +77,7 @@ async def _with_missing(
 ) -> tuple[MetadataImage, dict[str, SparklogError]]:
     """Return the image with topics made that were missing, and why others could not be."""
     named = {key for t in request.topics if isinstance(key := _key_of(t), str)}
-    missing = named - image.topics.keys()
+    missing = named - image.topics.keys() - CLOSED_TOPICS
     if not missing or not getattr(request, "allow_auto_topic_creation", True):
         return image, {}
     if not node.config.flag("auto.create.topics.enable"):

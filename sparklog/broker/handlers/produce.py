@@ -16,10 +16,10 @@ from sparklog.broker.handlers.answering import (
 )
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.handlers.partitions import asked_as, partition_of, topic_of
+from sparklog.broker.produce_checks import is_reference
 from sparklog.broker.produce_job import Produced
 from sparklog.broker.request import UNTHROTTLED, CloseConnection, RequestContext, Unanswered
 from sparklog.cluster.image import MetadataImage, Topic
-from sparklog.coordinator.placing import INTERNAL_TOPICS
 from sparklog.coordinator.transaction_state import Partition
 from sparklog.core.client_quotas import PRODUCER_BYTE_RATE
 from sparklog.core.errors import (
@@ -30,6 +30,7 @@ from sparklog.core.errors import (
     SparklogError,
     UnknownTopicOrPartition,
 )
+from sparklog.core.names import CLOSED_TOPICS, JOBS_TOPIC, check_not_closed
 from sparklog.core.types import PartitionId
 from sparklog.protocol.batch_header import BytesLike
 from sparklog.protocol.building import Answer
@@ -67,7 +68,7 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     refusal = _refusal(request)
     for at, (asked, topic) in enumerate(zip(request.topic_data, topics, strict=True)):
         for number, data in enumerate(asked.partition_data):
-            where = _where(topic, data.index, refusal, batches)
+            where = refusal or _where(topic, data, batches)
             if isinstance(where, SparklogError):
                 outcomes[at, number] = where
                 _remember_unknown(node, asked_as(topic, asked, data.index), data.records, where)
@@ -142,19 +143,31 @@ def _refusal(request: Any) -> SparklogError | None:
 
 
 def _where(
-    topic: Topic | SparklogError,
-    number: int,
-    refusal: SparklogError | None,
-    taken: dict[PartitionId, bytes],
+    topic: Topic | SparklogError, data: Any, taken: dict[PartitionId, bytes]
 ) -> PartitionId | SparklogError:
-    if refusal is not None:
-        return refusal
-    if isinstance(topic, Topic) and topic.name in INTERNAL_TOPICS:
-        return InvalidTopic(f"only brokers append to an internal topic. topic={topic.name}")
-    where = partition_of(topic, number)
+    if isinstance(topic, Topic) and topic.name in CLOSED_TOPICS:
+        refusal = _closed(topic.name, data.records or b"")
+        if refusal is not None:
+            return refusal
+    where = partition_of(topic, data.index)
     if isinstance(where, PartitionId) and where in taken:
         return named_twice("partition", str(where))
     return where
+
+
+def _closed(name: str, records: BytesLike) -> SparklogError | None:
+    """Return why a client may not append this to a topic of the cluster's own.
+
+    The history of jobs takes reference batches: they name an object that lies in the partition's
+    own folder, so their producer can write the storage. Source: decision 49.
+    """
+    if name == JOBS_TOPIC and is_reference(records):
+        return None
+    try:
+        check_not_closed(name, "append to it")
+    except InvalidTopic as refusal:
+        return refusal
+    return None
 
 
 def _remember_unknown(

@@ -17,7 +17,7 @@ from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.produce_job import Produced, ProduceJob
 from sparklog.broker.request import Reply
 from sparklog.cluster.image import MetadataImage, Topic
-from sparklog.coordinator.placing import INTERNAL_TOPICS
+from sparklog.core.names import CLOSED_TOPICS
 from sparklog.core.types import PartitionId
 from sparklog.protocol import messages, produce_frames
 from sparklog.protocol.batch_header import BytesLike
@@ -45,7 +45,7 @@ def _batches(image: MetadataImage, asked: PlainProduce) -> Mapping[PartitionId, 
     batches: dict[PartitionId, BytesLike] = {}
     for key, _, partitions in asked.topics:
         topic = image.topic_of(key) if asked.by_id else image.topics.get(key)
-        if topic is None or topic.name in INTERNAL_TOPICS:
+        if topic is None or topic.name in CLOSED_TOPICS:
             return None
         for number, records in partitions:
             where = PartitionId(topic.topic_id, number)

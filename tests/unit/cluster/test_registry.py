@@ -41,6 +41,7 @@ from sparklog.core.errors import (
     TopicDeleted,
     UnknownTopicOrPartition,
 )
+from sparklog.core.names import CLOSED_TOPICS
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
 from sparklog.store.memory import MemoryStore
 from tests.unit.cluster.newer_version import spelled, stored
@@ -432,3 +433,19 @@ def test_topics_created_together_look_through_the_existing_ones_once() -> None:
     assert existing.partitions == 100
     with pytest.raises(InvalidTopic, match=r"existing=new\.7"):
         registry.create_topic(image, "new_7", "x" * 22, 1, {}, existing=existing)
+
+
+@pytest.mark.parametrize("name", sorted(CLOSED_TOPICS))
+def test_what_holds_the_clusters_state_is_not_created_or_deleted_at_a_root(
+    store: MemoryStore, name: str
+) -> None:
+    log = Log(store)
+    with pytest.raises(InvalidTopic, match="the cluster's own state"):
+        log.create_topic(name)
+    made = log.create_topic(name, by_cluster=True)
+    with pytest.raises(InvalidTopic, match="the cluster's own state"):
+        log.delete_topic(name)
+    with pytest.raises(InvalidTopic, match="the cluster's own state"):
+        log.add_partitions(name, 2)
+    assert log.topic(name) == made
+    assert log.alter_configs(name, {"segment.bytes": "2097152"}).configs

@@ -9,15 +9,23 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
 from sparklog.client.producer import Producer
 from sparklog.cluster.open import Log, open_log
 from sparklog.core.clock import SYSTEM_CLOCK, ManualClock
-from sparklog.core.errors import Unavailable
+from sparklog.core.errors import InvalidTopic, Unavailable
 from sparklog.spark import job_listening
-from sparklog.spark.job_history import HISTORY_TOPIC, JobRequest, JobRun, KnownJob
-from sparklog.spark.job_history_log import leading, write_history
+from sparklog.spark.job_history import (
+    HISTORY_TOPIC,
+    JobRequest,
+    JobRun,
+    KnownJob,
+    encode,
+    key_of,
+)
+from sparklog.spark.job_history_log import HistoryAppend, leading, read_history, write_history
 from sparklog.spark.job_listening import Listener
 from sparklog.spark.job_requests import Asking
 from tests.interop.brokers import Brokers
@@ -104,10 +112,25 @@ def listening(log: Log) -> Iterator[Application]:
         application.ear.stop(60)
 
 
-def produce(log: Log, key: bytes, document: object) -> None:
-    """Write any record through the leader, as anybody may."""
-    with Producer(leading(log.refresh())) as producer:
-        producer.send(HISTORY_TOPIC, json.dumps(document).encode(), key=key, partition=0).result(60)
+def append(log: Log, key: bytes, document: object) -> None:
+    """Append any record through the leader, as whoever can write the storage may."""
+    value = json.dumps(document).encode()
+    columns = {"key": pa.array([key], pa.binary()), "value": pa.array([value], pa.binary())}
+    HistoryAppend(log, pa.RecordBatch.from_pydict(columns)).append()
+
+
+def test_what_a_client_produces_is_rejected_and_nobody_runs_it(log: Log) -> None:
+    forged, asked = request(), request()
+    evil = replace(JOB, arguments=("--root", "file:///elsewhere"))
+    with listening(log) as application:
+        addresses = leading(log.refresh())
+        for record in (forged, evil, replace(forged, taker="host:1")):
+            with pytest.raises(InvalidTopic), Producer(addresses) as producer:
+                producer.send(HISTORY_TOPIC, encode(record), key=key_of(record), partition=0)
+        write_history(log, asked, patience_s=60)
+        eventually(lambda: application.runs, "what has access to the storage is heard")
+        assert application.heard == [asked.request_id]
+    assert read_history(log).jobs == {"nightly": JOB}
 
 
 def test_an_odd_record_ends_no_listening(log: Log) -> None:
@@ -119,7 +142,7 @@ def test_an_odd_record_ends_no_listening(log: Log) -> None:
         ]  # fmt: skip
         documents: list[object] = [[], {}, *({**good, **one} for one in strange)]
         for document in documents:
-            produce(log, b"ask/x", document)
+            append(log, b"ask/x", document)
         asked = request()
         write_history(log, asked, patience_s=60)
         eventually(lambda: application.runs, "it hears what comes after")

@@ -22,19 +22,22 @@ from sparklog.spark.job_history import (
     REPAIRED,
     RUNNING,
     TERMINATED,
+    TIME_MAX_MS,
     JobRun,
 )
-from sparklog.spark.job_history_log import read_history
+from sparklog.spark.job_history_log import read_history, write_history
 from sparklog.spark.progress import Progress
 from sparklog.spark.schedule import (
     AGAIN,
     BY_HAND,
     CATCH_UP,
+    FIRST_ATTEMPT,
     SEEN,
     SILENT_MS,
     Schedule,
     ScheduledJob,
 )
+from sparklog.spark.schedule_alarms import Alarms
 from sparklog.spark.schedule_claims import Claim, newest, take
 from sparklog.spark.schedule_cron import parse_cron
 from sparklog.spark.schedule_looking import Looking
@@ -354,6 +357,55 @@ def test_a_run_that_nobody_hears_of_is_lost_and_repeated_once(
     assert third.looking.look(nightly()) is None
     outcomes = {one.run_id: one.outcome for one in read_history(log).newest_first()}
     assert outcomes == {first.run_id: LOST, second.run_id: LOST}
+
+
+def test_a_heartbeat_ahead_of_the_clock_does_not_count(
+    log: Log, clock: ManualClock, start: Start
+) -> None:
+    known_since(log, NOON_MS - DAY_MS, "nightly")
+    dead, heir = start("host:1"), start("host:2")
+    first = dead.looking.look(nightly())
+    assert first is not None
+    year_9999 = replace(first, heard_ms=TIME_MAX_MS)
+    write_history(log, year_9999, patience_s=0)
+    assert heir.looking.look(nightly()) is None, "its claim is fresh"
+    assert heir.looking.again_ms(nightly()) == NOON_MS + SILENT_MS + 1000
+    clock.sleep_s(SILENT_MS / 1000)
+    second = heir.looking.look(nightly())
+    assert second is not None
+    assert second.trigger == AGAIN
+
+
+def test_a_claim_ahead_of_the_clock_does_not_count(
+    log: Log, clock: ManualClock, start: Start
+) -> None:
+    ahead = Claim("nightly", NOON_MS - DAY_MS, FIRST_ATTEMPT, "r1", NOON_MS + DAY_MS, "host:1")
+    assert run(take(ahead), log.store)
+    found = start("host:2").looking.look(nightly())
+    assert found is not None
+
+
+def test_a_worker_goes_on_after_an_error_that_nobody_expected(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    application = start("host:1")
+    jobs = application.scheduled(nightly("odd"), nightly(), work=good)
+    looked: list[str] = []
+
+    def look(job: ScheduledJob) -> JobRun | None:
+        looked.append(job.name)
+        raise RuntimeError("the store is odd")
+
+    def ring_at(alarms: Alarms, name: str, at_ms: int) -> None:
+        raise OverflowError("a time that no calendar has")
+
+    monkeypatch.setattr(Alarms, "ring_at", ring_at)
+    application.looking.look = look  # type: ignore[method-assign]
+    jobs.start()
+    said = "a worker of jobs failed and goes on wanted="
+    eventually(lambda: f"{said}odd" in caplog.text, "it says so")
+    eventually(lambda: f"{said}nightly" in caplog.text, "it works on")
+    assert looked[:2] == ["odd", "nightly"]
 
 
 def test_a_time_that_comes_while_another_application_still_runs_the_job_is_let_go(

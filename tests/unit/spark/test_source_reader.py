@@ -171,7 +171,7 @@ def test_topics_are_found_by_name_pattern_or_partition(log: Log) -> None:
     log.create_topic("other-t2")
     append(log, "other-t2", 0, [b"x"])
     for internal in ("__consumer_offsets", JOBS_TOPIC):
-        log.create_topic(internal)
+        log.create_topic(internal, by_cluster=True)
         append(log, internal, 0, [b"internal"])
     assert len(rows_of(log, subscribe="t,other-t2")) == 15
     assert len(rows_of(log, subscribePattern="t2$")) == 1

@@ -20,7 +20,6 @@ from tests.unit.broker.handlers.requests import (
     create_topics,
     fetch,
     list_offsets,
-    metadata,
     produce,
 )
 from tests.unit.broker.replica_cluster import batch
@@ -134,26 +133,6 @@ def test_acks_that_do_not_exist_are_refused() -> None:
         answer = await node.ask(produce("t", (0, b"x"), acks=2))
         assert [p.error_code for p in parts(answer)] == [ErrorCode.invalid_required_acks]
         assert node.replicas.logs == {}
-
-    tell(story)
-
-
-def test_clients_do_not_append_to_internal_topics() -> None:
-    async def story(node: ToyNode) -> None:
-        await made(node, "__consumer_offsets")
-        answer = await node.ask(produce("__consumer_offsets", (0, b"x")))
-        assert [p.error_code for p in parts(answer)] == [ErrorCode.invalid_topic_exception]
-
-    tell(story)
-
-
-def test_the_history_of_jobs_is_told_as_internal_and_anybody_may_write_it() -> None:
-    async def story(node: ToyNode) -> None:
-        await made(node, "__sparklog_jobs")
-        (told,) = (await node.ask(metadata("__sparklog_jobs"))).topics
-        assert told.is_internal
-        answer = await node.ask(produce("__sparklog_jobs", (0, b"x")))
-        assert [p.error_code for p in parts(answer)] != [ErrorCode.invalid_topic_exception]
 
     tell(story)
 
