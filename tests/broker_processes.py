@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from tests import asyncio_errors
 from tests.soak.wire_proxy import WireProxy
 from tests.waiting import eventually
 
@@ -152,6 +153,9 @@ class BrokerProcesses:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+        if error is None:
+            complaints = [asyncio_errors.lines_of(broker.log) for broker in self.brokers]
+            assert not any(complaints), complaints
 
     def close(self) -> None:
         """End every process."""

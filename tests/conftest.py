@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.asyncio_errors import AsyncioErrors
 from tests.quick_jvm import start_java_quickly
 
 SLOWEST_FIRST = ("tests/spark/kill/", "tests/spark/", "tests/sim/", "tests/interop/")
@@ -24,6 +25,11 @@ settings.register_profile(
     "sparklog", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("sparklog")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Fail on errors that asyncio logs."""
+    config.pluginmanager.register(AsyncioErrors())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

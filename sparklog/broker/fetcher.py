@@ -27,7 +27,7 @@ from sparklog.broker.identity import Identity
 from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
-from sparklog.broker.task_scope import TaskScope
+from sparklog.broker.task_scope import TaskScope, spawn
 from sparklog.core.broker_settings import BrokerConfig
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import PartitionId
@@ -180,7 +180,7 @@ class LeaderLoop:
 
     async def _interruptible(self, work: Any) -> Any:
         """Return what `work` returns, or None when a partition joined meanwhile."""
-        task = asyncio.ensure_future(work)
+        task = spawn(work)
         self._waiting = task
         try:
             return await task

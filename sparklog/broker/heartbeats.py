@@ -18,6 +18,7 @@ from sparklog.broker.environment import Environment, Unreachable
 from sparklog.broker.identity import Identity
 from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.peer_checks import PeerChecks, address_of, heartbeat
+from sparklog.broker.task_scope import spawn
 from sparklog.cluster import controller as decisions
 from sparklog.cluster.image import Broker, Controller, MetadataImage
 from sparklog.cluster.liveness import Verdict
@@ -188,7 +189,7 @@ class Heartbeats:
         """
         self._check_look()
         if self._looking is None:
-            self._looking = asyncio.ensure_future(self._read_on())
+            self._looking = spawn(self._read_on())
         while not self._looking.done():
             await asyncio.wait([self._looking], timeout=self._interval_s)
             now_s = asyncio.get_running_loop().time()

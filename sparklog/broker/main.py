@@ -30,6 +30,7 @@ from sparklog.broker.ready import Ready
 from sparklog.broker.replicas import BrokerReplicas
 from sparklog.broker.request import BROKERS_CLIENT, CloseConnection, Reply, RequestContext
 from sparklog.broker.server import Server
+from sparklog.broker.task_scope import spawn
 from sparklog.broker.tcp_network import TcpNetwork
 from sparklog.broker.wal_store import unforced_store
 from sparklog.broker.warm_up import warm_up
@@ -175,7 +176,7 @@ async def _live(node: BrokerNode, stop: Callable[[], bool]) -> None:
     Raises:
         SparklogError: it cannot go on.
     """
-    living = asyncio.ensure_future(node.run())
+    living = spawn(node.run())
     while not living.done():
         await asyncio.wait((living,), timeout=STOP_ASKED_EVERY_S)
         if not living.done() and stop():

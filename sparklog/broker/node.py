@@ -31,6 +31,7 @@ from sparklog.broker.registration import register
 from sparklog.broker.request import INTERNAL, Reply, RequestContext
 from sparklog.broker.settings_in_force import SettingsInForce
 from sparklog.broker.sight import Sight
+from sparklog.broker.task_scope import spawn
 from sparklog.broker.throttle import Throttle
 from sparklog.broker.transactions import Transactions
 from sparklog.cluster.liveness import Vote
@@ -156,7 +157,7 @@ class BrokerNode:
             SparklogError: it cannot go on.
         """
         while not self._stopped.is_set():
-            stopped = asyncio.ensure_future(self._stopped.wait())
+            stopped = spawn(self._stopped.wait())
             try:
                 ended = self.life.ended
                 await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)

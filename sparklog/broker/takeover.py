@@ -24,7 +24,7 @@ import asyncio
 import logging
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sparklog.broker.damage import damaged
 from sparklog.broker.environment import Environment
@@ -32,6 +32,7 @@ from sparklog.broker.merged_tails import merged
 from sparklog.broker.recovering_partition import RecoveringPartition
 from sparklog.broker.recovery_order import RecoveryOrder
 from sparklog.broker.repeated import Repeated
+from sparklog.broker.task_scope import spawn
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown, Unavailable
 from sparklog.log.effects import Protocol
@@ -132,8 +133,7 @@ class Takeover:
         """Put the mark at the end of `view`, and meanwhile see what producers came to."""
         nonce = new_nonce(self._environment.entropy)
         now_ms = self._environment.clock.now_ms()
-        loading = asyncio.ensure_future(self._run(load_producers(view, now_ms)))
-        loading.add_done_callback(_heard)
+        loading = spawn(self._run(load_producers(view, now_ms)))
         try:
             marked = await self._run(take_lead(view, role.leader_epoch, nonce))
             producers = await loading
@@ -179,7 +179,7 @@ class Takeover:
             broker_id, _, incarnation = name.partition("-")
             layout = WalLayout(int(broker_id), incarnation)
             nonce = new_nonce(self._environment.entropy)
-            reading = asyncio.ensure_future(self._run(seal_and_read(layout, nonce)))
+            reading = spawn(self._run(seal_and_read(layout, nonce)))
             reading.add_done_callback(_read)
             self._sealed[name] = reading
         return await asyncio.shield(reading)
@@ -225,12 +225,6 @@ def _beyond(batches: list[bytes], end_offset: int) -> list[bytes]:
                 )
             return batches[at:]
     return []
-
-
-def _heard(loading: asyncio.Task[Any]) -> None:
-    """Take note of an error, also when whoever wanted to know is gone."""
-    if not loading.cancelled():
-        loading.exception()
 
 
 def _read(reading: asyncio.Task[SealedTail]) -> None:

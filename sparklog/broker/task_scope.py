@@ -9,9 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+
+def spawn(work: Coroutine[Any, Any, Result], name: str | None = None) -> asyncio.Task[Result]:
+    """Start a task whose error its caller retrieves, or no longer needs.
+
+    The caller may be cancelled before the task fails. asyncio would then log "Task exception was
+    never retrieved" for an error that concerns nobody.
+    """
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    task.add_done_callback(_retrieve)
+    return task
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 class TaskScope:

@@ -11,6 +11,7 @@ import asyncio
 from typing import Any, Final, cast
 
 from sparklog.broker.environment import Address, Unreachable
+from sparklog.broker.task_scope import spawn
 from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.protocol import messages
 from sparklog.protocol.framing import FrameReader
@@ -73,7 +74,7 @@ class TcpNetwork:
             return channel
         opening = self._opening.get(key)
         if opening is None:
-            opening = asyncio.get_running_loop().create_task(self._open(key))
+            opening = spawn(self._open(key))
             self._opening[key] = opening
             opening.add_done_callback(lambda _: self._opening.pop(key, None))
         try:

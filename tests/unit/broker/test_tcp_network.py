@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 from contextlib import suppress
 from typing import Any
@@ -51,6 +52,34 @@ def test_a_peer_that_is_gone_is_told_from_one_that_is_silent() -> None:
             await network.call(address, heartbeat(), timeout_s=5)
 
     tell(silent_about_metadata, story)
+
+
+def test_a_connection_that_fails_after_its_caller_gave_up_is_no_error_of_asyncio(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    complaints: list[dict[str, Any]] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        refused = asyncio.Event()
+
+        async def connect(*given: Any) -> Any:
+            await refused.wait()
+            raise ConnectionRefusedError
+
+        monkeypatch.setattr(loop, "create_connection", connect)
+        network = TcpNetwork("broker 1")
+        with pytest.raises(TimeoutError):
+            await network.call(Address("127.0.0.1", 1), metadata(), timeout_s=0.01)
+        refused.set()
+        await asyncio.sleep(0)  # the connection fails
+        await asyncio.sleep(0)  # its task has ended
+        await network.close()
+
+    asyncio.run(run())
+    gc.collect()
+    assert complaints == []
 
 
 def test_an_answer_that_is_garbage_is_as_good_as_none() -> None:
