@@ -6,7 +6,8 @@ starts when all before it are answered, and holds up those behind it, as all do 
 Produce is begun without a task, if no earlier one of its connection has one.
 
   B1  answers leave in the order of their requests
-  B2  nothing is read while too much is being worked on, here or in the whole broker
+  B2  nothing is read while too much is being worked on, here or in the whole broker; a large
+      request counts from when its size is known, and has a time to arrive in
   B3  nothing is started while the client does not take its answers, nor while it is over its quota
   B4  whatever the client sends, the worst that happens is that it is disconnected
 """
@@ -50,6 +51,13 @@ while storage takes the ones before are committed together."""
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Answers a client may leave untaken before nothing more is started for it."""
+
+RESERVED_BYTES_MIN: Final = 64 * 1024
+"""Requests from this size on take their share of the intake before their bytes arrive. Smaller ones
+come in one piece, as a rule."""
+FRAME_S: Final = 30.0
+FRAME_BYTES_PER_S: Final = 1024 * 1024
+"""How long such a request may take to arrive: so long, and at this rate."""
 
 PIPELINED: Final = frozenset(
     {
@@ -112,6 +120,10 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._writable = True
         self._waiting_for_intake = False
+        self._claimed = 0
+        """Bytes of the intake that the request has which arrives, or waits to be started."""
+        self._frame_timer: asyncio.TimerHandle | None = None
+        """Runs while a request arrives that has claimed bytes."""
         self._draining = False
         self._settling: asyncio.Handle | None = None
         self._throttled: asyncio.TimerHandle | None = None
@@ -151,10 +163,14 @@ class Connection(asyncio.Protocol):
         self._transport = None
         if self._throttled is not None:
             self._throttled.cancel()
+        self._frame_is_here()
+        claimed, self._claimed = self._claimed, 0
         for exchange in self._exchanges:
             if exchange.task is not None and exchange.header.api_key == Api.FETCH:
                 exchange.task.cancel()
         self._next = None
+        if claimed:
+            self._service.intake.give_back(claimed)
         self._service.closed(self)
 
     def drain(self) -> None:
@@ -194,12 +210,46 @@ class Connection(asyncio.Protocol):
             if self._next is None:
                 frame = self._reader.next_frame()
                 if frame is None:
-                    return True
+                    return self._may_arrive()
+                self._frame_is_here()
                 self._next = self._decoded(frame)
             if not self._start_next(self._next):
                 return False
             self._next = None
         return False
+
+    def _may_arrive(self) -> bool:
+        """Return whether bytes are wanted: a large request takes its share of the intake first."""
+        size = self._reader.arriving_bytes
+        if size < RESERVED_BYTES_MIN or self._claimed:
+            return True
+        if not self._service.intake.reserve(size):
+            self._wait_for_intake()
+            return False
+        self._claimed = size
+        limit_s = FRAME_S + size / FRAME_BYTES_PER_S
+        self._frame_timer = self._loop.call_later(limit_s, self._frame_is_late)
+        return True
+
+    def _frame_is_here(self) -> None:
+        if self._frame_timer is not None:
+            self._frame_timer.cancel()
+            self._frame_timer = None
+            self._service.intake.arrived(self._claimed)
+
+    def _frame_is_late(self) -> None:
+        logger.info(
+            "closing a connection: a request took too long to arrive client=%s bytes=%d of=%d",
+            self._host,
+            len(self._reader),
+            self._claimed,
+        )
+        self.abort()
+
+    def _wait_for_intake(self) -> None:
+        if not self._waiting_for_intake:
+            self._waiting_for_intake = True
+            self._service.intake.wait(self._intake_has_room)
 
     def _decoded(self, frame: bytes) -> Exchange:
         if produce_frames.is_produce(frame):
@@ -218,6 +268,9 @@ class Connection(asyncio.Protocol):
 
     def _start_next(self, exchange: Exchange) -> bool:
         if exchange.done:
+            if self._claimed:
+                self._service.intake.give_back(self._claimed)
+                self._claimed = 0
             self._exchanges.append(exchange)
             self._settle_soon()
             return True
@@ -227,10 +280,10 @@ class Connection(asyncio.Protocol):
         alone = api not in PIPELINED
         if self._running and (alone or self._running_alone):
             return False
-        if not self._service.intake.take(exchange.size):
-            if not self._waiting_for_intake:
-                self._waiting_for_intake = True
-                self._service.intake.wait(self._intake_has_room)
+        if self._claimed:
+            self._claimed = 0
+        elif not self._service.intake.take(exchange.size):
+            self._wait_for_intake()
             return False
         self._running += 1
         self._running_alone = alone

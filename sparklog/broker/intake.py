@@ -1,4 +1,8 @@
-"""How many bytes of requests a broker works on at once, over all its connections."""
+"""How many bytes of requests a broker works on at once, over all its connections.
+
+A large request takes its bytes when its size is known, before they arrive. Requests that arrive
+have half of the budget at most, so that clients which never finish theirs leave the other half.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ class Intake:
         """Hand out `limit_bytes`."""
         self._limit = limit_bytes
         self._used = 0
+        self._arriving = 0
         self._waiting: deque[Callable[[], None]] = deque()
 
     @property
@@ -29,6 +34,19 @@ class Intake:
             return False
         self._used += size
         return True
+
+    def reserve(self, size: int) -> bool:
+        """Take bytes for a request that arrives and return True, or take none and return False."""
+        if self._arriving and self._arriving + size > self._limit // 2:
+            return False
+        if not self.take(size):
+            return False
+        self._arriving += size
+        return True
+
+    def arrived(self, size: int) -> None:
+        """Take in that a request is here that bytes were reserved for: it keeps them."""
+        self._arriving -= size
 
     def wait(self, resume: Callable[[], None]) -> None:
         """Call `resume` once when bytes have been given back; it tries again."""

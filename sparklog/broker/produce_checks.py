@@ -13,8 +13,14 @@ from sparklog.broker.produce_job import ProduceJob, timed_out
 from sparklog.broker.recovering_partition import Find
 from sparklog.core.errors import InvalidRecord, SparklogError
 from sparklog.core.types import PartitionId
-from sparklog.log.batch_check import BatchRules, CheckedBatch, LoopTime, check_batch
-from sparklog.log.reference_batch import ReferenceBatch, check_references, decode_references
+from sparklog.log.batch_check import (
+    BatchRules,
+    CheckedBatch,
+    LoopTime,
+    check_batch,
+    check_reference,
+)
+from sparklog.log.reference_batch import ReferenceBatch, check_references
 from sparklog.protocol.batch_header import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
@@ -89,13 +95,8 @@ class ReferenceChecks:
         role = self._find(where)
         now_ms = self._environment.clock.now_ms()
         async with lanes:
-            opened = await self._environment.compute(_open, data, role.rules.batches, now_ms)
+            opened = await self._environment.compute(
+                check_reference, data, role.rules.batches, now_ms
+            )
             await self._environment.store.run(check_references(role.layout, opened[1]))
         return opened
-
-
-def _open(
-    records: BytesLike, rules: BatchRules, now_ms: int
-) -> tuple[CheckedBatch, ReferenceBatch]:
-    checked = check_batch(records, rules, now_ms)
-    return checked, decode_references(checked.data, checked.header)

@@ -38,7 +38,7 @@ from sparklog.core.errors import (
 )
 from sparklog.core.settings import TopicConfig
 from sparklog.core.types import NO_PRODUCER_ID, NO_TIMESTAMP_MS, TimestampType
-from sparklog.log.reference_batch import decode_references
+from sparklog.log.reference_batch import ReferenceBatch, decode_references
 from sparklog.protocol.batch_decoder import rows_of_batch
 from sparklog.protocol.batch_header import (
     CONTROL_BIT,
@@ -143,18 +143,36 @@ def check_batch(
         InvalidTimestamp: outside `message.timestamp.before.max.ms` or `.after.max.ms`.
         RecordTooLarge: over `max.message.bytes`.
     """
-    header = _only_header(records)
-    size_bytes = header.size_bytes
-    if size_bytes > rules.max_message_bytes:
-        raise RecordTooLarge(
-            "record batch is over max.message.bytes; send smaller batches or raise the limit. "
-            f"batch_bytes={size_bytes} max.message.bytes={rules.max_message_bytes}"
-        )
+    header = _sized_header(records, rules)
     if header.is_reference:
-        _check_reference(header, records, rules, now_ms)
-        return CheckedBatch(header, records)
+        return _reference(header, records, rules, now_ms)[0]
     _check_fields(header)
     return _checked_records(header, records, rules, now_ms, loop_time)
+
+
+def check_reference(
+    records: BytesLike, rules: BatchRules, now_ms: int
+) -> tuple[CheckedBatch, ReferenceBatch]:
+    """Check a reference batch as `check_batch` does; return what it says, too.
+
+    Raises:
+        InvalidRecord: it is none. Others: as `check_batch`.
+    """
+    header = _sized_header(records, rules)
+    if not header.is_reference:
+        raise InvalidRecord("not a reference batch")
+    return _reference(header, records, rules, now_ms)
+
+
+def _sized_header(records: BytesLike, rules: BatchRules) -> BatchHeader:
+    """Return the header of the one batch, which is not too large."""
+    header = _only_header(records)
+    if header.size_bytes > rules.max_message_bytes:
+        raise RecordTooLarge(
+            "record batch is over max.message.bytes; send smaller batches or raise the limit. "
+            f"batch_bytes={header.size_bytes} max.message.bytes={rules.max_message_bytes}"
+        )
+    return header
 
 
 def _checked_records(
@@ -375,9 +393,9 @@ def _check_fields(header: BatchHeader) -> None:
         )
 
 
-def _check_reference(
+def _reference(
     header: BatchHeader, records: BytesLike, rules: BatchRules, now_ms: int
-) -> None:
+) -> tuple[CheckedBatch, ReferenceBatch]:
     """Check what a reference batch says by itself; the objects it names are looked at elsewhere.
 
     What the records are like, their sizes and that they have keys, is up to who staged them.
@@ -394,6 +412,7 @@ def _check_reference(
     if rules.timestamp_type is TimestampType.CREATE_TIME:
         _check_newest(header.max_timestamp, rules, now_ms)
         _check_oldest(min(one.min_timestamp_ms for one in batch.references), rules, now_ms)
+    return CheckedBatch(header, records), batch
 
 
 def _check_newest(timestamp_ms: int, rules: BatchRules, now_ms: int) -> None:

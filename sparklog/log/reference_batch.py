@@ -46,6 +46,9 @@ VERSION: Final = 1
 OBJECTS_MAX: Final = 8192
 """Objects of one batch: 128 GiB at the usual size of a staged object. It bounds what a leader must
 look at before it takes a batch, whoever sent it."""
+TEXT_BYTES_MAX: Final = 4 << 20
+"""Twice what OBJECTS_MAX references take. It bounds what a small batch may unfold to."""
+_VALUES_PER_OBJECT: Final = 16
 OBJECTS_CHECKED_AT_ONCE: Final = 32
 _UNLIKE_THE_FORMAT: Final = (
     LookupError,
@@ -143,8 +146,7 @@ def decode_references(data: BytesLike, header: BatchHeader | None = None) -> Ref
     header = header or parse_header(data)
     _check_header(header)
     try:
-        (value,) = decode(data, verify_crc=False).records.column("value").to_pylist()
-        document = json.loads(value)
+        document = json.loads(_text(data))
         if document["format"] > VERSION:
             raise DataCorrupt(
                 "reference batch was written by a newer sparklog; upgrade. "
@@ -160,6 +162,22 @@ def decode_references(data: BytesLike, header: BatchHeader | None = None) -> Ref
         raise DataCorrupt(f"reference batch is not as the format says: {error!r}") from error
     _check_references(batch, header)
     return batch
+
+
+def _text(data: BytesLike) -> bytes:
+    """Return the text of a batch, if what JSON makes of it is no more than a batch needs.
+
+    Raises:
+        DataCorrupt: it unfolds to too much. ValueError: it is not one record with a value.
+    """
+    rows = decode(data, verify_crc=False, max_decompressed_bytes=TEXT_BYTES_MAX).records
+    (value,) = rows.column("value").to_pylist()
+    if not isinstance(value, bytes):
+        raise ValueError("no text")
+    values = value.count(b",") + value.count(b"[") + value.count(b"{")
+    if values > OBJECTS_MAX * _VALUES_PER_OBJECT:
+        raise DataCorrupt(f"reference batch holds too many values. values={values}")
+    return value
 
 
 def check_references(layout: PartitionLayout, batch: ReferenceBatch) -> Protocol[None]:

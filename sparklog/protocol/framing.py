@@ -33,6 +33,15 @@ class FrameReader:
         """Return how many bytes are held."""
         return len(self._buffer) - self._at
 
+    @property
+    def arriving_bytes(self) -> int:
+        """Return how large the frame is of which a part is held; 0 if its size is not known."""
+        start = self._at + SIZE_BYTES
+        if start > len(self._buffer):
+            return 0
+        size: int = _SIZE.unpack_from(self._buffer, self._at)[0]
+        return size
+
     def feed(self, data: bytes) -> None:
         """Add bytes that arrived."""
         if self._at == len(self._buffer):

@@ -20,6 +20,7 @@ from sparklog.log.led import take_lead
 from sparklog.log.partition_log import PartitionLog
 from sparklog.log.reference_batch import (
     OBJECTS_MAX,
+    TEXT_BYTES_MAX,
     ReferenceBatch,
     check_references,
     decode_references,
@@ -39,7 +40,7 @@ from sparklog.protocol.batch_header import (
     parse_header,
     seal_header,
 )
-from sparklog.protocol.record_batch import BatchSettings, encode
+from sparklog.protocol.record_batch import BatchSettings, Codec, encode
 from sparklog.store.memory import MemoryStore
 
 LAYOUT = PartitionLayout("t", "A" * 22, 0)
@@ -165,10 +166,10 @@ def test_a_document_that_says_otherwise_than_its_header_is_refused(
         check_batch(with_bit(text, batch.count), RULES, now_ms=1 << 41)
 
 
-def with_bit(value: bytes, count: int, **fields: int) -> bytes:
+def with_bit(value: bytes, count: int, codec: Codec = Codec.NONE, **fields: int) -> bytes:
     """Return a batch of one record that says it is a reference batch."""
     row = pa.record_batch({"value": pa.array([value], pa.binary())})
-    data = encode(row, BatchSettings(), base_offset=0, last_offset=count - 1)
+    data = encode(row, BatchSettings(codec=codec), base_offset=0, last_offset=count - 1)
     header: BatchHeader = parse_header(data)
     changed = header._replace(attributes=header.attributes | REFERENCE_BIT, **fields)
     return seal_header(changed, data[HEADER_BYTES:]) + data[HEADER_BYTES:]
@@ -250,3 +251,30 @@ def test_what_was_taken_is_known_in_the_tail_and_in_the_log() -> None:
     assert rows == [1, 2, 3, 4, 5]
     with pytest.raises(DataCorrupt):
         decode_references(encode(pa.record_batch({"value": pa.array([b"{}"])}), base_offset=0))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" * TEXT_BYTES_MAX,
+        b"[" + b"[]," * (TEXT_BYTES_MAX // 3 - 2) + b"[]]",
+        b"{}" + b" " * (120 << 20),
+    ],
+)
+def test_a_small_batch_that_unfolds_to_much_is_refused_before_it_is_built(text: bytes) -> None:
+    data = with_bit(text, 1, codec=Codec.ZSTD)
+    assert len(data) < 20_000
+    with pytest.raises(InvalidRecord, match=r"too many values|more than the bound"):
+        check_batch(data, RULES, now_ms=0)
+
+
+def test_the_largest_batch_stays_within_the_bounds() -> None:
+    nonces = (f"{number:032x}" for number in range(OBJECTS_MAX))
+    staged = [
+        Reference(
+            PartitionLayout.staged_name(one), 0, 1 << 17, 1 << 17, 1 << 60, one, 1 << 41, 1 << 41
+        )
+        for one in nonces
+    ]
+    batch = reference_batch(staged, None)
+    assert decode_references(encode_references(batch)) == batch
