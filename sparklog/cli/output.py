@@ -2,6 +2,9 @@
 
 Both are streams, so that a command over a huge partition needs no more memory than one over a small
 one. Results go to standard output, everything said about them to standard error.
+
+A terminal gets no control character that somebody else put into a record: `core.terminal`. A pipe
+or a file gets the bytes as they are.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
+from sparklog.core.terminal import printable, printable_bytes, printable_json
+
 
 class Output:
     """One command's results."""
@@ -19,6 +24,7 @@ class Output:
     def __init__(self, stream: BinaryIO, *, as_json: bool) -> None:
         """Write to `stream`."""
         self._stream = stream
+        self._escapes = stream.isatty()
         self.as_json = as_json
 
     def put(self, text: str | bytes, document: Mapping[str, Any]) -> None:
@@ -32,12 +38,14 @@ class Output:
         """Write a line that has no JSON form; nothing when JSON is wanted."""
         if not self.as_json:
             data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
-            self._stream.write(data + b"\n")
+            self._write(data + b"\n")
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Write a JSON object that has no text form; nothing when text is wanted."""
         if self.as_json:
             text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+            if self._escapes:
+                text = printable_json(text)
             self._stream.write(text.encode("utf-8", "surrogateescape") + b"\n")
 
     def fields(self, word: str, kind: str, fields: Mapping[str, Any]) -> None:
@@ -45,8 +53,11 @@ class Output:
         self.put(f"{word} {spelled(fields)}" if word else spelled(fields), {"type": kind, **fields})
 
     def raw(self, data: bytes) -> None:
-        """Write bytes as they are."""
-        self._stream.write(data)
+        """Write bytes as they are; on a terminal as `core.terminal` shows them."""
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        self._stream.write(printable_bytes(data) if self._escapes else data)
 
     def flush(self) -> None:
         """Hand over what is buffered: before waiting, so that a reader sees all there is."""
@@ -71,7 +82,7 @@ def _word(value: object) -> str:
 
 def say(message: str) -> None:
     """Tell the person something that is not a result, on standard error."""
-    print(message.replace("\n", " "), file=sys.stderr, flush=True)
+    print(printable(message.replace("\n", " ")), file=sys.stderr, flush=True)
 
 
 def readable(data: bytes | None) -> str | dict[str, str] | None:

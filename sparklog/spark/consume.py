@@ -18,6 +18,7 @@ from pyspark.sql import functions as sf
 
 from sparklog.cluster.open import Log, open_log
 from sparklog.core.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
+from sparklog.core.terminal import printable_json
 from sparklog.spark.jars import DELTA_COORDINATE, delta_conf
 from sparklog.spark.job import OpenSession
 from sparklog.spark.progress import Progress, Report, StageSampler, watched
@@ -232,8 +233,9 @@ def _print(rows: DataFrame) -> int:
     """Write each row as one line of JSON to standard output; returns how many there were."""
     count = 0
     lines = rows.select(sf.to_json(sf.struct("*"))).toLocalIterator(prefetchPartitions=True)
+    escapes = sys.stdout.isatty()
     for (line,) in lines:
-        sys.stdout.write(f"{line}\n")
+        sys.stdout.write(f"{printable_json(line) if escapes else line}\n")
         count += 1
     sys.stdout.flush()
     return count

@@ -29,6 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sparklog.core.errors import SparklogError
+from sparklog.core.terminal import printable
 from sparklog.spark.metrics_option import metrics_file
 from sparklog.spark.progress import Progress
 from sparklog.spark.session import SETTINGS, stay_on_loopback, use_this_python
@@ -133,7 +134,7 @@ def run_job(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (SparklogError, PySparkException, Py4JError, OSError) as error:
         progress.close()
-        print(f"error: {failure_line(error)}", file=sys.stderr, flush=True)
+        print(printable(f"error: {failure_line(error)}"), file=sys.stderr, flush=True)
         code = FAILED
     finally:
         progress.close()
@@ -191,7 +192,7 @@ def _tell_report(report: JobReport, *, as_json: bool) -> None:
     if as_json:
         print(report.to_json(), file=sys.stderr if report.printed else sys.stdout, flush=True)
     else:
-        print(report.to_text(), file=sys.stderr, flush=True)
+        print(printable(report.to_text()), file=sys.stderr, flush=True)
 
 
 def submitted_conf() -> SparkConf:

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.terminal import printable
 
 TERMINAL_INTERVAL_S = 0.5
 LINES_INTERVAL_S = 5.0
@@ -128,7 +129,7 @@ class Progress:
         """Write a line that stays."""
         with self._lock:
             self._erase()
-            print(message, file=self._stream, flush=True)
+            print(printable(message), file=self._stream, flush=True)
 
     def close(self) -> None:
         """Leave a terminal's line as if nothing had been written."""
@@ -137,7 +138,7 @@ class Progress:
 
     def _write(self, text: str) -> None:
         if not self._terminal:
-            print(text, file=self._stream, flush=True)
+            print(printable(text), file=self._stream, flush=True)
             return
         self._stream.write("\r" + text.ljust(self._width))
         self._stream.flush()
