@@ -1,1 +1,1 @@
-"""Groups, offsets and transactions: pure state machines. No socket, clock or store in here."""
+"""Groups, offsets and transactions: pure state machines without sockets, clocks or stores."""

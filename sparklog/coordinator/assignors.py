@@ -1,14 +1,14 @@
-"""Who shall read which partition: the assignors that a coordinator offers (KIP-848).
+"""Assignors of consumer groups (KIP-848): they compute which member reads which partition.
 
-Both are functions of what they are given, so that any broker comes to the same assignment:
+Both are pure functions, so every broker computes the same assignment:
 
-  range     each topic in stretches over its readers, so that equal numbers of different topics go
-            to the same reader
-  uniform   as even as can be over all topics, and with as few partitions moved as that allows
+- `range`: each topic in ranges over its readers. Equal numbers of different topics go to the same
+  reader.
+- `uniform`: as even as possible over all topics. It moves as few partitions as that allows.
 
-  U1  every partition of a topic that somebody subscribes to has exactly one reader, a subscriber
-  U2  uniform, all members subscribed alike: no two differ by more than one partition
-  U3  uniform, given its own result: the same again
+U1: Every partition of a subscribed topic has exactly one reader, and that is a subscriber.
+U2: uniform, equal subscriptions: the loads of two members differ by at most one partition.
+U3: uniform, given its own result: it returns the same result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from uuid import UUID
 from sparklog.coordinator.consumer_messages import NO_PARTS, Part, Parts
 
 BALANCING_ROUNDS_MAX: Final = 20
-"""Over members with different subscriptions; each round moves what it can to less loaded ones."""
+"""Limit for members with different subscriptions.
+
+Each round moves partitions to less loaded members.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Reader:
     topics: frozenset[UUID]
     instance_id: str | None = None
     has: Parts = NO_PARTS
-    """What it was to read before."""
+    """The target assignment of this member so far."""
 
 
 Readers = Mapping[str, Reader]
@@ -42,7 +45,7 @@ Assignor = Callable[[Readers, Counts], dict[str, Parts]]
 
 
 def assign_ranges(readers: Readers, counts: Counts) -> dict[str, Parts]:
-    """Return what every member shall read; see `range` above."""
+    """Return the partitions of every member; see `range` above."""
     found: dict[str, set[Part]] = {member_id: set() for member_id in readers}
     ordered = sorted(readers, key=lambda member_id: readers[member_id].instance_id or member_id)
     for topic, count in counts.items():
@@ -59,7 +62,7 @@ def assign_ranges(readers: Readers, counts: Counts) -> dict[str, Parts]:
 
 
 def assign_uniformly(readers: Readers, counts: Counts) -> dict[str, Parts]:
-    """Return what every member shall read; see `uniform` above."""
+    """Return the partitions of every member; see `uniform` above."""
     if not readers:
         return {}
     wanted = frozenset().union(*(reader.topics for reader in readers.values()))
@@ -75,11 +78,11 @@ def assign_uniformly(readers: Readers, counts: Counts) -> dict[str, Parts]:
 
 
 ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": assign_uniformly, "range": assign_ranges}
-"""By Kafka's names; the first one is the default."""
+"""Assignors under Kafka's names; the first one is the default."""
 
 
 def _kept(readers: Readers, parts: set[Part]) -> dict[str, set[Part]]:
-    """Return what each member may keep of what it had; nothing is kept by two."""
+    """Return the partitions that each member may keep; no two members keep the same one."""
     left = set(parts)
     kept = {}
     for member_id in sorted(readers):
@@ -91,7 +94,7 @@ def _kept(readers: Readers, parts: set[Part]) -> dict[str, set[Part]]:
 
 
 def _cut(kept: dict[str, set[Part]], total: int) -> None:
-    """Take from members what is beyond their even share; who has most keeps one more."""
+    """Remove partitions beyond a member's even share. The largest members keep the odd ones."""
     share, more = divmod(total, len(kept))
     for member_id in sorted(kept, key=lambda member_id: (-len(kept[member_id]), member_id)):
         has = kept[member_id]
@@ -103,11 +106,11 @@ def _cut(kept: dict[str, set[Part]], total: int) -> None:
 
 
 def _hand_out(kept: dict[str, set[Part]], readers: Readers, free: list[Part]) -> None:
-    """Give each free partition to the member with the least that may read it."""
+    """Assign each free partition to the least loaded member that may read it."""
     by_topic: dict[UUID, list[Part]] = {}
     for part in free:
         by_topic.setdefault(part[0], []).append(part)
-    # Topics that few may read come first: those who may read everything can make up for it.
+    # Topics with few subscribers come first: members that may read everything even out the rest.
     subscribers = {t: [m for m in kept if t in readers[m].topics] for t in by_topic}
     for topic in sorted(by_topic, key=lambda t: (len(subscribers[t]), t)):
         heap = [(len(kept[member_id]), member_id) for member_id in subscribers[topic]]
@@ -119,7 +122,7 @@ def _hand_out(kept: dict[str, set[Part]], readers: Readers, free: list[Part]) ->
 
 
 def _balance(kept: dict[str, set[Part]], readers: Readers) -> None:
-    """Move partitions to members with at least two fewer, until there are none."""
+    """Move partitions to members with at least two fewer, until no such pair is left."""
     for _ in range(BALANCING_ROUNDS_MAX):
         moved = False
         for member_id in sorted(kept, key=lambda m: (-len(kept[m]), m)):

@@ -1,16 +1,17 @@
-"""One classic group: its members, its state, and what they have in common. No time passes here.
+"""ClassicGroup: the members and the state of one classic group. It has no clock.
 
-    Empty               -> PreparingRebalance              a member joins
-    PreparingRebalance  -> CompletingRebalance             all members joined, or time is up
-    PreparingRebalance  -> Empty                           nobody is left
-    CompletingRebalance -> Stable                          the leader brought the assignment
-    CompletingRebalance -> PreparingRebalance              members changed meanwhile
-    Stable              -> PreparingRebalance              members or subscriptions changed
-    any                 -> Dead                            deleted
+- Empty -> PreparingRebalance: a member joins.
+- PreparingRebalance -> CompletingRebalance: all members joined, or the time is up.
+- PreparingRebalance -> Empty: no member is left.
+- CompletingRebalance -> Stable: the leader sent the assignment.
+- CompletingRebalance -> PreparingRebalance: the members changed meanwhile.
+- Stable -> PreparingRebalance: members or subscriptions changed.
+- any other -> Dead: deleted, expired, or converted to a consumer group.
 
-  K1  a generation has one leader, one protocol that every member supports, and one assignment
-  K2  an instance id names one member; whoever joins with it replaces whoever had it
-  K3  generations rise; a request of an older one is refused
+K1: A generation has one leader, one protocol that every member supports, and one assignment.
+K2: An instance id names one member. A member that joins with it replaces the previous holder.
+K3: Generations rise. The coordinator rejects a request of an older generation.
+
 Source: Kafka's classic group protocol; KIP-345 (static members), KIP-394 (member ids).
 """
 
@@ -35,7 +36,7 @@ UTF8_BYTES_MAX: Final = 4
 
 
 class GroupState(StrEnum):
-    """Kafka's names."""
+    """States of a classic group, with Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -70,53 +71,53 @@ class Member:
     protocols: Protocols
     assignment: bytes = b""
     join_token: Token | None = None
-    """Its join that waits for an answer."""
+    """Names the pending JoinGroup request of this member."""
     sync_token: Token | None = None
     is_new: bool = False
-    """Until its first join is answered: it does not know its id, so it cannot send heartbeats."""
+    """True until the response to its first join: without an id it cannot send heartbeats yet."""
 
     @property
     def identity(self) -> MemberIdentity:
-        """Return who it is."""
+        """Return the member id and the instance id."""
         return MemberIdentity(self.member_id, self.instance_id)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return what it tells an assignor."""
+        """Return the member's metadata for an assignor."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: Iterable[str]) -> str:
-        """Return which of the candidates, all of which it supports, it prefers."""
+        """Return the candidate that this member prefers; it supports all of them."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
 class ClassicGroup:
-    """See the module."""
+    """One classic group; see the module."""
 
     def __init__(self, group_id: str, now_ms: int) -> None:
-        """Start empty."""
+        """Start without members."""
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.state_since_ms = now_ms
         self.generation = 0
         self.protocol_type: str | None = None
-        """None as long as nobody joined: then it only holds offsets."""
+        """None until a member joins: until then the group only holds offsets."""
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}
         """Instance id -> member id."""
         self.pending: set[str] = set()
-        """Ids given to members that have not joined with them yet."""
+        """Member ids that were returned to clients which have not joined with them yet."""
         self.to_sync: set[str] = set()
-        """Members of this generation that have not asked for their assignment yet."""
+        """Members of this generation that have not sent SyncGroup yet."""
         self.delay_left_ms: int | None = None
-        """In a first rebalance: for how long it may still wait for more members."""
+        """First rebalance only: how long the group may still wait for more members."""
         self.grew = False
-        """In a first rebalance: whether somebody joined since it was looked at."""
+        """First rebalance only: True if a member joined since the last check."""
 
     @classmethod
     def of(cls, group_id: str, value: GroupValue) -> ClassicGroup:
-        """Return a group as its record tells of it."""
+        """Return the group that a record describes."""
         group = cls(group_id, value.state_since_ms)
         group.state = GroupState.STABLE if value.members else GroupState.EMPTY
         group.generation = value.generation
@@ -139,7 +140,7 @@ class ClassicGroup:
         return group
 
     def value(self) -> GroupValue:
-        """Return the group as its record tells of it."""
+        """Return the value of the group's record."""
         return GroupValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -162,7 +163,7 @@ class ClassicGroup:
         )
 
     def stored_bytes(self, assignments: Mapping[str, bytes]) -> int:
-        """Return at most how large the group's record is with these assignments."""
+        """Return an upper bound for the group's record with these assignments, in bytes."""
         return sum(
             len(m.metadata(self.protocol))
             + len(assignments.get(m.member_id, b""))
@@ -179,7 +180,7 @@ class ClassicGroup:
         self.state_since_ms = now_ms
 
     def begin_generation(self, now_ms: int) -> None:
-        """Begin the next generation with the members that are there."""
+        """Begin the next generation with the present members."""
         self.generation += 1
         self.delay_left_ms, self.grew = None, False
         if self.members:
@@ -194,7 +195,7 @@ class ClassicGroup:
     # Members.
 
     def add(self, member: Member) -> None:
-        """Take in a member. The first one leads."""
+        """Add a member. The first one becomes the leader."""
         self.members[member.member_id] = member
         self.pending.discard(member.member_id)
         if self.leader is None:
@@ -203,7 +204,7 @@ class ClassicGroup:
             self.static[member.instance_id] = member.member_id
 
     def remove(self, member_id: str) -> None:
-        """Let a member go. The one longest here leads after its leader."""
+        """Remove a member. When the leader is removed, the oldest member becomes the leader."""
         member = self.members.pop(member_id)
         self.to_sync.discard(member_id)
         if member.instance_id is not None and self.static.get(member.instance_id) == member_id:
@@ -212,7 +213,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def replace(self, member: Member, member_id: str) -> None:
-        """Give a static member a new id, in the same place."""
+        """Give a static member a new id; it keeps its place in the order."""
         old_id = member.member_id
         member.member_id = member_id
         self.members = {m.member_id: m for m in self.members.values()}
@@ -225,7 +226,7 @@ class ClassicGroup:
             self.leader = member_id
 
     def check(self, who: MemberIdentity) -> ErrorCode:
-        """Return what is wrong with who somebody says it is."""
+        """Return the error for a member that identifies itself as `who`, or `none`."""
         if who.instance_id is not None:
             known = self.static.get(who.instance_id)
             if known is None:
@@ -235,7 +236,7 @@ class ClassicGroup:
         return ErrorCode.none if who.member_id in self.members else ErrorCode.unknown_member_id
 
     def elect_joined_leader(self) -> bool:
-        """Have a leader that takes part in this rebalance; return False if nobody does."""
+        """Ensure that the leader has joined this rebalance; return False if no member has."""
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.join_token is not None:
             return True
@@ -247,16 +248,16 @@ class ClassicGroup:
 
     @property
     def all_joined(self) -> bool:
-        """Return whether nobody is waited for any more."""
+        """Return True if the rebalance waits for no member."""
         return not self.pending and all(m.join_token is not None for m in self.members.values())
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Return how long members may take to join again."""
+        """Return the longest time that a member may take to join again."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def described(self) -> tuple[JoinedMember, ...]:
-        """Return the members as the leader sees them."""
+        """Return the members for the leader's JoinGroup response."""
         return tuple(
             JoinedMember(m.member_id, m.instance_id, m.metadata(self.protocol))
             for m in self.members.values()
@@ -265,7 +266,7 @@ class ClassicGroup:
     # Protocols.
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Return whether a member with these has a protocol in common with all others."""
+        """Return True if such a member has a protocol in common with all others."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         if protocol_type != self.protocol_type:
@@ -277,7 +278,7 @@ class ClassicGroup:
         return set.intersection(*supported)
 
     def elected_protocol(self) -> str:
-        """Return the protocol that a new generation would have: what most members prefer."""
+        """Return the protocol that most members prefer; a new generation uses it."""
         candidates = self._candidates()
         votes = Counter(m.vote(candidates) for m in self.members.values())
         return votes.most_common(1)[0][0]
@@ -286,17 +287,18 @@ class ClassicGroup:
 
     @property
     def is_consumer(self) -> bool:
-        """Return whether its members are consumers, and not e.g. Connect's workers."""
+        """Return True if the members are consumers, and not for example Connect workers."""
         return self.protocol_type == PROTOCOL_TYPE
 
     def subscribed(self) -> frozenset[str] | None:
-        """Return the topics that members read; None: not every client's metadata tells."""
+        """Return the topics that members read; None if some metadata cannot be decoded."""
         if not self.is_consumer:
             return frozenset()
         topics: set[str] = set()
         for member in self.members.values():
             for name, metadata in member.protocols:
-                # Before the first generation no protocol is chosen: what it told any assignor.
+                # Before the first generation no protocol is chosen: read the metadata for every
+                # assignor.
                 if self.protocol not in (None, name):
                     continue
                 try:
@@ -308,10 +310,10 @@ class ClassicGroup:
     def check_commit(
         self, who: MemberIdentity, generation: int, *, transactional: bool
     ) -> ErrorCode:
-        """Return what is wrong with a commit of offsets by somebody.
+        """Return the error for an offset commit, or `none`.
 
-        Without a generation it comes from a consumer that manages its partitions itself, or from
-        an administrator; that is fine as long as nobody is a member, and in a transaction.
+        A commit without a generation comes from an administrator, or from a consumer that assigns
+        partitions itself. It is valid in a transaction, or while the group has no members.
         """
         if generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.none
@@ -328,7 +330,7 @@ class ClassicGroup:
         return ErrorCode.none
 
     def offsets_unused_since_ms(self, commit_ms: int) -> int | None:
-        """Return since when nobody needs an offset of a topic that no member reads; None: it is."""
+        """Return since when an offset of an unread topic is unused, in ms; None if it is in use."""
         if self.protocol_type is None:
             return commit_ms
         if self.state is GroupState.EMPTY:

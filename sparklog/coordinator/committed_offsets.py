@@ -1,10 +1,9 @@
-"""Committed offsets of the groups of one shard, and those that wait for their transaction.
+"""CommittedOffsets: the offsets of one shard's groups, and those that wait for a transaction.
 
-O1  of two commits of one partition the one later in the log counts, even if the earlier one was
-    in a transaction that ends after it
-O2  a transaction's offsets are seen by nobody until it commits, and never if it aborts
-O3  what is forgotten stays so: a transaction that ends later does not bring back what it had
-    committed before
+O1: Of two commits for one partition the later one in the log wins. That holds even if the earlier
+    one belongs to a transaction that ends after it.
+O2: A transaction's offsets are invisible until it commits, and for ever if it aborts.
+O3: A deleted offset stays deleted. A transaction that ends later does not restore an older commit.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from sparklog.coordinator.group_records import OffsetKey, OffsetValue
 
 
 class Committed(NamedTuple):
-    """A committed offset, and where in the log it stands."""
+    """A committed offset and its position in the log."""
 
     value: OffsetValue
     position: int
@@ -27,7 +26,7 @@ Place = tuple[str, int]
 
 
 class CommittedOffsets:
-    """See the module."""
+    """Offsets of the groups of one shard; see the module."""
 
     def __init__(self) -> None:
         """Start without any."""
@@ -38,20 +37,20 @@ class CommittedOffsets:
         """Group id -> producers with pending offsets of it, as an ordered set."""
 
     def put(self, key: OffsetKey, value: OffsetValue, position: int) -> None:
-        """Take in a commit."""
+        """Store a commit."""
         of_group = self._groups.setdefault(key.group_id, {})
         of_group[key.topic, key.partition] = Committed(value, position)
 
     def put_pending(
         self, key: OffsetKey, value: OffsetValue, position: int, producer_id: int
     ) -> None:
-        """Take in a commit that counts when its producer's transaction commits."""
+        """Store a commit that becomes visible when its producer's transaction commits."""
         of_group = self._pending.setdefault(producer_id, {}).setdefault(key.group_id, {})
         of_group[key.topic, key.partition] = Committed(value, position)
         self._producers.setdefault(key.group_id, {})[producer_id] = None
 
     def remove(self, key: OffsetKey) -> None:
-        """Forget what is committed of a partition, and what waits for its transaction."""
+        """Remove a partition's committed offset, and those that wait for a transaction."""
         group_id, place = key.group_id, (key.topic, key.partition)
         of_group = self._groups.get(group_id)
         if of_group is not None:
@@ -65,7 +64,7 @@ class CommittedOffsets:
                 self._forget_pending(producer_id, group_id)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> set[str]:
-        """Make a producer's pending offsets count, or forget them; return whose they were."""
+        """Apply or drop a producer's pending offsets; return their group ids."""
         group_ids = set(self._pending.get(producer_id, ()))
         for group_id in group_ids:
             waiting = self._forget_pending(producer_id, group_id)
@@ -81,12 +80,12 @@ class CommittedOffsets:
         return self._groups.get(key.group_id, {}).get((key.topic, key.partition))
 
     def of(self, group_id: str) -> Iterator[tuple[OffsetKey, OffsetValue]]:
-        """Yield a group's committed offsets; they may be removed meanwhile."""
+        """Yield a group's committed offsets; the caller may remove them meanwhile."""
         for place, committed in list(self._groups.get(group_id, {}).items()):
             yield OffsetKey(group_id, *place), committed.value
 
     def keys(self, group_id: str) -> list[OffsetKey]:
-        """Return what a group has offsets of, committed or pending."""
+        """Return the keys of a group's offsets, committed or pending."""
         places = dict.fromkeys(self._groups.get(group_id, ()))
         for producer_id in self._producers.get(group_id, ()):
             places |= dict.fromkeys(self._pending[producer_id][group_id])
@@ -97,17 +96,17 @@ class CommittedOffsets:
         return list(dict.fromkeys((*self._groups, *self._producers)))
 
     def is_pending(self, key: OffsetKey) -> bool:
-        """Return whether an open transaction may change an offset."""
+        """Return True if an open transaction may change an offset."""
         place = key.topic, key.partition
         producers = self._producers.get(key.group_id, ())
         return any(place in self._pending[p][key.group_id] for p in producers)
 
     def holds(self, group_id: str) -> bool:
-        """Return whether a group has offsets, committed or pending."""
+        """Return True if a group has offsets, committed or pending."""
         return group_id in self._groups or group_id in self._producers
 
     def _forget_pending(self, producer_id: int, group_id: str) -> dict[Place, Committed]:
-        """Take out what waits of a group for a producer's transaction."""
+        """Remove and return a group's offsets that wait for a producer's transaction."""
         of_producer, producers = self._pending[producer_id], self._producers[group_id]
         waiting = of_producer.pop(group_id)
         if not of_producer:

@@ -1,11 +1,13 @@
-"""One consumer group (KIP-848): what its records say of it. Changed by `apply` alone.
+"""ConsumerGroup: the state of one consumer group (KIP-848), changed by `apply` alone.
 
-Three epochs follow each other: the group's, which rises when members, subscriptions or topics
-change; the target assignment's, made for a group epoch; and each member's, the target it has come
-to. A member that is to give up partitions stays in its epoch until it has.
+Three epochs follow each other. The group epoch rises when members, subscriptions or topics change.
+The target epoch is the group epoch for which the target assignment was computed. The member epoch
+is the target epoch that the member has reached. A member that must revoke partitions keeps its
+epoch until it has revoked them.
 
-  C1  a partition is held by one member at most: assigned to it, or not yet given up by it
-  C2  whoever applied a group's records, in any order that compaction leaves, has the same group
+C1: One member at most holds a partition: it is assigned to it, or not revoked by it yet.
+C2: Replaying a group's records, in any order that compaction leaves, gives the same group.
+
 Source: Kafka's `ConsumerGroup`.
 """
 
@@ -47,7 +49,7 @@ CONSUMER: Final = "consumer"
 
 
 class ConsumerGroupState(StrEnum):
-    """Kafka's names."""
+    """States of a consumer group, with Kafka's names."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -57,29 +59,29 @@ class ConsumerGroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """One member: who it is, and what it reads."""
+    """One member: its metadata and its assignment."""
 
     about: MemberRecord
     has: MemberAssignment
 
     @property
     def member_id(self) -> str:
-        """Return its id."""
+        """Return the member id."""
         return self.about.member_id
 
     @property
     def epoch(self) -> int:
-        """Return the epoch of the target that it has come to."""
+        """Return the member epoch: the target epoch that it has reached."""
         return self.has.epoch
 
     @property
     def is_classic(self) -> bool:
-        """Return whether it still speaks the classic protocol."""
+        """Return True if it still uses the classic protocol."""
         return self.about.classic is not None
 
 
 def burial_of(member: ConsumerMember) -> tuple[ConsumerRecord, ...]:
-    """Return the records that forget a member."""
+    """Return the tombstones of a member's records."""
     group_id, member_id = member.about.group_id, member.member_id
     return (
         MemberAssignment(group_id, member_id, gone=True),
@@ -89,10 +91,10 @@ def burial_of(member: ConsumerMember) -> tuple[ConsumerRecord, ...]:
 
 
 class ConsumerGroup:
-    """See the module."""
+    """One consumer group; see the module."""
 
     def __init__(self, group_id: str, assignors: Sequence[str] = tuple(ASSIGNORS)) -> None:
-        """Start empty; `assignors` are on offer, the default first."""
+        """Start without members; `assignors` are the enabled ones, the default first."""
         self.group_id = group_id
         self._assignors = assignors
         self.epoch = 0
@@ -105,12 +107,12 @@ class ConsumerGroup:
         self.patterns: dict[str, frozenset[str]] = {}
         """Pattern -> topic names."""
         self.holders: dict[Part, str] = {}
-        """Partition -> the member that reads it, or has not given it up yet."""
+        """Partition -> the member that reads it, or has not revoked it yet."""
         self.topics_seen: int | None = None
-        """The version of the topics that subscriptions were compared with last."""
+        """The version of the topics at the last comparison with the subscriptions."""
 
     def apply(self, record: ConsumerRecord | OldRecord) -> None:
-        """Take in a record, of the log or just decided."""
+        """Apply a record, replayed or new."""
         match record:
             case GroupEpoch():
                 self.epoch, self.topics_hash = record.epoch or 0, record.topics_hash
@@ -147,37 +149,37 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """Return the assignor that most members want of those on offer; else the first of them."""
+        """Return the enabled assignor that most members ask for; else the default."""
         wishes = Counter(m.about.assignor for m in self.members.values() if m.about.assignor)
         return max(self._assignors, key=lambda name: wishes[name])
 
     def subscription(self, member: ConsumerMember) -> frozenset[str]:
-        """Return the names of the topics that a member wants, by name or by pattern."""
+        """Return the names of the topics that a member subscribes to, by name or by pattern."""
         matched = self.patterns.get(member.about.regex or "", frozenset())
         return matched.union(member.about.names)
 
     def subscribed(self) -> frozenset[str]:
-        """Return the names of all topics that members want."""
+        """Return the names of all subscribed topics."""
         return frozenset().union(*(self.subscription(m) for m in self.members.values()))
 
     def is_held_by_other(self, part: Part, member_id: str) -> bool:
-        """Return whether another member reads a partition, or has not given it up yet."""
+        """Return True if another member reads a partition, or has not revoked it yet."""
         return self.holders.get(part, member_id) != member_id
 
     is_consumer: Final = True
-    """Its members are consumers, unlike those of some classic groups."""
+    """Always True: the members are consumers, unlike those of some classic groups."""
 
     def offsets_unused_since_ms(self, commit_ms: int) -> int:
-        """Return since when an offset of a topic that nobody subscribes to is of no use."""
+        """Return since when an offset of an unsubscribed topic is unused, in ms."""
         return commit_ms
 
     def check_commit(self, asked: CommitRequest) -> ErrorCode:
-        """Return what is wrong with a commit of offsets.
+        """Return the error for an offset commit, or `none`.
 
-        Whoever is no member may commit for a group without members, or in a transaction, whose
-        producer is fenced in other ways. A member that has not heard of its newest epoch may commit
-        how far it has read partitions that it has had since before the epoch it knows: nobody else
-        has read them (KIP-1251).
+        A client that is not a member may commit to a group without members. It may also commit in a
+        transaction, where the producer epoch fences it. A member that does not know its newest
+        epoch may commit for partitions that it has held since an older epoch. No other member has
+        read those meanwhile (KIP-1251).
         """
         who, epoch, transactional = asked.member, asked.generation, asked.producer is not None
         if epoch < 0 and not self.members:
@@ -192,12 +194,12 @@ class ConsumerGroup:
             return ErrorCode.unsupported_version
         if epoch == member.epoch or (epoch < member.epoch and _had(member, asked.offsets, epoch)):
             return ErrorCode.none
-        # Producers of before KIP-1319 know of no epochs of members.
+        # Producers before KIP-1319 do not know member epochs.
         is_generation = member.is_classic or (transactional and not asked.knows_epochs)
         return ErrorCode.illegal_generation if is_generation else ErrorCode.stale_member_epoch
 
     def check_member(self, member_id: str, epoch: int) -> ErrorCode:
-        """Return what is wrong with who somebody says it is."""
+        """Return the error for a member id and epoch, or `none`."""
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.unknown_member_id
@@ -207,11 +209,11 @@ class ConsumerGroup:
 
     @property
     def is_all_classic(self) -> bool:
-        """Return whether nobody is left who speaks the newer protocol."""
+        """Return True if there are members, and all of them use the classic protocol."""
         return bool(self.members) and all(m.is_classic for m in self.members.values())
 
     def burial(self) -> list[ConsumerRecord]:
-        """Return the records that forget the group with its members."""
+        """Return the tombstones of the group and its members."""
         members = [record for m in self.members.values() for record in burial_of(m)]
         patterns = [ResolvedPattern(self.group_id, pattern, None) for pattern in self.patterns]
         return [
@@ -222,7 +224,7 @@ class ConsumerGroup:
         ]
 
     def described(self) -> ConsumerGroupDescription:
-        """Return the group for administrators."""
+        """Return the description of the group for administrators."""
         return ConsumerGroupDescription(
             self.group_id,
             self.state,
@@ -267,7 +269,7 @@ class ConsumerGroup:
                 has = MemberAssignment(self.group_id, record.member_id)
                 self.members[record.member_id] = replace(known, has=has)
             return
-        # Compaction may leave who a member is behind what it reads.
+        # Compaction may leave a member's assignment ahead of its metadata.
         about = known.about if known else MemberRecord(self.group_id, record.member_id)
         if known is not None:
             self._release(known)
@@ -296,7 +298,7 @@ class ConsumerGroup:
 
 
 def _had(member: ConsumerMember, offsets: Iterable[OffsetToCommit], epoch: int) -> bool:
-    """Return whether a member has had the partitions of offsets ever since an epoch of its own."""
+    """Return True if a member has held the partitions of the offsets since an epoch of its own."""
     since = member.has.since
     return all(
         offset.topic_id is not None

@@ -1,6 +1,6 @@
-"""The consumer groups (KIP-848) of one partition of `__consumer_offsets`, and their timers.
+"""ConsumerGroups: the consumer groups (KIP-848) of one shard, and their timers.
 
-Part of `group_shard`, which knows the groups of the other type and everybody's offsets.
+`group_shard` uses it beside the classic groups and the offsets of all groups.
 Source: Kafka's `GroupMetadataManager`.
 """
 
@@ -53,60 +53,62 @@ from sparklog.core.group_configs import HEARTBEAT_INTERVAL, NONE_SET, SESSION_TI
 
 UNSETTLED_MS: Final = 500
 UNSETTLED_MS_PER_MEMBER: Final = 5
-"""Heartbeats of a group whose partitions change hands: a member learns of partitions that others
-gave up only by asking. Kafka lets it wait for a whole interval; 200 heartbeats a second are not
-much."""
+"""Heartbeat intervals of a group whose partitions move.
+
+A member learns only from a heartbeat that others revoked partitions. Kafka makes it wait for a
+whole interval; 200 heartbeats a second cost little.
+"""
 
 
 class ConsumerTimer(IntEnum):
-    """What is due."""
+    """Kinds of a member's deadlines."""
 
     SESSION = 0
-    """The member has not been heard of for too long."""
+    """The member sent no heartbeat for too long."""
     REVOKE = 1
-    """The member has not given up partitions for too long."""
+    """The member has not revoked partitions for too long."""
     REJOIN = 2
-    """A classic member was told to join again, and has not for too long."""
+    """A classic member must join again, and has not done so for too long."""
 
 
 Configs = Callable[[str], Config]
-"""Tells what is set for a group, as far as it is understood."""
+"""Returns a group's own settings, as far as they are valid."""
 
 
 def no_configs(group_id: str) -> Config:
-    """Return nothing: a group has the brokers' settings."""
+    """Return no settings: a group uses those of the brokers."""
     return NONE_SET
 
 
 TimerKey = tuple[str, str, ConsumerTimer]
-"""Group, member, what."""
+"""Group id, member id and kind."""
 
 
 class ConsumerGroups:
-    """See the module."""
+    """The consumer groups of one shard; see the module."""
 
     def __init__(self, settings: GroupSettings, configs: Configs = no_configs) -> None:
-        """Start empty: the log comes next. `configs` tells what is set for a group."""
+        """Start empty, before the replay. `configs` returns a group's own settings."""
         self._settings = settings
         self._configs = configs
         self._timers: Timers[TimerKey] = Timers()
         self._groups: dict[str, ConsumerGroup] = {}
         self._topics: Topics = NoTopics()
-        """As the last heartbeat brought them: a member's time may be up between heartbeats."""
+        """The topics of the last heartbeat: a member may expire between heartbeats."""
 
     def get(self, group_id: str) -> ConsumerGroup | None:
-        """Return a group, if there is one of this type."""
+        """Return a consumer group, or None."""
         return self._groups.get(group_id)
 
     def all(self) -> Iterable[ConsumerGroup]:
-        """Return all groups of this type."""
+        """Return all consumer groups."""
         return self._groups.values()
 
     def replay(self, record: CoordinatorRecord) -> str:
-        """Take in a record of the log; return the group it is of.
+        """Apply a record of the log; return its group id.
 
         Raises:
-            DataCorrupt: it cannot be read.
+            DataCorrupt: the record cannot be read.
         """
         found = read_record(record)
         group = self._groups.get(found.group_id)
@@ -120,18 +122,18 @@ class ConsumerGroups:
         return found.group_id
 
     def loaded(self, now_ms: int) -> None:
-        """Begin to serve: members have their whole time-outs from now on."""
+        """Begin to serve after the replay: every member gets its whole time-outs from now on."""
         for group in self._groups.values():
             for member in group.members.values():
                 self._set_timers(group, member, now_ms, revoke_anew=True)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """Return when something is due."""
+        """Return the earliest deadline in ms, or None."""
         return self._timers.next_ms
 
     def expire(self, now_ms: int) -> list[CoordinatorRecord]:
-        """Remove members whose time is up; return the records that say so."""
+        """Remove members whose time is up; return the records of that."""
         records: list[ConsumerRecord] = []
         while (key := self._timers.pop_due(now_ms)) is not None:
             group_id, member_id, kind = key
@@ -150,12 +152,13 @@ class ConsumerGroups:
     def heartbeat(
         self, asked: ConsumerHeartbeat, topics: Topics, now_ms: int, first_epoch: int = 0
     ) -> tuple[ConsumerHeartbeatAnswer, list[CoordinatorRecord]]:
-        """Take in that a member joins, lives or leaves; return its answer and the records.
+        """Handle a heartbeat that joins, renews or leaves; return the response and the records.
 
-        A group that is new begins behind `first_epoch`, that of the classic group it was.
+        The epoch of a new group starts after `first_epoch`, the generation of the classic group
+        before it.
 
         Raises:
-            GroupError, InvalidRequest: it is refused; nothing was changed.
+            GroupError, InvalidRequest: the heartbeat is rejected; nothing was changed.
         """
         check(asked, self._settings.group_consumer_assignors)
         self._topics = topics
@@ -177,7 +180,7 @@ class ConsumerGroups:
             self._cancel_timers(group.group_id, replaced)
         began = known is None or known.epoch != member.epoch or not _is_revoking(known)
         self._set_timers(group, member, now_ms, revoke_anew=began)
-        # A member that is behind missed the answer before this one.
+        # A member that is behind missed the previous response.
         is_behind = known is not None and known.epoch != asked.epoch
         told = asked.is_full or is_behind or member.has.assigned != before
         answer = ConsumerHeartbeatAnswer(
@@ -191,7 +194,7 @@ class ConsumerGroups:
     def upgrade(
         self, classic: ClassicGroup, topics: Topics, now_ms: int
     ) -> list[CoordinatorRecord]:
-        """Make a consumer group of a classic one, with its members; return the records.
+        """Convert a classic group with its members to a consumer group; return the records.
 
         Raises:
             GroupError: its members are not all consumers, or too many; nothing was changed.
@@ -209,23 +212,23 @@ class ConsumerGroups:
         return [write_record(record) for record in records]
 
     def downgrade(self, group_id: str, now_ms: int) -> tuple[ClassicGroup, list[CoordinatorRecord]]:
-        """Make a classic group of one that has only classic members left; return the records."""
+        """Convert a group that has only classic members to a classic one; return the records."""
         group = self._groups[group_id]
         for member_id in group.members:
             self._cancel_timers(group_id, member_id)
         return downgraded(group, self._topics, now_ms), self.bury(group_id)
 
     def take_topics(self, topics: Topics) -> None:
-        """Know the topics as they are now, for members that do not bring them."""
+        """Set the current topics, for requests that do not bring them."""
         self._topics = topics
 
     def classic_join(
         self, asked: JoinRequest, now_ms: int
     ) -> tuple[Joined, list[CoordinatorRecord]]:
-        """Take in a classic member's join; it is answered at once.
+        """Handle a classic member's JoinGroup; the response does not wait.
 
         Raises:
-            GroupError, InvalidRequest: it is refused; nothing was changed.
+            GroupError, InvalidRequest: the join is rejected; nothing was changed.
         """
         group = self._groups[asked.group_id]
         known = group.static.get(asked.instance_id or "")
@@ -238,19 +241,19 @@ class ConsumerGroups:
         member_id = asked.member_id or asked.new_member_id
         heard = as_heartbeat(asked, member_id, self._topics)
         if heard.owned and asked.member_id and asked.member_id not in group.members:
-            # It was a member and does not know that it is none: others read what it owns.
+            # The member was removed and does not know it: others read the partitions that it owns.
             return Joined(ErrorCode.unknown_member_id, asked.member_id), []
         _, records = self.heartbeat(heard, self._topics, now_ms)
         self._timers.cancel((asked.group_id, member_id, ConsumerTimer.REJOIN))
         return joined(group.members[member_id]), records
 
     def classic_sync(self, asked: SyncRequest) -> Synced:
-        """Answer a classic member with its assignment."""
+        """Return a classic member's assignment."""
         found = find_classic(self._groups[asked.group_id], asked.member, asked.generation)
         return Synced(found) if isinstance(found, ErrorCode) else synced(found, self._topics)
 
     def classic_heartbeat(self, asked: HeartbeatRequest, now_ms: int) -> ErrorCode:
-        """Take in that a classic member lives; tell it to join again when there is news for it."""
+        """Handle a classic member's heartbeat; return an error that makes it rejoin when needed."""
         group = self._groups[asked.group_id]
         found = find_classic(group, asked.member, asked.generation)
         if isinstance(found, ErrorCode):
@@ -267,7 +270,7 @@ class ConsumerGroups:
     def classic_leave(
         self, asked: LeaveRequest, now_ms: int
     ) -> tuple[Left, list[CoordinatorRecord]]:
-        """Let classic members go."""
+        """Remove classic members that leave; return a code for each, and the records."""
         group = self._groups[asked.group_id]
         change, codes = Change(group, self._topics, now_ms), []
         for who in asked.members:
@@ -282,7 +285,7 @@ class ConsumerGroups:
         return Left(ErrorCode.none, tuple(codes)), records
 
     def bury(self, group_id: str) -> list[CoordinatorRecord]:
-        """Forget a group with its members; return the records that say so."""
+        """Delete a group with its members; return the tombstones."""
         group = self._groups.pop(group_id)
         return [write_record(record) for record in group.burial()]
 
@@ -301,7 +304,7 @@ class ConsumerGroups:
         return answer, [write_record(record) for record in change.records]
 
     def _interval_ms(self, group: ConsumerGroup) -> int:
-        """Return when a member is to be heard of again: soon, while partitions change hands."""
+        """Return the heartbeat interval in ms: short while partitions move."""
         settled_ms = self._set_for(
             group, HEARTBEAT_INTERVAL, self._settings.group_consumer_heartbeat_interval_ms
         )
@@ -328,7 +331,7 @@ class ConsumerGroups:
             self._timers.set(revoke, now_ms + max(0, member.about.rebalance_timeout_ms))
 
     def _set_for(self, group: ConsumerGroup, name: str, default: int) -> int:
-        """Return a setting of a group."""
+        """Return a setting of a group, or `default` if the group has none."""
         config = self._configs(group.group_id)
         return config.whole(name) if name in config.given else default
 

@@ -1,6 +1,6 @@
-"""What a heartbeat does to a consumer group: who may send it, and the records it leads to.
+"""Heartbeats of consumer groups: the checks, and the records that result.
 
-Everything that is refused is refused before the first record. Source: Kafka's
+Every check comes before the first record. Source: Kafka's
 `GroupMetadataManager.consumerGroupHeartbeat`; KIP-848, KIP-345 (static members).
 """
 
@@ -45,12 +45,12 @@ from sparklog.core.errors import (
 )
 
 ID_BYTES_MAX: Final = 32_767
-"""What the key of a record can hold."""
+"""The largest id that a record's key can hold."""
 
 
 @dataclass(slots=True)
 class Change:
-    """Records decided on for one group, each applied at once."""
+    """Records for one group, each applied when it is added."""
 
     group: ConsumerGroup
     topics: Topics
@@ -58,16 +58,17 @@ class Change:
     records: list[ConsumerRecord] = field(default_factory=list)
 
     def add(self, record: ConsumerRecord) -> None:
-        """Decide on a record."""
+        """Apply and collect a record."""
         self.group.apply(record)
         self.records.append(record)
 
 
 def check(asked: ConsumerHeartbeat, assignors: Sequence[str]) -> None:
-    """Refuse a heartbeat that is wrong whatever the group is like; `assignors` are on offer.
+    """Reject a heartbeat that is invalid for any group; `assignors` are the enabled ones.
 
     Raises:
-        InvalidRequest: contradictory. UnsupportedAssignor, InvalidRegularExpression.
+        InvalidRequest: the fields contradict each other. UnsupportedAssignor,
+        InvalidRegularExpression.
     """
     for name, word in (
         ("GroupId", asked.group_id),
@@ -99,10 +100,10 @@ def check(asked: ConsumerHeartbeat, assignors: Sequence[str]) -> None:
 def heartbeat(
     group: ConsumerGroup, asked: ConsumerHeartbeat, change: Change, members_max: int
 ) -> ConsumerMember:
-    """Take in that a member joined or lives; return it as it is afterwards.
+    """Handle the heartbeat of a joining or present member; return the member afterwards.
 
     Raises:
-        GroupError: it is refused; nothing was changed.
+        GroupError: the heartbeat is rejected; nothing was changed.
     """
     before = _member_before(group, asked, members_max)
     change_regexes = asked.regex is not None or group.topics_seen != change.topics.version
@@ -123,7 +124,7 @@ def heartbeat(
 
 
 def reconcile(member: ConsumerMember, asked: ConsumerHeartbeat, change: Change) -> None:
-    """Take a member one step towards its target."""
+    """Move a member one step towards its target assignment."""
     group, has = change.group, member.has
     after = next_assignment(
         has,
@@ -137,21 +138,21 @@ def reconcile(member: ConsumerMember, asked: ConsumerHeartbeat, change: Change) 
 
 
 def leave(group: ConsumerGroup, asked: ConsumerHeartbeat, change: Change) -> None:
-    """Let a member go; a static one that will come back keeps what it has until its session ends.
+    """Remove a member. A static one that will return keeps its partitions until its session ends.
 
     Raises:
-        UnknownMemberId, FencedInstanceId: it is not that member.
+        UnknownMemberId, FencedInstanceId: the ids do not name a present member.
     """
     member = _known(group, asked)
     if asked.epoch == LEAVE_EPOCH:
         remove(member, change)
     else:
-        # Whoever comes back has what it had from its first epoch on.
+        # A static member that returns holds its partitions from its first epoch on.
         change.add(replace(member.has, epoch=LEAVE_STATIC_EPOCH, revoking=NO_PARTS, since={}))
 
 
 def remove(member: ConsumerMember, change: Change) -> None:
-    """Forget a member; what it held is free."""
+    """Remove a member and release its partitions."""
     _bury(member, change)
     names = {m.about.regex for m in change.group.members.values()}
     for pattern in sorted(change.group.patterns.keys() - names):
@@ -162,7 +163,7 @@ def remove(member: ConsumerMember, change: Change) -> None:
 def _member_before(
     group: ConsumerGroup, asked: ConsumerHeartbeat, members_max: int
 ) -> ConsumerMember | None:
-    """Return the member that a heartbeat is of; None for one that is new."""
+    """Return the member that sent a heartbeat; None for a new one."""
     if asked.epoch != JOIN_EPOCH:
         member = _known(group, asked)
         _check_epoch(member, asked)
@@ -170,7 +171,7 @@ def _member_before(
     if asked.instance_id is not None:
         holder = group.members.get(group.static.get(asked.instance_id, ""))
         if holder is not None:
-            # A classic static member does not say that it goes, only who came in its place.
+            # A classic static member does not leave: a new process replaces it.
             may_leave = asked.classic is not None or holder.is_classic
             released = holder.epoch == LEAVE_STATIC_EPOCH or may_leave
             if not released and holder.member_id != asked.member_id:
@@ -206,10 +207,10 @@ def _known(group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerMember:
 
 
 def _check_epoch(member: ConsumerMember, asked: ConsumerHeartbeat) -> None:
-    """Refuse an epoch that is not the member's.
+    """Reject an epoch that is not the member's.
 
-    The one before it is fine when the answer that told of the last one may have been lost: then the
-    member owns nothing but what it has now.
+    The previous epoch is valid if the response with the current one may be lost. The member then
+    owns no more than its current assignment.
     """
     if asked.epoch == member.epoch:
         return
@@ -250,7 +251,7 @@ def _wish(about: MemberRecord) -> tuple[tuple[str, ...], str | None]:
 
 
 def _replaced(before: ConsumerMember, member_id: str, change: Change) -> ConsumerMember:
-    """Give what a static member has to the new process that came back under its instance id."""
+    """Move the state of a static member to the new process under its instance id."""
     group_id, target = change.group.group_id, change.group.targets.get(before.member_id)
     _bury(before, change)
     change.add(replace(before.about, member_id=member_id))
@@ -266,7 +267,7 @@ def _bury(member: ConsumerMember, change: Change) -> None:
 
 
 def _resolve_patterns(change: Change) -> None:
-    """Bring the topics that the members' patterns stand for up to date."""
+    """Resolve the members' patterns against the current topics."""
     group, topics = change.group, change.topics
     wanted = {m.about.regex for m in group.members.values() if m.about.regex}
     for pattern in sorted(group.patterns.keys() - wanted):
@@ -274,7 +275,7 @@ def _resolve_patterns(change: Change) -> None:
     for pattern in sorted(wanted):
         try:
             names = matching(pattern, topics.names())
-        except InvalidRegularExpression:  # taken by a coordinator with another engine
+        except InvalidRegularExpression:  # a coordinator with another engine accepted it
             names = frozenset()
         if group.patterns.get(pattern) != names:
             version, now_ms = topics.version, change.now_ms
@@ -282,7 +283,7 @@ def _resolve_patterns(change: Change) -> None:
 
 
 def _follow_topics(change: Change, *, changed: bool) -> None:
-    """Begin a new epoch of the group, if members or their topics changed."""
+    """Raise the group epoch if members or their topics changed."""
     group = change.group
     topics_hash = subscription_hash(group.subscribed(), change.topics)
     group.topics_seen = change.topics.version
@@ -291,7 +292,7 @@ def _follow_topics(change: Change, *, changed: bool) -> None:
 
 
 def _assign(change: Change) -> None:
-    """Decide anew who shall read what."""
+    """Compute a new target assignment."""
     group, topics = change.group, change.topics
     known = {name: found for name in group.subscribed() if (found := topics.find(name))}
     counts: dict[UUID, int] = {known[name][0]: known[name][1] for name in sorted(known)}

@@ -1,7 +1,8 @@
-"""What members of consumer groups (KIP-848) tell and are told: the values behind the messages.
+"""Values behind the messages of consumer groups (KIP-848).
 
-Their coordinator assigns partitions; a heartbeat tells what a member wants and owns, its answer
-what it may read. Refusals are raised, each as Kafka's error. Time-outs are ms.
+The coordinator assigns partitions. A heartbeat carries a member's subscription and the partitions
+that it owns; the response carries its assignment. The coordinator raises each rejection as Kafka's
+error. Time-outs are ms.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from uuid import UUID
 from sparklog.coordinator.group_messages import Protocols
 
 JOIN_EPOCH: Final = 0
-"""The epoch of a member that is not one yet, or not any more."""
+"""The epoch of a client that is not a member yet, or no longer."""
 LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
-"""Of a static member that comes back: what it had is kept for it until its session ends."""
+"""A static member leaves and will return: its partitions stay reserved until its session ends."""
 UNCHANGED_MS: Final = -1
 
 Part = tuple[UUID, int]
@@ -27,7 +28,7 @@ NO_PARTS: Final[Parts] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class ClassicMember:
-    """What is kept of a member that still speaks the classic protocol."""
+    """The classic protocol's part of a member's record."""
 
     session_timeout_ms: int
     protocols: Protocols
@@ -35,7 +36,7 @@ class ClassicMember:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeat:
-    """A member lives. None stands for what did not change since it last said it."""
+    """A member's heartbeat. None stands for a value that did not change since the last one."""
 
     group_id: str
     member_id: str
@@ -50,11 +51,11 @@ class ConsumerHeartbeat:
     assignor: str | None = None
     owned: Parts | None = None
     classic: ClassicMember | None = None
-    """It is a classic member's join, put into the words of a heartbeat."""
+    """Set if the heartbeat stands for a classic member's join."""
 
     @property
     def is_full(self) -> bool:
-        """Return whether it says everything, as after a lost answer: it is told all in turn."""
+        """Return True if it has all values, as after a lost response: the response is full too."""
         subscribed = self.names is not None or self.regex is not None
         everything = self.rebalance_timeout_ms != UNCHANGED_MS and self.owned is not None
         return self.epoch == JOIN_EPOCH or (everything and subscribed)
@@ -62,7 +63,7 @@ class ConsumerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeatAnswer:
-    """What a member is told. No assignment: the one it was told last stands."""
+    """The response to a heartbeat. Without an assignment, the last one stays valid."""
 
     member_id: str
     epoch: int

@@ -1,13 +1,14 @@
-"""One step of a member towards its target: what it gives up first, and what it is handed.
+"""Reconciliation: one step of a member from its current to its target assignment.
 
-    Stable, Unreleased  -> Unrevoked     it has partitions that its target has not: give them up
-    Unrevoked           -> Unrevoked     it still owns some of them, or does not say
-    any                 -> Stable        it has all of its target, and the target's epoch
-    any                 -> Unreleased    as Stable, but for partitions that others still hold
+- Stable, Unreleased -> Unrevoked: the target lacks some of its partitions, so it must revoke them.
+- Unrevoked -> Unrevoked: it still owns some of them, or does not report its partitions.
+- any -> Stable: it has all of its target, and the target epoch.
+- any -> Unreleased: as Stable, but without partitions that other members still hold.
 
-A member hands partitions back by leaving them out of those it says it owns. What it keeps, it has
-since the epoch in which it was handed it; one that it gave up and is handed anew, since this epoch.
-A static member that came back under its instance id (epoch 0) has what it had from its first epoch.
+A member revokes partitions by leaving them out of the owned ones in its heartbeat. A partition
+keeps the epoch in which it was assigned as long as the member keeps it. A partition that was
+revoked and assigned again has the new epoch. A static member that returns under its instance id
+(epoch 0) holds its partitions from its first epoch.
 Source: Kafka's `CurrentAssignmentBuilder`.
 """
 
@@ -27,14 +28,14 @@ def next_assignment(
     owned: Parts | None,
     is_held_by_other: Callable[[Part], bool],
 ) -> MemberAssignment:
-    """Return what a member has after a heartbeat.
+    """Return a member's assignment after a heartbeat.
 
     Args:
-        has: what it had.
-        target: what it shall have.
-        target_epoch: when that was decided.
-        owned: what it says it owns; None: as when it said so last.
-        is_held_by_other: whether a partition is not free for it.
+        has: current assignment.
+        target: target assignment.
+        target_epoch: its epoch.
+        owned: partitions that the member reports; None: unchanged.
+        is_held_by_other: True if another member holds a partition.
     """
     if has.state is MemberState.STABLE and has.epoch == target_epoch:
         return has
@@ -63,5 +64,5 @@ def next_assignment(
 
 
 def _owns_any(owned: Parts | None, parts: Parts) -> bool:
-    """Return whether a member still owns some of the partitions, as far as is known."""
+    """Return True if a member may still own some of the partitions."""
     return bool(parts if owned is None else owned & parts)

@@ -35,7 +35,7 @@ _THERE: Final = 1
 
 
 def write_record(record: ConsumerRecord) -> CoordinatorRecord:
-    """Return a record's bytes."""
+    """Return the key and the value of a record."""
     match record:
         case GroupEpoch():
             return CoordinatorRecord(_key(3, record.group_id), _group_value(record))
@@ -65,10 +65,10 @@ def write_record(record: ConsumerRecord) -> CoordinatorRecord:
 
 
 def read_record(record: CoordinatorRecord) -> ConsumerRecord | OldRecord:
-    """Return what a record says.
+    """Return the decoded record.
 
     Raises:
-        DataCorrupt: it is no such record.
+        DataCorrupt: it is not a record of a consumer group, or cannot be read.
     """
     key = FieldReader(record.key)
     if key.version == 4:
@@ -208,7 +208,7 @@ def _member(record: MemberRecord) -> bytes | None:
 
 
 def _spelled_classic(classic: ClassicMember) -> bytes:
-    """Return a structure that could be null, so it begins with a byte that says it is not."""
+    """Return a nullable structure, so it begins with the byte that marks it as present."""
     out = FieldWriter(0, flexible=True)
     out.int8(_THERE)
     out.int32(classic.session_timeout_ms)
@@ -261,7 +261,7 @@ def _pattern(record: ResolvedPattern) -> bytes | None:
 
 
 def _put_parts(out: FieldWriter, parts: Parts, since: Mapping[Part, int] | None = None) -> None:
-    """Append partitions, with the epochs in which they were assigned if these are told of."""
+    """Append partitions; with `since` also the epochs in which they were assigned."""
     topics: dict[UUID, list[int]] = {}
     for topic, number in sorted(parts):
         topics.setdefault(topic, []).append(number)
@@ -284,7 +284,7 @@ def _put_numbers(out: FieldWriter, numbers: list[int]) -> None:
 
 
 def _take_parts(value: FieldReader, since: dict[Part, int] | None = None) -> Parts:
-    """Take partitions; the epochs in which they were assigned are put into `since`."""
+    """Read partitions; put the epochs in which they were assigned into `since`."""
 
     def topic() -> list[Part]:
         topic_id = UUID(bytes=value.raw(16))
@@ -305,12 +305,12 @@ def _epochs_of(parts: list[Part], data: bytes) -> dict[Part, int]:
 
 
 def _inner_of(written: FieldWriter) -> bytes:
-    """Return a structure as a tag has it: it is of its record's version, and says none."""
+    """Return a structure for a tagged field, without the version that `FieldWriter` puts first."""
     return written.done()[_VERSION_BYTES:]
 
 
 def _inner(data: bytes) -> FieldReader:
-    """Return what takes the fields of a structure inside a tag, which is flexible."""
+    """Return a reader for a structure inside a tagged field, which is flexible."""
     value = FieldReader(bytes(_VERSION_BYTES) + data)
     value.flexible = True
     return value

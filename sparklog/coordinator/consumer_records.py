@@ -1,14 +1,15 @@
 """Records of consumer groups (KIP-848) in `__consumer_offsets`, in Kafka's own formats.
 
-    key 3    group: group                          value: epoch, hash of its topics
-    key 4    topics of a group: of before Kafka 4, passed over
-    key 5    member: group, member                 value: who it is, what it subscribes to
-    key 6    target: group                         value: epoch of the target assignment
-    key 7    target of a member: group, member     value: what it shall read
-    key 8    member's assignment: group, member    value: its epoch, what it reads and gives up
-    key 16   pattern: group, pattern               value: the topics it stood for
+- key 3, group: group id. Value: epoch, hash of the subscribed topics.
+- key 4, topics of a group: written before Kafka 4, ignored.
+- key 5, member: group id, member id. Value: its metadata and subscription.
+- key 6, target: group id. Value: epoch of the target assignment.
+- key 7, target of a member: group id, member id. Value: its target assignment.
+- key 8, assignment of a member: group id, member id. Value: its epoch, assigned and revoked
+  partitions.
+- key 16, pattern: group id, pattern. Value: the topics that it matched.
 
-Their bytes are in `consumer_record_bytes`.
+`consumer_record_bytes` encodes and decodes them.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ from sparklog.coordinator.consumer_messages import NO_PARTS, ClassicMember, Part
 
 
 class MemberState(IntEnum):
-    """How far a member is with its target, with Kafka's numbers."""
+    """Progress of a member towards its target, with Kafka's numbers."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It is yet to give up partitions before it may go on."""
+    """It must revoke partitions before it may go on."""
     UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that others are yet to give up."""
+    """It waits for partitions that other members must revoke."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupEpoch:
-    """Key 3: the group, and when it changed last."""
+    """Key 3: the group and its epoch."""
 
     group_id: str
     epoch: int | None
-    """None: the group is gone."""
+    """None: the group is deleted."""
     topics_hash: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
-    """Key 5: who a member is."""
+    """Key 5: a member's metadata."""
 
     group_id: str
     member_id: str
@@ -61,7 +62,7 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True)
 class TargetEpoch:
-    """Key 6: the epoch of the group that the target assignment was made for."""
+    """Key 6: the group epoch of the target assignment."""
 
     group_id: str
     epoch: int | None
@@ -69,7 +70,7 @@ class TargetEpoch:
 
 @dataclass(frozen=True, slots=True)
 class MemberTarget:
-    """Key 7: what a member shall read."""
+    """Key 7: the target assignment of a member."""
 
     group_id: str
     member_id: str
@@ -78,7 +79,7 @@ class MemberTarget:
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """Key 8: what a member reads."""
+    """Key 8: the current assignment of a member."""
 
     group_id: str
     member_id: str
@@ -89,11 +90,13 @@ class MemberAssignment:
     revoking: Parts = NO_PARTS
     gone: bool = False
     since: Mapping[Part, int] = field(default_factory=dict)
-    """The epoch in which the member was handed each partition that it has not given up (KIP-1251).
-    Where none is said, as in records of before Kafka 4.3, it is the member's own."""
+    """The epoch in which each held partition was assigned to the member (KIP-1251).
+
+    Records before Kafka 4.3 have none: then it is the member epoch.
+    """
 
     def __post_init__(self) -> None:
-        """Know an epoch of every partition, and of no other."""
+        """Complete `since`: an epoch for every held partition, and for no other."""
         said, own = self.since, max(self.epoch, 0)
         since = {part: said.get(part, own) for part in self.assigned | self.revoking}
         object.__setattr__(self, "since", since)
@@ -101,7 +104,7 @@ class MemberAssignment:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPattern:
-    """Key 16: the topics that a pattern stands for."""
+    """Key 16: the topics that a pattern matches."""
 
     group_id: str
     pattern: str
@@ -112,7 +115,7 @@ class ResolvedPattern:
 
 @dataclass(frozen=True, slots=True)
 class OldRecord:
-    """Key 4, which nobody needs any more."""
+    """Key 4, which is obsolete."""
 
     group_id: str
 

@@ -1,15 +1,15 @@
-"""What a coordinator's state machine is told, and what it answers: events in, effects out.
+"""Shard and Effects: a coordinator's state machine takes events and returns effects.
 
-A shard is the state of one partition of an internal topic. Whoever runs it calls one event at a
-time, appends the records that come out to that partition, and gives the replies to those who wait
-for them; after a change of leader it makes a fresh shard and replays the log into it.
+A shard is the state of one partition of an internal topic. The partition's leader calls one event
+at a time. It appends the records that the event returns to that partition, and sends the replies to
+the callers. After a change of leader the new leader replays the log into a new shard.
 
-  S1  an event changes the shard at once, and says with records what it changed: a shard that
-      replayed the log is the one that wrote it
-  S2  an event that raises has changed nothing
-  S3  a reply is seen only when its records, and all that were decided before it, are committed;
-      but for `at_once`, which may tell nothing that a lost record could make untrue
-  S4  all records of one effect are one batch: they are in the log together or not at all
+S1: An event changes the shard at once and returns records of the change. So a shard that replayed
+    the log equals the one that wrote it.
+S2: An event that raises has changed nothing.
+S3: The caller gets a reply only when its records and all earlier ones are committed. A reply with
+    `at_once` does not wait, so it must stay true if a record is lost.
+S4: All records of one effect are one batch: the log has all of them or none.
 
 Times are milliseconds since the Unix epoch, on a clock that does not go back while a shard lives.
 """
@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 Token = int
-"""Names one caller who waits for a reply."""
+"""Identifies one caller that waits for a reply."""
 
 RECORD_OVERHEAD_BYTES: Final = 64
-"""At most what a record takes in a batch beside its key and value; a batch's own header too."""
+"""Upper bound for a record's bytes in a batch beside key and value; also for a batch header."""
 
 
 class CoordinatorRecord(NamedTuple):
@@ -32,11 +32,11 @@ class CoordinatorRecord(NamedTuple):
 
     key: bytes
     value: bytes | None
-    """None is a tombstone: what the key stood for is gone."""
+    """None is a tombstone: it deletes the key."""
 
 
 class ProducerIdentity(NamedTuple):
-    """Who writes records that a transaction decides about."""
+    """The producer of a transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -44,17 +44,17 @@ class ProducerIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What an event leads to."""
+    """The result of an event."""
 
     records: tuple[CoordinatorRecord, ...] = ()
     replies: tuple[tuple[Token, object], ...] = ()
-    """Who is answered what; an exception is raised at who waits."""
+    """Reply per caller. The runner raises an exception at the caller instead of returning it."""
     at_once: bool = False
     """The replies need not wait for any record."""
     errands: tuple[object, ...] = ()
-    """What whoever runs the shard shall do once the records are committed."""
+    """Work for the partition's leader after the records are committed."""
     transactional: ProducerIdentity | None = None
-    """The records belong to this producer's transaction, and count when it commits."""
+    """The producer whose transaction has the records; they apply when it commits."""
 
 
 NOTHING: Final = Effects()
@@ -73,33 +73,33 @@ class Shard(Protocol):
         producer_epoch: int,
         transactional: bool,
     ) -> None:
-        """Take in a record of the log; it counts, whatever it says.
+        """Apply a record of the log unconditionally.
 
         Raises:
-            DataCorrupt: it cannot be read. The record is passed over.
+            DataCorrupt: the record cannot be read. The caller skips it.
         """
         ...
 
     def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
-        """Take in the end of a producer's transaction, of the log or just written."""
+        """Apply the end of a producer's transaction, replayed or new."""
         ...
 
     def loaded(self, now_ms: int) -> Effects:
-        """Begin to serve: the whole log was replayed."""
+        """Begin to serve, after the replay of the whole log."""
         ...
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """Return when `expire` wants to be called; None: not before another event."""
+        """Return when the leader must call `expire`, in ms; None: not before another event."""
         ...
 
     def expire(self, now_ms: int) -> Effects:
-        """Do what is due by now, perhaps nothing. Afterwards the next deadline lies later."""
+        """Handle the deadlines that are due. Afterwards the next deadline lies later."""
         ...
 
 
 def size_bytes(records: Iterable[CoordinatorRecord]) -> int:
-    """Return at most how large a batch of these records is."""
+    """Return an upper bound for a batch of these records, in bytes."""
     return RECORD_OVERHEAD_BYTES + sum(
         RECORD_OVERHEAD_BYTES + len(r.key) + len(r.value or b"") for r in records
     )

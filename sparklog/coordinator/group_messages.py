@@ -1,6 +1,6 @@
-"""What members of classic groups ask and are answered: the values behind the messages.
+"""Values behind the messages of classic groups.
 
-An error is Kafka's code, as the answer carries it. Time-outs are ms.
+An error is Kafka's code, as in the response. Time-outs are ms.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ NO_GENERATION: Final = -1
 NO_MEMBER: Final = ""
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Names of assignors with what the member tells each, the preferred one first."""
+"""Names of assignors with the member's metadata for each, the preferred one first."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A consumer wants to be a member, or tells that it still is."""
+    """A consumer joins a group, or joins again."""
 
     group_id: str
     member_id: str
-    """Empty when it has none yet."""
+    """Empty if the client has none yet."""
     new_member_id: str
-    """The id to give it then: made up by whoever has randomness."""
+    """The id for a client without one; the caller generates it, as the shard has no randomness."""
     instance_id: str | None
     client_id: str
     client_host: str
@@ -34,14 +34,14 @@ class JoinRequest:
     protocol_type: str
     protocols: Protocols
     requires_member_id: bool = True
-    """Whether a new member is first told its id, and joins with that (KIP-394)."""
+    """True if a new member first gets its id, and joins with that (KIP-394)."""
     can_skip_assignment: bool = True
-    """Whether its client knows that a leader may have nothing to assign (KIP-814)."""
+    """True if the client knows that a leader may have nothing to assign (KIP-814)."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """One member, as the leader sees it."""
+    """One member in the leader's JoinGroup response."""
 
     member_id: str
     instance_id: str | None
@@ -50,7 +50,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The answer to a join."""
+    """The response to a join."""
 
     error: ErrorCode
     member_id: str
@@ -59,13 +59,13 @@ class Joined:
     protocol: str | None = None
     leader: str = NO_MEMBER
     members: tuple[JoinedMember, ...] = ()
-    """All members, for the leader; others see none."""
+    """All members, for the leader; empty for others."""
     skip_assignment: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """Who a member says it is."""
+    """The ids that a member sends."""
 
     member_id: str
     instance_id: str | None = None
@@ -73,7 +73,7 @@ class MemberIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """A member asks for its assignment; the leader brings everybody's."""
+    """A member asks for its assignment; the leader sends those of all members."""
 
     group_id: str
     member: MemberIdentity
@@ -85,7 +85,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """The answer to a sync."""
+    """The response to a sync."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -95,7 +95,7 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest:
-    """A member lives. The answer is a code."""
+    """A member's heartbeat. The response is a code."""
 
     group_id: str
     member: MemberIdentity
@@ -104,7 +104,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True)
 class LeaveRequest:
-    """Members leave, or are removed; by instance id alone too."""
+    """Members that leave or that an administrator removes, also by instance id alone."""
 
     group_id: str
     members: tuple[MemberIdentity, ...]
@@ -112,7 +112,7 @@ class LeaveRequest:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The answer to a leave: for the whole, and for every member in the request's order."""
+    """The response to a leave: one code for the request, and one for each member in order."""
 
     error: ErrorCode
     members: tuple[ErrorCode, ...] = ()

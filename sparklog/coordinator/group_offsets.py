@@ -1,9 +1,12 @@
-"""Commits, lookups and expiry of a shard's offsets: what is answered, and what is recorded.
+"""GroupOffsets: commits, fetches and expires the offsets of a shard's groups.
 
-An offset expires `offsets.retention.minutes` after it was of use for the last time: after the
-group's last member left, after the commit if there never were members, and, in a group with
-members, after the commit if none of them reads the topic. Source: KIP-211, KIP-496; Kafka's
-`OffsetMetadataManager`.
+An offset expires `offsets.retention.minutes` after its last use:
+
+- group whose last member left: after that.
+- group that never had members: after the commit.
+- group with members: after the commit, if no member reads the topic.
+
+Source: KIP-211, KIP-496; Kafka's `OffsetMetadataManager`.
 """
 
 from __future__ import annotations
@@ -34,39 +37,39 @@ from sparklog.core.errors import RecordTooLarge
 
 
 def java_length(text: str) -> int:
-    """Return the length that Kafka measures: characters, and two for those beyond 16 bits."""
+    """Return the length as Java counts it: characters beyond 16 bits count twice."""
     return len(text) + sum(character > "\uffff" for character in text)
 
 
 class OffsetOwner(Protocol):
-    """A group of any type, as far as its offsets are concerned."""
+    """A group of any type, as the owner of offsets."""
 
     @property
     def group_id(self) -> str:
-        """Return its id."""
+        """Return the group id."""
         ...
 
     def subscribed(self) -> frozenset[str] | None:
-        """Return the topics that members read; None: any may be."""
+        """Return the topics that members read; None if unknown, so any topic may be in use."""
         ...
 
     def offsets_unused_since_ms(self, commit_ms: int) -> int | None:
-        """Return since when an offset is of no use; None: it is of use."""
+        """Return since when an offset is unused, in ms; None if it is in use."""
         ...
 
 
 class GroupOffsets:
-    """See the module. Knows nothing of members but what a group tells."""
+    """Offsets of a shard's groups; see the module. It knows members only through `OffsetOwner`."""
 
     def __init__(self, offsets: CommittedOffsets, settings: GroupSettings) -> None:
-        """Decide over `offsets`."""
+        """Use `offsets` as the state."""
         self._offsets = offsets
         self._settings = settings
 
     def take(
         self, key: OffsetKey, value: OffsetValue | None, position: int, producer_id: int | None
     ) -> None:
-        """Take in a record; with a producer, one of its transaction."""
+        """Apply a record; with a producer id, as part of its transaction."""
         if value is None:
             self._offsets.remove(key)
         elif producer_id is None:
@@ -75,20 +78,20 @@ class GroupOffsets:
             self._offsets.put_pending(key, value, position, producer_id)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> set[str]:
-        """Make pending offsets count, or forget them; return the groups they are of."""
+        """Apply or drop pending offsets; return their group ids."""
         return self._offsets.end_transaction(producer_id, commit=commit)
 
     def holds(self, group_id: str) -> bool:
-        """Return whether a group has offsets, committed or pending."""
+        """Return True if a group has offsets, committed or pending."""
         return self._offsets.holds(group_id)
 
     def commit(
         self, asked: CommitRequest, now_ms: int, position: int
     ) -> tuple[tuple[ErrorCode, ...], list[CoordinatorRecord]]:
-        """Take in a commit; return a code for each offset, and the records of those taken.
+        """Commit offsets; return a code for each, and the records of the accepted ones.
 
         Raises:
-            RecordTooLarge: too many offsets for one batch; none is taken.
+            RecordTooLarge: too many offsets for one batch; none is committed.
         """
         retention_ms = asked.retention_ms
         expire_ms = NEVER_MS if retention_ms == NO_RETENTION else now_ms + retention_ms
@@ -119,7 +122,7 @@ class GroupOffsets:
         return tuple(codes), records
 
     def fetch(self, asked: FetchRequest) -> FoundOffsets:
-        """Return committed offsets; where there is none the offset is -1."""
+        """Return committed offsets; -1 where there is none."""
         if asked.partitions is None:
             keys = [key for key, _ in self._offsets.of(asked.group_id)]
         else:
@@ -134,7 +137,7 @@ class GroupOffsets:
         partitions: Iterable[tuple[str, int]],
         subscribed: frozenset[str] | None,
     ) -> tuple[list[ErrorCode], list[CoordinatorRecord]]:
-        """Forget offsets, but for topics that members read; None: any may be."""
+        """Delete offsets, except of topics that members read; None: any topic may be in use."""
         codes: list[ErrorCode] = []
         records: list[CoordinatorRecord] = []
         for topic, partition in partitions:
@@ -148,11 +151,11 @@ class GroupOffsets:
         return codes, records
 
     def delete_all(self, group_id: str, count_max: int) -> list[CoordinatorRecord]:
-        """Forget the offsets of a group, up to a number of them."""
+        """Delete at most `count_max` offsets of a group; return the tombstones."""
         return [self._tombstone(key) for key in self._offsets.keys(group_id)[:count_max]]
 
     def forget_topics(self, topics: frozenset[str], count_max: int) -> list[CoordinatorRecord]:
-        """Forget offsets of topics, of all groups, up to a number of them."""
+        """Delete at most `count_max` offsets of topics, in all groups; return the tombstones."""
         records: list[CoordinatorRecord] = []
         for group_id in self._offsets.group_ids():
             for key in self._offsets.keys(group_id):
@@ -161,7 +164,7 @@ class GroupOffsets:
         return records
 
     def expire(self, group: OffsetOwner, now_ms: int) -> list[CoordinatorRecord]:
-        """Forget the offsets of a group that nobody needed for too long."""
+        """Delete the expired offsets of a group; return the tombstones."""
         subscribed = group.subscribed()
         if subscribed is None:
             return []

@@ -2,10 +2,11 @@
 
 Every key and every value begins with a version of 16 bits; a key's version is also its kind.
 
-    key 0, 1   offset commit: group, topic, partition       value 0-4
-    key 2      classic group: group                         value 0-4
+- key 0, 1, offset commit: group id, topic, partition. Value version 0-4.
+- key 2, classic group: group id. Value version 0-4.
 
-Values are written in the versions Kafka 4 writes, and read in all. Timestamps and time-outs are ms.
+The coordinator writes values in the versions of Kafka 4, and reads all versions. Timestamps and
+time-outs are ms.
 Source: Kafka `OffsetCommitKey.json`, `OffsetCommitValue.json`, `GroupMetadataKey.json`,
 `GroupMetadataValue.json`.
 """
@@ -35,7 +36,7 @@ _UUID_BYTES: Final = 16
 
 
 class OffsetKey(NamedTuple):
-    """Whose committed offset it is."""
+    """Key of a committed offset."""
 
     group_id: str
     topic: str
@@ -51,13 +52,13 @@ class OffsetValue:
     metadata: str
     commit_ms: int
     expire_ms: int = NEVER_MS
-    """Set by clients of before 2018 that say for how long an offset is kept."""
+    """Set for clients before 2018, which send a retention time with a commit."""
     topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """Which classic group it is."""
+    """Key of a classic group."""
 
     group_id: str
 
@@ -78,7 +79,7 @@ class MemberValue:
 
 @dataclass(frozen=True, slots=True)
 class GroupValue:
-    """A classic group: its newest generation that has an assignment, or that has no members."""
+    """A classic group in its newest generation that has an assignment, or has no members."""
 
     protocol_type: str
     generation: int
@@ -89,7 +90,7 @@ class GroupValue:
 
 
 def key_kind(key: bytes) -> int:
-    """Return the kind of a record, for whoever replays it.
+    """Return the kind of a record.
 
     Raises:
         DataCorrupt: the key is too short.
@@ -107,10 +108,10 @@ def write_offset_key(key: OffsetKey) -> bytes:
 
 
 def read_offset_key(data: bytes) -> OffsetKey:
-    """Return what a key says.
+    """Return the decoded key.
 
     Raises:
-        DataCorrupt: it is no such key.
+        DataCorrupt: it is not the key of an offset.
     """
     fields = FieldReader.of(data, "the key of an offset", OFFSET_KEYS)
     key = OffsetKey(fields.string(), fields.string(), fields.int32())
@@ -119,7 +120,7 @@ def read_offset_key(data: bytes) -> OffsetKey:
 
 
 def write_offset_value(value: OffsetValue) -> bytes:
-    """Return a value's bytes, in the version Kafka takes for it."""
+    """Return a value's bytes, in the version that Kafka uses for it."""
     if value.expire_ms != NEVER_MS:
         version = _EXPIRING_OFFSET
     else:
@@ -137,10 +138,10 @@ def write_offset_value(value: OffsetValue) -> bytes:
 
 
 def read_offset_value(data: bytes) -> OffsetValue:
-    """Return what a value of any version says.
+    """Return the decoded value, of any version.
 
     Raises:
-        DataCorrupt: it is no such value.
+        DataCorrupt: it is not the value of an offset.
     """
     fields = FieldReader.of(data, "a committed offset", _VALUES, _FLEXIBLE)
     version = fields.version
@@ -162,10 +163,10 @@ def write_group_key(key: GroupKey) -> bytes:
 
 
 def read_group_key(data: bytes) -> GroupKey:
-    """Return what a key says.
+    """Return the decoded key.
 
     Raises:
-        DataCorrupt: it is no such key.
+        DataCorrupt: it is not the key of a group.
     """
     fields = FieldReader.of(data, "the key of a group", (GROUP_KEY,))
     key = GroupKey(fields.string())
@@ -195,10 +196,10 @@ def write_group_value(value: GroupValue) -> bytes:
 
 
 def read_group_value(data: bytes) -> GroupValue:
-    """Return what a value of any version says.
+    """Return the decoded value, of any version.
 
     Raises:
-        DataCorrupt: it is no such value.
+        DataCorrupt: it is not the value of a group.
     """
     fields = FieldReader.of(data, "a group", _VALUES, _FLEXIBLE)
     version = fields.version

@@ -1,4 +1,4 @@
-"""The settings that coordinators of groups go by. Times are ms, sizes bytes."""
+"""GroupSettings: the settings of group coordinators. Times are ms, sizes bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MINUTE_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Under Kafka's names with underscores for dots; see `core.group_settings`."""
+    """Settings under Kafka's names with underscores for dots; see `core.group_settings`."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -27,21 +27,24 @@ class GroupSettings:
     offsets_retention_ms: int = 10_080 * _MINUTE_MS
     offsets_retention_check_interval_ms: int = 600_000
     batch_bytes_max: int = 1_000_000
-    """What one event may store: below the default max.message.bytes of the internal topic."""
+    """Limit for the records of one event:
+
+    below the default max.message.bytes of the internal topic.
+    """
 
     @property
     def may_upgrade(self) -> bool:
-        """Say whether a classic group with members may become a consumer group."""
+        """Return True if a classic group with members may become a consumer group."""
         return self.group_consumer_migration_policy in {"bidirectional", "upgrade"}
 
     @property
     def may_downgrade(self) -> bool:
-        """Say whether a consumer group with members may become a classic group."""
+        """Return True if a consumer group with members may become a classic group."""
         return self.group_consumer_migration_policy in {"bidirectional", "downgrade"}
 
     @classmethod
     def of(cls, config: Config) -> GroupSettings:
-        """Return what a broker's settings say."""
+        """Return the settings from a broker's configuration."""
         return cls(
             group_min_session_timeout_ms=config.whole("group.min.session.timeout.ms"),
             group_max_session_timeout_ms=config.whole("group.max.session.timeout.ms"),

@@ -1,10 +1,13 @@
-"""The groups of one partition of `__consumer_offsets`: members, offsets, and what is told of them.
+"""GroupShard: members and offsets of the groups in one partition of `__consumer_offsets`.
 
-Every event returns its effects; see `effects` for what becomes of them.
-  G1  a group is known when it has members, offsets, a stored record, or ids given out; it is of
-      one type, classic or consumer (KIP-848), and changes it only while it has no members
-  G2  whoever replays the records of a shard has its groups with their members, but for those that
-      had joined and had no assignment yet: these join again
+Every event returns its effects; `effects` describes how the leader applies them.
+
+G1: A group exists if it has members, offsets, a stored record, or member ids that clients may join
+    with. It has one type, classic or consumer. A group with members changes its type only through
+    the migration of KIP-848.
+G2: A replay of a shard's records restores its groups with their members. Classic members that had
+    joined but had no assignment yet are missing: they join again.
+
 Times are ms. Source: Kafka's `GroupCoordinatorShard`.
 """
 
@@ -66,7 +69,7 @@ OFFSETS_KEY: TimerKey = ("", TimerKind.OFFSETS, "")
 
 
 class GroupShard:
-    """See the module."""
+    """The groups of one shard; see the module."""
 
     def __init__(
         self,
@@ -74,9 +77,9 @@ class GroupShard:
         topics: Callable[[], Topics] = NoTopics,
         configs: Configs = no_configs,
     ) -> None:
-        """Start empty: the log comes next.
+        """Start empty, before the replay.
 
-        `topics` tells of those there are when it is asked, `configs` what is set for a group.
+        `topics` returns the current topics, `configs` a group's own settings.
         """
         self._settings = settings
         self._topics = topics
@@ -86,9 +89,9 @@ class GroupShard:
         self._known = KnownGroups(settings, topics, self._consumers, self._offsets, self._timers)
         self._classic = self._known.classic
         self._position = 0
-        """Of the next record in the log, or beyond: orders commits."""
+        """Position of the next record in the log, or beyond: orders commits."""
 
-    # Life: `effects.Shard`.
+    # Events of `effects.Shard`.
 
     def replay(
         self,
@@ -100,10 +103,10 @@ class GroupShard:
         producer_epoch: int,
         transactional: bool,
     ) -> None:
-        """Take in a record of the log.
+        """Apply a record of the log.
 
         Raises:
-            DataCorrupt: it cannot be read.
+            DataCorrupt: the record cannot be read.
         """
         self._position = offset + 1
         kind = key_kind(record.key)
@@ -118,13 +121,13 @@ class GroupShard:
             self._known.replay_classic(record, timestamp_ms)
 
     def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
-        """Take in the end of a producer's transaction."""
+        """Apply the end of a producer's transaction."""
         self._position += 1
         for group_id in sorted(self._offsets.end_transaction(producer_id, commit=commit)):
             self._known.know(group_id, NEVER_MS)
 
     def loaded(self, now_ms: int) -> Effects:
-        """Begin to serve: members have their whole session time-out from now on."""
+        """Begin to serve: every member gets its whole session time-out from now on."""
         turn = self._turn(now_ms)
         for group in self._classic.values():
             for member in group.members.values():
@@ -137,12 +140,15 @@ class GroupShard:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """Return when something is due."""
+        """Return the earliest deadline in ms, or None."""
         due = (self._timers.next_ms, self._consumers.next_deadline_ms)
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def expire(self, now_ms: int) -> Effects:
-        """Do what is due; after expired offsets of many groups the next deadline is now again."""
+        """Handle the deadlines that are due.
+
+        After a full batch of expired offsets the next is in 1 ms.
+        """
         turn, records = self._turn(now_ms), self._consumers.expire(now_ms)
         records += self._known.downgrade(self._consumers.all(), turn)
         while (key := self._timers.pop_due(now_ms)) is not None:
@@ -168,7 +174,7 @@ class GroupShard:
     # Members.
 
     def join(self, asked: JoinRequest, token: Token, now_ms: int) -> Effects:
-        """Take in a join; it is answered with its rebalance."""
+        """Handle a JoinGroup; the reply comes with the rebalance."""
         turn, settings = self._turn(now_ms), self._settings
         low, high = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         group = self._classic.get(asked.group_id)
@@ -189,7 +195,7 @@ class GroupShard:
         return self._effects(turn)
 
     def sync(self, asked: SyncRequest, token: Token, now_ms: int) -> Effects:
-        """Answer with the member's assignment, now or when the leader has brought it."""
+        """Handle a SyncGroup: reply with the assignment, now or when the leader has sent it."""
         turn, group = self._turn(now_ms), self._classic.get(asked.group_id)
         if self._consumers.get(asked.group_id) is not None:
             self._consumers.take_topics(self._topics())
@@ -201,7 +207,7 @@ class GroupShard:
         return self._effects(turn)
 
     def heartbeat(self, asked: HeartbeatRequest, token: Token, now_ms: int) -> Effects:
-        """Take in that a member lives."""
+        """Handle a classic member's heartbeat."""
         group = self._classic.get(asked.group_id)
         if self._consumers.get(asked.group_id) is not None:
             error = self._consumers.classic_heartbeat(asked, now_ms)
@@ -212,7 +218,7 @@ class GroupShard:
         return Effects(replies=((token, error),), at_once=True)
 
     def leave(self, asked: LeaveRequest, token: Token, now_ms: int) -> Effects:
-        """Let members go."""
+        """Handle a LeaveGroup: remove the members."""
         turn, group = self._turn(now_ms), self._classic.get(asked.group_id)
         if self._consumers.get(asked.group_id) is not None:
             self._consumers.take_topics(self._topics())
@@ -229,10 +235,10 @@ class GroupShard:
     def consumer_heartbeat(
         self, asked: ConsumerHeartbeat, topics: Topics, token: Token, now_ms: int
     ) -> Effects:
-        """Take in that a member of a consumer group joins, lives or leaves.
+        """Handle a consumer group heartbeat: a member joins, renews its session or leaves.
 
         Raises:
-            GroupError, InvalidRequest: it is refused.
+            GroupError, InvalidRequest: the heartbeat is rejected.
         """
         check(asked, self._settings.group_consumer_assignors)
         turn, classic = self._turn(now_ms), self._classic.get(asked.group_id)
@@ -251,7 +257,7 @@ class GroupShard:
     # Offsets.
 
     def commit(self, asked: CommitRequest, token: Token, now_ms: int) -> Effects:
-        """Commit offsets, or have them wait for the end of a transaction."""
+        """Commit offsets, or store them until the end of a transaction."""
         group = self._classic.get(asked.group_id)
         consumers = self._consumers.get(asked.group_id)
         if consumers is not None:
@@ -277,7 +283,7 @@ class GroupShard:
         return Effects(tuple(records), ((token, codes),), transactional=asked.producer)
 
     def fetch(self, asked: FetchRequest, token: Token, now_ms: int) -> Effects:
-        """Answer with committed offsets."""
+        """Reply with committed offsets."""
         consumers = self._consumers.get(asked.group_id)
         if consumers is not None and (asked.member_id or asked.member_epoch >= 0):
             error = consumers.check_member(asked.member_id, asked.member_epoch)
@@ -288,7 +294,7 @@ class GroupShard:
     def delete_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]], token: Token, now_ms: int
     ) -> Effects:
-        """Forget offsets of topics that no member reads."""
+        """Delete offsets of topics that no member reads."""
         group = self._classic.get(group_id) or self._consumers.get(group_id)
         if group is None:
             return _answer(token, DeletedOffsets(ErrorCode.group_id_not_found))
@@ -301,7 +307,7 @@ class GroupShard:
         return Effects(tuple(records), ((token, reply),))
 
     def forget_topics(self, topics: frozenset[str], token: Token, now_ms: int) -> Effects:
-        """Forget offsets of topics that were deleted; the answer tells whether there are more."""
+        """Delete offsets of deleted topics; the reply is True if there may be more."""
         records = self._offsets.forget_topics(topics, RECORDS_AT_ONCE)
         self._position += len(records)
         return Effects(tuple(records), ((token, len(records) >= RECORDS_AT_ONCE),))
@@ -309,7 +315,7 @@ class GroupShard:
     # Whole groups.
 
     def describe(self, group_ids: Iterable[str], token: Token, now_ms: int) -> Effects:
-        """Answer with what there is to tell of groups."""
+        """Reply with descriptions of groups; one that does not exist is Dead."""
         found = tuple(
             unknown(group_id)
             if (group := self._classic.get(group_id)) is None
@@ -319,12 +325,12 @@ class GroupShard:
         return _answer(token, found)
 
     def list_groups(self, token: Token, now_ms: int) -> Effects:
-        """Answer with all groups."""
+        """Reply with all groups."""
         classic = [listed(group) for group in self._classic.values()]
         return _answer(token, (*classic, *map(listed_consumer, self._consumers.all())))
 
     def describe_consumers(self, group_ids: Iterable[str], token: Token, now_ms: int) -> Effects:
-        """Answer with what there is to tell of consumer groups; None for what is none."""
+        """Reply with descriptions of consumer groups; None for other ids."""
         found: list[ConsumerGroupDescription | None] = []
         for group_id in group_ids:
             group = self._consumers.get(group_id)
@@ -332,7 +338,7 @@ class GroupShard:
         return _answer(token, tuple(found))
 
     def delete(self, group_id: str, token: Token, now_ms: int) -> Effects:
-        """Forget a group without members, with its offsets; None asks to be called again."""
+        """Delete a group without members, with its offsets; on None the caller must call again."""
         group, consumers = self._classic.get(group_id), self._consumers.get(group_id)
         found = group or consumers
         if found is None:
@@ -350,7 +356,7 @@ class GroupShard:
         self._position += len(records)
         return Effects(tuple(records), ((token, ErrorCode.none),))
 
-    # Within.
+    # Helpers.
 
     def _turn(self, now_ms: int) -> Turn:
         return Turn(now_ms, self._settings, self._timers)
@@ -361,7 +367,7 @@ class GroupShard:
         return Effects(written, tuple(turn.replies))
 
     def _join_consumers(self, asked: JoinRequest, token: Token, turn: Turn) -> Effects:
-        """Let a classic member join a consumer group."""
+        """Handle a classic member's join to a consumer group."""
         self._consumers.take_topics(self._topics())
         records: list[CoordinatorRecord] = []
         try:

@@ -24,7 +24,7 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """One classic group; one that does not exist is dead."""
+    """One classic group; the state of one that does not exist is Dead."""
 
     group_id: str
     error: ErrorCode = ErrorCode.none
@@ -46,7 +46,7 @@ class ListedGroup:
 
 
 def described(group: ClassicGroup) -> GroupDescription:
-    """Return a classic group; what members have is told once it is agreed on."""
+    """Return a classic group; metadata and assignments only if the group is stable."""
     agreed = group.state is GroupState.STABLE
     return GroupDescription(
         group.group_id,
@@ -68,15 +68,15 @@ def described(group: ClassicGroup) -> GroupDescription:
 
 
 def unknown(group_id: str) -> GroupDescription:
-    """Return what is told of a group that does not exist."""
+    """Return the description of a group that does not exist."""
     return GroupDescription(group_id, ErrorCode.group_id_not_found, f"Group {group_id} not found.")
 
 
 def listed(group: ClassicGroup) -> ListedGroup:
-    """Return a classic group as a list has it."""
+    """Return the list entry of a classic group."""
     return ListedGroup(group.group_id, group.protocol_type or "", group.state, CLASSIC)
 
 
 def listed_consumer(group: ConsumerGroup) -> ListedGroup:
-    """Return a consumer group (KIP-848) as a list has it."""
+    """Return the list entry of a consumer group (KIP-848)."""
     return ListedGroup(group.group_id, CONSUMER, group.state, CONSUMER)

@@ -1,6 +1,6 @@
-"""JoinGroup: who becomes a member, and what a member that joins again brings about.
+"""JoinGroup of classic groups: new members, and members that join again.
 
-A join is answered when the rebalance it takes part in has all members, or at once when it changes
+The response waits until the rebalance has all members; it comes at once if the join changes
 nothing. Source: Kafka `GroupMetadataManager.classicGroupJoinToClassicGroup`.
 """
 
@@ -30,7 +30,7 @@ Rejoin = Callable[[ClassicGroup, Member, JoinRequest, Token, Turn], None]
 
 
 def join(group: ClassicGroup, asked: JoinRequest, token: Token, turn: Turn) -> None:
-    """Take in a join."""
+    """Handle a JoinGroup."""
     refused = _refusal(group, asked, turn)
     if refused is not ErrorCode.none:
         turn.answer(token, Joined(refused, asked.member_id))
@@ -55,7 +55,7 @@ def _refusal(group: ClassicGroup, asked: JoinRequest, turn: Turn) -> ErrorCode:
 
 
 def _has_room(group: ClassicGroup, member_id: str, turn: Turn) -> bool:
-    """Return whether a member fits in: in a rebalance, whoever joined first."""
+    """Return True if a member fits into the group; in a rebalance the first to join do."""
     size_max = turn.settings.group_max_size
     member = group.members.get(member_id)
     if group.state is GroupState.PREPARING_REBALANCE:
@@ -101,7 +101,7 @@ def _add(group: ClassicGroup, asked: JoinRequest, member_id: str, token: Token, 
 def _update(
     group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
 ) -> None:
-    """Take in what a member says now, and rebalance. An older join of it is answered: go round."""
+    """Update a member and rebalance. An older join of it gets REBALANCE_IN_PROGRESS."""
     answer_join(member, Joined(ErrorCode.rebalance_in_progress, member.member_id), turn)
     _take(member, asked)
     member.join_token = token
@@ -118,7 +118,7 @@ def _take(member: Member, asked: JoinRequest) -> None:
 def _repeat(
     group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
 ) -> None:
-    """Answer with the generation there is: the member may have missed the answer."""
+    """Reply with the current generation: the member may have missed the response."""
     turn.answer(token, joined(group, member))
 
 
@@ -132,7 +132,7 @@ def _rejoin_completing(
 def _rejoin_stable(
     group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
 ) -> None:
-    """A leader joins again to have a rebalance: it saw that topics changed."""
+    """Rebalance also if the leader joins again: it noticed that topics changed."""
     same = member.protocols == asked.protocols and member.member_id != group.leader
     (_repeat if same else _update)(group, member, asked, token, turn)
 
@@ -142,15 +142,15 @@ _REJOIN: Final[dict[GroupState, Rejoin]] = {
     GroupState.COMPLETING_REBALANCE: _rejoin_completing,
     GroupState.STABLE: _rejoin_stable,
 }
-"""An empty group has no members that could join again."""
+"""The Empty state has no members that could join again."""
 
 
 def _replace(
     group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
 ) -> None:
-    """Let a static member that restarted take its old place, and fence whoever is still in it.
+    """Replace a static member with its restarted process, and fence the old process.
 
-    In a stable group nothing moves, unless what it supports changes the group's protocol.
+    A stable group does not rebalance, unless the new process changes the elected protocol.
     """
     fail_waiting(member, ErrorCode.fenced_instance_id, turn)
     turn.timers.cancel(session_key(group, member.member_id))
@@ -163,7 +163,7 @@ def _replace(
         turn.answer(token, _in_place(group, member, old_leader, asked))
         return
     member.join_token = token
-    if member.is_new:  # and waits as any new member, which is not heard of meanwhile
+    if member.is_new:  # a waiting new member sends no heartbeats
         turn.timers.set(session_key(group, member.member_id), turn.now_ms + NEW_MEMBER_TIMEOUT_MS)
     if group.state is GroupState.PREPARING_REBALANCE:
         rebalance(group, turn)
@@ -174,10 +174,10 @@ def _replace(
 def _in_place(
     group: ClassicGroup, member: Member, old_leader: str | None, asked: JoinRequest
 ) -> Joined:
-    """Return the answer to a restarted static member in a stable group.
+    """Return the response to a restarted static member in a stable group.
 
-    A leader must not assign again. Older clients are told that the member before them leads, so
-    that they do not; newer ones see all members, and are told to skip it (KIP-814).
+    A leader must not assign again. Older clients get the previous member id as the leader, so that
+    they do not. Newer ones get all members and the flag to skip the assignment (KIP-814).
     """
     leads = group.leader == member.member_id
     knows = asked.can_skip_assignment

@@ -1,7 +1,7 @@
-"""Which groups a shard knows, of which type each is, and when it becomes another or is forgotten.
+"""KnownGroups: the groups of a shard with their types, and their conversion and deletion.
 
-Rule G1 of `group_shard` is kept here. Whoever calls writes the records that are returned, in their
-order. Times are ms.
+It keeps rule G1 of `group_shard`. The caller appends the returned records in their order. Times are
+ms.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from sparklog.core.errors import GroupIdNotFound
 from sparklog.protocol.consumer_protocol import PROTOCOL_TYPE
 
 RECORDS_AT_ONCE: Final = 1000
-"""Offsets that are forgotten in one batch: it stays well below max.message.bytes."""
+"""Offsets that one batch deletes: it stays well below max.message.bytes."""
 
 
 class KnownGroups:
-    """See the module."""
+    """The groups of a shard; see the module."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class KnownGroups:
         offsets: GroupOffsets,
         timers: Timers[TimerKey],
     ) -> None:
-        """Know none; `timers` are those of classic groups."""
+        """Start without groups; `timers` are those of classic groups."""
         self.classic: dict[str, ClassicGroup] = {}
         self.consumers = consumers
         self.offsets = offsets
@@ -57,10 +57,10 @@ class KnownGroups:
         self._timers = timers
 
     def replay_consumer(self, record: CoordinatorRecord, timestamp_ms: int) -> None:
-        """Take in a record of a consumer group.
+        """Apply a record of a consumer group.
 
         Raises:
-            DataCorrupt: it cannot be read.
+            DataCorrupt: the record cannot be read.
         """
         group_id = self.consumers.replay(record)
         if self.consumers.get(group_id) is not None:
@@ -69,10 +69,10 @@ class KnownGroups:
             self.know(group_id, timestamp_ms)
 
     def replay_classic(self, record: CoordinatorRecord, timestamp_ms: int) -> None:
-        """Take in the record of a classic group.
+        """Apply the record of a classic group.
 
         Raises:
-            DataCorrupt: it cannot be read.
+            DataCorrupt: the record cannot be read.
         """
         group_id = read_group_key(record.key).group_id
         if record.value is not None:
@@ -83,14 +83,14 @@ class KnownGroups:
             self.classic.pop(group_id, None)
 
     def made(self, group_id: str, now_ms: int) -> ClassicGroup:
-        """Return a classic group; one that there is not is made."""
+        """Return a classic group; create it if it does not exist."""
         group = self.classic.get(group_id)
         if group is None:
             group = self.classic[group_id] = ClassicGroup(group_id, now_ms)
         return group
 
     def know(self, group_id: str, now_ms: int) -> None:
-        """Have a group for offsets, if there are any; it is classic until a member says more."""
+        """Ensure that a group with offsets exists; it is classic until a newer member joins."""
         if self.consumers.get(group_id) is not None:
             return
         if self.offsets.holds(group_id):
@@ -99,7 +99,7 @@ class KnownGroups:
             self.forget_unused(group_id)
 
     def forget_unused(self, group_id: str) -> None:
-        """Forget a group of which nothing is stored, and that nobody is about to join."""
+        """Remove an empty group that has no stored state and no member about to join."""
         group = self.classic.get(group_id)
         if group is None or group.state is not GroupState.EMPTY:
             return
@@ -107,7 +107,7 @@ class KnownGroups:
             del self.classic[group_id]
 
     def bury(self, group: ClassicGroup) -> list[CoordinatorRecord]:
-        """Forget an empty classic group; return the records that say so."""
+        """Delete a classic group that is empty or was converted; return the tombstones."""
         for member_id in group.pending:
             self._timers.cancel(rebalancing.session_key(group, member_id))
         group.become(GroupState.DEAD, group.state_since_ms)
@@ -117,11 +117,11 @@ class KnownGroups:
         return [CoordinatorRecord(write_group_key(GroupKey(group.group_id)), None)]
 
     def bury_consumer(self, group_id: str) -> list[CoordinatorRecord]:
-        """Forget a consumer group without members, if there is one."""
+        """Delete a consumer group without members, if it exists; return the tombstones."""
         return self.consumers.bury(group_id) if self.consumers.get(group_id) else []
 
     def expire_offsets(self, now_ms: int) -> list[CoordinatorRecord]:
-        """Forget offsets that nobody needed for too long, and groups that have nothing else."""
+        """Delete expired offsets, and empty groups without offsets; return the tombstones."""
         records: list[CoordinatorRecord] = []
         for consumers in list(self.consumers.all()):
             if len(records) >= RECORDS_AT_ONCE:
@@ -139,17 +139,17 @@ class KnownGroups:
         return records
 
     def stays_consumer(self, asked: JoinRequest) -> bool:
-        """Return whether a group is of the newer type, and stays it with a classic member."""
+        """Return True if this is a consumer group, and stays one when this classic member joins."""
         group = self.consumers.get(asked.group_id)
         return group is not None and (bool(group.members) or asked.protocol_type != PROTOCOL_TYPE)
 
     def upgrade(
         self, classic: ClassicGroup, asked: ConsumerHeartbeat, topics: Topics, turn: Turn
     ) -> list[CoordinatorRecord]:
-        """Take a classic group's members into a consumer group; they will join again.
+        """Convert a classic group to a consumer group; its members will join again.
 
         Raises:
-            GroupIdNotFound: it stays classic.
+            GroupIdNotFound: the group stays classic.
         """
         may_upgrade = self._settings.may_upgrade and classic.is_consumer
         if asked.epoch != JOIN_EPOCH or not may_upgrade:
@@ -163,12 +163,12 @@ class KnownGroups:
         return records
 
     def downgrade_one(self, group_id: str, turn: Turn) -> list[CoordinatorRecord]:
-        """Do as `downgrade` with a group, if it is a consumer group."""
+        """Call `downgrade` for one group, if it is a consumer group."""
         group = self.consumers.get(group_id)
         return [] if group is None else self.downgrade((group,), turn)
 
     def downgrade(self, groups: Iterable[ConsumerGroup], turn: Turn) -> list[CoordinatorRecord]:
-        """Make classic groups of those that the last member of the newer protocol has left."""
+        """Convert consumer groups that have only classic members left to classic ones."""
         records: list[CoordinatorRecord] = []
         if not self._settings.may_downgrade:
             return records
@@ -181,7 +181,7 @@ class KnownGroups:
             self.classic[group_id] = classic
             for member in classic.members.values():
                 rebalancing.keep_session(classic, member, turn)
-            # Behind the records that bury it as a consumer group, or a replay would bury it.
+            # This record follows the tombstones of the consumer group, or a replay would delete it.
             records.append(stored(classic))
             rebalancing.rebalance(classic, turn)
         return records

@@ -41,11 +41,11 @@ _HEARTBEAT: Final[dict[GroupState, ErrorCode]] = {
     GroupState.COMPLETING_REBALANCE: ErrorCode.none,
     GroupState.STABLE: ErrorCode.none,
 }
-"""What a member with the right generation is answered."""
+"""The response to a heartbeat with the right generation, by state."""
 
 
 def heartbeat(group: ClassicGroup, asked: HeartbeatRequest, turn: Turn) -> ErrorCode:
-    """Take in that a member lives; return what it is answered."""
+    """Handle a heartbeat; return its code."""
     error = _check(group, asked.member, asked.generation)
     if error is not ErrorCode.none:
         return error
@@ -54,9 +54,10 @@ def heartbeat(group: ClassicGroup, asked: HeartbeatRequest, turn: Turn) -> Error
 
 
 def sync(group: ClassicGroup, asked: SyncRequest, token: Token, turn: Turn) -> None:
-    """Answer with the assignment, or wait for it; a leader brings it.
+    """Reply with the assignment, or wait for it; the leader's SyncGroup brings it.
 
-    A group too large to be stored gets no assignment, as in Kafka: its leader hears of an error.
+    If the group is too large to store, its leader gets an error and there is no assignment, as in
+    Kafka.
     """
     error = _check(group, asked.member, asked.generation)
     if error is ErrorCode.none and not _speaks(group, asked):
@@ -68,7 +69,7 @@ def sync(group: ClassicGroup, asked: SyncRequest, token: Token, turn: Turn) -> N
 
 
 def leave(group: ClassicGroup, asked: LeaveRequest, turn: Turn) -> Left:
-    """Let members go; return what to answer of each."""
+    """Remove members; return a code for each."""
     before = len(group.members)
     codes = tuple(_leave(group, who, turn) for who in asked.members)
     if len(group.members) < before:
@@ -84,7 +85,7 @@ def _check(group: ClassicGroup, who: MemberIdentity, generation: int) -> ErrorCo
 
 
 def _speaks(group: ClassicGroup, asked: SyncRequest) -> bool:
-    """Return whether a member means this group's protocol; older clients do not say."""
+    """Return True if the request matches the group's protocol; older clients do not send it."""
     return asked.protocol_type in (None, group.protocol_type) and asked.protocol in (
         None,
         group.protocol,
@@ -100,7 +101,8 @@ def _sync_preparing(
 def _sync_completing(
     group: ClassicGroup, member: Member, asked: SyncRequest, token: Token, turn: Turn
 ) -> None:
-    answer_sync(member, Synced(ErrorCode.rebalance_in_progress), turn)  # it asked before
+    # its earlier SyncGroup still waits
+    answer_sync(member, Synced(ErrorCode.rebalance_in_progress), turn)
     assignments = dict(asked.assignments) if member.member_id == group.leader else {}
     if group.stored_bytes(assignments) > turn.settings.batch_bytes_max:
         turn.answer(token, Synced(ErrorCode.unknown_server_error))
@@ -125,7 +127,7 @@ _SYNC: Final[dict[GroupState, Sync]] = {
     GroupState.COMPLETING_REBALANCE: _sync_completing,
     GroupState.STABLE: _sync_stable,
 }
-"""An empty group has no members."""
+"""The Empty state has no members."""
 
 
 def _leave(group: ClassicGroup, who: MemberIdentity, turn: Turn) -> ErrorCode:

@@ -1,10 +1,10 @@
-"""Groups on their way between the protocols: classic members of consumer groups (KIP-848).
+"""Migration between the group protocols: classic members of consumer groups (KIP-848).
 
-A classic group becomes a consumer group when the first member of the newer protocol joins, and is
-one as long as there is such a member. Classic members stay in it: their generation is their epoch,
-a rebalance is what makes them join again, and the assignment comes from the coordinator, not from a
-leader among them. So an application moves from one protocol to the other member by member.
-Source: Kafka's `GroupMetadataManager` (`classicGroupJoinToConsumerGroup` and those around it).
+A classic group becomes a consumer group when the first member with the newer protocol joins. It
+stays one as long as it has such a member. For a classic member the generation is its member epoch.
+A rebalance makes it join again, and the coordinator assigns its partitions instead of a leader. So
+an application migrates member by member.
+Source: Kafka's `GroupMetadataManager` (`classicGroupJoinToConsumerGroup` and related functions).
 """
 
 from __future__ import annotations
@@ -49,17 +49,18 @@ from sparklog.protocol.consumer_protocol import (
 )
 
 REMEMBERING_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""Of clients: what these tell members is at most what these had, for the next assignment. Kafka
-moves no group whose members were told more than partitions; so it keeps those of librdkafka, whose
-assignors give everybody back what it said, from moving in a generation in which it said anything.
+"""Client assignors whose user data only repeats the members' partitions, for the next assignment.
+
+Kafka upgrades no group whose assignments have user data. That excludes librdkafka, whose assignors
+return each member's own user data in its assignment.
 """
 
 
 def upgraded(classic: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
-    """Return the records that make a consumer group of a classic one, with all its members.
+    """Return the records that convert a classic group with all its members to a consumer group.
 
-    Everybody has what it had, in an epoch that is the generation. A cooperative member goes on
-    reading what it owned when it joined, until it is told what it is assigned.
+    Every member keeps its partitions; the generation becomes the epoch. A cooperative member reads
+    the partitions that it owned at its join until it gets a new assignment.
 
     Raises:
         GroupIdNotFound: not all members are consumers that the coordinator could assign for.
@@ -99,19 +100,19 @@ def upgraded(classic: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
 
 
 class _Said(NamedTuple):
-    """What a classic member subscribes to, and what it was assigned last."""
+    """A classic member's subscription and last assignment."""
 
     subscription: Subscription
     assigned: Assignment
 
 
 def _said(member: Member, protocol: str | None) -> _Said:
-    """Return what a member of a classic group said and was told, if the coordinator can go by it.
+    """Return the subscription and the assignment of a classic member.
 
-    Members that were told more than their partitions, as those of Kafka Streams, would miss it.
+    Members that rely on user data in their assignment, as in Kafka Streams, cannot be upgraded.
 
     Raises:
-        InvalidRequest: they would, or it cannot be read.
+        InvalidRequest: the member relies on user data, or its data cannot be read.
     """
     assigned, more = decode_told(member.assignment)
     if more and protocol not in REMEMBERING_ASSIGNORS:
@@ -123,7 +124,7 @@ def _said(member: Member, protocol: str | None) -> _Said:
 
 
 def _held(said: Mapping[str, _Said], topics: Topics) -> dict[str, Parts]:
-    """Return what members may be reading; no two of them the same, whatever an assignor did."""
+    """Return the partitions that members may be reading; disjoint even if an assignor was wrong."""
     held: dict[str, Parts] = dict.fromkeys(said, NO_PARTS)
     taken: set[Part] = set()
     assigned = [(member_id, told.assigned) for member_id, told in said.items()]
@@ -136,10 +137,10 @@ def _held(said: Mapping[str, _Said], topics: Topics) -> dict[str, Parts]:
 
 
 def downgraded(group: ConsumerGroup, topics: Topics, now_ms: int) -> ClassicGroup:
-    """Return the classic group that is left when all members are classic ones: it is stable.
+    """Return the stable classic group for a group that has only classic members.
 
-    A member's assignment is what it may be reading, so that a member of the newer protocol that
-    comes before the next rebalance is given none of it.
+    A member's assignment includes all partitions that it may be reading. So a newer member that
+    joins before the next rebalance gets none of them.
     """
     classic = ClassicGroup(group.group_id, now_ms)
     classic.generation = group.epoch
@@ -166,10 +167,10 @@ def downgraded(group: ConsumerGroup, topics: Topics, now_ms: int) -> ClassicGrou
 
 
 def as_heartbeat(asked: JoinRequest, member_id: str, topics: Topics) -> ConsumerHeartbeat:
-    """Return a classic member's join as a heartbeat of a member that joins.
+    """Return a classic member's join as the heartbeat of a joining member.
 
     Raises:
-        InconsistentGroupProtocol: it is no consumer.
+        InconsistentGroupProtocol: the client is not a consumer.
     """
     if asked.protocol_type != PROTOCOL_TYPE or not asked.protocols:
         raise InconsistentGroupProtocol(
@@ -194,7 +195,7 @@ def as_heartbeat(asked: JoinRequest, member_id: str, topics: Topics) -> Consumer
 
 
 def has_protocol_in_common(group: ConsumerGroup, asked: JoinRequest) -> bool:
-    """Return whether all classic members could still agree on an assignor of their own."""
+    """Return True if all classic members could still agree on an assignor of their own."""
     names = {name for name, _ in asked.protocols}
     for member in group.members.values():
         classic = member.about.classic
@@ -204,7 +205,7 @@ def has_protocol_in_common(group: ConsumerGroup, asked: JoinRequest) -> bool:
 
 
 def joined(member: ConsumerMember) -> Joined:
-    """Return what a classic member is told when it joined: nobody leads."""
+    """Return the JoinGroup response to a classic member; it names no leader."""
     return Joined(ErrorCode.none, member.member_id, member.epoch, PROTOCOL_TYPE, _protocol(member))
 
 
@@ -219,7 +220,7 @@ def synced(member: ConsumerMember, topics: Topics) -> Synced:
 def find_classic(
     group: ConsumerGroup, who: MemberIdentity, generation: int | None = None
 ) -> ConsumerMember | ErrorCode:
-    """Return a classic member, or what is wrong with who somebody says it is."""
+    """Return a classic member, or the error for these ids and this generation."""
     member_id = who.member_id
     if who.instance_id is not None:
         holder = group.static.get(who.instance_id)
@@ -237,7 +238,7 @@ def find_classic(
 
 
 def must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Return whether a classic member has something to give up, or something more to get."""
+    """Return True if a classic member must revoke partitions, or could get more."""
     if member.epoch < group.epoch or member.has.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     if member.has.state is MemberState.STABLE:

@@ -1,4 +1,4 @@
-"""What is asked about committed offsets, and what is answered: the values behind the messages."""
+"""Values behind the requests for committed offsets and their responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_RETENTION: Final = -1
 
 
 class OffsetToCommit(NamedTuple):
-    """One partition's offset, as it is to be committed."""
+    """One partition's offset in a commit request."""
 
     topic: str
     partition: int
@@ -28,36 +28,36 @@ class OffsetToCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """Offsets to commit. The answer is one code for each, in the same order."""
+    """Offsets to commit. The response has one code for each, in the same order."""
 
     group_id: str
     member: MemberIdentity
     generation: int
-    """Or the member's epoch, in a group of the newer protocol; -1 of whoever is no member."""
+    """The generation, or the member epoch in a consumer group; -1 if the client is not a member."""
     offsets: tuple[OffsetToCommit, ...]
     retention_ms: int = NO_RETENTION
-    """Older clients say for how long."""
+    """Retention time in ms, from older clients."""
     producer: ProducerIdentity | None = None
-    """Whose transaction decides whether they count."""
+    """The producer whose transaction decides the commit."""
     knows_epochs: bool = True
-    """The client's message may tell the epoch of a member, and be refused for it."""
+    """True if the request version can carry a member epoch, and get an error for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Whose committed offsets are asked for."""
+    """A request for committed offsets of a group."""
 
     group_id: str
     partitions: tuple[tuple[str, int], ...] | None
-    """Topics and partitions; None asks for all there are."""
+    """Topics and partitions; None asks for all offsets."""
     require_stable: bool = False
-    """Refuse offsets that an open transaction may change."""
+    """Reject offsets that an open transaction may change."""
     member_id: str = NO_MEMBER
     member_epoch: int = NO_GENERATION
 
 
 class FoundOffset(NamedTuple):
-    """A committed offset, or that there is none."""
+    """A committed offset, or -1 if there is none."""
 
     topic: str
     partition: int
@@ -66,12 +66,12 @@ class FoundOffset(NamedTuple):
     metadata: str = ""
     error: ErrorCode = ErrorCode.none
     topic_id: UUID | None = None
-    """Of the topic that had the name when it was committed, if that is known."""
+    """Id of the topic that had the name at the commit, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundOffsets:
-    """The answer about one group."""
+    """The response for one group."""
 
     error: ErrorCode
     offsets: tuple[FoundOffset, ...] = ()
@@ -79,7 +79,7 @@ class FoundOffsets:
 
 @dataclass(frozen=True, slots=True)
 class DeletedOffsets:
-    """The answer to a request to delete offsets: for the whole, and one code for each."""
+    """The response to OffsetDelete: one code for the request, and one for each offset."""
 
     error: ErrorCode
     offsets: tuple[ErrorCode, ...] = ()

@@ -1,6 +1,6 @@
-"""Which partition of an internal topic a group or a transactional id belongs to.
+"""Placement of groups and transactional ids in the partitions of the internal topics.
 
-Source: Kafka's `Utils.abs(id.hashCode) % partitions`, so that its tools look at the right place.
+Source: Kafka's `Utils.abs(id.hashCode) % partitions`, so that its tools find them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Final
 GROUPS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({GROUPS_TOPIC, TRANSACTIONS_TOPIC})
-"""Written by coordinators alone."""
+"""Only coordinators write to these."""
 
 HASHES_KEPT: Final = 4096
-"""A group commits again and again, and each time it is looked up where."""
+"""Cache size: every commit needs the hash of its group."""
 _BITS: Final = 32
 _SIGN: Final = 1 << 31
 
@@ -26,7 +26,7 @@ def partition_for(name: str, partitions: int) -> int:
 
 @lru_cache(maxsize=HASHES_KEPT)
 def java_hash(text: str) -> int:
-    """Return what Java's `String.hashCode` gives: over UTF-16 code units, 32 bits with a sign."""
+    """Return Java's `String.hashCode`: over UTF-16 code units, 32 bits with a sign."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):

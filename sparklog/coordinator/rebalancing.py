@@ -1,12 +1,12 @@
-"""Rebalances of a classic group: from the first member that joins to the assignment of all.
+"""Rebalances of a classic group, from the first join to the assignment of all members.
 
-    prepare        members shall join (again): timer JOIN
-    complete_join  whoever joined is the next generation: answers, timer SYNC
-    share          the leader's assignment is there: answers
+- `prepare`: members must join (again); timer JOIN.
+- `complete_join`: the joined members form the next generation; JoinGroup responses, timer SYNC.
+- `share`: the leader has sent the assignment; SyncGroup responses.
 
-A first rebalance waits `group.initial.rebalance.delay.ms` for more members, and again as long as
-some come, up to their rebalance time-out. A later one waits until all members joined, or as long as
-the slowest may take; who has not joined by then is no member any more, unless it is static.
+A first rebalance waits `group.initial.rebalance.delay.ms` for more members. It waits again while
+more come, up to their rebalance time-out. A later one waits until all members joined, at most for
+the longest rebalance time-out. It then removes members that have not joined, except static ones.
 Source: Kafka `GroupMetadataManager` (classic groups); KIP-134, KIP-345.
 """
 
@@ -26,18 +26,18 @@ from sparklog.coordinator.group_settings import GroupSettings
 from sparklog.coordinator.timers import Timers
 
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
-"""How long a member may wait for its first answer: a client that hung up is not seen to."""
+"""Time for the first response to a member: the coordinator does not notice a closed connection."""
 
 
 class TimerKind(IntEnum):
-    """What a deadline of a group is about."""
+    """Kinds of a group's deadlines."""
 
     SESSION = 0
-    """A member's, or that of an id given out and not used yet."""
+    """Session of a member, or of a member id that no client has joined with yet."""
     JOIN = 1
     SYNC = 2
     OFFSETS = 3
-    """When expired offsets are looked for, in all groups."""
+    """Next check for expired offsets, in all groups."""
 
 
 TimerKey = tuple[str, TimerKind, str]
@@ -46,26 +46,26 @@ TimerKey = tuple[str, TimerKind, str]
 
 @dataclass(slots=True)
 class Turn:
-    """One event: what it needs, and what it has led to so far."""
+    """Inputs of one event, and its results so far."""
 
     now_ms: int
     settings: GroupSettings
     timers: Timers[TimerKey]
     replies: list[tuple[Token, object]] = field(default_factory=list)
     changed: dict[str, ClassicGroup] = field(default_factory=dict)
-    """Groups to be stored as they are now."""
+    """Groups whose record must be written."""
 
     def answer(self, token: Token, reply: object) -> None:
-        """Give whoever waits its answer."""
+        """Add a reply to a caller."""
         self.replies.append((token, reply))
 
     def store(self, group: ClassicGroup) -> None:
-        """Have a record written of the group."""
+        """Mark a group's record to be written."""
         self.changed[group.group_id] = group
 
 
 def rebalance(group: ClassicGroup, turn: Turn) -> None:
-    """Begin a rebalance, or go on with the one there is."""
+    """Begin a rebalance, or continue the current one."""
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_if_joined(group, turn)
     else:
@@ -73,7 +73,7 @@ def rebalance(group: ClassicGroup, turn: Turn) -> None:
 
 
 def prepare(group: ClassicGroup, turn: Turn) -> None:
-    """Begin a rebalance. Members hear of it with their next heartbeat."""
+    """Begin a rebalance. The next heartbeat returns REBALANCE_IN_PROGRESS to each member."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         share(group, {}, ErrorCode.rebalance_in_progress, turn)
     turn.timers.cancel(sync_key(group))
@@ -91,14 +91,14 @@ def prepare(group: ClassicGroup, turn: Turn) -> None:
 
 
 def complete_if_joined(group: ClassicGroup, turn: Turn) -> None:
-    """End the joining, if nobody is waited for; a first rebalance takes its time."""
+    """End the join phase if all members joined; a first rebalance always takes its delay."""
     joining = group.state is GroupState.PREPARING_REBALANCE
     if joining and group.delay_left_ms is None and group.all_joined:
         complete_join(group, turn)
 
 
 def join_time_is_up(group: ClassicGroup, turn: Turn) -> None:
-    """End the joining, or give a first rebalance that still grows more time."""
+    """End the join phase, or extend a first rebalance that still grows."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     if group.grew and group.delay_left_ms:
@@ -111,14 +111,14 @@ def join_time_is_up(group: ClassicGroup, turn: Turn) -> None:
 
 
 def complete_join(group: ClassicGroup, turn: Turn) -> None:
-    """Begin the next generation with whoever joined, and tell them."""
+    """Begin the next generation with the joined members, and respond to them."""
     turn.timers.cancel(join_key(group))
     absent = [m for m in group.members.values() if m.join_token is None and m.instance_id is None]
     for member in absent:
         turn.timers.cancel(session_key(group, member.member_id))
         group.remove(member.member_id)
     if group.members and not group.elect_joined_leader():
-        # Only static members, and none has come back: wait on, or until their sessions end.
+        # Only static members are left, and none has joined: wait until they join or expire.
         turn.timers.set(join_key(group), turn.now_ms + group.rebalance_timeout_ms)
         return
     group.begin_generation(turn.now_ms)
@@ -133,7 +133,7 @@ def complete_join(group: ClassicGroup, turn: Turn) -> None:
 
 
 def sync_time_is_up(group: ClassicGroup, turn: Turn) -> None:
-    """Let go of members that did not ask for their assignment, and begin again without them."""
+    """Remove members that did not send SyncGroup, and rebalance without them."""
     if not group.to_sync:
         return
     for member_id in sorted(group.to_sync):
@@ -143,7 +143,7 @@ def sync_time_is_up(group: ClassicGroup, turn: Turn) -> None:
 
 
 def synced(group: ClassicGroup, member_id: str, turn: Turn) -> None:
-    """Take in that a member of this generation asked for its assignment."""
+    """Record that a member of this generation sent SyncGroup."""
     group.to_sync.discard(member_id)
     if not group.to_sync:
         turn.timers.cancel(sync_key(group))
@@ -152,7 +152,7 @@ def synced(group: ClassicGroup, member_id: str, turn: Turn) -> None:
 def share(
     group: ClassicGroup, assignments: Mapping[str, bytes], error: ErrorCode, turn: Turn
 ) -> None:
-    """Give every member its assignment, and the answer to those that wait for theirs."""
+    """Set every member's assignment, and respond to waiting SyncGroup requests."""
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")
         if member.sync_token is not None:
@@ -162,27 +162,27 @@ def share(
 
 
 def remove(group: ClassicGroup, member: Member, turn: Turn) -> None:
-    """Let a member go; the others share what it had."""
+    """Remove a member and rebalance."""
     turn.timers.cancel(session_key(group, member.member_id))
     drop(group, member, turn)
     rebalance(group, turn)
 
 
 def drop(group: ClassicGroup, member: Member, turn: Turn) -> None:
-    """Let a member go, with an answer to what it waits for: it joins anew if it still lives."""
+    """Remove a member, and reject its waiting requests: a living client joins again."""
     fail_waiting(member, ErrorCode.unknown_member_id, turn, told=NO_MEMBER)
     group.remove(member.member_id)
 
 
 def remove_pending(group: ClassicGroup, member_id: str, turn: Turn) -> None:
-    """Forget an id that was given out and is not used."""
+    """Remove a member id that no client has joined with."""
     turn.timers.cancel(session_key(group, member_id))
     group.pending.discard(member_id)
     complete_if_joined(group, turn)
 
 
 def session_is_over(group: ClassicGroup, member_id: str, turn: Turn) -> None:
-    """Let go of a member that was silent for too long."""
+    """Remove a member whose session expired, unless a request of it waits."""
     if member_id in group.pending:
         remove_pending(group, member_id, turn)
         return
@@ -195,33 +195,33 @@ def session_is_over(group: ClassicGroup, member_id: str, turn: Turn) -> None:
 
 
 def keep_session(group: ClassicGroup, member: Member, turn: Turn) -> None:
-    """Give a member its whole session time-out from now on."""
+    """Extend a member's session to its whole time-out from now on."""
     deadline_ms = turn.now_ms + member.session_timeout_ms
     turn.timers.set(session_key(group, member.member_id), deadline_ms)
 
 
 def fail_waiting(member: Member, error: ErrorCode, turn: Turn, *, told: str | None = None) -> None:
-    """Answer what a member waits for with an error; `told` is the id that a join is answered."""
+    """Reject a member's waiting requests; `told` is the member id in the JoinGroup response."""
     answer_join(member, Joined(error, member.member_id if told is None else told), turn)
     answer_sync(member, Synced(error), turn)
 
 
 def answer_join(member: Member, reply: Joined, turn: Turn) -> None:
-    """Answer a member's join, if one waits."""
+    """Respond to a member's JoinGroup, if one waits."""
     if member.join_token is not None:
         turn.answer(member.join_token, reply)
         member.join_token = None
 
 
 def answer_sync(member: Member, reply: Synced, turn: Turn) -> None:
-    """Answer a member's sync, if one waits."""
+    """Respond to a member's SyncGroup, if one waits."""
     if member.sync_token is not None:
         turn.answer(member.sync_token, reply)
         member.sync_token = None
 
 
 def joined(group: ClassicGroup, member: Member) -> Joined:
-    """Return what a member is told of the generation."""
+    """Return the JoinGroup response for a member of the generation."""
     leads = member.member_id == group.leader
     return Joined(
         ErrorCode.none,
@@ -240,15 +240,15 @@ def assigned(group: ClassicGroup, member: Member) -> Synced:
 
 
 def session_key(group: ClassicGroup, member_id: str) -> TimerKey:
-    """Return the key of a member's session."""
+    """Return the key of a member's session timer."""
     return group.group_id, TimerKind.SESSION, member_id
 
 
 def join_key(group: ClassicGroup) -> TimerKey:
-    """Return the key of the time in which members join."""
+    """Return the key of the join phase's timer."""
     return group.group_id, TimerKind.JOIN, ""
 
 
 def sync_key(group: ClassicGroup) -> TimerKey:
-    """Return the key of the time in which members ask for their assignment."""
+    """Return the key of the sync phase's timer."""
     return group.group_id, TimerKind.SYNC, ""

@@ -1,7 +1,7 @@
-"""Fields of the records in internal topics, written and read one after the other.
+"""FieldWriter and FieldReader: fields of the records in internal topics.
 
-Big-endian numbers, as in Kafka's messages. Strings and bytes have their length before them: 16 and
-32 bits in plain records, an unsigned varint of the length plus one in flexible ones.
+Numbers are big-endian, as in Kafka's messages. A length precedes strings and bytes. It has 16 and
+32 bits in plain records; in flexible ones it is an unsigned varint of the length plus one.
 Source: Kafka protocol guide, protocol primitive types; KIP-482.
 """
 
@@ -25,7 +25,7 @@ _NULL: Final = -1
 
 
 class FieldWriter:
-    """Appends fields."""
+    """Appends fields to a record."""
 
     def __init__(self, version: int, *, flexible: bool = False) -> None:
         """Begin with the record's version, as keys and values both do."""
@@ -96,24 +96,24 @@ class FieldWriter:
 
 
 class FieldReader:
-    """Takes fields off; whatever the bytes are, each take returns or raises DataCorrupt."""
+    """Reads fields in order; on any bytes, each call returns or raises DataCorrupt."""
 
     def __init__(self, data: bytes) -> None:
-        """Begin: the version is taken."""
+        """Read the version."""
         self._data = data
         self._at = 0
         self.flexible = False
-        """Set it once the version tells."""
+        """The caller sets it once the version is known."""
         self.version = self.int16()
 
     @classmethod
     def of(
         cls, data: bytes, what: str, versions: Container[int], flexible_since: int | None = None
     ) -> FieldReader:
-        """Begin with a record of a known version; `flexible_since` tells which are flexible.
+        """Begin with a record of a known version; `flexible_since` is the first flexible one.
 
         Raises:
-            DataCorrupt: the version is none of these.
+            DataCorrupt: the version is not in `versions`.
         """
         fields = cls(data)
         if fields.version not in versions:
@@ -156,21 +156,21 @@ class FieldReader:
             raise self._corrupt("text is not UTF-8") from error
 
     def string(self) -> str:
-        """Take text that must be there."""
+        """Take text that must not be null."""
         text = self.optional_string()
         if text is None:
             raise self._corrupt("text is null")
         return text
 
     def sized_bytes(self) -> bytes:
-        """Take bytes that must be there."""
+        """Take bytes that must not be null."""
         data = self._sized(self.int32)
         if data is None:
             raise self._corrupt("bytes are null")
         return data
 
     def array(self, element: Callable[[], Item]) -> tuple[Item, ...]:
-        """Take as many elements as their number before them says."""
+        """Take the number of elements, then the elements."""
         count = self.varint() - 1 if self.flexible else self.int32()
         if not 0 <= count <= len(self._data) - self._at:
             raise self._corrupt("a number of elements cannot be right")
@@ -196,16 +196,16 @@ class FieldReader:
         return found
 
     def end(self) -> None:
-        """Refuse bytes that are left over.
+        """Check that the record has no more bytes.
 
         Raises:
-            DataCorrupt: there are some.
+            DataCorrupt: bytes are left over.
         """
         if self._at != len(self._data):
             raise self._corrupt("bytes are left over")
 
     def unsupported(self, what: str) -> DataCorrupt:
-        """Return the error for a version that is not known."""
+        """Return the error for an unknown version."""
         return self._corrupt(f"{what} is of an unknown version")
 
     def raw(self, count: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The topics there are, as consumer groups need to know them: from the cluster's metadata."""
+"""Topics: the cluster's topics, as consumer groups need them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NoTopics:
 
 
 def subscription_hash(names: Iterable[str], topics: Topics) -> int:
-    """Return a number that changes when a subscribed topic is made, grows, or is deleted.
+    """Return a number that changes when a subscribed topic is created, grows, or is deleted.
 
     64 bits with a sign, as Kafka's record has it; 0 when none of the topics exists.
     """

@@ -1,7 +1,7 @@
-"""Deadlines by key: set again and again, asked for rarely.
+"""Timers: deadlines by key, which are set often and read rarely.
 
-A member's deadline moves later with each heartbeat, so moving one costs nothing: the heap keeps the
-earlier time, and looks at the real one when that comes. Times are ms.
+A member's deadline moves later with each heartbeat, so moving one must be cheap. The heap keeps the
+earlier time, and compares it with the current deadline when it comes. Times are ms.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 STALE_MIN: Final = 64
-"""Stale entries of the heap that are not worth making it anew."""
+"""Stale entries of the heap that do not justify a rebuild."""
 
 
 class _Ordered(Protocol):
@@ -58,7 +58,7 @@ class Timers(Generic[Key]):
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> Key | None:
-        """Take the earliest key whose deadline has come, or None."""
+        """Remove and return the earliest key that is due, or None."""
         self._settle()
         if not self._heap or self._heap[0][0] > now_ms:
             return None
@@ -74,7 +74,7 @@ class Timers(Generic[Key]):
             heapify(self._heap)
 
     def _settle(self) -> None:
-        """Make the heap's first entry a deadline that stands."""
+        """Remove stale entries until the heap's first one is a current deadline."""
         while self._heap:
             at_ms, key = self._heap[0]
             if self._queued.get(key) == at_ms:

@@ -1,7 +1,7 @@
-"""Patterns of topic names, given by anybody: matched by RE2, in time linear in the name.
+"""Patterns of topic names from clients: matched by RE2, in time linear in the name.
 
-Python's own engine takes time without bound for patterns made to that end. RE2, which Kafka's
-brokers use as well, comes with Arrow. A pattern must match the whole name. Source: KIP-848.
+Python's own engine takes unbounded time for malicious patterns. RE2, which Kafka's brokers use as
+well, comes with Arrow. A pattern must match the whole name. Source: KIP-848.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from sparklog.core.errors import InvalidRegularExpression
 
 PATTERN_BYTES_MAX: Final = 10_000
-"""A pattern is compiled for every look; RE2 itself bounds what one may unfold to."""
+"""A pattern is compiled for every match; RE2 itself bounds its expansion."""
 
 
 def check_pattern(pattern: str) -> None:
-    """Refuse what is no pattern.
+    """Reject an invalid pattern.
 
     Raises:
-        InvalidRegularExpression: RE2 does not take it, or it is too long.
+        InvalidRegularExpression: RE2 rejects it, or it is too long.
     """
     if len(pattern.encode()) > PATTERN_BYTES_MAX:
         raise InvalidRegularExpression(
@@ -35,11 +35,11 @@ def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
     """Return the names that a pattern matches from end to end.
 
     Raises:
-        InvalidRegularExpression: RE2 does not take it.
+        InvalidRegularExpression: RE2 rejects it.
     """
     array = pa.array(list(names), pa.string())
     try:
-        pc.match_substring_regex(array, pattern)  # alone: what is wrapped below may not close early
+        pc.match_substring_regex(array, pattern)  # alone first: it must not close the group below
         found = pc.match_substring_regex(array, f"^(?:{pattern})$")
     except pa.ArrowInvalid as error:
         raise InvalidRegularExpression(

@@ -1,18 +1,19 @@
-"""What becomes of one transactional id when a producer asks for something, or time passes.
+"""Transitions of one transactional id, on requests of its producer and on time-outs.
 
-Every function gets the state there is and returns the one to be; what cannot be raises, and then
-nothing changes. Ends of transactions are decided by two tables, one for each protocol:
+Every function takes the current state and returns the next one. A request that is not possible
+raises, and nothing changes. Two tables decide how transactions end, one for each protocol:
 
-  version 1  a producer keeps its epoch from transaction to transaction
-  version 2  every end raises the epoch, so that a late message of an ended transaction shows
-             (KIP-890); an end that is sent again has the epoch before
+- version 1: a producer keeps its epoch from transaction to transaction.
+- version 2: every end raises the epoch, so that a late message of an ended transaction is detected
+  (KIP-890). An end that a producer sends again has the previous epoch.
 
-  T1  a producer that was replaced, or whose transaction timed out, is fenced: epoch and id of each
-      request are compared first
-  T2  once prepared, an outcome never changes
-  T3  no producer gets the last epoch of a producer id: it is kept for fencing
-  T4  a producer that goes on with what the answer to an end gave it is told to try again while
-      that end is being done, never that it is fenced
+T1: A producer that was replaced, or whose transaction timed out, is fenced. Every request's
+    producer id and epoch are compared first.
+T2: Once prepared, an outcome never changes.
+T3: No producer gets the last epoch of a producer id: it is reserved for fencing.
+T4: A producer may continue with the identity from an end's response while that end still runs. It
+    then gets a retriable error, never PRODUCER_FENCED.
+
 Source: KIP-98, KIP-360, KIP-588, KIP-890; Kafka's TransactionCoordinator.
 """
 
@@ -49,20 +50,20 @@ EPOCH_BUMP_SINCE: Final = 2
 
 
 class NeedsProducerId(SparklogError):
-    """Ask again, with a fresh producer id."""
+    """The caller must repeat the call with a fresh producer id."""
 
 
 class InitProducer(NamedTuple):
-    """A producer begins, or wants to go on after an error."""
+    """A producer starts, or recovers from an error."""
 
     transactional_id: str
     timeout_ms: int
     expected: ProducerIdentity | None = None
-    """What it has, if it wants to go on (KIP-360)."""
+    """The producer's current identity, if it recovers from an error (KIP-360)."""
 
 
 class EndTransaction(NamedTuple):
-    """A producer's transaction is to end."""
+    """A producer ends its transaction."""
 
     transactional_id: str
     producer: ProducerIdentity
@@ -72,15 +73,15 @@ class EndTransaction(NamedTuple):
 
 class _Attempt(Enum):
     CURRENT = auto()
-    """The epoch is the one there is."""
+    """The epoch is the current one."""
     AGAIN = auto()
-    """The epoch is the one before, which an end has raised: its answer was lost."""
+    """The epoch is the one before an end raised it: the response was lost."""
 
 
 class _Outcome(Enum):
     PREPARE = auto()
     DONE = auto()
-    """It was done before: say so again."""
+    """The transaction ended like this before: return the same result."""
     WAIT = auto()
     INVALID = auto()
     FENCED = auto()
@@ -119,12 +120,12 @@ _ENDS_V2: Final[Mapping[_Attempt, _Ends]] = {
 def initialized(
     known: Transaction | None, asked: InitProducer, fresh_id: int | None, now_ms: int
 ) -> Transaction:
-    """Return the state with the producer's next epoch; or, amid a transaction, its abort.
+    """Return the state with the producer's next epoch; if a transaction is open, its abort.
 
     Raises:
-        NeedsProducerId: there is no `fresh_id`, and one is needed.
-        ProducerFenced: `expected` is not what the transactional id has.
-        ConcurrentTransactions: the transaction before is still ending.
+        NeedsProducerId: `fresh_id` is None, and one is needed.
+        ProducerFenced: `expected` is not the identity of the transactional id.
+        ConcurrentTransactions: the previous transaction is still ending.
     """
     if known is None:
         known = Transaction(
@@ -172,7 +173,7 @@ def added(
 
     Raises:
         InvalidProducerIdMapping, ProducerFenced: not the producer of the transactional id.
-        ConcurrentTransactions: the transaction before is still ending.
+        ConcurrentTransactions: the previous transaction is still ending.
     """
     known = _checked(known, producer)
     if known.state is TransactionState.ONGOING:
@@ -204,13 +205,13 @@ def verified(
 def ended(
     known: Transaction | None, asked: EndTransaction, fresh_id: int | None, now_ms: int
 ) -> Transaction:
-    """Return the state in which the outcome is decided; the same one if it was done before.
+    """Return the state with the outcome prepared; the same one if it was completed before.
 
     Raises:
-        NeedsProducerId: there is no `fresh_id`, and one is needed.
+        NeedsProducerId: `fresh_id` is None, and one is needed.
         InvalidProducerIdMapping, ProducerFenced: not the producer of the transactional id.
-        InvalidTxnState: there is nothing to end, or the other outcome is decided.
-        ConcurrentTransactions: it is being done.
+        InvalidTxnState: no transaction is open, or it has the other outcome.
+        ConcurrentTransactions: the transaction is still ending.
     """
     if known is None:
         raise _unknown(asked.transactional_id, asked.producer)
@@ -240,10 +241,10 @@ def ended(
 
 
 def fenced(known: Transaction, now_ms: int) -> Transaction:
-    """Return the abort of an open transaction, on behalf of a newer producer or of time.
+    """Return the abort of an open transaction, for a newer producer or after a time-out.
 
-    The epoch rises by two: the one between is nobody's, so that an end which the fenced producer
-    sends is not taken for one that was sent again.
+    The epoch rises by two. No producer has the epoch between, so an end from the fenced producer
+    does not look like one that was sent again.
     """
     return known.to(
         TransactionState.PREPARE_ABORT,
@@ -266,7 +267,7 @@ def completed(known: Transaction, now_ms: int) -> Transaction:
 
 
 def producer_after(known: Transaction) -> ProducerIdentity:
-    """Return what the producer has from now on: an id that is used up has a successor."""
+    """Return the producer's next identity: an exhausted producer id has a successor."""
     if known.next_producer_id != NO_PRODUCER_ID:
         return ProducerIdentity(known.next_producer_id, 0)
     return ProducerIdentity(known.producer_id, known.producer_epoch)
@@ -288,7 +289,7 @@ def _checked(known: Transaction | None, producer: ProducerIdentity) -> Transacti
 
 
 def _may_go_on(known: Transaction, expected: ProducerIdentity) -> bool:
-    """Say whether the id is the one there is, or the used up one whose successor it is."""
+    """Return True if the id is the current one, or the exhausted one before it."""
     return (
         known.producer_epoch == NO_EPOCH
         or expected.producer_id == known.producer_id
@@ -309,10 +310,10 @@ def _outcome(known: Transaction, asked: EndTransaction) -> _Outcome:
             return _O.FENCED
         return _ENDS_V1[known.state][column]
     if known.state in ENDING and producer == producer_after(known):
-        return _O.WAIT  # T4, also where the answer gave it a fresh producer id
-    # Only an end of the producer's own leaves its epoch as the last one; a fence does not.
+        return _O.WAIT  # T4, also where the response carried a fresh producer id.
+    # Only an end by the producer itself sets its epoch as the last one; a fence does not.
     is_again = known.last_epoch == producer.producer_epoch
-    # The id was used up by the end that is asked for again: its successor goes on with epoch 0.
+    # The repeated end exhausted the id: its successor continues with epoch 0.
     is_successor = (
         is_again
         and producer.producer_id == known.previous_producer_id != known.producer_id

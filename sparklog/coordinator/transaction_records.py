@@ -1,15 +1,15 @@
 """Records of `__transaction_state`, in Kafka's formats: one key for each transactional id.
 
-    key    version 0:  transactional id string
-    value  version 0:  producer id int64 | epoch int16 | time-out int32 | state int8
-                       | partitions, null when it is Empty: topic string, [partition int32]
-                       | updated int64 | started int64
-           version 1:  the same in flexible form, with tagged fields:
-                       0 previous producer id int64 | 1 next producer id int64
-                       | 2 client's transaction version int16 | 100 last epoch int16
+- key version 0: `transactional id string`
+- value version 0: `producer id int64 | epoch int16 | time-out int32 | state int8 | partitions |
+  updated int64 | started int64`. Partitions are `topic string, [partition int32]`, and null in the
+  state Empty.
+- value version 1: the same in flexible form, with tagged fields. `0 previous producer id int64 | 1
+  next producer id int64 | 2 client's transaction version int16 | 100 last epoch int16`
 
-Version 1 is written, both are read. Tag 100 is not Kafka's, whose readers pass over it: with it a
-producer that asked for its next epoch may ask again after a change of coordinator.
+The coordinator writes version 1 and reads both. Tag 100 is an extension of sparklog; Kafka's
+readers ignore it. It lets a producer repeat its request for the next epoch after a change of
+coordinator.
 Source: Kafka's TransactionLogKey.json, TransactionLogValue.json; KIP-915.
 """
 
@@ -54,7 +54,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def tombstone(transactional_id: str) -> CoordinatorRecord:
-    """Return the record that says a transactional id is forgotten."""
+    """Return the record that deletes a transactional id."""
     return CoordinatorRecord(encode_key(transactional_id), None)
 
 
@@ -86,7 +86,7 @@ def decode_key(key: bytes) -> str:
     """Return the transactional id.
 
     Raises:
-        DataCorrupt: it is no key of this topic.
+        DataCorrupt: it is not a key of this topic.
     """
     fields = FieldReader.of(key, "the key of a transactional id", (KEY_VERSION,))
     transactional_id = fields.string()
@@ -95,10 +95,10 @@ def decode_key(key: bytes) -> str:
 
 
 def decode(transactional_id: str, value: bytes) -> Transaction:
-    """Return the state that a record holds.
+    """Return the state in a record's value.
 
     Raises:
-        DataCorrupt: it cannot be read.
+        DataCorrupt: the value cannot be read.
     """
     versions = range(VALUE_VERSION + 1)
     fields = FieldReader.of(value, "the state of a transactional id", versions, VALUE_VERSION)

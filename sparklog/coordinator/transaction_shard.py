@@ -1,9 +1,12 @@
-"""The transactional ids of one partition of `__transaction_state`.
+"""TransactionShard: the transactional ids of one partition of `__transaction_state`.
 
-What becomes of one id is decided in `transaction`; here ids are found, records and replies are
-made, and time is looked at.
-  I1  markers are sent for once their decision is committed, and again by whoever replayed it
-  I2  an id without a transaction is forgotten `transactional.id.expiration.ms` after its last use
+`transaction` decides the next state of one id. This module keeps the ids, creates records and
+replies, and sets timers.
+
+I1: The leader writes markers after their decision is committed. A new leader writes them again
+    after its replay.
+I2: An id without a transaction is deleted `transactional.id.expiration.ms` after its last use.
+
 Times are ms. Source: Kafka's TransactionStateManager.
 """
 
@@ -41,14 +44,14 @@ from sparklog.core.errors import (
 )
 
 RECORD_BYTES_MAX: Final = 1_000_000
-"""Of the state of one id: below the default of `max.message.bytes`."""
+"""Limit for the state of one id: below the default of `max.message.bytes`."""
 EXPIRED_AT_ONCE: Final = 500
-"""Their records are one batch."""
+"""Ids that expire in one batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """Under Kafka's names; see `core.transaction_settings`."""
+    """Settings under Kafka's names; see `core.transaction_settings`."""
 
     max_timeout_ms: int = 900_000
     expiration_ms: int = 604_800_000
@@ -57,11 +60,11 @@ class TransactionSettings:
 
 
 class WriteMarkers(NamedTuple):
-    """An errand: every partition of a prepared transaction gets its marker."""
+    """Work for the leader: every partition of a prepared transaction needs its marker."""
 
     transactional_id: str
     producer: ProducerIdentity
-    """The epoch is that of the markers."""
+    """The producer, with the epoch of the markers."""
     is_commit: bool
     partitions: frozenset[Partition]
     coordinator_epoch: int
@@ -69,7 +72,7 @@ class WriteMarkers(NamedTuple):
 
 
 class TransactionShard:
-    """See the module."""
+    """The transactional ids of one shard; see the module."""
 
     def __init__(self, settings: TransactionSettings, coordinator_epoch: int) -> None:
         """Start empty; `coordinator_epoch` is the leader epoch of the partition."""
@@ -79,10 +82,10 @@ class TransactionShard:
         self._timers: Timers[str] = Timers()
 
     def __len__(self) -> int:
-        """Return how many ids are known."""
+        """Return the number of transactional ids."""
         return len(self._transactions)
 
-    # Life: `effects.Shard`.
+    # Events of `effects.Shard`.
 
     def replay(
         self,
@@ -94,10 +97,10 @@ class TransactionShard:
         producer_epoch: int,
         transactional: bool,
     ) -> None:
-        """Take in a record of the log.
+        """Apply a record of the log.
 
         Raises:
-            DataCorrupt: it cannot be read.
+            DataCorrupt: the record cannot be read.
         """
         transactional_id = decode_key(record.key)
         if record.value is None:
@@ -106,20 +109,20 @@ class TransactionShard:
             self._keep(decode(transactional_id, record.value))
 
     def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
-        """Take in a marker: there are none of coordinators in this topic."""
+        """Ignore a marker: coordinators write none to this topic."""
 
     def loaded(self, now_ms: int) -> Effects:
-        """Begin to serve: go on with what was being ended."""
+        """Begin to serve: continue the prepared transactions."""
         ending = (t for t in self._transactions.values() if t.state in ENDING)
         return Effects(errands=tuple(map(self._markers, ending)))
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """Return when something times out."""
+        """Return the earliest deadline in ms, or None."""
         return self._timers.next_ms
 
     def expire(self, now_ms: int) -> Effects:
-        """Abort what was open for too long, and forget what nobody used."""
+        """Abort transactions that timed out, and delete unused transactional ids."""
         records: list[CoordinatorRecord] = []
         errands: list[object] = []
         while len(records) < EXPIRED_AT_ONCE:
@@ -136,12 +139,12 @@ class TransactionShard:
                 records.append(tombstone(transactional_id))
         return Effects(tuple(records), errands=tuple(errands)) if records else NOTHING
 
-    # What producers ask for. The reply is what the annotation in the first line says.
+    # Requests of producers. The first line of each docstring describes the reply.
 
     def init_producer(
         self, token: Token, asked: InitProducer, fresh_id: int | None, now_ms: int
     ) -> Effects:
-        """Reply the ProducerIdentity to go on with.
+        """Reply with the producer's next ProducerIdentity.
 
         Raises:
             InvalidRequest: no transactional id. InvalidTransactionTimeout: not within the limits.
@@ -175,12 +178,12 @@ class TransactionShard:
         client_version: int,
         now_ms: int,
     ) -> Effects:
-        """Reply None once the partitions are in the transaction.
+        """Reply with None once the partitions are in the transaction.
 
         Raises:
             InvalidRequest: no transactional id. RecordTooLarge: too many partitions.
             InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions: see
-                `transaction.added`.
+            `transaction.added`.
         """
         _check_id(transactional_id)
         known = self._transactions.get(transactional_id)
@@ -203,11 +206,11 @@ class TransactionShard:
         producer: ProducerIdentity,
         partitions: frozenset[Partition],
     ) -> Effects:
-        """Reply which of the partitions are in the transaction, as a frozenset.
+        """Reply with those of the partitions that are in the transaction, as a frozenset.
 
         Raises:
             InvalidRequest, InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions: see
-                `add_partitions`.
+            `add_partitions`.
         """
         _check_id(transactional_id)
         known = self._transactions.get(transactional_id)
@@ -216,12 +219,12 @@ class TransactionShard:
     def end(
         self, token: Token, asked: EndTransaction, fresh_id: int | None, now_ms: int
     ) -> Effects:
-        """Reply the ProducerIdentity to go on with, once the outcome is decided.
+        """Reply with the producer's next ProducerIdentity, once the outcome is decided.
 
         Raises:
             InvalidRequest: no transactional id.
             NeedsProducerId, InvalidProducerIdMapping, ProducerFenced, InvalidTxnState,
-                ConcurrentTransactions: see `transaction.ended`.
+            ConcurrentTransactions: see `transaction.ended`.
         """
         _check_id(asked.transactional_id)
         known = self._transactions.get(asked.transactional_id)
@@ -232,7 +235,10 @@ class TransactionShard:
         return self._prepared(after, token, reply)
 
     def complete(self, token: Token, done: WriteMarkers, now_ms: int) -> Effects:
-        """Reply None: every partition has its marker. Again, or too late, it changes nothing."""
+        """Complete a transaction after all markers; reply with None.
+
+        A repeated or late call changes nothing.
+        """
         known = self._transactions.get(done.transactional_id)
         if known is None or known.state not in ENDING or self._markers(known) != done:
             return Effects(replies=((token, None),))
@@ -240,10 +246,10 @@ class TransactionShard:
         return Effects((encode(after),), ((token, None),))
 
     def describe(self, token: Token, transactional_id: str) -> Effects:
-        """Reply the Transaction.
+        """Reply with the Transaction.
 
         Raises:
-            InvalidRequest: no transactional id. TransactionalIdNotFound: not known.
+            InvalidRequest: no transactional id. TransactionalIdNotFound: it does not exist.
         """
         _check_id(transactional_id)
         known = self._transactions.get(transactional_id)
@@ -254,11 +260,11 @@ class TransactionShard:
         return Effects(replies=((token, known),))
 
     def list(self, token: Token, wanted: Callable[[Transaction], bool]) -> Effects:
-        """Reply the Transactions that are wanted, as a list."""
+        """Reply with a list of the Transactions that `wanted` accepts."""
         found = [t for t in self._transactions.values() if wanted(t)]
         return Effects(replies=((token, found),))
 
-    # The rest.
+    # Helpers.
 
     def _prepared(self, after: Transaction, token: Token, reply: object) -> Effects:
         self._keep(after)
@@ -285,7 +291,7 @@ class TransactionShard:
         if deadline_ms is None:
             self._timers.cancel(transactional_id)
         else:
-            # All that are due in one interval have one deadline, and share their batch.
+            # Ids that are due in one interval have one deadline, and share a batch.
             rounds = -(-deadline_ms // interval_ms)
             self._timers.set(transactional_id, rounds * interval_ms)
         return transaction
@@ -301,13 +307,13 @@ def wanted(
     running_ms: int,
     now_ms: int,
 ) -> Callable[[Transaction], bool]:
-    """Return what tells whether a transaction passes these filters; an empty one lets all pass.
+    """Return a filter for transactions; an empty condition accepts all.
 
     Args:
-        states: which states.
-        producer_ids: which producer ids.
-        running_ms: for longer than this, when not negative.
-        now_ms: the time.
+        states: accepted states.
+        producer_ids: accepted producer ids.
+        running_ms: minimum duration in ms, exclusive; negative accepts all.
+        now_ms: the current time in ms.
     """
 
     def passes(transaction: Transaction) -> bool:

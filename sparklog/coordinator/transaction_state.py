@@ -1,18 +1,18 @@
-"""A transactional id's state: what its log record holds, and which states may follow which.
+"""Transaction: the state of a transactional id, as its log record holds it, and its transitions.
 
 States and their numbers are Kafka's. `TRANSITIONS` is the whole automaton:
 
-    Empty           no transaction since the producer was initialized
-    Ongoing         partitions were added
-    PrepareCommit   decided, markers are being written; nothing can change it any more
-    PrepareAbort    the same for an abort
-    CompleteCommit  every partition has its marker
-    CompleteAbort   the same for an abort
-    Dead            forgotten; never in the log, where a tombstone says it
-    PrepareEpochFence   Kafka's name for an abort on behalf of a newer producer, or of time. Here
-                    the fence and the abort are one step, so no transaction is ever in it
+- Empty: no transaction since the producer was initialized.
+- Ongoing: partitions were added.
+- PrepareCommit: decided for ever; the leader writes the markers.
+- PrepareAbort: the same for an abort.
+- CompleteCommit: every partition has its marker.
+- CompleteAbort: the same for an abort.
+- Dead: deleted. The log has a tombstone instead of this state.
+- PrepareEpochFence: in Kafka, an abort for a newer producer or after a time-out. Here the fence and
+  the abort are one step, so no transaction is ever in it.
 
-Epochs: a producer id is given out with epochs up to EPOCH_MAX - 1; the last one only fences.
+A producer id has epochs up to EPOCH_MAX - 1; the last one only fences.
 Times are ms. Source: KIP-98, KIP-360, KIP-890; Kafka's TransactionState and TransactionMetadata.
 """
 
@@ -36,7 +36,7 @@ Partition = tuple[str, int]
 
 
 class TransactionState(IntEnum):
-    """See the module."""
+    """States of a transaction; see the module."""
 
     EMPTY = 0
     ONGOING = 1
@@ -72,7 +72,7 @@ AT_REST: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What is known of one transactional id."""
+    """The state of one transactional id."""
 
     transactional_id: str
     producer_id: int
@@ -83,37 +83,37 @@ class Transaction:
     partitions: frozenset[Partition] = frozenset()
     started_ms: int = NO_TIME_MS
     last_epoch: int = NO_EPOCH
-    """The epoch before, when the producer itself asked for the newer one and may ask again."""
+    """The previous epoch, when the producer itself asked for the newer one and may ask again."""
     previous_producer_id: int = NO_PRODUCER_ID
     """The producer id before the last change."""
     next_producer_id: int = NO_PRODUCER_ID
-    """While it ends: the id that goes on afterwards, as this one's epochs are used up."""
+    """While it ends: the id that continues afterwards, as this one's epochs are exhausted."""
     client_version: int = 0
-    """Which transaction protocol the client spoke: 2 since KIP-890."""
+    """The transaction protocol of the client: 2 since KIP-890."""
 
     @property
     def is_exhausted(self) -> bool:
-        """Say whether the producer id has no epoch left to give out."""
+        """Return True if the producer id has no epoch left for a producer."""
         return is_exhausted(self.producer_epoch)
 
     @property
     def is_commit(self) -> bool:
-        """Say whether it was, or is being, committed."""
+        """Return True if it was, or is being, committed."""
         return self.state in {TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT}
 
     @property
     def deadline_ms(self) -> int | None:
-        """Return when the open transaction is aborted, None when none is open, or it never is."""
+        """Return the time-out of the open transaction, in ms; None if there is no such time."""
         if self.state is not TransactionState.ONGOING or self.timeout_ms == ENDLESS_MS:
             return None
         return self.started_ms + self.timeout_ms
 
     def to(self, state: TransactionState, **changes: Any) -> Transaction:
-        """Return it in the next state; the producer id that it has becomes the previous one."""
+        """Return it in the next state; the current producer id becomes the previous one."""
         assert state in TRANSITIONS[self.state], (self, state)
         return replace(self, state=state, previous_producer_id=self.producer_id, **changes)
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """Say whether no epoch after this one may be given to a producer."""
+    """Return True if no producer may get a later epoch."""
     return producer_epoch >= EPOCH_MAX - 1
