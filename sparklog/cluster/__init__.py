@@ -1,1 +1,1 @@
-"""The cluster's registry: topics, partitions and configs, folded from the metadata log."""
+"""The cluster's registry: topics, partitions and configs, replayed from the metadata log."""

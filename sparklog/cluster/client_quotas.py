@@ -1,4 +1,4 @@
-"""Deciding changes of clients' quotas: an image in, records out, or a clear refusal. Pure."""
+"""Decisions about client quotas: an image in, records out, or a clear error. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ def alter(
 ) -> list[Record]:
     """Return the records that set some quotas of an entity and remove others.
 
-    What a newer version has set stays, and may be removed by its name.
+    A quota that a newer version has set stays; a change may remove it by its name.
 
     Args:
-        image: what there is.
-        entity: whose; as `entity_of` returns it.
+        image: the newest image.
+        entity: as `entity_of` returns it.
         changes: new values by quota; None removes one.
 
     Raises:
-        InvalidRequest: no such quota, or a value that is no rate.
+        InvalidRequest: unknown quota, or a value that is not a rate.
     """
     own = image.client_quotas.get(entity, {})
     records: list[Record] = []

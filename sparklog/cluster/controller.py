@@ -1,7 +1,7 @@
-"""What the controller has the metadata log say when nobody asked: pure decisions.
+"""Decisions of the controller: the records that it appends to the metadata log. Pure.
 
-The controller is whoever the last ControllerChangeRecord names; every decision here is made on the
-newest image, and one that names another controller ends it.
+The last ControllerChangeRecord names the controller. It decides on the newest image. An image that
+names another controller ends its work.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from sparklog.core.types import PartitionId
 def claim(
     image: MetadataImage, broker_id: int, incarnation: str, lost: Controller | None
 ) -> list[Record]:
-    """Return the records that make a broker the controller, instead of `lost` which is gone.
+    """Return the records that make a broker the controller, in place of `lost`.
 
-    None when there is another controller than the lost one by now, unless that one is gone too.
+    Return none if another live controller has replaced the lost one.
     """
     now = image.controller
     if now is not None and now != lost and controller_lives(image):
@@ -37,7 +37,7 @@ def claim(
 
 
 def controller_lives(image: MetadataImage) -> bool:
-    """Say whether the controller is registered and not fenced: as far as the log can tell."""
+    """Return True if the controller is registered and not fenced in the metadata log."""
     if image.controller is None:
         return False
     broker = image.brokers.get(image.controller.broker_id)
@@ -49,10 +49,10 @@ def controller_lives(image: MetadataImage) -> bool:
 
 
 def check_controller(image: MetadataImage, incarnation: str) -> None:
-    """Refuse to decide for a controller that was replaced.
+    """Reject a decision of a controller that was replaced.
 
     Raises:
-        Fenced: another one is the controller.
+        Fenced: another broker is the controller.
     """
     if image.controller is None or image.controller.incarnation != incarnation:
         raise Fenced(
@@ -64,10 +64,10 @@ def check_controller(image: MetadataImage, incarnation: str) -> None:
 def upkeep(
     image: MetadataImage, topics: Iterable[str], default_replication_factor: int
 ) -> list[Record]:
-    """Return the records that bring topics to what they want, as far as brokers are there for it.
+    """Return the records that bring topics to their wanted state, as far as live brokers allow.
 
-    Leaders for partitions without one, replicas where there were too few brokers for them, and the
-    next step of moves. Asked again and again, it comes to an end. Cost: the partitions of `topics`.
+    They elect leaders for partitions without one, add missing replicas, and take the next step of
+    reassignments. Repeated calls reach a state without records. Cost: the partitions of `topics`.
     """
     brokers = image.eligible_brokers()
     if not brokers:
@@ -93,10 +93,10 @@ def upkeep(
 
 
 def unregister(image: MetadataImage, broker_id: int) -> list[Record]:
-    """Return the records that forget a broker that is gone; nothing when it is not known.
+    """Return the records that remove a fenced broker; none for an unknown id.
 
     Raises:
-        InvalidRequest: it is alive: stop it first.
+        InvalidRequest: the broker is alive; stop it first.
     """
     broker = image.brokers.get(broker_id)
     if broker is None:
@@ -107,7 +107,7 @@ def unregister(image: MetadataImage, broker_id: int) -> list[Record]:
 
 
 def rebalance(image: MetadataImage) -> list[Record]:
-    """Return the records that ask leaders to hand over to preferred ones that are in sync."""
+    """Return the records that ask leaders to hand over to preferred replicas in sync."""
     records: list[Record] = []
     for where, before in image.partitions():
         preferred = before.replicas[0] if before.replicas else NO_LEADER
@@ -118,7 +118,7 @@ def rebalance(image: MetadataImage) -> list[Record]:
 
 
 def _filled(image: MetadataImage, partition: Partition, wanted: int, number: int) -> Partition:
-    """Add replicas that could not be had when the partition was placed."""
+    """Add replicas for which there were too few brokers at placement."""
     moving = partition.adding_replicas or partition.removing_replicas
     if moving or len(partition.replicas) >= wanted:
         return partition
@@ -127,5 +127,5 @@ def _filled(image: MetadataImage, partition: Partition, wanted: int, number: int
 
 
 def _started(image: MetadataImage) -> int:
-    """Return how many partitions were given to brokers: where in the ring the next one starts."""
+    """Return the number of placed partitions: the place in the ring where the next one starts."""
     return sum(1 for _, partition in image.partitions() if partition.replicas)

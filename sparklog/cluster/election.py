@@ -1,15 +1,18 @@
-"""Who leads: fencing brokers, electing leaders, handing leadership over. Pure decisions.
+"""Elections: fences brokers, elects leaders, hands leadership over. Pure decisions.
 
-Storage holds everything acknowledged, so any live broker is a clean leader: a replica in sync is
-preferred because it has the tail in memory, then another replica, then anybody.
-  E1  the leader epoch rises by one with every change of the leader
-  E2  a leader is in the ISR, alone if it was not in sync before
-  E3  a deposed leader's write-ahead log joins the partition's list, until a leader has recovered
-  E4  who follows a leader that had not recovered marks the partition's own log before it serves:
-      the other may still bring in what its replica had beyond the write-ahead logs, which nobody
-      else knows, and meets the mark
-  E5  where records are committed in memory, a broker that is about to stop leads once more if it
-      alone is in sync: nobody else may have them, and it flushes all before it goes
+Storage holds every acknowledged record, so any live broker is a clean leader. A replica in sync
+comes first because it has the unflushed tail in memory. Another replica is next, then any broker.
+
+E1: The leader epoch rises by one with every change of the leader.
+E2: A leader is in the ISR, alone if it was not in sync before.
+E3: The write-ahead log of a deposed leader joins the partition's `wals`, until a leader has
+    recovered it.
+E4: A leader after one that had not recovered fences the partition's log before it serves. The older
+    leader may still flush records that only its memory holds, beyond the write-ahead logs; its
+    flush then conflicts with the fence.
+E5: With commits in memory, a broker that shuts down leads once more if it alone is in sync. It may
+    have the only copy, and it flushes all before it leaves.
+
 Callers seal the write-ahead log of a broker before they append what fences or replaces it.
 """
 
@@ -38,7 +41,7 @@ from sparklog.core.types import PartitionId
 
 
 def wal_name(broker: Broker) -> str:
-    """Return how a partition's `wals` spell a broker's write-ahead log."""
+    """Return a broker's write-ahead log as a partition's `wals` name it."""
     return f"{broker.broker_id}-{broker.incarnation}"
 
 
@@ -53,7 +56,7 @@ def changed(before: Partition, after: Partition, where: PartitionId) -> list[Rec
 def led_by(
     before: Partition, leader: int, isr: Sequence[int], *, wals: tuple[str, ...] | None = None
 ) -> Partition:
-    """Return the partition with another leader, or with none; partition epoch as before."""
+    """Return the partition with another leader, or with none. It keeps the partition epoch."""
     wals = before.wals if wals is None else wals
     alone = leader not in isr
     return replace(
@@ -72,11 +75,11 @@ def led_by(
 def elected(
     before: Partition, eligible: Sequence[Broker], turn: int, leaving: Collection[int] = ()
 ) -> Partition:
-    """Return the partition with the best leader there is, or with none. Partition epoch as before.
+    """Return the partition with the best leader, or with none. It keeps the partition epoch.
 
-    `eligible` are the brokers in the order in which leaders outside the replicas are taken;
-    `turn` says with which to begin, so that many partitions spread over them. `leaving` are those
-    that are about to stop and lead only if no other is in sync (E5).
+    `eligible` are the brokers in the order in which the election takes leaders outside the
+    replicas. `turn` is the first one's index, so that many partitions spread over them. `leaving`
+    are brokers that shut down; they lead only if no other is in sync (E5).
     """
     ids = {b.broker_id for b in eligible}
     in_sync = tuple(r for r in before.isr if r in ids)
@@ -92,7 +95,7 @@ def elected(
     stand_in = eligible[turn % len(eligible)].broker_id
     return replace(
         led_by(before, stand_in, ()),
-        # It takes the place of the preferred one; a move of replicas under way is off.
+        # It replaces the preferred replica, and cancels a running reassignment.
         replicas=(stand_in, *before.replicas[1:]),
         adding_replicas=(),
         removing_replicas=(),
@@ -102,7 +105,7 @@ def elected(
 def fence(image: MetadataImage, broker_ids: Collection[int]) -> list[Record]:
     """Return the records that fence brokers whose write-ahead logs are sealed, and elect others.
 
-    Those that are not registered, or fenced already, are passed over.
+    Unregistered and fenced brokers are skipped.
     """
     gone = {b: image.brokers[b] for b in sorted(broker_ids) if b in image.brokers}
     gone = {b: broker for b, broker in gone.items() if not broker.fenced}
@@ -113,10 +116,10 @@ def fence(image: MetadataImage, broker_ids: Collection[int]) -> list[Record]:
 
 
 def register(image: MetadataImage, record: RegisterBrokerRecord) -> list[Record]:
-    """Return the records that make an incarnation the registered one of its broker id.
+    """Return the records that register an incarnation of its broker id.
 
-    The write-ahead log of an incarnation that is registered and not fenced is sealed before; it is
-    deposed in the same append, so its memory counts as in sync nowhere.
+    The caller seals the write-ahead log of a previous, unfenced incarnation first. The same append
+    deposes that incarnation, so the ISR has no broker without its memory.
     """
     known = image.brokers.get(record.broker_id)
     if known is not None and known.incarnation == record.incarnation:
@@ -134,7 +137,7 @@ def register(image: MetadataImage, record: RegisterBrokerRecord) -> list[Record]
 def _without(
     image: MetadataImage, gone: Mapping[int, Broker], eligible: Sequence[Broker]
 ) -> list[Record]:
-    """Take brokers that lost their memory out of every ISR and from every lead."""
+    """Remove brokers that lost their memory from every ISR and every leadership."""
     able = [b for b in eligible if b.broker_id not in gone or b is not gone[b.broker_id]]
     leaving = {b.broker_id for b in image.live_brokers() if b.shutting_down} - gone.keys()
     records: list[Record] = []
@@ -151,7 +154,7 @@ def _without(
 
 
 def commits_in_memory(image: MetadataImage, where: PartitionId) -> bool:
-    """Say whether brokers' memory alone may hold records of a partition that are committed."""
+    """Return True if only brokers' memory may hold committed records of a partition."""
     topic = image.topic_of(where.topic_id)
     return topic is not None and topic.settings.get("sparklog.commit") == "memory"
 
@@ -159,7 +162,7 @@ def commits_in_memory(image: MetadataImage, where: PartitionId) -> bool:
 def only_holds(
     image: MetadataImage, broker_id: int, drained: Collection[PartitionId]
 ) -> list[PartitionId]:
-    """Return the partitions that a broker was given to lead as it left, and has not flushed."""
+    """Return the unflushed partitions that a leaving broker leads as the only one in sync."""
     return [
         where
         for where, state in image.partitions()
@@ -173,9 +176,9 @@ def only_holds(
 def left_to_nobody(
     image: MetadataImage, broker_id: int, drained: Collection[PartitionId]
 ) -> list[PartitionId]:
-    """Return what the last of all brokers that leave leads, and has not flushed.
+    """Return the partitions that the last leaving broker leads, and has not flushed.
 
-    Nothing of it is lost, but until brokers come again nobody may write it directly.
+    No record is lost. But until a broker returns, no client can write to them directly.
     """
     if any(broker.broker_id != broker_id for broker in image.eligible_brokers()):
         return []
@@ -189,7 +192,7 @@ def left_to_nobody(
 def elect_unled(
     image: MetadataImage, partitions: Iterable[tuple[PartitionId, Partition]]
 ) -> list[Record]:
-    """Return the records that give a leader to each partition of these that has none."""
+    """Return the records that elect a leader for each of these partitions without one."""
     eligible = image.eligible_brokers()
     records: list[Record] = []
     for turn, (where, before) in enumerate(partitions):
@@ -199,12 +202,12 @@ def elect_unled(
 
 
 def prefer(image: MetadataImage, where: PartitionId) -> list[Record]:
-    """Return the records that ask a partition's leader to hand over to the first replica.
+    """Return the records that ask a partition's leader to hand over to the preferred replica.
 
     Raises:
         UnknownTopicOrPartition: no such partition.
-        ElectionNotNeeded: it leads already.
-        PreferredLeaderNotAvailable: it is not alive and in sync.
+        ElectionNotNeeded: the preferred replica is the leader.
+        PreferredLeaderNotAvailable: the preferred replica is not alive and in sync.
     """
     before = image.partition(where)
     if before is None:
@@ -223,7 +226,7 @@ def prefer(image: MetadataImage, where: PartitionId) -> list[Record]:
 
 
 def may_lead(image: MetadataImage, partition: Partition, broker_id: int) -> bool:
-    """Say whether a broker is alive and in sync."""
+    """Return True if a broker is alive and in sync."""
     broker = image.brokers.get(broker_id)
     return broker is not None and broker.eligible and broker_id in partition.isr
 
@@ -231,12 +234,12 @@ def may_lead(image: MetadataImage, partition: Partition, broker_id: int) -> bool
 def hand_over(
     image: MetadataImage, where: PartitionId, broker_id: int, leader_epoch: int
 ) -> list[Record]:
-    """Return the records by which a leader that has flushed all it had makes the next one leader.
+    """Return the records by which a leader that has flushed everything hands over to the next one.
 
-    When the next one is not alive and in sync any more, the leader stays and is not asked again.
+    If the next one is no longer alive and in sync, the leader stays and the request is dropped.
 
     Raises:
-        NotServing: `broker_id` does not lead in this epoch any more.
+        NotServing: `broker_id` is no longer the leader in this epoch.
     """
     before = led(image, where, broker_id, leader_epoch)
     if before.next_leader == NO_LEADER:
@@ -247,10 +250,10 @@ def hand_over(
 
 
 def led(image: MetadataImage, where: PartitionId, broker_id: int, leader_epoch: int) -> Partition:
-    """Return a partition as its leader sees it.
+    """Return a partition, if the broker leads it in this epoch.
 
     Raises:
-        NotServing: `broker_id` does not lead in this epoch any more; refresh metadata.
+        NotServing: `broker_id` is no longer the leader in this epoch; refresh metadata.
     """
     found = image.partition(where)
     if found is None or (found.leader, found.leader_epoch) != (broker_id, leader_epoch):
@@ -263,10 +266,10 @@ def led(image: MetadataImage, where: PartitionId, broker_id: int, leader_epoch: 
 
 
 def begin_shutdown(image: MetadataImage, broker_id: int, incarnation: str) -> list[Record]:
-    """Return the records after which a broker is given nothing more.
+    """Return the records after which a broker gets no more leaderships and replicas.
 
     Raises:
-        Fenced: it is deposed or replaced.
+        Fenced: the broker is deposed or replaced.
     """
     broker = registered(image, broker_id, incarnation)
     if broker.shutting_down:
@@ -278,7 +281,7 @@ def registered(image: MetadataImage, broker_id: int, incarnation: str) -> Broker
     """Return the registration of an incarnation that is not fenced.
 
     Raises:
-        Fenced: it is deposed or replaced.
+        Fenced: the broker is deposed or replaced.
     """
     broker = image.brokers.get(broker_id)
     if broker is None or broker.incarnation != incarnation or broker.fenced:
@@ -292,13 +295,14 @@ def registered(image: MetadataImage, broker_id: int, incarnation: str) -> Broker
 def controlled_shutdown(
     image: MetadataImage, broker_id: int, incarnation: str, drained: Collection[PartitionId]
 ) -> list[Record]:
-    """Return the records by which a broker leaves that serves nothing any more.
+    """Return the records that unregister a broker which has stopped serving.
 
-    Its partitions go to replicas in sync, else to any broker, else to nobody. What it led and did
-    not flush (is not in `drained`) keeps its write-ahead log, which it has sealed, to recover from.
+    Its partitions go to replicas in sync, else to any broker, else they have no leader. A partition
+    outside `drained` was not flushed: recovery reads it from the write-ahead log that this broker
+    has sealed.
 
     Raises:
-        Fenced: it is deposed or replaced; others have what it led.
+        Fenced: the broker is deposed or replaced; others lead its partitions.
     """
     broker = registered(image, broker_id, incarnation)
     eligible = [b for b in image.eligible_brokers() if b.broker_id != broker_id]
@@ -315,7 +319,7 @@ def controlled_shutdown(
 
 
 def handed_back(records: Iterable[Record]) -> dict[PartitionId, int]:
-    """Return the partitions that these records leave to nobody, with their new leader epochs."""
+    """Return the partitions without a leader after these records, with their new epochs."""
     return {
         PartitionId(r.topic_id, r.partition): r.leader_epoch
         for r in records

@@ -1,10 +1,11 @@
-"""The metadata image: what the cluster is at one offset of the metadata log. An immutable value.
+"""MetadataImage: the cluster's state at one offset of the metadata log, an immutable value.
 
-Applying records shares with the image before whatever they do not touch, so two images are compared
-by identity: a topic that is the same object did not change.
-I1  topic names and topic ids are unique, and so are brokers' ids
-I2  partitions of a topic are numbered from 0 without gaps
-I3  a broker's epoch is the offset of its registration, so a later incarnation has a higher one
+A new image shares all parts that the records do not change with the previous one. So readers
+compare images by identity: a topic that is the same object did not change.
+
+I1: Topic names, topic ids and broker ids are unique.
+I2: Partitions of a topic are numbered from 0 without gaps.
+I3: A broker's epoch is the offset of its registration, so a later incarnation has a higher one.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ from sparklog.log.layout import PartitionLayout, WalLayout
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Who holds a partition; nobody leads it while `leader` is -1."""
+    """Replicas, ISR and leader of a partition; `leader` is -1 while it has none."""
 
     replicas: tuple[int, ...] = ()
-    """Brokers that shall hold it, the preferred leader first."""
+    """The assigned brokers, the preferred leader first."""
     isr: tuple[int, ...] = ()
     leader: int = NO_LEADER
     leader_epoch: int = 0
@@ -54,21 +55,24 @@ class Partition:
     partition_epoch: int = 0
     """Rises by one with every change."""
     recovering: bool = False
-    """The leader has not yet said that all of `wals` is in the partition's own log."""
+    """The leader has not recorded yet that the partition's own log holds all of `wals`."""
     wals: tuple[str, ...] = ()
     """Sealed write-ahead logs, as `<broker id>-<incarnation>`, that may hold batches of it."""
     adding_replicas: tuple[int, ...] = ()
-    """Replicas of a move that has not ended: they count when they are in sync."""
+    """Replicas that a running reassignment adds; they are complete when they are in sync."""
     removing_replicas: tuple[int, ...] = ()
-    """Replicas that go when all that are added are in sync."""
+    """Replicas that a reassignment removes when all added ones are in sync."""
     next_leader: int = NO_LEADER
-    """Whom the leader shall hand the partition over to, once it has flushed all of it."""
+    """The broker to which the leader shall hand over, after it has flushed the partition."""
     take_lead: bool = False
-    """While recovering: nobody led before, or somebody who had not recovered, so the leader marks
-    the partition's own log as led."""
+    """While recovering:
+
+    the previous leader had not recovered, or there was none. So the new leader fences the
+    partition's log.
+    """
 
     def record(self, topic_id: str, partition: int) -> PartitionRecord:
-        """Return the record that says this state."""
+        """Return the record of this state."""
         return PartitionRecord(
             topic_id, partition, *(getattr(self, name) for name in Partition.__slots__)
         )
@@ -76,21 +80,21 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic."""
+    """One topic: its partitions and settings."""
 
     name: str
     topic_id: str
     partition_states: tuple[Partition, ...] = ()
     configs: Mapping[str, str] = field(default_factory=dict)
-    """What was set explicitly, under Kafka's names."""
+    """The topic's own settings, under Kafka's names."""
     replication_factor: int | None = None
-    """Replicas each partition shall have; None leaves it to `default.replication.factor`."""
+    """Replicas of each partition; None uses `default.replication.factor`."""
     defaults: Mapping[str, str] = field(default_factory=dict)
-    """What was set for all topics, under the names of a topic's settings."""
+    """Settings for all topics, under the names of a topic's settings."""
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Return what is in force and not built in: its own settings before those of all topics."""
+        """Return the effective settings that are not built in; the topic's own win."""
         return {**self.defaults, **self.configs} if self.defaults else self.configs
 
     @property
@@ -99,7 +103,7 @@ class Topic:
         return len(self.partition_states)
 
     def layouts(self) -> list[PartitionLayout]:
-        """Return where its partitions lie, by number."""
+        """Return the layouts of its partitions, by number."""
         return [PartitionLayout(self.name, self.topic_id, n) for n in range(self.partitions)]
 
 
@@ -115,23 +119,23 @@ class Broker:
     epoch: int
     """Offset of the registration in the metadata log."""
     fenced: bool = False
-    """Deposed: its write-ahead log is sealed, and it leads nothing."""
+    """Deposed: its write-ahead log is sealed, and it leads no partition."""
     shutting_down: bool = False
 
     @property
     def eligible(self) -> bool:
-        """Say whether it may be given leadership and replicas."""
+        """Return True if the broker may get leaderships and replicas."""
         return not self.fenced and not self.shutting_down
 
     @property
     def wal(self) -> WalLayout:
-        """Return the names of its write-ahead log."""
+        """Return the layout of its write-ahead log."""
         return WalLayout(self.broker_id, self.incarnation)
 
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """Who watches over the brokers."""
+    """The controller of one epoch."""
 
     broker_id: int
     incarnation: str
@@ -144,37 +148,37 @@ class MetadataImage:
 
     end_offset: int = 0
     topics: Mapping[str, Topic] = field(default_factory=dict)
-    """By name."""
+    """By topic name."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Topic id to name."""
     brokers: Mapping[int, Broker] = field(default_factory=dict)
-    """Every id that registered and has not left for good, fenced ones too."""
+    """Every registered broker by id, fenced ones too."""
     controller: Controller | None = None
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Set at run time: by broker id as text, '' for every broker."""
+    """Dynamic settings by broker id as text; '' holds for every broker."""
     next_producer_id: int = 0
     cluster_id: str = ""
-    """Empty until the first broker comes."""
+    """Empty until the first broker registers."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Set at run time: by group id."""
+    """Dynamic settings by group id."""
     client_quotas: Quotas = field(default_factory=dict)
     strange: bool = False
-    """What a newer version said was passed over: a snapshot of this would lose it."""
+    """True if a record of a newer version was skipped: a snapshot of this image would lose it."""
     heartbeats: Mapping[int, int] = field(default_factory=dict)
     """Offset of the newest HeartbeatRecord by broker id."""
 
     def read_on(self, batch: pa.RecordBatch) -> MetadataImage:
-        """Return the image after the batch of the metadata log that begins where this one ends.
+        """Return the image after a batch of the metadata log that begins where this one ends.
 
         Raises:
-            DataCorrupt: the batch holds what is no metadata record.
+            DataCorrupt: the batch has a value that is not a metadata record.
         """
         records, strange = decode(batch, self.end_offset)
         image = self.applied(records, self.end_offset + batch.num_rows)
         return replace(image, strange=True) if strange else image
 
     def applied(self, records: Sequence[Record | None], end_offset: int) -> MetadataImage:
-        """Return the image after these records, one per offset; the log then ends there."""
+        """Return the image after these records, one per offset; the log ends at `end_offset`."""
         change = _Change(self)
         for offset, record in enumerate(records, end_offset - len(records)):
             change.apply(record, offset)
@@ -186,7 +190,7 @@ class MetadataImage:
         return self.topics[name] if name is not None else None
 
     def partition(self, where: PartitionId) -> Partition | None:
-        """Return one partition, or None when there is no such topic or number."""
+        """Return one partition, or None if the topic or the number does not exist."""
         topic = self.topic_of(where.topic_id)
         if topic is None or not 0 <= where.partition < topic.partitions:
             return None
@@ -203,19 +207,19 @@ class MetadataImage:
         return sorted((b for b in self.brokers.values() if b.eligible), key=lambda b: b.broker_id)
 
     def live_brokers(self) -> list[Broker]:
-        """Return the brokers that are not fenced, by id: those a client may talk to."""
+        """Return the brokers that are not fenced, by id: those that clients may connect to."""
         return sorted((b for b in self.brokers.values() if not b.fenced), key=lambda b: b.broker_id)
 
 
 class _Change:
-    """An image while records are applied to it. Copies what it touches, once."""
+    """A mutable image while records are applied. It copies a changed part once."""
 
     def __init__(self, before: MetadataImage) -> None:
         self._before = before
         self._topics: dict[str, Topic] | None = None
         self._names: dict[str, str] | None = None
         self._states: dict[str, list[Partition]] = {}
-        """Partitions of the topics touched, by topic name."""
+        """Partitions of the changed topics, by topic name."""
         self._brokers = before.brokers
         self._controller = before.controller
         self._broker_configs = before.broker_configs
@@ -228,7 +232,7 @@ class _Change:
         self._heartbeats = before.heartbeats
 
     def apply(self, record: Record | None, offset: int) -> None:
-        """Take one record in; one of an unknown type, or about something unknown, is skipped."""
+        """Apply one record; skip one of an unknown type, or about an unknown object."""
         match record:
             case TopicRecord() | RemoveTopicRecord():
                 self._topic(record)
@@ -255,7 +259,7 @@ class _Change:
                 pass
 
     def image(self, end_offset: int) -> MetadataImage:
-        """Return the image as it is now."""
+        """Return the image in its present state."""
         if self._states:
             topics = self._own_topics()
             for name, states in self._states.items():

@@ -1,7 +1,7 @@
-"""Which replicas are in sync: what a leader has the metadata log say. Pure decisions.
+"""ISR changes: the records that a leader appends to the metadata log. Pure decisions.
 
-Each is made by the leader, on the newest image: one that was deposed finds out here. A broker that
-restarted is another one, so who joins is named with the broker epoch it fetched with (KIP-903).
+The leader decides on the newest image, which shows it if it was deposed. A restarted broker has
+lost its memory, so a joining broker is named with the broker epoch of its fetch (KIP-903).
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ def expand(
     leader_epoch: int,
     joining: Mapping[int, int],
 ) -> list[Record]:
-    """Return the records that take replicas into the ISR; none if none of them may join now.
+    """Return the records that add replicas to the ISR; none if no replica may join now.
 
     Args:
-        image: the newest.
+        image: the newest image.
         where: the partition.
-        broker_id: its leader, who decides.
-        leader_epoch: the epoch it leads in.
-        joining: broker id to the broker epoch that it fetched with.
+        broker_id: its leader.
+        leader_epoch: the leader's epoch.
+        joining: broker id to the broker epoch of its fetch.
 
     Raises:
-        NotServing: `broker_id` does not lead in this epoch any more.
+        NotServing: `broker_id` is no longer the leader in this epoch.
     """
     before = led(image, where, broker_id, leader_epoch)
     able = {
@@ -52,10 +52,10 @@ def shrink(
     leader_epoch: int,
     leaving: Collection[int],
 ) -> list[Record]:
-    """Return the records that take replicas other than the leader out of the ISR.
+    """Return the records that remove replicas other than the leader from the ISR.
 
     Raises:
-        NotServing: `broker_id` does not lead in this epoch any more.
+        NotServing: `broker_id` is no longer the leader in this epoch.
     """
     before = led(image, where, broker_id, leader_epoch)
     isr = tuple(r for r in before.isr if r == broker_id or r not in leaving)
@@ -65,10 +65,10 @@ def shrink(
 def recovered(
     image: MetadataImage, leading: Iterable[tuple[PartitionId, int]], broker_id: int
 ) -> list[Record]:
-    """Return the records saying that partitions' own logs hold all that their sealed logs held.
+    """Return the records that mark partitions as recovered: their own logs hold all of `wals`.
 
-    `leading` gives the leader epoch each was recovered in; those that have another by now, and
-    those that are gone, are passed over: somebody else recovers them.
+    `leading` has the leader epoch in which each was recovered. Deleted partitions, and those with a
+    newer epoch, are skipped: their new leader recovers them.
     """
     records: list[Record] = []
     for where, leader_epoch in leading:

@@ -1,21 +1,22 @@
-"""A leader's view of one partition: what its followers have, who is in sync, what is committed.
+"""Leadership: a leader's view of its followers, of the ISR and of the high watermark.
 
-Pure: told what happened, with the time, it returns what follows from it, in order. The shell does
-it: it wakes whoever waits for the high watermark, and appends ISR changes to the metadata log. One
-object serves one leader epoch; offsets are log end offsets (exclusive).
+Pure: the caller passes events with the time, and gets the consequences in order. The caller then
+applies them: it wakes requests that wait for the high watermark, and appends ISR changes to the
+metadata log. One object serves one leader epoch; offsets are log end offsets (exclusive).
 
-  L1  the high watermark never moves back
-  L2  a broker counts as in sync from the moment its joining is proposed until its leaving is
-      committed (the maximal ISR), so every ISR the metadata log may hold has what is committed
-  L3  under `sparklog.commit=storage` nothing is committed that the WAL does not hold; under
-      `memory` the same, unless the ISR surely has two brokers or more
-  L4  one ISR change at a time, until it is known what became of it
-  L5  the leader does not ask the last other broker out for being slow while it alone, not storage,
-      would hold what is committed
-  L6  acks=1 succeeds for what the WAL or a broker that is surely in sync holds besides the leader
-      (`copied_end`): the end of one process loses nothing that no other place had
+L1: The high watermark never moves back.
+L2: A broker counts as in sync from the proposal that adds it until the commit that removes it (the
+    maximal ISR). So every ISR that the metadata log may hold has all committed records.
+L3: With `sparklog.commit=storage` a record is committed only if the WAL holds it. With `memory` the
+    same holds, unless the ISR surely has two brokers or more.
+L4: One ISR change at a time, until its outcome is known.
+L5: The leader does not remove the last other replica for lag while only its own memory, not
+    storage, holds committed records.
+L6: acks=1 succeeds below `copied_end`: the WAL, or a broker surely in sync, holds the record beside
+    the leader. So the crash of one process loses no acknowledged record.
 
-Storage is a replica that is always in sync: what lies below the flushed end is everywhere.
+Storage is a replica that is always in sync: every broker can read the records below the flushed
+end.
 Source: DESIGN.md 4; Kafka's Partition and Replica; KIP-497, KIP-841, KIP-903.
 """
 
@@ -28,22 +29,22 @@ from sparklog.core.errors import NotEnoughReplicas, NotEnoughReplicasAfterAppend
 from sparklog.core.settings import TopicConfig
 
 UNKNOWN_OFFSET = -1
-"""Log end of a follower that did not fetch from this leader yet."""
+"""Log end of a follower that has not fetched from this leader yet."""
 NEVER_MS = -1
 
 
 @dataclass(frozen=True, slots=True)
 class HighWatermark:
-    """Records below `offset` are committed: answer who waits, flush, tell followers."""
+    """Records below `offset` are committed: complete requests, flush, notify followers."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ExpandIsr:
-    """Propose that `broker_id` joins the ISR, unless it was fenced or began anew since it fetched.
+    """Propose to add `broker_id` to the ISR, unless it was fenced or restarted since its fetch.
 
-    What counts is the process that fetched: a restarted broker has nothing in memory.
+    Only the process that fetched may join: a restarted broker has nothing in memory.
     """
 
     broker_id: int
@@ -51,7 +52,7 @@ class ExpandIsr:
 
 @dataclass(frozen=True, slots=True)
 class ShrinkIsr:
-    """Propose that `broker_ids` leave the ISR."""
+    """Propose to remove `broker_ids` from the ISR."""
 
     broker_ids: frozenset[int]
 
@@ -62,16 +63,16 @@ Event = HighWatermark | ExpandIsr | ShrinkIsr
 
 @dataclass(frozen=True, slots=True)
 class CommitRules:
-    """When records of a topic are committed, and when acks=all succeeds."""
+    """Settings of a topic that decide when records are committed, and when acks=all succeeds."""
 
     waits_for_storage: bool = True
-    """`sparklog.commit` is `storage`, not `memory`."""
+    """True for `sparklog.commit=storage`, False for `memory`."""
     min_insync_replicas: int = 1
     replica_lag_time_max_ms: int = 30_000
 
     @classmethod
     def of(cls, config: TopicConfig, replica_lag_time_max_ms: int) -> CommitRules:
-        """Return the rules that a topic's settings, and one of the broker's, make."""
+        """Return the rules from a topic's settings and the broker's replica lag time."""
         return cls(
             waits_for_storage=config.text("sparklog.commit") == "storage",
             min_insync_replicas=config.whole("min.insync.replicas"),
@@ -81,19 +82,19 @@ class CommitRules:
 
 @dataclass(slots=True)
 class Follower:
-    """What the leader knows of one follower."""
+    """The leader's view of one follower."""
 
     log_end: int
     caught_up_ms: int
-    """When it last had everything the leader had at that time."""
+    """When it last had everything that the leader had at that time."""
     fetched_ms: int
     leader_end_when_fetched: int
 
     def fetched(self, offset: int, leader_end: int, now_ms: int) -> None:
-        """Note a fetch at `offset`: it has what lies below.
+        """Record a fetch at `offset`: the follower has everything below.
 
-        A follower that is always a round trip behind is caught up as of its fetch before, when it
-        has now what the leader had then.
+        A follower may always be one round trip behind. It counts as caught up at its previous fetch
+        if it now has the leader's log end of that time.
         """
         if offset >= leader_end:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
@@ -122,27 +123,28 @@ class Leadership:
 
         Args:
             broker_id: the leader itself.
-            start_offset: the end of the log, all of it on storage: whoever takes over flushes
-                first. So this epoch begins here, and everything below is committed.
-            replicas: see `metadata_changed`, as the three below.
-            isr: the committed ISR.
-            joinable: the brokers that may join it.
-            rules: when records are committed.
-            now_ms: the time.
+            start_offset: the log end. A new leader flushes first: storage has all records below.
+
+            replicas: as in `metadata_changed`.
+            isr: likewise.
+            joinable: likewise.
+            rules: commit settings.
+            now_ms: the current time.
         """
         assert broker_id in isr, (broker_id, isr)
         self.broker_id = broker_id
         self.start_offset = start_offset
         self.log_end = start_offset
         self.durable_end = start_offset
-        """What the WAL, or the partition's log on storage, holds."""
+        """End of the records that the WAL, or the partition's log on storage, holds."""
         self.flushed_end = start_offset
         self.high_watermark = start_offset
         self.copied_end = start_offset
-        """What the WAL, or a broker that is surely in sync, held besides this leader (L6). It never
-        moves back, and the high watermark is never beyond it."""
+        """End of the records that the WAL, or a broker surely in sync, held beside this leader
+        (L6). It never moves back, and the high watermark is never beyond it.
+        """
         self.isr = frozenset(isr)
-        """As committed in the metadata log."""
+        """The ISR that the metadata log has."""
         self.pending: IsrChange | None = None
         """Proposed, and not known to have failed."""
         self.rules = rules
@@ -156,53 +158,52 @@ class Leadership:
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """Return every broker that an ISR in the metadata log may hold now."""
+        """Return every broker that the ISR in the metadata log may hold now."""
         if isinstance(self.pending, ExpandIsr):
             return self.isr | {self.pending.broker_id}
         return self.isr
 
     @property
     def minimal_isr(self) -> frozenset[int]:
-        """Return the brokers that every ISR in the metadata log holds now, this leader included."""
+        """Return the brokers, this one too, that the ISR in the metadata log surely holds now."""
         if isinstance(self.pending, ShrinkIsr):
             return self.isr - self.pending.broker_ids
         return self.isr
 
     @property
     def needs_wal(self) -> bool:
-        """Tell whether nothing is committed before the WAL holds it."""
+        """Return True if a record is committed only after the WAL holds it."""
         return self.rules.waits_for_storage or len(self.minimal_isr) < 2
 
     def follower(self, broker_id: int) -> Follower | None:
-        """Return what is known of a follower, None for a broker that is no replica."""
+        """Return the state of a follower, None for a broker that is not a replica."""
         return self._followers.get(broker_id)
 
     def appended(self, log_end: int) -> None:
-        """Note the new end of the log. Nothing is committed by that alone."""
+        """Record the new log end. This alone commits nothing."""
         assert log_end >= self.log_end, (log_end, self.log_end)
         self.log_end = log_end
 
     def durable(self, end_offset: int) -> tuple[Event, ...]:
-        """Note that the WAL acknowledged everything below `end_offset`."""
+        """Record that the WAL acknowledged everything below `end_offset`."""
         assert end_offset <= self.log_end, (end_offset, self.log_end)
         self.durable_end = max(self.durable_end, end_offset)
         return self._advance()
 
     def flushed(self, end_offset: int) -> None:
-        """Note that the partition's log on storage has everything below `end_offset`."""
+        """Record that the partition's log on storage has everything below `end_offset`."""
         assert end_offset <= self.high_watermark, (end_offset, self.high_watermark)
         self.flushed_end = max(self.flushed_end, end_offset)
         self.durable_end = max(self.durable_end, end_offset)
 
     def follower_fetched(self, broker_id: int, offset: int, now_ms: int) -> tuple[Event, ...]:
-        """Note that a follower fetches at `offset`: it has everything below.
+        """Record that a follower fetches at `offset`: it has everything below.
 
-        Call it only when epochs were compared and agree, and the follower was not sent elsewhere
-        (truncate, or start at the flushed end). A broker that is no replica, and an offset this
-        leader never gave out, are ignored.
+        Call it only if the epochs agree, and the follower need not truncate or start at the flushed
+        end. It ignores a broker that is not a replica, and an offset beyond the log end.
 
-        A member of the ISR whose log ends below the high watermark has lost its memory: it is asked
-        out at once, as a leader elected from it would miss what was committed.
+        A member of the ISR whose log ends below the high watermark has lost its memory. The leader
+        removes it at once: if it were elected, it would miss committed records.
         """
         follower = self._followers.get(broker_id)
         if follower is None or offset > self.log_end:
@@ -210,7 +211,7 @@ class Leadership:
         follower.fetched(offset, self.log_end, now_ms)
         if broker_id in self.maximal_isr:
             if offset < self.high_watermark and offset < self.flushed_end:
-                return ()  # it goes on at the flushed end, where storage has the rest
+                return ()  # it continues at the flushed end: storage has the rest
             if offset < self.high_watermark and broker_id in self.isr:
                 return self._propose(ShrinkIsr(frozenset({broker_id})))
             return self._advance()
@@ -219,10 +220,10 @@ class Leadership:
         return ()
 
     def follower_waits(self, broker_id: int, offset: int, now_ms: int) -> bool:
-        """Note that a follower fetches again with nothing new to be had; False if it is not so.
+        """Record a repeated fetch without news; return False if the fetch is something else.
 
-        Then, and only then, nothing can follow from it: it is in sync and has everything, as it had
-        before, and everything is committed. See `follower_fetched` for the rest.
+        True means that the follower is in sync and complete, as before, and everything is
+        committed. So no event results. `follower_fetched` describes the rest.
         """
         follower = self._followers.get(broker_id)
         if follower is None or broker_id not in self.isr:
@@ -233,9 +234,9 @@ class Leadership:
         return True
 
     def tick(self, now_ms: int) -> tuple[Event, ...]:
-        """Ask out followers that were not caught up for `replica.lag.time.max.ms`.
+        """Propose to remove followers that were not caught up for `replica.lag.time.max.ms`.
 
-        Call it at least every half of that time, and again when a proposal failed.
+        Call it at least every half of that time, and again after a proposal failed.
         """
         oldest_ms = now_ms - self.rules.replica_lag_time_max_ms
         behind = frozenset(
@@ -255,15 +256,16 @@ class Leadership:
         joinable: Collection[int],
         now_ms: int,
     ) -> tuple[Event, ...]:
-        """Take in the partition as the metadata log has it, whoever changed it.
+        """Apply the partition's state in the metadata log.
 
-        A pending change stays pending until the ISR shows it, or `isr_refused`.
+        A pending change stays pending until the ISR shows it, or until `isr_refused`.
 
         Args:
-            replicas: the brokers assigned.
-            isr: the committed ISR, this leader included.
-            joinable: the brokers that may join the ISR: neither fenced nor shutting down.
-            now_ms: new members of the ISR count as caught up at this time.
+            replicas: the assigned brokers.
+            isr: the committed ISR with this leader.
+            joinable: brokers neither fenced nor shutting down.
+
+            now_ms: when new members of the ISR count as caught up.
         """
         assert self.broker_id in isr, (self.broker_id, isr)
         self.isr = frozenset(isr)
@@ -286,22 +288,22 @@ class Leadership:
         return self._required_changed()
 
     def isr_refused(self) -> tuple[Event, ...]:
-        """Drop the pending change: it is known that it was not, and will not be, committed.
+        """Drop the pending change, which was not and will not be committed.
 
-        When that is not known (an append whose outcome is unknown), do not call this: read the
-        metadata log, and call it when the log went on without the change.
+        If the outcome of the append is unknown, read the metadata log first. Call this when the log
+        has continued without the change.
         """
         self.pending = None
         return self._required_changed()
 
     def forget(self, broker_id: int) -> None:
-        """Note that a follower began anew, with nothing in memory."""
+        """Record that a follower restarted with nothing in memory."""
         follower = self._followers.get(broker_id)
         if follower is not None:
             follower.log_end = UNKNOWN_OFFSET
 
     def rules_changed(self, rules: CommitRules) -> tuple[Event, ...]:
-        """Take in changed settings. What was committed stays committed."""
+        """Apply changed settings. Committed records stay committed."""
         self.rules = rules
         return self._advance()
 
@@ -309,7 +311,7 @@ class Leadership:
         """Check before an append with acks=all that enough brokers are in sync.
 
         Raises:
-            NotEnoughReplicas: nothing may be appended.
+            NotEnoughReplicas: the append is rejected.
         """
         if len(self.isr) < self.min_isr:
             raise NotEnoughReplicas(
@@ -319,10 +321,10 @@ class Leadership:
             )
 
     def is_committed(self, end_offset: int) -> bool:
-        """Tell whether an append with acks=all that ended at `end_offset` succeeded.
+        """Return True if an append with acks=all that ended at `end_offset` succeeded.
 
         Raises:
-            NotEnoughReplicasAfterAppend: committed, but too few brokers are in sync by now.
+            NotEnoughReplicasAfterAppend: committed, but too few brokers are in sync now.
         """
         if self.high_watermark < end_offset:
             return False
@@ -336,7 +338,7 @@ class Leadership:
 
     @property
     def min_isr(self) -> int:
-        """Return `min.insync.replicas`, at most the brokers there are (as Kafka since 4.0)."""
+        """Return `min.insync.replicas`, capped at the number of brokers (as Kafka since 4.0)."""
         return min(self.rules.min_insync_replicas, len(self._followers) + 1)
 
     def _required_changed(self) -> tuple[Event, ...]:
@@ -363,7 +365,7 @@ class Leadership:
         return has_all and broker_id in self._joinable
 
     def _would_strand(self, isr: frozenset[int]) -> bool:
-        """Tell whether the leader alone would hold something committed, if `isr` were the ISR."""
+        """Return True if, with this ISR, only the leader's memory would hold committed records."""
         return len(isr) < 2 and self.durable_end < self.high_watermark
 
     def _is_behind(self, follower: Follower | None, oldest_ms: int) -> bool:

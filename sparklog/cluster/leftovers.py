@@ -1,14 +1,15 @@
-"""What lies beside the partitions of a log and is needed no more.
+"""Leftovers: objects beside the partitions of a log that are no longer needed.
 
-Publication records, write-ahead logs of brokers that are gone, strays in the folders of deleted
-topics, old snapshots of the registry. Each is judged by what the log itself says; age only keeps
-what is young out of it.
+These are publication records, write-ahead logs of removed brokers, strays in the folders of deleted
+topics, and old snapshots of the registry. The log itself decides about each one; the age only
+protects recent objects.
 
-  L1  the newest publication record of a writer stays: it is what a writer that comes back meets;
-      an older one goes when the partitions have forgotten the writers of its time
-  L2  a write-ahead log goes, all but its seal, when no registration and no partition names it
-  L3  of a deleted topic the grave of each partition stays, and what pins name that snapshots have;
-      without a grave, nothing there goes
+L1: The newest publication record of a writer stays: a writer that returns finds it. Retention
+    deletes an older one when the partitions no longer remember the writers of its time.
+L2: Retention deletes a write-ahead log, except its seal, if no registration and no partition names
+    it.
+L3: A deleted topic keeps the tombstone manifest of each partition, and the objects in pins of
+    snapshots. Without a tombstone, retention deletes nothing there.
 
 Times are milliseconds. Source: FORMAT.md 6 and 7, WAL.md 5.
 """
@@ -46,7 +47,9 @@ from sparklog.store.base import ObjectInfo, ObjectStore
 
 RECORDS_READ_AT_ONCE = 64
 REGISTRY_SNAPSHOTS_KEPT = 2
-"""Who listed them a moment ago reads the newest; the one before it serves if that is damaged."""
+"""A reader with a slightly older listing reads the newest; the one before it replaces a damaged
+one.
+"""
 
 _PARTITION_FOLDER = re.compile(r"topics/([A-Za-z0-9._-]{1,249})~([A-Za-z0-9_-]{22})/(0|[1-9]\d*)/")
 _TOPIC_FOLDER = re.compile(r"topics/[^/]+/")
@@ -57,13 +60,13 @@ class PublicationRecords:
     """The publication records of a log."""
 
     newest: tuple[Publication, ...] = ()
-    """Of each writer the last one; those before it were published before it was made."""
+    """The last record of each writer; earlier ones were published before it was created."""
     doomed: tuple[ObjectInfo, ...] = ()
     damaged: tuple[str, ...] = ()
-    """Keys of records that cannot be read; while there are any, no staged object may go."""
+    """Keys of unreadable records; while there are any, retention must not delete staged objects."""
 
     def unpublished(self) -> Mapping[PartitionId, list[tuple[CommitKey, tuple[str, ...]]]]:
-        """Return for each partition what it may still have to take, by commit key."""
+        """Return the staged objects that each partition may still have to append, by commit key."""
         found: defaultdict[PartitionId, list[tuple[CommitKey, tuple[str, ...]]]] = defaultdict(list)
         for record in self.newest:
             key = CommitKey(record.writer, record.sequence)
@@ -79,17 +82,17 @@ class DeletedTopics:
 
     doomed: tuple[ObjectInfo, ...] = ()
     unknown: tuple[str, ...] = field(default=())
-    """Folders without a grave: deleted half, or nobody knows whose."""
+    """Folders without a tombstone: half deleted, or of unknown origin."""
     problems: tuple[str, ...] = field(default=())
-    """Why something stays that may be needed no more."""
+    """Reasons why objects stay that may be unneeded."""
 
 
 def publication_records(
     now_ms: int, expiry_ms: int = ORPHAN_AGE_MS
 ) -> Protocol[PublicationRecords]:
-    """Look through the publication records. One listing, one GET per writer.
+    """Read the publication records. One listing, one GET per writer.
 
-    Records without which a writer cannot harm go: those older than `expiry_ms`, but for its newest.
+    `doomed` has the records older than `expiry_ms`, except the newest of each writer.
     """
     writers: defaultdict[str, list[tuple[int, ObjectInfo]]] = defaultdict(list)
     for info in (yield from list_after(COMMITS_PREFIX, "")):
@@ -114,7 +117,7 @@ def publication_records(
         for _, info in records
         if info.key not in kept and info.modified_ms < now_ms - expiry_ms
     ]
-    # One that expired cannot be published any more, by the record's own time (see `publication`).
+    # An expired record can no longer be published, by its own time (see `publication`).
     live = tuple(r for r in newest if r.timestamp_ms >= now_ms - expiry_ms)
     return PublicationRecords(live, tuple(doomed), tuple(damaged))
 
@@ -122,14 +125,15 @@ def publication_records(
 def left_wals(
     listed: Iterable[ObjectInfo], image: MetadataImage, now_ms: int, age_ms: int = ORPHAN_AGE_MS
 ) -> list[WalLayout]:
-    """Return the write-ahead logs of brokers that are gone, with more in them than a seal.
+    """Return the write-ahead logs of removed brokers that hold more than a seal.
 
     Args:
-        listed: everything under `WALS_PREFIX`, listed before `image` was looked at.
+        listed: everything under `WALS_PREFIX`, listed before `image` was read.
         image: the registry.
-        now_ms: the time now.
-        age_ms: a broker that starts has a log before it has a registration, so a log is not left
-            before it is this old.
+        now_ms: current time.
+        age_ms: minimum age.
+
+    A starting broker has a write-ahead log before its registration, hence the minimum age.
     """
     found: defaultdict[WalLayout, list[ObjectInfo]] = defaultdict(list)
     for info in listed:
@@ -149,20 +153,20 @@ def left_wals(
 
 
 def clear_wal(layout: WalLayout, nonce: str) -> Protocol[None]:
-    """Delete a left write-ahead log but for its seal, which it gets if it has none.
+    """Delete a write-ahead log except its seal; seal it first if necessary.
 
     Raises:
-        Unavailable: the log does not keep still, so it is not left. DataCorrupt: it is damaged.
+        Unavailable: a broker still writes to the log. DataCorrupt: the log is damaged.
     """
     sealed = yield from seal(layout, nonce)
     yield from clear(layout, sealed)
 
 
 def old_registry_snapshots() -> Protocol[list[ObjectInfo]]:
-    """Return the registry's snapshots but for the newest few. One listing."""
+    """Return the registry's snapshots except the newest few. One listing."""
     layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
     listed = yield from list_after(layout.snapshot_prefix, "")
-    # Names sort as the offsets in them do.
+    # Names sort as their offsets do.
     found = [info for info in listed if layout.snapshot_end(info.key) is not None]
     return found[:-REGISTRY_SNAPSHOTS_KEPT]
 
@@ -186,19 +190,19 @@ def unknown_folders(store: ObjectStore, known: Collection[str]) -> Iterator[str]
         folder = match.group()
         if folder not in known:
             yield folder
-        # '0' follows '/': on behind everything in the folder.
+        # '0' follows '/': continue behind everything in the folder.
         after = folder[:-1] + "0"
 
 
 def strays(
     folder: str, snapshots: Collection[str] | None = None, pinned_before_ms: int = 0
 ) -> Protocol[DeletedTopics]:
-    """Look at the folder of a topic that is not in the registry: what lies beside its graves.
+    """Return the strays in the folder of a topic that the registry does not have.
 
     Args:
-        folder: of the topic.
-        snapshots: the pins that named snapshots have; None leaves every pin alone.
-        pinned_before_ms: other pins go when they are older than this.
+        folder: the topic's folder.
+        snapshots: pins of named snapshots; None keeps every pin.
+        pinned_before_ms: creation time before which other pins are strays.
     """
     partitions: defaultdict[PartitionLayout, list[ObjectInfo]] = defaultdict(list)
     unknown = False

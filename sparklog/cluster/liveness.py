@@ -1,12 +1,14 @@
-"""Which brokers are dead, judged from broken connections: pure decisions.
+"""Verdicts about brokers that others cannot reach: pure decisions.
 
-A broken connection between two brokers proves nothing about either of them. A broker that loses
-another one asks the rest, and goes by what most of them find.
-  M1  a broker that another one reaches is alive
-  M2  a broker is dead when more than half of all live brokers cannot reach it, the asking one
-      included; of two brokers there is nobody to ask, so the one that lost the other goes alone
-  M3  without such a majority nobody can tell: the broker may have died together with those that
-      were asked, or the asking one is cut off. HeartbeatRecords in the metadata log decide then
+A broken connection between two brokers proves nothing about either. A broker that cannot reach
+another one asks the rest, and follows their majority.
+
+M1: A broker that another one reaches is alive.
+M2: A broker is dead if more than half of all live brokers cannot reach it, the asking one included.
+    With two brokers there is no third, so the one that lost the other decides alone.
+M3: Without such a majority the verdict is unknown. The broker may have died together with those
+    that were asked, or the asking one is cut off. HeartbeatRecords in the metadata log decide then.
+
 Source: decision 37.
 """
 
@@ -22,16 +24,16 @@ NEVER = -1
 
 
 class Vote(Enum):
-    """Whether a broker that was asked reaches another one."""
+    """A broker's reply about another one."""
 
     REACHED = "reached"
     LOST = "lost"
     UNKNOWN = "unknown"
-    """It did not answer, or does not know of that incarnation yet."""
+    """It did not reply, or does not know that incarnation yet."""
 
 
 class Verdict(Enum):
-    """What the votes about a broker come to."""
+    """The result of the votes about a broker."""
 
     ALIVE = "alive"
     DEAD = "dead"
@@ -39,10 +41,10 @@ class Verdict(Enum):
 
 
 def verdict(votes: Iterable[Vote], live: int) -> Verdict:
-    """Judge a broker that the asking one cannot reach.
+    """Return the verdict about a broker that the asking one cannot reach.
 
-    `votes` are those of the other live brokers; `live` counts all live brokers: the asking one and
-    the suspect too.
+    `votes` are those of the other live brokers. `live` counts all live brokers, with the asking one
+    and the suspect.
     """
     votes = list(votes)
     if Vote.REACHED in votes:
@@ -54,19 +56,19 @@ def verdict(votes: Iterable[Vote], live: int) -> Verdict:
 
 
 def show(broker_id: int, broker_epoch: int) -> list[Record]:
-    """Return the record by which a broker shows that it runs."""
+    """Return the record by which a broker proves that it runs."""
     return [HeartbeatRecord(broker_id, broker_epoch)]
 
 
 def shown(image: MetadataImage, broker_id: int) -> int:
-    """Return the offset at which a broker last showed that it runs; -1: it never did."""
+    """Return the offset of a broker's newest heartbeat record; -1 if it has none."""
     return image.heartbeats.get(broker_id, NEVER)
 
 
 def answer(image: MetadataImage, incarnation: str) -> list[Record]:
     """Return the controller's heartbeat, if a broker has appended one since its last.
 
-    Nothing for any other incarnation than the controller's.
+    Return none for any incarnation other than the controller's.
     """
     controller = image.controller
     if controller is None or controller.incarnation != incarnation or not image.heartbeats:

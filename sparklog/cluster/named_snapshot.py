@@ -1,4 +1,4 @@
-"""What a named snapshot says, as a value and as a stored object. Source: FORMAT.md 12."""
+"""NamedSnapshot: a value, and its encoding as a stored object. Source: FORMAT.md 12."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sparklog.log.segment_footer import FORMAT_VERSION
 
 @dataclass(frozen=True, slots=True)
 class PinnedPartition:
-    """What a snapshot has of one partition."""
+    """One partition in a snapshot."""
 
     topic: str
     topic_id: str
@@ -52,7 +52,7 @@ class PinnedPartition:
 
 @dataclass(frozen=True)
 class NamedSnapshot:
-    """One snapshot."""
+    """One snapshot: a name and its pinned partitions."""
 
     name: str
     timestamp_ms: int
@@ -69,7 +69,7 @@ class NamedSnapshot:
         return sorted({one.topic for one in self.partitions})
 
     def as_topics(self) -> dict[str, Topic]:
-        """Return its topics with as many partitions as they had, by name."""
+        """Return its topics by name, with the partition counts of that time."""
         states: dict[str, tuple[str, tuple[Partition, ...]]] = {}
         for one in self.partitions:
             _, before = states.get(one.topic, ("", ()))
@@ -82,12 +82,12 @@ class SnapshotRecords:
     """All snapshots of a log."""
 
     snapshots: tuple[NamedSnapshot, ...] = ()
-    """By name."""
+    """Sorted by name."""
     damaged: tuple[str, ...] = ()
-    """Keys of those that cannot be read; while there are any, no pin may go."""
+    """Keys of unreadable snapshots; while there are any, retention must not delete pins."""
 
     def pins(self) -> Mapping[PartitionId, frozenset[str]] | None:
-        """Return the pins that snapshots have, by partition; None when that is not known."""
+        """Return the pins of snapshots by partition; None if a snapshot cannot be read."""
         if self.damaged:
             return None
         found: defaultdict[PartitionId, set[str]] = defaultdict(set)
@@ -97,13 +97,13 @@ class SnapshotRecords:
         return {where: frozenset(pins) for where, pins in found.items()}
 
     def all_pins(self) -> frozenset[str] | None:
-        """Return every pin that a snapshot has; None when that is not known."""
+        """Return all pins of snapshots; None if a snapshot cannot be read."""
         pins = self.pins()
         return None if pins is None else frozenset().union(*pins.values())
 
 
 def snapshot_records() -> Protocol[SnapshotRecords]:
-    """Return every snapshot. A listing, and a GET for each."""
+    """Return every snapshot. One listing, and one GET for each."""
     names = sorted(
         name
         for info in (yield from list_after(SNAPSHOTS_PREFIX, ""))
@@ -123,7 +123,7 @@ def snapshot_records() -> Protocol[SnapshotRecords]:
 
 
 def encode(snapshot: NamedSnapshot) -> bytes:
-    """Return the object of a snapshot."""
+    """Return the bytes of a snapshot's object."""
     document = {
         "name": snapshot.name,
         "timestamp": snapshot.timestamp_ms,

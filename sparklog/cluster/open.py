@@ -1,6 +1,6 @@
-"""A whole log under one root: the registry and its partitions, with no server running.
+"""Log: a whole log under one root, the registry and its partitions, without a server.
 
-The shell over `registry` (decisions), `image` (state) and `log` (partitions). Thread-safe.
+It does the I/O for `registry` (decisions), `image` (state) and `log` (partitions). Thread-safe.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def open_log(root: str, *, clock: Clock = SYSTEM_CLOCK, entropy: Entropy = SYSTE
     """Open the log under `root` (`file://…`, a path, `s3://…`, `memory://…`); it may be empty.
 
     Raises:
-        InvalidConfig: not a root sparklog knows. Unavailable: the store does not answer.
+        InvalidConfig: sparklog does not support this root. Unavailable: the store does not respond.
     """
     return Log(
         open_store(root, clock=clock, entropy=entropy, label_of=topic_of_key),
@@ -75,10 +75,10 @@ class Log(Closeable):
         self.store.close()
 
     def refresh(self, *, probing: bool = False) -> MetadataImage:
-        """Return the registry as it is now.
+        """Return the current registry.
 
-        Cost: three listings; `probing` one request when nothing has changed (for whoever asks
-        often; see `PartitionLog.probe`).
+        Cost: three listings. With `probing` one request if nothing has changed, for frequent
+        callers; see `PartitionLog.probe`.
         """
         with self._lock:
             image = self._image if self._image is not None else self._newest_snapshot()
@@ -117,7 +117,7 @@ class Log(Closeable):
 
         Raises:
             InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidConfig,
-            InvalidReplicationFactor: see `registry`.
+                InvalidReplicationFactor: see `registry`.
         """
         topic_id = new_topic_id(self._entropy)
         wanted = dict(configs or {})
@@ -137,14 +137,14 @@ class Log(Closeable):
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its objects.
 
-        The topic is gone once the registry says so; objects that cannot be deleted now are orphans,
-        which name nothing and are collected later. Of each partition one small object stays, so
-        that a writer that has not heard of the deletion is told. What named snapshots have of the
-        topic stays until they are dropped.
+        The topic is deleted when the registry has the record. Objects that cannot be deleted now
+        are orphans, which retention deletes later. Each partition keeps a tombstone manifest, so
+        that a writer that missed the deletion fails. Objects in named snapshots stay until the
+        snapshots are dropped.
 
         Raises:
             UnknownTopicOrPartition: no such topic. InvalidTopic: one of the cluster's own.
-            DataCorrupt: it is deleted, but nobody can tell what a snapshot has of it; run verify.
+            DataCorrupt: deleted, but a snapshot's objects in it are unknown; run verify.
         """
         topic = self.topic(name)
         self._decide(lambda now: registry.delete_topic(now, name))
@@ -156,7 +156,7 @@ class Log(Closeable):
             raise DataCorrupt(f"the topic is deleted, but objects of it stay: {max(kept)}")
 
     def _clear(self, layout: PartitionLayout) -> str:
-        """Bury a partition and delete its objects; return why some stay that need not, or ''."""
+        """Publish a tombstone and delete a partition's objects; return why some stay, or ''."""
         grave = run(bury(PartitionView(layout), new_nonce(self._entropy)), self.store)
         doomed, problem = run(remains(layout, grave), self.store)
         for info in doomed:
@@ -184,13 +184,13 @@ class Log(Closeable):
         return image.topics[name]
 
     def topic_defaults(self) -> Mapping[str, str]:
-        """Return what was set for all topics, under brokers' names: `log.retention.ms`."""
+        """Return the settings for all topics, under brokers' names: `log.retention.ms`."""
         return dict(self.refresh().broker_configs.get(EVERY_BROKER, {}))
 
     def alter_topic_defaults(
         self, values: Mapping[str, str] | None = None, remove: Iterable[str] = ()
     ) -> None:
-        """Change the defaults of all topics; a topic's own settings go before them.
+        """Change the defaults of all topics; a topic's own settings take precedence.
 
         Raises:
             InvalidConfig: see `registry`.
@@ -199,7 +199,7 @@ class Log(Closeable):
         self._decide(lambda now: registry.alter_topic_defaults(now, wanted, removed))
 
     def client_quotas(self) -> Quotas:
-        """Return the quotas that brokers hold clients to, by whose they are."""
+        """Return the clients' quotas, by entity."""
         return self.refresh().client_quotas
 
     def alter_client_quotas(
@@ -216,7 +216,7 @@ class Log(Closeable):
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """Return one partition's log; the same object for the same topic id and settings.
 
-        Cost: no request when the topic is known, else a look at the registry.
+        Cost: no request if the topic is known, else a refresh of the registry.
 
         Raises:
             UnknownTopicOrPartition: no such topic or partition.
@@ -249,7 +249,7 @@ class Log(Closeable):
         return found
 
     def _decide(self, decision: Decision) -> MetadataImage:
-        """Append what `decision` makes of the newest image; again when somebody was faster."""
+        """Append the records of `decision` on the newest image; repeat after a lost race."""
         with self._lock:
             for _ in range(LOST_RACES_MAX):
                 image = self.refresh()

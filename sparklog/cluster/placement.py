@@ -1,9 +1,9 @@
-"""Which brokers hold a new partition: spread over brokers, racks and hosts. Pure.
+"""Placement of new partitions: replicas spread over brokers, racks and hosts. Pure.
 
-The brokers form a ring in which racks, and hosts within a rack, take turns. Partitions start one
-after the other around it, and a partition's next replica is the next broker of a rack that it has
-not been on yet, else of another host, else any. After every lap the replicas go one place further
-from their leader, so that the partitions of a broker that fails spread over all others.
+The brokers form a ring in which racks, and hosts within a rack, alternate. Successive partitions
+start at successive brokers. The next replica is the next broker of an unused rack, else of an
+unused host, else any. After every lap the replicas move one place further from their leader. So the
+partitions of a failed broker spread over all others.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def place(
     """Return the replicas of new partitions, the leader first.
 
     Args:
-        brokers: those that are eligible.
-        partitions: how many are placed.
+        brokers: eligible brokers.
+        partitions: number of partitions.
         replication_factor: replicas of each.
-        start: where in the ring the first one begins; pass the partitions there are already.
+        start: the first one's place in the ring: the number of existing partitions.
 
     Raises:
-        InvalidReplicationFactor: none, or more than there are brokers.
+        InvalidReplicationFactor: less than 1, or more than there are brokers.
     """
     if not 1 <= replication_factor <= len(brokers):
         raise InvalidReplicationFactor(
@@ -45,7 +45,7 @@ def place(
 def extended(
     brokers: Sequence[Broker], replicas: Sequence[int], wanted: int, start: int
 ) -> tuple[int, ...]:
-    """Return `replicas` with more behind them, up to `wanted` or as many as there are brokers."""
+    """Return `replicas` plus further ones, up to `wanted` or the number of brokers."""
     ring = ring_of(brokers)
     if not ring:
         return tuple(replicas)
@@ -56,11 +56,11 @@ def extended(
 def check_assignment(
     image: MetadataImage, assignment: Mapping[int, Sequence[int]], first_partition: int = 0
 ) -> list[tuple[int, ...]]:
-    """Return the replicas that somebody chose for partitions from `first_partition` on.
+    """Return the requested replicas of partitions from `first_partition` on.
 
     Raises:
-        InvalidReplicaAssignment: a partition is left out, one has another number of replicas, or
-            its replicas cannot be.
+        InvalidReplicaAssignment: a partition is missing, the numbers of replicas differ, or
+            replicas are invalid.
     """
     numbers = range(first_partition, first_partition + len(assignment))
     if not assignment or sorted(assignment) != list(numbers):
@@ -76,10 +76,10 @@ def check_assignment(
 
 
 def check_replicas(image: MetadataImage, replicas: Sequence[int]) -> None:
-    """Refuse what cannot be the replicas of one partition.
+    """Reject invalid replicas of one partition.
 
     Raises:
-        InvalidReplicaAssignment: none, one named twice, unknown, or nobody of them alive.
+        InvalidReplicaAssignment: empty, one named twice, one unknown, or none alive.
     """
     unknown = [r for r in replicas if r not in image.brokers]
     if not replicas or len(set(replicas)) != len(replicas) or unknown:
@@ -94,7 +94,7 @@ def check_replicas(image: MetadataImage, replicas: Sequence[int]) -> None:
 
 
 def ring_of(brokers: Iterable[Broker]) -> list[Broker]:
-    """Return the brokers so that neighbours are on different racks and hosts where possible."""
+    """Return the brokers in an order with different racks and hosts side by side where possible."""
     racks: dict[str, dict[str, list[Broker]]] = {}
     for broker in sorted(brokers, key=lambda b: b.broker_id):
         racks.setdefault(broker.rack or "", {}).setdefault(broker.host, []).append(broker)

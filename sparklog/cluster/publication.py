@@ -1,16 +1,17 @@
-"""Publishing staged objects to many partitions at once, exactly once. Source: FORMAT.md 7.
+"""Publication: appends staged objects to many partitions, exactly once. Source: FORMAT.md 7.
 
-Whoever creates the record `commits/<writer>/<sequence>.json` decides what the batch contains; after
-that, anybody may carry it out, as often as it takes. `decide` is pure (a protocol over
-`log.effects`); `publish` is the shell that runs it and appends to the partitions in parallel.
+The process that creates the record `commits/<writer>/<sequence>.json` decides the contents of the
+batch. After that, any process may publish it, and repeat that. `decide` is pure (a protocol over
+`log.effects`); `publish` does the I/O and appends to the partitions in parallel.
 
-  P1  a batch is what its record says, whoever publishes it and however often
-  P2  a partition takes a batch at most once: the append carries the commit key
-  P3  a staged object that a record names is never deleted here
-  P4  a partition that brokers lead takes the same objects under the same key from its leader, so a
-      batch may be carried out in part here and in part there, before and after a change of that
-  P5  whether a batch is a transaction is part of its record: what one attempt may have committed
-      as a transaction, no other publishes in another way
+P1: A batch is what its record contains, in any process and after any number of attempts.
+P2: A partition appends a batch at most once: the append carries the commit key.
+P3: This module never deletes a staged object that a record names.
+P4: A partition with a leader gets the same objects under the same key through its leader. So an
+    attempt may publish some partitions directly and others through leaders, before and after
+    changes of leader.
+P5: The batch's record says whether it is a transaction. A batch that one attempt may have committed
+    in a transaction is never published in another way.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ from sparklog.log.segment import (
 from sparklog.store.base import PutOutcome
 
 CREATE_TRIES_MAX = 8
-"""How often a record whose put stays unknown is put again."""
+"""Limit for repeated puts of a record whose outcome is unknown."""
 APPEND_TRIES_MAX = 4
-"""How often an append of unknown outcome is repeated; its commit key makes that harmless."""
+"""Limit for repeated appends of unknown outcome; the commit key makes repeats harmless."""
 APPENDS_AT_ONCE = 16
 LED_PATIENCE_S = 60.0
-"""How long a partition may be led and take nothing, before the publication is given up for now."""
+"""Time for partitions whose leaders append nothing, before `publish` gives up."""
 LED_AGAIN_S = 0.2
 
 _MAY_PASS = (NotServing, Unavailable, UnknownTopicOrPartition)
@@ -66,13 +67,15 @@ _WRITER = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 AppendLed = Callable[
     [Sequence[StagedPartition], Commit | None], Mapping[TopicPartition, Appended | SparklogError]
 ]
-"""Appends to partitions through their leaders, once however often it is called.
+"""Appends to partitions through their leaders; the commit key makes repeats harmless.
 
-`NotServing`, `Unavailable` and `UnknownTopicOrPartition` mean: try again, here or directly."""
+`NotServing`, `Unavailable` and `UnknownTopicOrPartition` are retriable, here or directly.
+"""
 AppendInTransaction = Callable[[Publication], Mapping[TopicPartition, Appended]]
-"""Appends a whole publication in one transaction, once however often it is called.
+"""Appends a whole publication in one transaction; repeats are harmless.
 
-Raises what `publish` does."""
+Raises the errors of `publish`.
+"""
 
 
 def publish(
@@ -87,25 +90,29 @@ def publish(
     clock: Clock = SYSTEM_CLOCK,
     entropy: Entropy = SYSTEM_ENTROPY,
 ) -> Mapping[TopicPartition, Appended]:
-    """Make batch `sequence` of `writer` part of the log, once, however often this is called.
+    """Append batch `sequence` of `writer` to the log exactly once; repeats are harmless.
 
-    If the batch has a record already, that is what gets published, and `staged` is dropped.
+    If the batch has a record already, that one is published, and `staged` is dropped.
 
     Args:
-        writer: names the writer for ever, for example a streaming query's id.
-        sequence: rises from batch to batch of one writer.
-        staged: what this call would publish; partitions may repeat, their order is kept.
-        append_led: appends to partitions that brokers lead; without it they are refused.
-        in_transaction: appends a batch whose record says that it is a transaction.
-        transactional: make a new record say so, if brokers lead all of its partitions.
-        clock: tells when the batch was decided, and waits for leaders.
-        entropy: names this attempt.
+        writer: permanent name, for example a streaming query's id.
+        sequence: rises from batch to batch of a writer.
+
+        staged: staged objects of this call, in order; partitions may repeat.
+
+        append_led: appends to partitions with a leader; None rejects those.
+        in_transaction: appends a batch whose record is transactional.
+
+        transactional: True makes a new record transactional, if all its partitions have leaders.
+
+        clock: for the time of the decision and for waits.
+        entropy: for the attempt's nonce.
 
     Raises:
-        InvalidRequest: not a name for a writer. NotServing: brokers lead, and see above.
-        UnknownTopicOrPartition: a topic is gone, or was deleted and created again.
+        InvalidRequest: not a name for a writer. NotServing: partitions have leaders; see above.
+        UnknownTopicOrPartition: a topic was deleted, or deleted and created again.
         OutcomeUnknown, Unavailable: call again with the same writer and sequence.
-        Fenced: the transactional id has another owner by now. DataCorrupt: the record is damaged.
+        Fenced: the transactional id has another owner now. DataCorrupt: the record is damaged.
 
     Cost: one put, and per partition one put and a listing; a GET if there is nothing to publish.
     """
@@ -153,14 +160,14 @@ def append_once(
     append_led: AppendLed | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Mapping[TopicPartition, Appended]:
-    """Append staged objects that no commit key guards; doing it again one after the other is safe.
+    """Append staged objects without a commit key; sequential repeats are harmless.
 
     Each partition gets its objects as one append; together they are not atomic. A repeated call
     finds the objects in the log by name, unless a rewrite has replaced them meanwhile.
 
     Raises:
-        UnknownTopicOrPartition: a topic is gone, or was deleted and created again.
-        NotServing: brokers lead, and there is no `append_led`.
+        UnknownTopicOrPartition: a topic was deleted, or deleted and created again.
+        NotServing: partitions have leaders, and there is no `append_led`.
         OutcomeUnknown, Unavailable: some partitions may have their records; call again.
     """
     parts = merged(staged)
@@ -177,12 +184,12 @@ def append_once(
 
 
 def decide(mine: Publication) -> Protocol[Publication]:
-    """Create the batch's record, or return the one that exists.
+    """Create the batch's record, or return the existing one.
 
-    Nothing is created for an empty batch: whoever has records for it may still decide.
+    An empty batch creates no record: a later attempt with records may still decide.
 
     Raises:
-        OutcomeUnknown: the store does not tell. DataCorrupt: the record is damaged.
+        OutcomeUnknown: the store does not confirm the put. DataCorrupt: the record is damaged.
     """
     key = commit_key(mine.writer, mine.sequence)
     if not mine.partitions:
@@ -203,9 +210,9 @@ def decide(mine: Publication) -> Protocol[Publication]:
 def drop_staged(
     log: Log, staged: Iterable[StagedPartition], but: Iterable[StagedPartition] = ()
 ) -> None:
-    """Delete staged objects that nothing names. Best effort: what stays is an orphan.
+    """Delete unreferenced staged objects, best effort: the rest are orphans.
 
-    Objects that are also in `but` are kept: the same call may be made twice.
+    Objects that are also in `but` stay: a caller may repeat the same call.
     """
     kept = {r.object for part in but for r in part.staged}
     for part in staged:
@@ -221,7 +228,7 @@ def drop_staged(
 
 
 class _Appending:
-    """Appends to every partition: directly, or, where brokers lead, through their leaders."""
+    """Appends to every partition: directly, or through its leader if it has one."""
 
     def __init__(
         self,
@@ -238,7 +245,7 @@ class _Appending:
         self._clock = clock
 
     def run(self, parts: Sequence[StagedPartition]) -> Mapping[TopicPartition, Appended]:
-        """Append all, however leaders come and go; an error is raised when all have ended."""
+        """Append to all partitions while leaders change; raise an error after all have ended."""
         done: dict[TopicPartition, Appended] = {}
         left = list(parts)
         deadline_s = self._clock.monotonic_s() + LED_PATIENCE_S
@@ -261,7 +268,7 @@ class _Appending:
     def _directly(
         self, parts: Sequence[StagedPartition]
     ) -> Mapping[TopicPartition, Appended | NotServing]:
-        """Append to every partition in parallel; the first error but `NotServing` is raised."""
+        """Append to every partition in parallel; raise the first error other than `NotServing`."""
         places = [self._log.partition(p.topic, p.partition) for p in parts]
         if len(parts) == 1:
             return {parts[0].place: self._try_one(places[0], parts[0])}
@@ -288,7 +295,7 @@ def _persistently(append: Callable[[], Appended]) -> Appended:
 
 
 def _refuse_forgotten(place: PartitionLog, decided: Publication, now_ms: int) -> None:
-    """Refuse a batch so old that the partition may have it and have forgotten that it has."""
+    """Reject a batch so old that the partition may have it and no longer remember it."""
     if now_ms - decided.timestamp_ms < place.config.writer_expiry_ms:
         return
     view = place.view()

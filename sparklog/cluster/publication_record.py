@@ -1,6 +1,6 @@
-"""The record that says what a published batch contains: `commits/<writer>/<sequence>.json`.
+"""Publication: the record with the contents of a batch, `commits/<writer>/<sequence>.json`.
 
-Source: FORMAT.md 7. Who makes such records, and carries them out, is `cluster.publication`.
+Source: FORMAT.md 7. `cluster.publication` creates and publishes such records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparklog.log.segment_footer import FORMAT_VERSION, reference_document, refe
 
 @dataclass(frozen=True, slots=True)
 class StagedPartition:
-    """What is staged for one partition, in the order it is to be appended."""
+    """The staged objects of one partition, in the order of the append."""
 
     topic: str
     topic_id: str
@@ -43,14 +43,14 @@ class Publication:
     timestamp_ms: int
     partitions: tuple[StagedPartition, ...]
     transactional: bool = False
-    """Whether it gets into the log by a transaction only (P5)."""
+    """True if only a transaction may append the batch (P5)."""
 
 
 def merged(staged: Iterable[StagedPartition]) -> tuple[StagedPartition, ...]:
-    """Return one entry per partition, the objects of each in the order given.
+    """Return one entry per partition, the objects of each in the given order.
 
     Raises:
-        UnknownTopicOrPartition: one topic under two ids.
+        UnknownTopicOrPartition: one topic has two ids.
     """
     objects: dict[TopicPartition, list[Reference]] = {}
     ids: dict[str, str] = {}
@@ -66,7 +66,7 @@ def merged(staged: Iterable[StagedPartition]) -> tuple[StagedPartition, ...]:
 
 
 def encode(publication: Publication) -> bytes:
-    """Return the record as the object's bytes."""
+    """Return the bytes of the record's object."""
     text = json.dumps(
         {
             "nonce": publication.nonce,
@@ -133,7 +133,7 @@ def _publication(document: dict[str, Any]) -> Publication:
 
 
 def recreated(topic: str, staged_id: str, current_id: str) -> UnknownTopicOrPartition:
-    """Return the error for records that were written to a topic of the same name, by now gone."""
+    """Return the error for records of a deleted topic whose name a new topic has."""
     return UnknownTopicOrPartition(
         "the topic was deleted and created again while records were being written to it, and the "
         "records went with the old one; write them again (a streaming query that stays at this "

@@ -1,7 +1,7 @@
-"""Moving replicas: begin, cancel, list, complete. Pure decisions. Source: KIP-455.
+"""Reassignment of replicas: begin, cancel, list, complete. Pure decisions. Source: KIP-455.
 
-While a partition moves its replicas are the new ones and, behind them, those that will go. When all
-that are added are in sync, and a replica that stays leads, those that go are dropped.
+During a reassignment the replicas are the target, followed by those to remove. The reassignment
+completes when all added replicas are in sync and a replica that stays is the leader.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Move:
 def reassign(image: MetadataImage, where: PartitionId, target: Sequence[int]) -> list[Record]:
     """Return the records that begin to move a partition to the replicas `target`.
 
-    A move under way goes on to the new target instead.
+    A running reassignment gets the new target.
 
     Raises:
         UnknownTopicOrPartition: no such partition.
-        InvalidReplicaAssignment: the target cannot be.
+        InvalidReplicaAssignment: the target is invalid.
     """
     topic, before = _known(image, where)
     check_replicas(image, target)
     settled = _settled(before)
-    # Where nobody held it, there is nothing to move from.
+    # A partition without replicas has nothing to copy.
     adding = tuple(r for r in target if r not in settled) if settled else ()
     removing = tuple(r for r in before.replicas if r not in target)
     after = replace(
@@ -53,11 +53,11 @@ def reassign(image: MetadataImage, where: PartitionId, target: Sequence[int]) ->
 
 
 def cancel(image: MetadataImage, where: PartitionId) -> list[Record]:
-    """Return the records that take a partition back to the replicas it had before a move.
+    """Return the records that restore the replicas before a reassignment.
 
     Raises:
         UnknownTopicOrPartition: no such partition.
-        NoReassignmentInProgress: nothing to cancel.
+        NoReassignmentInProgress: there is no reassignment to cancel.
     """
     _, before = _known(image, where)
     if not _is_moving(before):
@@ -78,9 +78,10 @@ def moves(image: MetadataImage) -> list[Move]:
 
 
 def advance(image: MetadataImage, where: PartitionId, before: Partition) -> list[Record]:
-    """Return the records that take a move one step on; none while replicas have to catch up.
+    """Return the records of a reassignment's next step; none while replicas catch up.
 
-    It asks a leader that goes to hand over, and drops what goes when a replica that stays leads.
+    It asks a leader that is to be removed to hand over. When a replica that stays leads, it drops
+    the others.
     """
     if not _is_moving(before):
         return []
@@ -111,7 +112,7 @@ def _led_away(image: MetadataImage, moving: Partition, staying: Sequence[int]) -
 
 
 def _settled(partition: Partition) -> tuple[int, ...]:
-    """Return the replicas that were there before the move."""
+    """Return the replicas before the reassignment."""
     return tuple(r for r in partition.replicas if r not in partition.adding_replicas)
 
 
@@ -120,7 +121,7 @@ def _is_moving(partition: Partition) -> bool:
 
 
 def _fewer(topic: Topic, replicas: int) -> list[Record]:
-    """Lower the number of replicas a topic wants, lest what was taken away comes back."""
+    """Lower the topic's replication factor, so that upkeep does not add removed replicas again."""
     if topic.replication_factor is not None and topic.replication_factor <= replicas:
         return []
     if all(replicas >= len(_settled(p)) for p in topic.partition_states):

@@ -1,8 +1,7 @@
 """The records of `__cluster_metadata`. Source: FORMAT.md 8; names as in Kafka's KRaft records.
 
-A record is a JSON object. Fields that came later have a default and are left out while they have
-it, so that old records read and new ones stay short; a type or field unknown here is passed over,
-which whoever reads is told.
+A record is a JSON object. Newer fields have a default, and are omitted while they have it. So old
+records stay readable and new ones short. `decode` skips unknown types and fields, and reports that.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ NO_LEADER = -1
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 GROUP_RESOURCE = 32
-"""Kafka's numbers for whose setting it is."""
+"""Kafka's numbers of resource types."""
 EVERY_BROKER = ""
-"""Instead of a broker's id, in settings."""
+"""Resource name of settings for every broker, instead of a broker's id."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic came into being, or wants another number of replicas."""
+    """A topic was created, or its replication factor changed."""
 
     name: str
     topic_id: str
     replication_factor: int | None = None
-    """Replicas that each partition shall have; None leaves it to `default.replication.factor`."""
+    """Replicas of each partition; None uses `default.replication.factor`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A partition came into being, or its state changed: this is all of it."""
+    """A partition was created or changed: the record has its whole state."""
 
     topic_id: str
     partition: int
@@ -57,10 +56,10 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A setting was set, or removed when `value` is None."""
+    """A setting was set, or removed if `value` is None."""
 
     resource_name: str
-    """A topic's name, a broker's id, '' for what holds for every broker, or a group's id."""
+    """A topic's name, a broker's id, '' for every broker, or a group's id."""
     name: str
     value: str | None
     resource_type: int = TOPIC_RESOURCE
@@ -68,7 +67,7 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaRecord:
-    """A quota was set, or removed when `value` is None."""
+    """A quota was set, or removed if `value` is None."""
 
     entity: QuotaEntity
     key: str
@@ -84,14 +83,14 @@ class RemoveTopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """The cluster has a name; the first one counts."""
+    """The cluster got its id; the first such record wins."""
 
     cluster_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord:
-    """An incarnation of a broker is there; its broker epoch is the offset of this record."""
+    """An incarnation of a broker registered; its broker epoch is the offset of this record."""
 
     broker_id: int
     incarnation: str
@@ -102,7 +101,7 @@ class RegisterBrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistrationChangeRecord:
-    """A broker was fenced, or shuts down. Without effect on any other broker epoch."""
+    """A broker was fenced, or shuts down. A record with another broker epoch has no effect."""
 
     broker_id: int
     broker_epoch: int
@@ -112,7 +111,7 @@ class BrokerRegistrationChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBrokerRecord:
-    """A broker left for good. Without effect on any other broker epoch."""
+    """A broker was unregistered. A record with another broker epoch has no effect."""
 
     broker_id: int
     broker_epoch: int
@@ -129,7 +128,7 @@ class ControllerChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsRecord:
-    """A broker took the producer ids below `next_producer_id` that nobody had."""
+    """A broker reserved the unused producer ids below `next_producer_id`."""
 
     broker_id: int
     broker_epoch: int
@@ -138,9 +137,10 @@ class ProducerIdsRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRecord:
-    """A broker says through the log that it runs, as a connection to another broker is broken.
+    """A broker proves through the log that it runs, while a connection between brokers is broken.
 
-    A broker appends one when it cannot reach the controller. The controller answers with its own.
+    A broker appends one when it cannot reach the controller. The controller appends its own in
+    reply.
     """
 
     broker_id: int
@@ -165,7 +165,7 @@ Record = (
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """How one attribute of a record is spelled."""
+    """The JSON form of one attribute of a record."""
 
     attribute: str
     name: str
@@ -195,10 +195,10 @@ def _rate_or_none(value: Any) -> float | None:
 
 
 def quota_entity(value: Any) -> QuotaEntity:
-    """Return whose a quota is from JSON's values.
+    """Return a quota's entity from JSON values.
 
     Raises:
-        TypeError, ValueError: they do not say it.
+        TypeError, ValueError: the values are not an entity.
     """
     return tuple((str(kind), _text_or_none(name)) for kind, name in value)
 
@@ -268,23 +268,22 @@ _TYPES = {kind.__name__: kind for kind in _FIELDS}
 _NAMES = {
     kind.__name__: {"type", *(field.name for field in fields)} for kind, fields in _FIELDS.items()
 }
-"""What a record of each type can say."""
+"""The known field names of each record type."""
 
 
 def encode(records: Sequence[Record]) -> pa.RecordBatch:
-    """Return the records as one batch to append."""
+    """Return the records as one batch to append, with the column `value` (binary)."""
     texts = [json.dumps(_document(r), separators=(",", ":")).encode() for r in records]
     return pa.RecordBatch.from_pydict({"value": pa.array(texts, pa.binary())})
 
 
 def decode(batch: pa.RecordBatch, base_offset: int) -> tuple[list[Record | None], bool]:
-    """Return the records of a batch read with column `value`, and whether they say more than that.
+    """Return the records of a batch with column `value`, and True if something was skipped.
 
-    A newer version may have said it: with a type that is unknown here, for which there is None, or
-    a field that is.
+    A newer version may have written an unknown field, or an unknown type, which decodes to None.
 
     Raises:
-        DataCorrupt: a value that is not a metadata record.
+        DataCorrupt: a value is not a metadata record.
     """
     found: list[Record | None] = []
     strange = False

@@ -1,7 +1,7 @@
-"""Deciding changes of the registry: an image in, records out, or a clear refusal. Pure.
+"""Decisions about topics and settings: an image in, records out, or a clear error. Pure.
 
-Settings that a newer version has stored and this one does not understand stay as they are, unless
-they are set or removed by name.
+Settings of a newer version that this one does not know stay as they are, unless a request sets or
+removes them by name.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ from sparklog.core.types import FIRST_LED_EPOCH
 CREATED_MAX = 10_000
 """Partitions that one request may create. Source: Kafka's MAX_PARTITIONS_PER_BATCH."""
 PARTITIONS_MAX = 100_000
-"""Per topic: far above what one folder listing or one metadata append should carry."""
+"""Limit per topic: far above what one folder listing or one metadata append should carry."""
 DEFAULT_REPLICATION_FACTOR = parse_broker_configs({}).whole("default.replication.factor")
 
 
 class ExistingTopics:
-    """What new topics and partitions depend on, counted once for all that one request creates."""
+    """Existing topics and brokers, counted once for all topics that one request creates."""
 
     def __init__(self, image: MetadataImage) -> None:
         """Count the topics of `image`."""
         self.image = image
         self.brokers = image.eligible_brokers()
         self.partitions = sum(topic.partitions for topic in image.topics.values())
-        """How many partitions there are: where the brokers' turns go on."""
+        """Number of partitions: the place in the ring of brokers where the next one starts."""
         self._names = {_folded(name): name for name in image.topics}
 
     def colliding(self, name: str) -> str | None:
@@ -111,28 +111,30 @@ def create_topic(
     existing: ExistingTopics | None = None,
     by_cluster: bool = False,
 ) -> list[Record]:
-    """Return the records that create a topic: led if there are brokers, else open to everybody.
+    """Return the records that create a topic; without live brokers its partitions have no leader.
 
     Args:
-        image: the newest.
-        name: of the topic.
+        image: the newest image.
+        name: the topic's name.
         topic_id: a fresh id.
-        partitions: how many; with an `assignment`, it says it.
+        partitions: their number; ignored if there is an `assignment`.
+
         configs: settings, under Kafka's names.
-        replication_factor: replicas of each partition. None takes the default, or as many as there
-            are live brokers if they are fewer.
-        assignment: partition to its replicas, instead of both.
-        default_replication_factor: as configured.
-        existing: the topics of `image`, and those that are created together with this one.
-        by_cluster: the cluster itself creates a topic for its own state.
+        replication_factor: replicas per partition; None uses the default, limited by live brokers.
+
+        assignment: partition to replicas, in place of both numbers.
+        default_replication_factor: the configured default.
+
+        existing: topics of `image` and of this request.
+        by_cluster: True if the cluster creates a topic for its own state.
 
     Raises:
-        InvalidTopic: illegal name, one of the cluster's own, or one that metrics cannot tell from
-            another topic's.
-        TopicAlreadyExists: pick another or delete it first.
-        InvalidPartitions: none or too many. InvalidConfig: unknown setting or bad value.
-        InvalidReplicationFactor: not that many live brokers.
-        InvalidReplicaAssignment: the assignment cannot be.
+        InvalidTopic: illegal name, one of the cluster's own, or one that metrics confuse with
+            another.
+        TopicAlreadyExists: choose another name or delete the topic first.
+        InvalidPartitions: too few or too many. InvalidConfig: unknown setting or bad value.
+        InvalidReplicationFactor: more than there are live brokers.
+        InvalidReplicaAssignment: the assignment is invalid.
     """
     check_topic_name(name)
     if not by_cluster:
@@ -191,9 +193,9 @@ def add_partitions(
 
     Raises:
         InvalidTopic: one of the cluster's own. UnknownTopicOrPartition: no such topic.
-        InvalidPartitions: not more than before; records would be lost.
-        InvalidReplicationFactor: fewer live brokers than the topic wants replicas.
-        InvalidReplicaAssignment: the assignment cannot be.
+        InvalidPartitions: not more than before; fewer would lose records.
+        InvalidReplicationFactor: fewer live brokers than the topic's replication factor.
+        InvalidReplicaAssignment: the assignment is invalid.
     """
     check_not_closed(name, "add partitions to it")
     topic = known_topic(image, name)
@@ -226,7 +228,7 @@ def add_partitions(
 
 
 def check_may_delete_records(topic: Topic) -> None:
-    """Reject DeleteRecords where Kafka does: retention may not remove records of the topic either.
+    """Reject DeleteRecords as Kafka does: where retention may not remove records either.
 
     Raises:
         InvalidTopic: one of the cluster's own. PolicyViolation: `cleanup.policy` has no `delete`.
@@ -287,7 +289,8 @@ def alter_broker_configs(
 ) -> list[Record]:
     """Return the records that change one broker's settings; empty when nothing changes.
 
-    Removing what is not set succeeds: Kafka's reassignment tool lifts throttles from all brokers.
+    Removing an absent setting succeeds: Kafka's reassignment tool removes throttles from all
+    brokers.
 
     Raises:
         InvalidConfig: bad value, or a setting that cannot be changed for one broker.
@@ -310,7 +313,7 @@ def alter_group_configs(
 
     Raises:
         InvalidConfig: unknown setting or bad value, alone or beside `broker`, a broker's settings.
-        InvalidRequest: there is no default for all groups but the brokers' own.
+        InvalidRequest: empty group id; the default for all groups is a broker setting.
     """
     if not group_id:
         raise InvalidRequest("Default group resources are not allowed.")
@@ -321,20 +324,20 @@ def alter_group_configs(
 
 
 def topic_defaults(image: MetadataImage) -> Mapping[str, str]:
-    """Return what was set for all topics, under the names of topics' settings."""
+    """Return the settings for all topics, under the names of topics' settings."""
     return inherited(image.broker_configs.get(EVERY_BROKER, {}))
 
 
 def known_topic(image: MetadataImage, name: str) -> Topic:
-    """Return a topic. Raises as `topic_named`."""
+    """Return a topic of an image; raises as `topic_named`."""
     return topic_named(image.topics, name)
 
 
 def topic_named(topics: Mapping[str, Topic], name: str) -> Topic:
-    """Return one of some topics.
+    """Return a topic by name.
 
     Raises:
-        UnknownTopicOrPartition: no such topic; the message says how to make or list topics.
+        UnknownTopicOrPartition: no such topic; the message says how to create or list topics.
     """
     topic = topics.get(name)
     if topic is None:
@@ -346,7 +349,7 @@ def topic_named(topics: Mapping[str, Topic], name: str) -> Topic:
 
 
 def _said(change: ConfigChange, resource_type: int, resource_name: str) -> list[Record]:
-    """Return the records that make a change of settings."""
+    """Return the records of a change of settings."""
     values = {**change.given, **dict.fromkeys(change.gone)}
     return [ConfigRecord(resource_name, k, v, resource_type) for k, v in values.items()]
 
@@ -354,7 +357,7 @@ def _said(change: ConfigChange, resource_type: int, resource_name: str) -> list[
 def _placed(
     existing: ExistingTopics, partitions: int, wanted: int, *, exact: bool
 ) -> list[tuple[int, ...]]:
-    """Return the replicas of new partitions: none while no broker is there to lead them."""
+    """Return the replicas of new partitions: empty ones without live brokers."""
     if wanted < 1:
         raise InvalidReplicationFactor(
             f"replication factor must be at least 1. replication_factor={wanted}"
@@ -369,7 +372,7 @@ def _placed(
 def _fresh(
     image: MetadataImage, topic_id: str, number: int, replicas: tuple[int, ...]
 ) -> PartitionRecord:
-    """Return a new partition: it is empty, so every live replica has all of it."""
+    """Return the record of a new partition: it is empty, so every live replica is in sync."""
     alive = tuple(r for r in replicas if image.brokers[r].eligible)
     if not alive:
         return PartitionRecord(topic_id, number)

@@ -1,4 +1,4 @@
-"""A metadata image as a stored object: a hint that spares newcomers the replay. FORMAT.md 8."""
+"""Snapshots of the metadata image: a stored object that shortens the replay. FORMAT.md 8."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sparklog.core.topic_defaults import inherited
 
 SNAPSHOT_FORMAT = 1
 SNAPSHOT_EVERY = 256
-"""Metadata records between snapshots: bounds what a newcomer replays."""
+"""Metadata records between snapshots: bounds the replay of a new reader."""
 
 _SHORT_STATE = 4
-"""Elements of a partition's state that are always there: what a direct log needs."""
+"""Elements of a partition's state that are always there: enough for a log without brokers."""
 
 _IMAGE_FIELDS = frozenset(
     {
@@ -35,9 +35,9 @@ _TOPIC_FIELDS = frozenset({"name", "topicId", "configs", "partitions", "replicat
 
 
 def is_due(image: MetadataImage, last_end: int) -> bool:
-    """Say whether to store a snapshot, the last one being of the offset `last_end`.
+    """Return True if a snapshot is due; `last_end` is the offset of the last one.
 
-    Never of an image that lacks what a newer version has said: that one would trust it.
+    An image that skipped records of a newer version is never stored: that version would trust it.
     """
     return image.end_offset - last_end >= SNAPSHOT_EVERY and not image.strange
 
@@ -55,7 +55,7 @@ def encode(image: MetadataImage) -> bytes:
 
 
 def decode(data: bytes, end_offset: int) -> MetadataImage | None:
-    """Return the image in a snapshot object, or None if it cannot be read: the log says it all."""
+    """Return the image in a snapshot object; None if unreadable, as the log has everything."""
     try:
         document = json.loads(data)
         text = document["image"]
@@ -91,10 +91,10 @@ def to_document(image: MetadataImage) -> dict[str, Any]:
 
 
 def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
-    """Return the image that `to_document` wrote.
+    """Return the image from the output of `to_document`.
 
     Raises:
-        ValueError, KeyError, TypeError: it is not one.
+        ValueError, KeyError, TypeError: the document is not an image.
     """
     broker_configs = document.get("brokerConfigs", {})
     defaults = inherited(broker_configs.get(EVERY_BROKER, {}))

@@ -1,8 +1,8 @@
-"""Named snapshots: what topics held at one moment, kept until the snapshot is dropped.
+"""Named snapshots: the contents of topics at one moment, kept until the snapshot is dropped.
 
-The shell over `log.pins`. A snapshot is one object that names a pin per partition; it is created
-last, so it exists whole or not at all. Nothing else in the log knows of it: retention, compaction
-and deletion go on, and leave the objects that pins name. Source: FORMAT.md 12.
+This module does the I/O over `log.pins`. A snapshot is one object that names a pin per partition.
+It is created last, so it exists whole or not at all. Retention, compaction and deletion do not read
+it: they spare the objects that pins name. Source: FORMAT.md 12.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from sparklog.store.base import ObjectStore, PutOutcome
 
 PINS_AT_ONCE = 16
 CREATE_TRIES_MAX = 8
-"""How often a snapshot whose put stays unknown is put again."""
+"""Limit for repeated puts of a snapshot whose outcome is unknown."""
 CREATION_MAX_S = 3000
-"""An hour is the least age at which retention may take a pin that no snapshot names for left."""
+"""Below one hour: after that, retention may delete a pin without a snapshot as a leftover."""
 FLUSH_LOOK_S = 0.5
-"""Between looks at a partition whose leader has still to flush."""
+"""Interval between reads of a partition whose leader must still flush."""
 
 _NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
@@ -56,27 +56,26 @@ def create_snapshot(
     clock: Clock = SYSTEM_CLOCK,
     entropy: Entropy = SYSTEM_ENTROPY,
 ) -> NamedSnapshot:
-    """Keep what these topics hold now until the snapshot is dropped.
+    """Keep the present contents of these topics until the snapshot is dropped.
 
-    Each partition is taken at a moment of its own, within the call. Of a partition that brokers
-    lead, what its leader has flushed is taken.
+    Each partition is pinned at its own moment within the call. A partition with a leader is pinned
+    up to its flushed end.
 
     Args:
-        log: whose.
-        name: of the snapshot.
-        topics: which topics, all partitions of each.
-        flushed: offsets up to which leaders shall have flushed first.
-        patience_s: how long that is waited for.
-        clock: tells when it was made.
-        entropy: names pins.
+        log: the log.
+        name: the snapshot's name.
+        topics: names; all partitions of each are kept.
+
+        flushed: offsets up to which leaders must have flushed first.
+        patience_s: limit for that wait, in seconds.
 
     Raises:
-        InvalidRequest: the name is taken, or is no name.
+        InvalidRequest: the name is taken or invalid.
         UnknownTopicOrPartition: no such topic, or it was deleted meanwhile.
-        Unavailable: nothing was made; try again. DataCorrupt: a partition is damaged.
-        OutcomeUnknown: it may exist or come to exist; look, and drop it to be sure.
+        Unavailable: no snapshot was made; try again. DataCorrupt: a partition is damaged.
+        OutcomeUnknown: it may exist now or later; list snapshots, and drop it to be sure.
 
-    Cost: per partition two looks and a put.
+    Cost: per partition two refreshes and a put.
     """
     _check_name(name)
     if run(get(named_snapshot_key(name)), log.store) is not None:
@@ -120,9 +119,9 @@ def read_snapshot(store: ObjectStore, name: str) -> NamedSnapshot:
 
 
 def drop_snapshot(store: ObjectStore, name: str) -> None:
-    """Forget a snapshot; what only it kept goes with the next retention.
+    """Delete a snapshot; the next retention deletes objects that only it kept.
 
-    A damaged one can be dropped, too; its pins go when they are old enough to be nobody's.
+    A damaged snapshot can be dropped, too. Retention deletes its pins when they are old enough.
 
     Raises:
         InvalidRequest: no such snapshot.
@@ -136,7 +135,7 @@ def drop_snapshot(store: ObjectStore, name: str) -> None:
 
 
 class SnapshotReader:
-    """Reads what a snapshot kept; the log may have changed beyond recognition."""
+    """Reads the partitions of a snapshot, however the log has changed since."""
 
     def __init__(self, store: ObjectStore, snapshot: NamedSnapshot, pool: Executor) -> None:
         """Read through `store`, with the threads of `pool`."""
@@ -145,7 +144,7 @@ class SnapshotReader:
         self.snapshot = snapshot
 
     def partition(self, topic: str, partition: int) -> tuple[PartitionLog, PartitionView]:
-        """Return a partition's log, and the view of it to read through. One request.
+        """Return a partition's log, and the pinned view of it. One request.
 
         Raises:
             UnknownTopicOrPartition: the snapshot does not have it. DataCorrupt: its pin is damaged.
@@ -167,7 +166,7 @@ class SnapshotReader:
         end_offset: int | None = None,
         columns: Sequence[str] = DEFAULT_COLUMNS,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records that a partition had, by default all of them.
+        """Yield the records of a partition in the snapshot, by default all of them.
 
         Raises:
             as `partition` and `PartitionLog.read`.
@@ -179,7 +178,7 @@ class SnapshotReader:
 
 
 class _Making:
-    """The pins of a snapshot that does not exist yet."""
+    """The pins of a snapshot before it exists."""
 
     def __init__(
         self,
@@ -198,7 +197,7 @@ class _Making:
         self._made: list[tuple[PartitionLayout, str]] = []
 
     def pin_all(self, layouts: Sequence[PartitionLayout]) -> tuple[PinnedPartition, ...]:
-        """Pin every partition; none is left out."""
+        """Pin every partition."""
         with ThreadPoolExecutor(PINS_AT_ONCE, "sparklog-pin") as pool:
             futures = [pool.submit(self._pin, layout) for layout in layouts]
             try:
@@ -208,7 +207,11 @@ class _Making:
                     future.cancel()
 
     def check_time(self) -> None:
-        """Refuse to go on when retention may already take the pins for left behind."""
+        """Stop when retention may already delete the pins as leftovers.
+
+        Raises:
+            Unavailable: the creation took too long.
+        """
         if self._clock.monotonic_s() - self._began_s > CREATION_MAX_S:
             raise Unavailable(
                 "the snapshot took too long to make; take several, of fewer topics each. "
@@ -216,7 +219,7 @@ class _Making:
             )
 
     def undo(self) -> None:
-        """Delete the pins; one that stays is collected later."""
+        """Delete the pins; retention deletes those that stay."""
         _drop_pins(self._store, self._made)
 
     def _pin(self, layout: PartitionLayout) -> PinnedPartition:
@@ -238,12 +241,12 @@ class _Making:
         )
 
     def _awaited(self, layout: PartitionLayout) -> PartitionView:
-        """Look at a partition until its leader has flushed what it shall have."""
+        """Refresh a partition until its leader has flushed up to the wanted offset."""
         view = PartitionView(layout)
         wanted = self._flushed.get(TopicPartition(layout.topic, layout.partition), 0)
         while wanted:
             view = run(refresh(view), self._store)
-            # Behind what an open transaction refers to, nothing can be pinned yet.
+            # A pin cannot go past records of an open transaction.
             end_offset = with_tail(view, 0).end_offset
             if end_offset >= wanted:
                 break
@@ -263,10 +266,10 @@ class _Making:
 
 
 def _put(made: NamedSnapshot) -> Protocol[bool]:
-    """Create the snapshot; say whether it is ours.
+    """Create the snapshot; return True if this call created it.
 
     Raises:
-        OutcomeUnknown: the store does not tell.
+        OutcomeUnknown: the store does not confirm the put.
     """
     key, data = named_snapshot_key(made.name), encode(made)
     for _ in range(CREATE_TRIES_MAX):
@@ -275,7 +278,7 @@ def _put(made: NamedSnapshot) -> Protocol[bool]:
             return True
         found = yield from get(key)
         if found is not None:
-            # Pins' nonces are in it, so nobody else's is the same.
+            # It holds the nonces of its pins, so no other snapshot is equal.
             return found == data
     raise OutcomeUnknown(
         "the store does not tell whether the snapshot was made; look with `sparklog snapshots "

@@ -1,4 +1,4 @@
-"""What a partition's log takes from its topic's settings."""
+"""The configuration of a partition's log, from its topic's settings."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from sparklog.core.types import TimestampType
 from sparklog.log.partition_log import LogConfig
 
 _CODEC_OF = {
-    # `producer` keeps what a producer chose on the wire; a direct append has no wire and takes lz4.
+    # `producer` keeps the producer's codec on the wire; a direct append has no wire and uses lz4.
     "producer": "lz4",
     "lz4": "lz4",
     "zstd": "zstd",
     "uncompressed": "none",
-    # Arrow bodies know two codecs; the other two of Kafka's map to the one with the same purpose.
+    # Arrow bodies support two codecs; Kafka's other two map to the one with the same purpose.
     "gzip": "zstd",
     "snappy": "lz4",
 }
 
 
 def log_config(configs: Mapping[str, str]) -> LogConfig:
-    """Return the log's configuration for a topic's stored `configs`, as far as it is understood."""
+    """Return the log's configuration for a topic's stored `configs`; ignore unknown ones."""
     parsed = understood_configs(configs, TOPIC_SETTINGS)
     log_append = parsed.text("message.timestamp.type") == "LogAppendTime"
     return LogConfig(

@@ -68,7 +68,7 @@ def check(asked: ConsumerHeartbeat, assignors: Sequence[str]) -> None:
 
     Raises:
         InvalidRequest: the fields contradict each other. UnsupportedAssignor,
-        InvalidRegularExpression.
+            InvalidRegularExpression.
     """
     for name, word in (
         ("GroupId", asked.group_id),

@@ -183,7 +183,7 @@ class TransactionShard:
         Raises:
             InvalidRequest: no transactional id. RecordTooLarge: too many partitions.
             InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions: see
-            `transaction.added`.
+                `transaction.added`.
         """
         _check_id(transactional_id)
         known = self._transactions.get(transactional_id)
@@ -210,7 +210,7 @@ class TransactionShard:
 
         Raises:
             InvalidRequest, InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions: see
-            `add_partitions`.
+                `add_partitions`.
         """
         _check_id(transactional_id)
         known = self._transactions.get(transactional_id)
@@ -224,7 +224,7 @@ class TransactionShard:
         Raises:
             InvalidRequest: no transactional id.
             NeedsProducerId, InvalidProducerIdMapping, ProducerFenced, InvalidTxnState,
-            ConcurrentTransactions: see `transaction.ended`.
+                ConcurrentTransactions: see `transaction.ended`.
         """
         _check_id(asked.transactional_id)
         known = self._transactions.get(asked.transactional_id)
