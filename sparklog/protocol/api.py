@@ -1,8 +1,8 @@
-"""Kafka's API keys, with the versions answered here.
+"""Kafka's API keys, with the versions that sparklog supports.
 
-`Api` names the keys; `APIS` is the table. Some minima are advertised lower than they are answered,
-as Kafka does: librdkafka 2.0 takes a Produce that starts above 0 for a broker that cannot read
-gzip, snappy or lz4, and then sends everything uncompressed without a word.
+`Api` names the keys; `APIS` is the table. The broker advertises some minima below its lowest
+supported version, as Kafka does. If Produce starts above 0, librdkafka 2.0 assumes that the broker
+cannot read gzip, snappy or lz4. It then sends everything uncompressed without a warning.
 Source: Kafka 4.4 `common/message/*.json`; Kafka protocol guide, API keys.
 """
 
@@ -87,12 +87,12 @@ class Versions:
     min: int
     max: int
     advertised_min: int | None = None
-    """What clients are told, when it is not `min`."""
+    """The minimum in the ApiVersions response, if it is not `min`."""
     hidden: bool = False
-    """Brokers call it among themselves; clients are not told of it."""
+    """For brokers among themselves: the ApiVersions response omits it."""
 
     def __contains__(self, version: int) -> bool:
-        """Return whether a version is answered."""
+        """Return True if a version is supported."""
         return self.min <= version <= self.max
 
 
@@ -151,7 +151,7 @@ APIS: Final[dict[Api, Versions]] = {
     Api.LIST_CONFIG_RESOURCES: Versions(0, 1),
     Api.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
 }
-"""Every API answered here."""
+"""Every supported API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Feature:
 
     name: str
     level: int
-    """In force; 1 and up to this are supported."""
+    """The finalized level; 1 up to this are supported."""
 
 
 FEATURES: Final = (Feature("group.version", 1), Feature("transaction.version", 2))
@@ -168,7 +168,7 @@ FEATURES: Final = (Feature("group.version", 1), Feature("transaction.version", 2
 
 
 def advertised() -> list[tuple[int, int, int]]:
-    """Return (key, lowest version, highest version) of what clients are told, by key."""
+    """Return (key, lowest version, highest version) for the ApiVersions response, by key."""
     return [
         (int(api), v.min if v.advertised_min is None else v.advertised_min, v.max)
         for api, v in sorted(APIS.items())

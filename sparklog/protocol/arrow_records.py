@@ -1,15 +1,16 @@
-"""Records as Arrow columns: the schema decoding yields, and the buffers encoding reads.
+"""Records as Arrow columns: the schema that decoding returns, and the buffers that encoding reads.
 
-    offset     int64                 only where offsets are known; absent means dense
-    timestamp  timestamp[ms, UTC]    null means none was given
-    key        binary                null and empty differ
-    value      binary                null is a tombstone
-    headers    list<struct<key: string, value: binary>>; null and empty are one thing on the wire,
-               and decode as null
+- `offset`, int64: only where offsets are known; a missing column means dense offsets.
+- `timestamp`, timestamp[ms, UTC]: null means that none was given.
+- `key`, binary: null and empty differ.
+- `value`, binary: null is a tombstone.
+- `headers`, list<struct<key: string, value: binary>>: null and empty are equal on the wire, and
+  decode as null.
 
-`columns_of` turns whatever slice of whatever Arrow array is given into plain numpy views that
-compiled code can walk: A1 nothing is copied unless the type has to change; A2 what the views claim
-about themselves (lengths, buffers) is checked here, what they point at is checked by the kernel.
+`columns_of` converts any slice of any Arrow array to plain numpy views for compiled code.
+
+A1: Nothing is copied unless the type has to change.
+A2: `columns_of` checks the lengths and buffers of the views; the kernel checks the offsets in them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _BINARY_TYPES: Final = (
 
 
 class BinaryView(NamedTuple):
-    """One binary column: bytes, where each value ends, validity bits (none: all valid)."""
+    """One binary column: bytes, the end of each value, validity bits (empty: all valid)."""
 
     data: Bytes
     ends: Int32s
@@ -60,17 +61,17 @@ class BinaryView(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """All of a record batch, in the groups the kernels take."""
+    """The buffers of a record batch, in the groups that the kernels take."""
 
     longs: tuple[Int64s, Int64s]
     """Offsets (empty when dense) and timestamps."""
     ends: tuple[Int32s, Int32s, Int32s, Int32s, Int32s]
-    """Ends of keys, values, header lists (empty when none), header keys, header values."""
+    """Ends of keys, values, header lists (empty if none), header keys, header values."""
     data: tuple[Bytes, Bytes, Bytes, Bytes, Bytes, Bytes, Bytes]
     """Bytes of keys, values, header keys, header values; validity of keys, values, header
     values."""
     first_bits: Int64s
-    """Where the validity of keys, values and header values starts."""
+    """First validity bit of keys, values and header values."""
 
 
 def columns_of(records: pa.RecordBatch) -> Columns:
@@ -149,7 +150,7 @@ def _cast_to_binary(array: pa.Array, name: str) -> pa.Array:
 
 
 def _validity(array: pa.Array, bitmap: pa.Buffer | None, name: str) -> Bytes:
-    """Return the validity bytes from the one with the array's first bit on; empty: all valid."""
+    """Return the validity bytes, from the byte with the array's first bit; empty: all valid."""
     if bitmap is None or array.null_count == 0:
         return _frozen(np.empty(0, np.uint8))
     first_byte = array.offset // 8
@@ -183,7 +184,7 @@ def _timestamps(array: pa.Array | None, rows: int) -> Int64s:
 
 
 def _headers(array: pa.Array | None, rows: int) -> tuple[Int32s, BinaryView, BinaryView]:
-    """Return where each record's headers end, and the headers' keys and values side by side."""
+    """Return the end of each record's headers, and the keys and values of all headers."""
     if array is None or array.null_count == rows:
         nothing = binary_view(None, 0, "headers")
         return _frozen(np.empty(0, np.int32)), nothing, nothing
@@ -213,7 +214,7 @@ def _headers(array: pa.Array | None, rows: int) -> tuple[Int32s, BinaryView, Bin
 def _view(
     buffer: pa.Buffer | None, dtype: type[Item], start: int, count: int | None, name: str
 ) -> npt.NDArray[Item]:
-    """Return items [start, start + count) of an Arrow buffer; None counts to the end."""
+    """Return items [start, start + count) of an Arrow buffer; None: up to the end."""
     found: npt.NDArray[Item] = np.empty(0, dtype)
     if buffer is not None and buffer.size:
         found = np.frombuffer(buffer, dtype, buffer.size // np.dtype(dtype).itemsize)[start:]

@@ -1,11 +1,11 @@
-"""The bytes of record batches to Arrow rows: checksum, codec, then the compiled scan.
+"""Decodes the bytes of record batches to Arrow rows: checksum, codec, then the compiled scan.
 
-Refuses to know where batches come from or which records a reader may see (transactions, control
+It does not know where batches come from, or which records a reader may see (transactions, control
 batches). Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
 
-  R1  whatever the bytes, `decode` returns or raises DataCorrupt
-  R2  gaps in offsets, which compaction leaves, show in the offset column
-  R3  with LogAppendTime every row has the header's max timestamp
+R1: On any bytes, `decode` returns or raises DataCorrupt.
+R2: Gaps in offsets, which compaction leaves, appear in the offset column.
+R3: With LogAppendTime every row has the header's max timestamp.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FAULTS: Final = {
     7: "bytes are left over after the last record",
     8: "it holds fewer records than its header says",
 }
-"""What the kernels' faults mean."""
+"""Messages for the kernels' faults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +69,19 @@ def decode(
     verify_crc: bool = True,
     max_decompressed_bytes: int = DECOMPRESSED_BYTES_MAX,
 ) -> DecodedBatch:
-    """Take one record batch apart.
+    """Decode one record batch.
 
-    The header keys of a sloppy client that are not UTF-8 get replacement characters, as in Java.
+    Header keys that are not UTF-8 get replacement characters, as in Java.
 
     Args:
         data: exactly one batch; `memory_records.split_batches` finds them.
-        verify_crc: False where the same bytes were checked before.
-        max_decompressed_bytes: bound on the records, so that a small batch cannot eat the memory.
+        verify_crc: False if the same bytes were checked before.
+
+        max_decompressed_bytes: limit for the records: a small batch must not exhaust the memory.
 
     Raises:
-        DataCorrupt: the bytes are no batch of magic 2, were changed, or contradict themselves;
-            refuse the request, or read another copy.
+        DataCorrupt: not a batch of magic 2, changed, or inconsistent. Reject the request, or read
+            another copy.
     """
     header = parse_header(data)
     batch = whole_batch(data, header)
@@ -100,7 +101,7 @@ def decode(
 
 
 def rows_of_batch(header: BatchHeader, data: BytesLike, first_byte: int) -> pa.RecordBatch:
-    """Return the records of one batch, decompressed, that lie in `data` from a byte on.
+    """Return the decompressed records of one batch that begin at a byte of `data`.
 
     Raises:
         DataCorrupt: the records contradict themselves or their header.
@@ -110,7 +111,7 @@ def rows_of_batch(header: BatchHeader, data: BytesLike, first_byte: int) -> pa.R
 
 
 def place_of(header: BatchHeader, first_byte: int, end_byte: int) -> tuple[int, ...]:
-    """Return what the scan must know of a batch whose decompressed records lie at these bytes."""
+    """Return the scan's row for a batch whose decompressed records are at these bytes."""
     is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     return (
         first_byte,
@@ -124,10 +125,10 @@ def place_of(header: BatchHeader, first_byte: int, end_byte: int) -> tuple[int, 
 
 
 def rows_of(data: Bytes, places: Int64s) -> pa.RecordBatch:
-    """Scan and copy the records of decompressed batches into Arrow arrays, one after the other.
+    """Scan the records of decompressed batches, and copy them into Arrow arrays in order.
 
     Args:
-        data: holds the records of all batches, below 2 GiB.
+        data: the records of all batches, below 2 GiB.
         places: one row a batch, in offset order; see `place_of` and the kernels' PLACE.
 
     Raises:
@@ -177,7 +178,7 @@ def rows_of(data: Bytes, places: Int64s) -> pa.RecordBatch:
 
 
 def _headers(data: Bytes, starts: Int32s, ends: Int32s, sums: Int64s) -> pa.Array:
-    """Copy the headers of all records, side by side, into one struct array."""
+    """Copy the headers of all records into one struct array."""
     kernels = _kernels()
     count = int(sums[kernels.HEADERS])
     key_ends = np.empty(count + 1, np.int32)
@@ -210,7 +211,7 @@ def _array(
 
 
 def _utf8(keys: pa.Array) -> pa.Array:
-    """Return header keys as strings; only keys that are not UTF-8 take the slow way."""
+    """Return header keys as strings; only keys that are not UTF-8 take the slow path."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,11 +1,11 @@
-"""Arrow rows to the bytes of record batches: the compiled writer, then codec, header, checksum.
+"""Encodes Arrow rows to record batches: the compiled writer, then codec, header, checksum.
 
 Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
 
-  W1  decoding gives the rows back, but for header lists that are empty: those come back null
-  W2  rows without an offset column are dense from the base offset; with one, gaps are kept, and
-      `last_offset` keeps a gap at the end
-  W3  with LogAppendTime a batch can say one timestamp only, so rows of one timestamp make a batch
+W1: Decoding returns the same rows, except that empty header lists become null.
+W2: Rows without an offset column are dense from the base offset. With one, gaps stay, and
+    `last_offset` keeps a gap at the end.
+W3: With LogAppendTime a batch has only one timestamp, so all rows of a batch share it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RECORDS_BYTES_MAX: Final = INT32_MAX - HEADER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """What a batch says besides its records."""
+    """Header fields of a batch that do not follow from its records."""
 
     codec: Codec = Codec.NONE
     level: int | None = None
@@ -63,10 +63,10 @@ class BatchSettings:
     is_transactional: bool = False
     is_control: bool = False
     delete_horizon_ms: int | None = None
-    """When compaction may drop the tombstones and markers of the batch."""
+    """Time after which compaction may remove the tombstones and markers of the batch."""
 
     def __post_init__(self) -> None:
-        """Refuse what the header cannot hold, or what no client would accept."""
+        """Reject values that the header cannot hold, or that no client would accept."""
         limits = {
             "leader_epoch": (NO_EPOCH, INT32_MAX),
             "producer_id": (NO_PRODUCER_ID, INT64_MAX),
@@ -95,11 +95,11 @@ class BatchSettings:
 
 
 PLAIN: Final = BatchSettings()
-"""Not compressed, CreateTime, no producer."""
+"""Uncompressed, CreateTime, no producer."""
 
 
 class _Span(NamedTuple):
-    """Rows that make one batch, as measured."""
+    """Measured rows that form one batch."""
 
     first_row: int
     end_row: int
@@ -117,19 +117,19 @@ def encode(
     base_offset: int,
     last_offset: int | None = None,
 ) -> bytes:
-    """Write all rows as one batch.
+    """Encode all rows as one batch.
 
     Args:
-        records: columns of RECORDS_SCHEMA, any of them left out. A timestamp that is null or left
-            out is written as NO_TIMESTAMP_MS: fill in the time of the append before, where there
-            is one. No rows at all make the empty batch that compaction leaves for the sake of its
-            producer fields; such a batch needs `last_offset`.
-        settings: the rest of the header.
-        base_offset: of the batch; at or below the first row's.
-        last_offset: of the batch, where it is not the last row's.
+        records: columns of RECORDS_SCHEMA, any of them left out. A null or missing timestamp
+            becomes NO_TIMESTAMP_MS, so fill in the append time first. No rows make the empty batch
+            in which compaction keeps the producer fields; it needs `last_offset`.
+
+        settings: the other header fields.
+        base_offset: the batch's, at or below the first row's.
+        last_offset: the batch's, if it is not the last row's.
 
     Raises:
-        InvalidRequest: columns or offsets that no batch can hold; the message says which.
+        InvalidRequest: columns or offsets that no batch can hold; the message names them.
         RecordTooLarge: the rows fill more than 2 GiB; write several batches.
     """
     writer = _Writer(columns_of(records), np.empty(records.num_rows, np.int32), settings)
@@ -146,16 +146,16 @@ def encode_many(
     base_offset: int,
     max_batch_bytes: int,
 ) -> Iterator[bytes]:
-    """Write rows as batches of at most `max_batch_bytes`, in order, as few as greed makes.
+    """Encode rows in order as batches of at most `max_batch_bytes`, as few as a greedy split needs.
 
-    A batch also ends where an offset delta would pass 31 bits and, with LogAppendTime, where the
-    timestamp changes. The limit counts bytes before compression, but for a record that fits by
-    itself only when compressed. Where compression would make a batch pass the limit, that batch
-    is written without. Sequence numbers go on from batch to batch with the offsets.
+    A batch also ends where an offset delta would exceed 31 bits and, with LogAppendTime, where the
+    timestamp changes. The limit counts uncompressed bytes, except for a record that fits only when
+    compressed. A batch that compression would make too large is written uncompressed. Sequence
+    numbers continue from batch to batch with the offsets.
 
     Raises:
         InvalidRequest: as `encode`.
-        RecordTooLarge: a record exceeds the limit by itself; the row is named.
+        RecordTooLarge: a single record exceeds the limit; the message names the row.
     """
     yield from Rows(records).batches(
         0, records.num_rows, settings, base_offset=base_offset, max_batch_bytes=max_batch_bytes
@@ -163,10 +163,10 @@ def encode_many(
 
 
 class Rows:
-    """Rows of which many batches are made: their columns are looked up once, not for each."""
+    """Rows for many batches: their columns are looked up only once."""
 
     def __init__(self, records: pa.RecordBatch) -> None:
-        """Look columns up, of RECORDS_SCHEMA, any of them left out.
+        """Look up the columns of RECORDS_SCHEMA, any of them left out.
 
         Raises:
             InvalidRequest: columns that no batch can hold.
@@ -183,7 +183,7 @@ class Rows:
         base_offset: int,
         max_batch_bytes: int,
     ) -> Iterator[bytes]:
-        """Write rows [first row, end row) as batches, as `encode_many` does.
+        """Encode rows [first row, end row) as batches, as `encode_many` does.
 
         Raises:
             InvalidRequest, RecordTooLarge: as `encode_many`.
@@ -213,7 +213,7 @@ class Rows:
 
 
 class _Writer:
-    """The columns of one call, and what was measured of them."""
+    """The columns of one call, and their measurements."""
 
     def __init__(self, columns: Columns, sizes: Int32s, settings: BatchSettings) -> None:
         self._settings = settings
@@ -225,7 +225,7 @@ class _Writer:
     def measure(
         self, row: int, base_offset: int, bytes_max: int, end_row: int | None = None
     ) -> _Span:
-        """Return the rows from `row` on that fit one batch, perhaps none."""
+        """Return the rows from `row` on that fit into one batch; there may be none."""
         if not 0 <= base_offset < INT64_MAX - self._rows:
             raise InvalidRequest(
                 "base_offset leaves no room for the rows; offsets are 63 bits. "
@@ -300,12 +300,12 @@ class _Writer:
         return b"".join((seal_header(header, records), records))
 
     def offset_at(self, row: int, dense: int) -> int:
-        """Return the offset of a row that has one of its own, else `dense`."""
+        """Return the row's own offset if it has one, else `dense`."""
         offsets, _ = self._columns.longs
         return int(offsets[row]) if row < len(offsets) else dense
 
     def refusal(self, span: _Span) -> InvalidRequest:
-        """Say why the row after `span` does not fit the batch."""
+        """Return the error that explains why the row after `span` does not fit into the batch."""
         row = span.end_row
         delta = self.offset_at(row, span.last_offset + 1) - span.base_offset
         if delta > INT32_MAX:
@@ -330,7 +330,7 @@ class _Writer:
 
 
 def _extended(span: _Span, last_offset: int | None) -> _Span:
-    """Return `span` ending at `last_offset`, where that is given."""
+    """Return `span` up to `last_offset`, if that is given."""
     if last_offset is None:
         if span.end_row == span.first_row:
             raise InvalidRequest("a batch without rows needs a last_offset; pass one, or rows.")

@@ -1,23 +1,31 @@
-"""Header of a record batch of magic 2: a frozen value, and the fields a broker may stamp in place.
+"""BatchHeader: the header of a record batch of magic 2, and functions that stamp fields in place.
 
-    byte  field                      byte  field
-       0  base offset         int64    23  last offset delta  int32
-       8  length              int32    27  base timestamp     int64
-      12  leader epoch        int32    35  max timestamp      int64
-      16  magic                int8    43  producer id        int64
-      17  CRC-32C            uint32    51  producer epoch     int16
-      21  attributes          int16    53  base sequence      int32
-                                       57  record count       int32
-                                       61  records, compressed as the attributes say
+Fields by byte:
 
-Attributes: bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon. Others
-are kept as they came; Kafka uses none of them, and sparklog bit 14, for batches that stand for
+- 0: base offset, int64
+- 8: length, int32
+- 12: leader epoch, int32
+- 16: magic, int8
+- 17: CRC-32C, uint32
+- 21: attributes, int16
+- 23: last offset delta, int32
+- 27: base timestamp, int64
+- 35: max timestamp, int64
+- 43: producer id, int64
+- 51: producer epoch, int16
+- 53: base sequence, int32
+- 57: record count, int32
+- 61: records, compressed as the attributes say
+
+Attributes: bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon. Other
+bits stay unchanged; Kafka uses none of them. sparklog uses bit 14 for batches that reference
 records elsewhere.
 
-  H1  `length` counts the bytes after itself, so a batch takes `length + 12` bytes
-  H2  the CRC covers the attributes to the end: base offset and leader epoch are stamped without it
-  H3  with the timestamp type LogAppendTime the max timestamp is the timestamp of every record
-  H4  with the delete horizon bit the base timestamp *is* the horizon; deltas count from it
+H1: `length` counts the bytes after itself, so a batch takes `length + 12` bytes.
+H2: The CRC covers the attributes to the end: a leader stamps base offset and leader epoch without
+    it.
+H3: With the timestamp type LogAppendTime the max timestamp is the timestamp of every record.
+H4: With the delete horizon bit the base timestamp *is* the horizon; deltas count from it.
 
 Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
 Source: Kafka protocol guide, record batch; KIP-98, KIP-534.
@@ -38,7 +46,7 @@ BytesLike: TypeAlias = bytes | bytearray | memoryview
 
 HEADER_BYTES: Final = 61
 LENGTH_END: Final = 12
-"""Where the bytes that `length` counts begin."""
+"""First of the bytes that `length` counts."""
 MAGIC_AT: Final = 16
 MAGIC: Final = 2
 NO_EPOCH: Final = -1
@@ -60,7 +68,7 @@ TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 REFERENCE_BIT: Final = 0x4000
-"""Between sparklog's own writers and brokers only: no consumer is ever sent such a batch."""
+"""Only between sparklog's own writers and brokers: a consumer never gets such a batch."""
 
 INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
@@ -68,7 +76,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 class Codec(IntEnum):
-    """How the records of a batch are compressed, with Kafka's numbers."""
+    """Compression codecs, with Kafka's numbers."""
 
     NONE = 0
     GZIP = 1
@@ -99,12 +107,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of the whole batch, header included."""
+        """Return the size of the whole batch, header included."""
         return self.length + LENGTH_END
 
     @property
     def last_offset(self) -> int:
-        """Return the offset of the last record (before compaction took it, perhaps)."""
+        """Return the offset of the last record, which compaction may have removed."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -114,39 +122,39 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Return how the records are compressed."""
+        """Return the codec of the records."""
         return Codec(self.attributes & CODEC_MASK)
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Return who set the timestamps."""
+        """Return the timestamp type: set by the producer, or at the append."""
         if self.attributes & TIMESTAMP_TYPE_BIT:
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
-        """Tell whether a transaction decides the fate of these records."""
+        """Return True if a transaction decides whether consumers see these records."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
-        """Tell whether the record is a marker, which no consumer is shown."""
+        """Return True if the record is a marker, which consumers do not see."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def is_reference(self) -> bool:
-        """Tell whether the batch stands for records that lie elsewhere in the store."""
+        """Return True if the batch references records elsewhere in the store."""
         return bool(self.attributes & REFERENCE_BIT)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Return when compaction may drop the batch's tombstones and markers, if it was set."""
+        """Return when compaction may remove the batch's tombstones and markers, or None."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
     def has_producer_id(self) -> bool:
-        """Tell whether an idempotent or transactional producer wrote this."""
+        """Return True if an idempotent or transactional producer wrote this."""
         return self.producer_id > NO_PRODUCER_ID
 
     @property
@@ -157,7 +165,7 @@ class BatchHeader(NamedTuple):
         return increment_sequence(self.base_sequence, self.last_offset_delta)
 
     def to_bytes(self) -> bytes:
-        """Return the header as it goes over the wire."""
+        """Return the header's wire format, 61 bytes."""
         return LAYOUT.pack(*self)
 
 
@@ -167,9 +175,9 @@ def increment_sequence(sequence: int, count: int) -> int:
 
 
 def parse_header(data: BytesLike, position: int = 0) -> BatchHeader:
-    """Read the header of the batch that starts at `position`, and check what it alone can tell.
+    """Return the header of the batch that starts at `position`, after checking its fields.
 
-    The CRC is not looked at; see `check_crc`.
+    It does not check the CRC; see `check_crc`.
 
     Raises:
         DataCorrupt: too few bytes, another magic, or fields that contradict each other.
@@ -197,7 +205,7 @@ def whole_batch(data: BytesLike, header: BatchHeader, position: int = 0) -> memo
     """Return a view of exactly the batch that starts at `position`.
 
     Raises:
-        DataCorrupt: the batch goes on after the last byte there is.
+        DataCorrupt: the batch is cut short.
     """
     batch = memoryview(data).cast("B")[position : position + header.size_bytes]
     if len(batch) < header.size_bytes:
@@ -230,7 +238,7 @@ def crc_of_body(attributes_to_count: BytesLike, records: BytesLike) -> int:
 
 
 def seal_header(header: BatchHeader, records: BytesLike) -> bytes:
-    """Return the bytes of `header` with the length and CRC that go with `records`."""
+    """Return the bytes of `header` with the length and CRC of `records`."""
     sealed = bytearray(header.to_bytes())
     length = HEADER_BYTES - LENGTH_END + memoryview(records).nbytes
     _INT32.pack_into(sealed, _LENGTH_AT, length)
@@ -241,7 +249,7 @@ def seal_header(header: BatchHeader, records: BytesLike) -> bytes:
 def stamp_offset(
     buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, position: int = 0
 ) -> None:
-    """Write where the leader put a batch, in place; the CRC stays right (H2)."""
+    """Write the leader's base offset and epoch in place; the CRC stays valid (H2)."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LENGTH_END, leader_epoch)
 
@@ -252,9 +260,9 @@ def stamp_max_timestamp(
     max_timestamp_ms: int,
     position: int = 0,
 ) -> None:
-    """Write timestamp type and max timestamp, in place, and the CRC that goes with them.
+    """Write timestamp type, max timestamp and the new CRC in place.
 
-    With LogAppendTime this sets the timestamp of every record without touching one (H3).
+    With LogAppendTime this sets the timestamp of every record without changing one (H3).
 
     Raises:
         DataCorrupt: there is no whole batch at `position`.
@@ -289,7 +297,7 @@ def _explain_magic(magic: int, position: int) -> str:
 
 
 def _problem_of(header: BatchHeader) -> str | None:
-    """Say what is wrong with a header, or nothing."""
+    """Return what is wrong with a header, or None."""
     base, length, _, _, _, attributes, delta, _, _, producer, epoch, sequence, count = header
     if length < HEADER_BYTES - LENGTH_END:
         return f"length={length} is below the header"

@@ -1,10 +1,10 @@
-"""Many record batches decoded together: what one costs alone, a run of them costs once.
+"""Decodes many record batches together, so that the cost of a call is shared.
 
 A leader's flush brings thousands of small batches at a time. Their headers become one table, their
-records one buffer, and one call of the compiled scan takes all of it apart.
+records one buffer, and one call of the compiled scan decodes all of it.
 
-  N1  the rows are those of `decode`, batch after batch, each with its own offset
-  N2  each item given is exactly one batch, whose checksum somebody has compared before
+N1: The rows are those of `decode`, batch after batch, each with its own offset.
+N2: Each item is exactly one batch whose checksum the caller has verified.
 
 Sizes are bytes.
 """
@@ -42,10 +42,10 @@ _FIELDS: Final = zip(
     strict=True,
 )
 HEADER_ROW: Final = np.dtype([(name, f">{kind}") for name, kind in _FIELDS])
-"""A header as it lies on the wire, with the field names of `BatchHeader`."""
+"""The wire format of a header, with the field names of `BatchHeader`."""
 
 RUN_BYTES: Final = 16 << 20
-"""Decompressed records that are worth a call: more would not be faster, only take more memory."""
+"""Decompressed bytes of one call: more would not be faster, only take more memory."""
 
 Headers = npt.NDArray[Any]
 """One HEADER_ROW for each batch."""
@@ -83,15 +83,15 @@ def decode_runs(
     run_bytes: int = RUN_BYTES,
     max_decompressed_bytes: int = DECOMPRESSED_BYTES_MAX,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the records of neighbouring batches by the columns of RECORDS_SCHEMA, and how many.
+    """Yield the number of neighbouring batches and their records, by the columns of RECORDS_SCHEMA.
 
-    Memory: one run's records twice, which are `run_bytes` and perhaps one batch more.
+    Memory: twice the records of one run, which are `run_bytes` and at most one batch more.
 
     Args:
-        batches: as `read_headers` takes them.
-        headers: what it returned.
-        run_bytes: decompressed records that end a run.
-        max_decompressed_bytes: bound on the records of one batch.
+        batches: as for `read_headers`.
+        headers: its result.
+        run_bytes: decompressed size that ends a run.
+        max_decompressed_bytes: limit for the records of one batch.
 
     Raises:
         DataCorrupt: a batch's records contradict themselves or its header.
@@ -104,7 +104,8 @@ def decode_runs(
     size = 0
     for batch, codec in zip(batches, codecs, strict=True):
         is_plain = codec == Codec.NONE or len(batch) == HEADER_BYTES
-        # A plain one goes in whole: `bytes` are joined without the interpreter's lock, views with.
+        # A plain batch is joined whole: join() releases the interpreter's lock for `bytes`, not for
+        # views.
         skipped.append(HEADER_BYTES if is_plain else 0)
         pieces.append(
             batch if is_plain else decompress(memoryview(batch)[HEADER_BYTES:], Codec(codec), bound)
@@ -119,7 +120,7 @@ def decode_runs(
 
 
 def _rows(pieces: Sequence[BytesLike], skipped: Sequence[int], headers: Headers) -> pa.RecordBatch:
-    """Scan the records of some batches, decompressed, each after so many bytes of its piece."""
+    """Scan the decompressed records of batches; `skipped` bytes precede them in each piece."""
     if not headers["record_count"].any():
         return pa.RecordBatch.from_pylist([], RECORDS_SCHEMA)
     ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
@@ -140,7 +141,7 @@ def _rows(pieces: Sequence[BytesLike], skipped: Sequence[int], headers: Headers)
 
 
 def _first_problem(batches: Sequence[BytesLike]) -> DataCorrupt:
-    """Return what is wrong, by looking at one batch after the other."""
+    """Return the error of the first invalid batch, checking one after the other."""
     for batch in batches:
         try:
             header = parse_header(batch)

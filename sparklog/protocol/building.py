@@ -1,7 +1,7 @@
-"""Building messages of any version from one description.
+"""Builds messages of any version from one description.
 
-A handler says everything it knows; the version of the message takes the fields it has. A field that
-no version knows is a mistake and raises.
+A handler passes all fields; the message takes those of its version. A field that no version has is
+a bug and raises.
 
     respond = Answer.to(request)
     respond.entity("MetadataResponseBroker", node_id=1, host="h", port=9092, rack=None)
@@ -34,7 +34,7 @@ class Answer:
 
     @classmethod
     def to(cls, request: Any) -> Answer:
-        """Return what builds the answer to a request."""
+        """Return the builder of the response to a request."""
         request_type: Any = type(request)
         return _answer_to(request_type)
 
@@ -87,11 +87,11 @@ def build_request_part(api: Api, version: int, structure: str, **values: Any) ->
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A structure, and which of the fields that somebody names this version of it has."""
+    """A structure, and those of the given field names that this version has."""
 
     entity_type: type[Any]
     names: tuple[str, ...] | None
-    """None: all of them."""
+    """None: all of the given names."""
 
     def build(self, values: dict[str, Any]) -> Any:
         if self.names is None:
@@ -107,7 +107,7 @@ def _build(api: Api, version: int, side: EntityType, structure: str, values: dic
 def _kept(
     api: Api, version: int, side: EntityType, structure: str, names: tuple[str, ...]
 ) -> _Kept:
-    """Return what is kept of these fields.
+    """Return the cached structure and names for these fields.
 
     Raises:
         TypeError: no such structure, or a field that no version has.
@@ -138,13 +138,13 @@ def _structure(
 
 @cache
 def _known_at_ends(api: Api, side: EntityType, structure: str) -> frozenset[str]:
-    """Return the fields of the oldest and the newest version: mostly that is all there are."""
+    """Return the fields of the oldest and the newest version: usually these are all."""
     return _known_in(api, side, structure, {APIS[api].min, APIS[api].max})
 
 
 @cache
 def _ever_known(api: Api, side: EntityType, structure: str) -> frozenset[str]:
-    """Return the fields of any version; has them all loaded."""
+    """Return the fields of any version; this loads all versions."""
     return _known_in(api, side, structure, range(APIS[api].min, APIS[api].max + 1))
 
 

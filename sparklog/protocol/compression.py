@@ -1,15 +1,16 @@
-"""Kafka's four codecs, both ways, on whole buffers; pyarrow does the work.
+"""Kafka's four codecs on whole buffers, both ways; pyarrow does the work.
 
-Knows nothing of records. Sizes are bytes. What Java's client reads decides what is written:
+Sizes are bytes. Java's client limits the written formats:
 
-  C1  gzip: one member. zstd: one frame. Several in a row are read. Bytes after gzip members that
-      begin no other one are passed over, as Java does: clients pad with zeros
-  C2  snappy: written in xerial's framing (blocks of 32 KiB, as Java does), read framed or raw
-      (librdkafka writes raw)
-  C3  lz4: frames of independent 64 KiB blocks, because Java refuses dependent ones, which is what
-      Arrow's own lz4 frames hold beyond one block; any valid frame is read
-  C4  decompression stops at a bound, before the memory is spent
-  C5  `decompress_strictly` refuses what Kafka's clients cannot read, though this module can
+C1: gzip: one member. zstd: one frame. Both are also read when there are several. The decoder
+    ignores bytes after gzip members that do not begin another one, as Java does: clients pad with
+    zeros.
+C2: snappy: written in xerial's framing (blocks of 32 KiB, as Java does), read framed or raw
+    (librdkafka writes raw).
+C3: lz4: written in frames of independent 64 KiB blocks; any valid frame is read. Java rejects
+    dependent blocks, and Arrow's own lz4 frames have them beyond one block.
+C4: Decompression stops at a limit, before it uses the memory.
+C5: `decompress_strictly` rejects bytes that Kafka's clients cannot read, though this module can.
 
 Source: KIP-110, KIP-390; LZ4 frame format 1.6; snappy-java's SnappyOutputStream.
 """
@@ -27,11 +28,13 @@ from sparklog.core.errors import DataCorrupt
 from sparklog.protocol.batch_header import BytesLike, Codec
 
 DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Bound on one batch when the caller names none: a hundred times Kafka's `max.message.bytes`, and
-little beside the 512 MiB a task may use."""
+"""Default limit for one batch:
+
+a hundred times Kafka's `max.message.bytes`, and little beside the 512 MiB of a task.
+"""
 
 _DEFAULT_LEVEL: Final = {Codec.GZIP: 6, Codec.ZSTD: 3}
-"""What Kafka's `compression.gzip.level` and `compression.zstd.level` default to."""
+"""Defaults of Kafka's `compression.gzip.level` and `compression.zstd.level`."""
 
 _STREAMED: Final = {Codec.GZIP: "gzip", Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -61,7 +64,7 @@ _LZ4_END: Final = bytes(4)
 
 
 class OverBound(DataCorrupt):
-    """Bytes decompress to more than they may."""
+    """The bytes decompress to more than the limit."""
 
 
 def compress(data: BytesLike, codec: Codec, level: int | None = None) -> bytes:
@@ -69,9 +72,9 @@ def compress(data: BytesLike, codec: Codec, level: int | None = None) -> bytes:
 
     Args:
         data: the bytes to compress.
-        codec: how.
-        level: for gzip 1 to 9, for zstd -131072 to 22; None means Kafka's default. snappy and lz4
-            have none.
+        codec: the codec.
+
+        level: gzip 1 to 9, zstd -131072 to 22; None is Kafka's default. Ignored for snappy and lz4.
     """
     view = memoryview(data).cast("B")
     if codec is Codec.NONE:
@@ -91,8 +94,7 @@ def decompress(data: BytesLike, codec: Codec, max_bytes: int = DECOMPRESSED_BYTE
     """Return `data` decompressed; with Codec.NONE, `data` itself.
 
     Raises:
-        DataCorrupt: the bytes are not what the codec writes, are cut short, or hold more than
-            `max_bytes`.
+        DataCorrupt: invalid for this codec, cut short, or more than `max_bytes`.
     """
     view = memoryview(data).cast("B")
     if codec is Codec.NONE:
@@ -111,7 +113,7 @@ def decompress(data: BytesLike, codec: Codec, max_bytes: int = DECOMPRESSED_BYTE
 
 
 def decompress_strictly(data: BytesLike, codec: Codec, max_bytes: int) -> BytesLike:
-    """Return `data` decompressed, if the clients of Kafka can do so, too.
+    """Return `data` decompressed, if Kafka's clients can also decompress it.
 
     Java and librdkafka read one lz4 frame of independent blocks and nothing after it.
 
@@ -127,7 +129,10 @@ def decompress_strictly(data: BytesLike, codec: Codec, max_bytes: int) -> BytesL
 
 
 def _problem_of_lz4(view: memoryview) -> str | None:
-    """Say what of an lz4 frame Kafka's clients do not take. What it holds is not looked at."""
+    """Return why Kafka's clients would reject an lz4 frame, or None.
+
+    Block contents are not checked.
+    """
     if bytes(view[:_LZ4_FLAGS_AT]) != _LZ4_MAGIC or len(view) <= _LZ4_FLAGS_AT:
         return "no frame begins here"
     flags = view[_LZ4_FLAGS_AT]
@@ -150,7 +155,7 @@ def _problem_of_lz4(view: memoryview) -> str | None:
 
 
 def _read_gzip(view: memoryview, max_bytes: int) -> BytesLike:
-    """Decompress gzip members. What follows the first and begins no other one is passed over."""
+    """Decompress gzip members; ignore trailing bytes that do not begin another member."""
     pieces: list[bytes] = []
     total = 0
     rest: BytesLike = view
@@ -161,14 +166,14 @@ def _read_gzip(view: memoryview, max_bytes: int) -> BytesLike:
         total += len(piece)
         if total > max_bytes:
             raise _over_bound(Codec.GZIP, max_bytes)
-        if not member.eof:  # all bytes were given, and all they hold was taken
+        if not member.eof:  # it got all bytes and returned all output
             raise ValueError("cut short")
         rest = member.unused_data
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _read_stream(view: memoryview, codec: Codec, max_bytes: int) -> BytesLike:
-    """Decompress in pieces that double, so that what is allocated follows what is found."""
+    """Decompress in pieces that double, so that the allocation follows the actual size."""
     pieces: list[bytes] = []
     total = 0
     wanted = max(_READ_BYTES_MIN, _EXPECTED_RATIO * len(view))
@@ -222,7 +227,7 @@ def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
 
 
 def _snappy_size(block: memoryview) -> int:
-    """Read how long the block is decompressed: a little-endian base-128 number in front."""
+    """Return the decompressed size of a block: a little-endian base-128 number in front."""
     size_bytes = 0
     for index, byte in enumerate(block[:5]):
         size_bytes |= (byte & 0x7F) << (7 * index)

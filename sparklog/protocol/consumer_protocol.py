@@ -1,6 +1,6 @@
-"""What consumers of a classic group tell each other through the group: subscriptions, assignments.
+"""The embedded protocol of consumers in a classic group: subscriptions and assignments.
 
-Each starts with a version of its own; a newer one than known here is read as the newest known, as
+Each begins with a version of its own. A newer version than the newest known one is read as that, as
 Kafka does: later versions only add fields at the end. Source: Kafka 4.3
 `ConsumerProtocolSubscription.json`, `ConsumerProtocolAssignment.json`; KIP-429, KIP-881.
 """
@@ -19,7 +19,7 @@ from sparklog.protocol.entity_decoder import Cursor, Malformed, decoder
 from sparklog.protocol.entity_encoder import put_entity
 
 PROTOCOL_TYPE: Final = "consumer"
-"""The protocol type of groups whose members speak this."""
+"""The protocol type of groups whose members use this protocol."""
 VERSION_MAX: Final = 3
 NO_GENERATION: Final = -1
 _VERSION: Final = struct.Struct(">h")
@@ -30,7 +30,7 @@ Assignment = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What one member wants, and what it holds from before."""
+    """A member's subscription, and the partitions that it owns from before."""
 
     topics: tuple[str, ...]
     owned: Assignment
@@ -39,19 +39,19 @@ class Subscription:
 
 
 def decode_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
-    """Return a member's partitions; none for no bytes.
+    """Return a member's partitions; empty for no bytes.
 
     Raises:
-        InvalidRequest: the bytes are no assignment.
+        InvalidRequest: the bytes are not an assignment.
     """
     return decode_told(data)[0]
 
 
 def decode_told(data: bytes) -> tuple[dict[str, tuple[int, ...]], bytes]:
-    """Return a member's partitions, and what its assignor told it besides; nothing for no bytes.
+    """Return a member's partitions and the user data of its assignor; both empty for no bytes.
 
     Raises:
-        InvalidRequest: the bytes are no assignment.
+        InvalidRequest: the bytes are not an assignment.
     """
     if not data:
         return {}, b""
@@ -61,7 +61,7 @@ def decode_told(data: bytes) -> tuple[dict[str, tuple[int, ...]], bytes]:
 
 
 def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> bytes:
-    """Return the bytes of a member's partitions."""
+    """Return the encoded assignment of a member."""
     module = _module("Assignment", version)
     parts = tuple(
         module.TopicPartition(topic=topic, partitions=tuple(partitions))
@@ -74,10 +74,10 @@ def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> byt
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """Return what a member subscribes to.
+    """Return a member's subscription.
 
     Raises:
-        InvalidRequest: the bytes are no subscription.
+        InvalidRequest: the bytes are not a subscription.
     """
     found = _decoded("Subscription", data)
     owned = getattr(found, "owned_partitions", ())
@@ -90,10 +90,10 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def version_of(data: bytes) -> int:
-    """Return the version that bytes are written in, as far as it is known here.
+    """Return the version of the bytes, at most VERSION_MAX.
 
     Raises:
-        InvalidRequest: there are no such bytes.
+        InvalidRequest: the bytes have no valid version.
     """
     if len(data) < _VERSION.size:
         raise InvalidRequest(f"a member's metadata is cut short. size={len(data)}")

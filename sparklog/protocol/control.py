@@ -1,10 +1,10 @@
-"""Control batches: the markers that end a transaction, one to a batch, shown to no consumer.
+"""Control batches: the markers that end a transaction, one per batch, invisible to consumers.
 
-    key    version int16 | type int16
-    value  version int16 | coordinator epoch int32            (for commit and abort)
+- key: `version int16 | type int16`
+- value of commit and abort: `version int16 | coordinator epoch int32`
 
-Later versions only add bytes at the end, so what is known is read and the rest left alone. Types
-that sparklog does not know are markers all the same: the reader passes over them.
+Later versions only add bytes at the end, so the decoder reads the known fields and ignores the
+rest. Types that sparklog does not know are also markers: the reader skips them.
 Source: KIP-98; Java's ControlRecordType and EndTransactionMarker.
 """
 
@@ -25,7 +25,7 @@ _VERSION: Final = 0
 
 
 class ControlType(IntEnum):
-    """What a marker says, with Kafka's numbers."""
+    """Types of markers, with Kafka's numbers."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -39,7 +39,7 @@ class ControlType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """One marker, by its key; `value` is left as it came."""
+    """One marker, by its key; `value` is not decoded."""
 
     offset: int
     type: ControlType
@@ -58,7 +58,7 @@ def read_control(batch: DecodedBatch) -> list[ControlRecord]:
     """Return the markers of a control batch.
 
     Raises:
-        DataCorrupt: the batch is no control batch, or a key is no marker's.
+        DataCorrupt: not a control batch, or a key that is not a marker's.
     """
     if not batch.header.is_control:
         raise DataCorrupt(
@@ -70,16 +70,16 @@ def read_control(batch: DecodedBatch) -> list[ControlRecord]:
 
 
 def control_record(offset: int, key: bytes | None, value: bytes | None) -> ControlRecord:
-    """Return the marker that a control record's key and value are.
+    """Return the marker with a control record's key and value.
 
     Raises:
-        DataCorrupt: the key is no marker's.
+        DataCorrupt: the key is not a marker's.
     """
     return ControlRecord(offset, _type_of(key, offset), value)
 
 
 def end_transaction(record: ControlRecord) -> EndTransactionMarker | None:
-    """Return what a commit or abort marker says, or None for another marker.
+    """Return the decoded commit or abort marker, or None for another marker.
 
     Raises:
         DataCorrupt: the marker's value is missing or cut short.
@@ -110,7 +110,7 @@ def encode_end_transaction(
     producer_epoch: int,
     leader_epoch: int,
 ) -> bytes:
-    """Return the control batch that ends a transaction: one record, no sequence, not compressed."""
+    """Return the control batch that ends a transaction: one record, no sequence, uncompressed."""
     kind = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
     key = _KEY.pack(_VERSION, kind)
     value = _VALUE.pack(_VERSION, marker.coordinator_epoch)

@@ -1,19 +1,19 @@
-"""The records of decompressed batches, taken apart into columns by compiled code.
+"""Kernels that decode the records of decompressed batches into columns.
 
-Any number of batches at once, since a call costs as much as fifty records. Two steps:
-`scan_records` checks every length, fills offsets and timestamps and notes where keys, values and
-headers lie; `gather` and `gather_headers` then copy the bytes into arrays that the scan measured.
-Importing this module compiles (or loads) the kernels; see `jit`.
+A call costs as much as fifty records, so it takes any number of batches. `scan_records` checks
+every length, fills offsets and timestamps, and locates keys, values and headers. `gather` and
+`gather_headers` then copy the bytes into arrays of the measured sizes. Importing this module
+compiles (or loads) the kernels; see `jit`.
 
-    record: length varint | attributes int8 | timestamp delta varlong | offset delta varint
-            | key length varint, key | value length varint, value | header count varint, headers
-    header: key length varint, key | value length varint, value
+- record: `length varint | attributes int8 | timestamp delta varlong | offset delta varint | key
+  length varint, key | value length varint, value | header count varint, headers`
+- header: `key length varint, key | value length varint, value`
 
-  D1  no byte outside `data` is read, whatever the bytes say
-  D2  offset deltas rise from record to record and never pass the header's last offset delta. Where
-      a batch has as many records as offsets, a record's place is its delta: Kafka takes others
-      from producers, and clients read them
-  D3  a negative length is a null, as Java's reader has it; header keys and counts have none
+D1: On any bytes, no byte outside `data` is read.
+D2: Offset deltas rise from record to record and never exceed the header's last offset delta. In a
+    batch with as many records as offsets, the record's index replaces its delta. Kafka accepts
+    other deltas from producers, and clients read them.
+D3: A negative length is a null, as in Java's reader; header keys and counts cannot be null.
 
 Positions and sizes are bytes. Source: Kafka protocol guide, record; Java's DefaultRecord.readFrom.
 """
@@ -29,11 +29,11 @@ from sparklog.protocol.arrays import Bytes, Int32s, Int64s
 from sparklog.protocol.jit import copy_bytes, inlined, kernel
 
 RECORD_BYTES_MIN: Final = 7
-"""Size of a record without key, value and headers: bounds how many a batch can hold."""
+"""Size of a record without key, value and headers: bounds the records of a batch."""
 
 
 class Fault(IntEnum):
-    """Why a scan stopped."""
+    """Reasons why a scan stopped."""
 
     NONE = 0
     CUT_SHORT = 1
@@ -52,15 +52,15 @@ VALUE: Final = 1
 HEADER_LIST: Final = 2
 """Rows of the two-dimensional arrays that a scan fills."""
 NULLS: Final = 0
-"""Slots 0, 1 and 2 of a scan's sums: how many keys, values and header lists are null."""
+"""Slots 0, 1 and 2 of a scan's sums: the numbers of null keys, values and header lists."""
 HEADERS: Final = 3
 HEADER_KEY_BYTES: Final = 4
 HEADER_VALUE_BYTES: Final = 5
 HEADER_VALUE_NULLS: Final = 6
 BAD_RECORD: Final = 7
-"""Which record of its batch a fault is in."""
+"""Index of the faulty record in its batch."""
 BAD_BATCH: Final = 8
-"""Which batch a fault is in."""
+"""Index of the faulty batch."""
 SUMS: Final = 9
 
 FIRST_BYTE: Final = 0
@@ -69,11 +69,13 @@ RECORDS: Final = 2
 BASE_OFFSET: Final = 3
 LAST_OFFSET_DELTA: Final = 4
 TIMESTAMP: Final = 5
-"""Of every record if IS_APPEND_TIME is not 0, else what the deltas count from."""
+"""Of every record if IS_APPEND_TIME is not 0, else the base of the deltas."""
 IS_APPEND_TIME: Final = 6
 PLACE: Final = 7
-"""Columns of the table that tells a scan where each batch's records lie, and what its header said;
-the last is how many there are."""
+"""Columns of the table that describes each batch to a scan:
+
+the position of its records, and header fields. The last is their number.
+"""
 
 OLDEST: Final = 0
 """Slots of a survey: the lowest timestamp of those that are not -1, LONG_MAX if there is none."""
@@ -84,7 +86,7 @@ HEADERS_SEEN: Final = 3
 IS_DENSE: Final = 4
 """1 if the offset deltas are 0, 1, 2, ..."""
 AT_RECORD: Final = 5
-"""The record that a fault is in."""
+"""Index of the faulty record."""
 SURVEY: Final = 6
 
 _INT_BYTES_MAX: Final = 5
@@ -118,7 +120,7 @@ def _varint(data: Bytes, position: int, end: int, bytes_max: int) -> tuple[int, 
 
 @inlined
 def _field(data: Bytes, position: int, end: int) -> tuple[int, int]:
-    """Read a length; return it and where its bytes start (they are all there), or a fault."""
+    """Read a length; return it and the start of its bytes, which are all there, or a fault."""
     length, start = _varint(data, position, end, _INT_BYTES_MAX)
     if start >= 0 and length > end - start:
         return 0, _CUT_SHORT
@@ -127,7 +129,7 @@ def _field(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _header(data: Bytes, position: int, end: int) -> tuple[int, int, int, int]:
-    """Read one header; return where key and value start and their lengths, or a fault first."""
+    """Read one header; return the starts and lengths of key and value, or a fault first."""
     key_length, key_start = _field(data, position, end)
     if key_start < 0:
         return key_start, 0, 0, 0
@@ -168,7 +170,7 @@ def _scan_field(
     valid: Bytes,
     sums: Int64s,
 ) -> int:
-    """Note where a key or value lies; return the position after it, or a fault."""
+    """Locate a key or value; return the position after it, or a fault."""
     length, start = _field(data, position, end)
     if start < 0:
         return start
@@ -193,7 +195,7 @@ def _scan_header_list(
     valid: Bytes,
     sums: Int64s,
 ) -> int:
-    """Note where the headers of a record lie; return the position after them, or a fault."""
+    """Locate the headers of a record; return the position after them, or a fault."""
     count, position = _varint(data, position, end, _INT_BYTES_MAX)
     if position < 0:
         return position
@@ -240,7 +242,7 @@ def _scan_record(
     offset = places[batch, BASE_OFFSET] + delta
     if delta < 0 or delta > places[batch, LAST_OFFSET_DELTA]:
         return _BAD_OFFSET_DELTA
-    # The row before is of the same batch but for a batch's first record.
+    # The previous row is of the same batch, except for a batch's first record.
     if sums[BAD_RECORD] > 0 and offset <= longs[0, row - 1]:
         return _BAD_OFFSET_DELTA
     longs[0, row] = offset
@@ -273,13 +275,16 @@ def scan_records(
     """Check, measure and locate all records of some batches; return a `Fault`.
 
     Args:
-        data: the records, decompressed.
-        places: for each batch where its records lie and what its header said, see PLACE.
-        longs: filled with offsets (row 0) and timestamps (row 1), one column a record.
-        starts: filled with where in `data` KEY, VALUE and HEADER_LIST of each record begin.
-        ends: zeros, filled with Arrow's list offsets of those three, one more than records.
-        valid: zeros, filled with Arrow's validity bits of those three.
-        sums: zeros, filled as the slots say.
+        data: decompressed records.
+        places: one row per batch; see PLACE.
+        longs: output: offsets (row 0) and timestamps (row 1), one column a record.
+
+        starts: output: positions in `data` of KEY, VALUE and HEADER_LIST of each record.
+
+        ends: zeros; output: Arrow's list offsets of those three, one more than records.
+
+        valid: zeros; output: Arrow's validity bits of those three.
+        sums: zeros; output: see the slots.
     """
     row = 0
     for batch in range(places.shape[0]):
@@ -326,7 +331,7 @@ def _skip_headers(data: Bytes, position: int, end: int, found: Int64s) -> int:
 def _survey_record(
     data: Bytes, position: int, end: int, record: int, base_timestamp: int, found: Int64s
 ) -> int:
-    """Check one record and note what it is like; return the position after it, or a fault."""
+    """Check one record and update the survey; return the position after it, or a fault."""
     length, position = _varint(data, position, end, _INT_BYTES_MAX)
     if position < 0:
         return position
@@ -363,17 +368,17 @@ def _survey_record(
 def survey_records(
     data: Bytes, first_byte: int, records: int, base_timestamp: int, found: Int64s
 ) -> int:
-    """Check all records of one batch and note what they are like; return a `Fault`.
+    """Check all records of one batch and survey them; return a `Fault`.
 
-    Looks at lengths, numbers, headers and counts as `scan_records` does. An offset delta that is
-    not the record's place is noted, and is no fault here.
+    It checks lengths, numbers, headers and counts as `scan_records` does. An offset delta that is
+    not the record's index clears IS_DENSE; it is not a fault here.
 
     Args:
-        data: the records, decompressed, up to its end.
-        first_byte: where they begin.
-        records: how many the header promises.
-        base_timestamp: what timestamp deltas count from.
-        found: of SURVEY slots; filled.
+        data: decompressed records up to the end.
+        first_byte: their start.
+        records: the header's count.
+        base_timestamp: base of the timestamp deltas.
+        found: output: SURVEY slots.
     """
     found[OLDEST] = _INT64_MASK
     found[NEWEST] = -1
@@ -401,7 +406,7 @@ def survey_records(
 def gather(data: Bytes, starts: Int32s, ends: Int32s, into: Bytes) -> None:
     """Copy one column's bytes together: `starts` and `ends` as a scan without fault left them.
 
-    What lies outside `data` or `into` is not copied, should the arrays be somebody else's.
+    Bytes outside `data` or `into` are not copied, in case the arrays are not a scan's.
     """
     for row in range(starts.size):
         start = int(np.int64(starts[row]))
@@ -426,17 +431,21 @@ def gather_headers(
     values: Bytes,
     value_valid: Bytes,
 ) -> int:
-    """Copy all headers together; return a `Fault`, which only bytes changed since the scan bring.
+    """Copy all headers together; return a `Fault`, possible only if bytes changed since the scan.
 
     Args:
-        data: the records, decompressed.
-        starts: where the headers of each record begin, from the scan.
+        data: decompressed records.
+        starts: start of each record's headers, from the scan.
+
         ends: Arrow's list offsets of the header lists, from the scan.
-        key_ends: filled with Arrow's offsets of the keys, one more than headers.
-        keys: filled with the bytes of the keys.
-        value_ends: filled with Arrow's offsets of the values, one more than headers.
-        values: filled with the bytes of the values.
-        value_valid: zeros, filled with the validity bits of the values.
+
+        key_ends: output: Arrow's offsets of the keys, one more than headers.
+        keys: output: bytes of the keys.
+
+        value_ends: output: Arrow's offsets of the values, one more than headers.
+        values: output: bytes of the values.
+
+        value_valid: zeros; output: validity bits of the values.
     """
     header = 0
     key_end = 0

@@ -1,12 +1,12 @@
-"""Arrow columns, written as the records of one batch by compiled code.
+"""Kernels that encode Arrow columns as the records of one batch.
 
-Two steps: `measure_records` checks the columns and finds how many rows fit one batch, then
-`write_records` writes exactly those. The columns come grouped as `arrow_records.Columns` has them.
-Importing this module compiles (or loads) the kernels; see `jit`.
+`measure_records` checks the columns and finds how many rows fit one batch, then `write_records`
+writes exactly those. `arrow_records.Columns` groups the columns. Importing this module compiles (or
+loads) the kernels; see `jit`.
 
-  E1  nothing is written outside `out`, and nothing read outside the columns' own buffers
-  E2  offsets rise from row to row; a batch ends where an offset delta would pass 31 bits
-  E3  the size measured is the size written
+E1: Nothing is written outside `out`, and nothing read outside the columns' own buffers.
+E2: Offsets rise from row to row; a batch ends where an offset delta would exceed 31 bits.
+E3: The measured size is the written size.
 
 Positions and sizes are bytes. Source: Kafka protocol guide, record.
 """
@@ -29,7 +29,7 @@ Columns: TypeAlias = tuple[Longs, Ends, Data, Int64s]
 
 
 class Fault(IntEnum):
-    """Why columns cannot be written."""
+    """Reasons why columns cannot be written."""
 
     NONE = 0
     OFFSET_ORDER = 1
@@ -37,7 +37,7 @@ class Fault(IntEnum):
     WRITE = 3
 
 
-# Slots of what a measurement found.
+# Slots of a measurement.
 END_ROW: Final = 0
 RECORDS_BYTES: Final = 1
 MAX_TIMESTAMP: Final = 2
@@ -72,7 +72,7 @@ _COLUMNS = (
 
 @inlined
 def _varint_bytes(value: int) -> int:
-    """Return how many bytes `_put_varint` takes."""
+    """Return the number of bytes that `_put_varint` writes."""
     raw = (value << 1) ^ (value >> 63)
     count = 1
     while raw & ~0x7F:
@@ -95,7 +95,7 @@ def _put_varint(out: Bytes, position: int, value: int) -> int:
 
 @inlined
 def _span(row: int, ends: Int32s, data: Bytes) -> int:
-    """Return a value's length, or -2 where Arrow's offsets lead outside the data."""
+    """Return a value's length, or -2 if Arrow's offsets are outside the data."""
     start = int(np.int64(ends[row]))
     end = int(np.int64(ends[row + 1]))
     if start < 0 or end < start or end > data.size:
@@ -183,18 +183,20 @@ def measure_records(
     sizes: Int32s,
     found: Int64s,
 ) -> int:
-    """Find which rows from `first_row` on go into one batch; return a `Fault`.
+    """Find the rows from `first_row` on that fit one batch; return a `Fault`.
 
     Args:
-        first_row: where the batch begins.
-        end_row: where it ends at the latest.
-        base_offset: of the batch; with dense offsets also that of its first row.
-        base_timestamp: what timestamp deltas count from.
-        bytes_max: end the batch before its records pass this.
-        is_one_timestamp: end the batch before the timestamp changes.
+        first_row: first row of the batch.
+        end_row: limit for its end.
+        base_offset: the batch's; with dense offsets also the first row's.
+
+        base_timestamp: base of the timestamp deltas.
+        bytes_max: limit for the size of the records.
+        is_one_timestamp: True ends the batch before the timestamp changes.
+
         columns: the rows.
-        sizes: filled with the size of each record, its length prefix left out.
-        found: filled as the slots say.
+        sizes: output: the size of each record without its length prefix.
+        found: output: see the slots.
     """
     longs, ends, data, first_bits = columns
     offsets, timestamps = longs
@@ -243,7 +245,7 @@ def write_records(
 ) -> int:
     """Write rows [first_row, end_row) as `measure_records` measured them; return a `Fault`.
 
-    `out` has exactly the bytes measured.
+    `out` has exactly the measured size.
     """
     longs, ends, data, first_bits = columns
     offsets, timestamps = longs

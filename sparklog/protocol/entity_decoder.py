@@ -1,11 +1,11 @@
-"""Bytes of a peer -> kio entities. Whatever the bytes are, the answer is an entity or an error.
+"""Decodes a peer's bytes to kio entities. On any bytes, it returns an entity or raises.
 
-A decoder is a tree of closures compiled once per entity type. Runs of fields of a fixed width are
-read by one `struct`. Record bytes stay bytes.
+A decoder is a tree of closures compiled once per entity type. One `struct` reads each run of
+fixed-width fields. Record bytes stay bytes.
 
-  D1  a claimed length never reserves memory: it is compared with the bytes that are left
-  D2  the number of array elements of one message is bounded, whatever its size
-  D3  the only exception is `Malformed`
+D1: A claimed length never reserves memory: it is compared with the remaining bytes.
+D2: The number of array elements of one message is bounded, for any message size.
+D3: The only exception is `Malformed`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from kio.schema.errors import ErrorCode
 from sparklog.protocol.entity_shape import FIXED, FieldShape, Shape, shape_of
 
 ELEMENTS_MAX: Final = 250_000
-"""Array elements of one message: over a hundred thousand partitions, and decoded in about a second.
-Kafka sets no such bound; a 100 MiB frame of empty strings would need gigabytes here."""
+"""Array elements of one message:
+
+over a hundred thousand partitions, decoded in about a second. Kafka sets no such limit; a 100 MiB
+frame of empty strings would need gigabytes here.
+"""
 TEXT_BYTES_MAX: Final = 0x7FFF
-"""Longest text of a message, also where its length could say more: Kafka refuses it too."""
+"""Longest text of a message, also where its length field could hold more: Kafka rejects it too."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_UUID: Final = bytes(16)
@@ -40,11 +43,11 @@ _VARINT_BITS_MAX: Final = 35
 
 
 class Malformed(ValueError):
-    """The bytes are not the message they should be."""
+    """The bytes are not the expected message."""
 
 
 class Cursor:
-    """Bytes and how far they are read."""
+    """Bytes and the read position."""
 
     __slots__ = ("at", "data", "elements")
 
@@ -71,7 +74,7 @@ class Cursor:
         data, at = self.data, self.at
         value = shift = 0
         try:
-            if data[at] < 0x80:  # as nearly always
+            if data[at] < 0x80:  # the usual case
                 self.at = at + 1
                 return data[at]
             while True:
@@ -107,7 +110,7 @@ Decode = Callable[[Cursor], Any]
 
 @cache
 def decoder(entity_type: Any) -> Decode:
-    """Return the function that reads one entity of a type; it raises `Malformed` only."""
+    """Return the function that decodes one entity of a type; it raises only `Malformed`."""
     shape = shape_of(entity_type)
     steps = _steps(shape)
     first_tagged = len(shape.fields)
@@ -117,7 +120,7 @@ def decoder(entity_type: Any) -> Decode:
     }
     defaults = [f.default for f in shape.tagged]
     flexible = shape.flexible
-    # A frozen dataclass sets its fields by name, one call each: slots are set at half the price.
+    # A frozen dataclass sets its fields by name, one call each: setting slots costs half as much.
     make = entity_type.__new__
     slots = [getattr(entity_type, f.name).__set__ for f in (*shape.fields, *shape.tagged)]
 
@@ -140,7 +143,7 @@ def decoder(entity_type: Any) -> Decode:
 
 
 def _steps(shape: Shape) -> list[Callable[[Cursor, list[Any]], None]]:
-    """Return one step per run of fixed-width fields and one per any other field."""
+    """Return one step per run of fixed-width fields, and one per other field."""
     steps: list[Callable[[Cursor, list[Any]], None]] = []
     for fixed, run in groupby(shape.fields, key=lambda f: f.struct_code is not None):
         members = tuple(run)
@@ -275,7 +278,7 @@ _CLIENT_ID: Final = _text(flexible=False, nullable=True)
 
 
 def skip_tags(cursor: Cursor) -> None:
-    """Read over tagged fields that nobody here knows."""
+    """Skip tagged fields."""
     if cursor.data[cursor.at : cursor.at + 1] == _NO_TAGS:
         cursor.at += 1
     else:
@@ -283,7 +286,7 @@ def skip_tags(cursor: Cursor) -> None:
 
 
 def _error_code(number: int) -> ErrorCode:
-    """Return a code; one of a newer Kafka is an unknown error, as Kafka's clients take it."""
+    """Return a code; one of a newer Kafka is an unknown error, as in Kafka's clients."""
     return _ERROR_CODES.get(number, ErrorCode.unknown_server_error)
 
 
@@ -293,7 +296,7 @@ def _uuid(cursor: Cursor) -> UUID | None:
 
 @lru_cache(_UUIDS_KEPT)
 def _uuid_of(data: bytes) -> UUID | None:
-    # The same few topics come again and again.
+    # Messages repeat the same few topics.
     return None if data == _NO_UUID else UUID(bytes=data)
 
 

@@ -1,7 +1,7 @@
-"""kio entities -> bytes of Kafka's protocol: the counterpart of `entity_decoder`.
+"""Encodes kio entities to Kafka's protocol: the counterpart of `entity_decoder`.
 
 An encoder is a tree of closures compiled once per entity type; it appends to one bytearray. A value
-that does not fit its field is a mistake of ours, so it raises what Python raises.
+that does not fit its field is a bug, so it raises Python's own error.
 """
 
 from __future__ import annotations

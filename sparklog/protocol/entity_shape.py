@@ -1,8 +1,8 @@
-"""What the fields of a message are on the wire, read off kio's dataclasses.
+"""Wire types of a message's fields, from kio's dataclasses.
 
 kio generates one dataclass per message, version and nested structure from Kafka's own schemas. Its
-native reader reserves memory for as many elements as a peer claims to send, so twenty hostile bytes
-end the process; `entity_decoder` and `entity_encoder` are built from these shapes instead.
+native reader reserves memory for as many elements as a peer claims, so twenty hostile bytes end the
+process. Therefore `entity_decoder` and `entity_encoder` use these shapes instead.
 Source: kio 0.6, `kio.schema`; KIP-482 (flexible versions), KIP-893 (nullable structures).
 """
 
@@ -26,7 +26,7 @@ FIXED: Final = {
     "bool": "?",
     "error_code": "h",
 }
-"""Kafka types of a fixed width that `struct` knows, with its codes."""
+"""Kafka types of a fixed width, with their `struct` codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class FieldShape:
     structure: Any
     is_array: bool
     nullable: bool
-    """The array may be null if it is one, else the element."""
+    """True if the array may be null, or the element if there is no array."""
     tag: int | None
     default: Any
-    """The value of a tagged field that is not sent."""
+    """The value of a tagged field that was not sent."""
 
     @property
     def struct_code(self) -> str | None:
@@ -66,7 +66,7 @@ def shape_of(entity_type: Any) -> Shape:
     """Return the shape of a kio entity type.
 
     Raises:
-        TypeError: a field is none that Kafka's schemas have.
+        TypeError: a field has a type outside Kafka's schemas.
     """
     shapes = [_field_shape(field) for field in fields(entity_type)]
     tagged = sorted((s for s in shapes if s.tag is not None), key=lambda s: s.tag or 0)
@@ -89,7 +89,7 @@ def _field_shape(field: Any) -> FieldShape:
 
 
 def _without_none(declared: Any) -> tuple[Any, bool]:
-    """Return a type without its `| None`, and whether it had one."""
+    """Return a type without its `| None`, and True if it had one."""
     if get_origin(declared) is not UnionType:
         return declared, False
     kept = [t for t in get_args(declared) if t is not NoneType]

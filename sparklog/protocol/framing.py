@@ -1,6 +1,6 @@
 """Frames in a stream of bytes: a 4-byte size and as many bytes. Sans-IO.
 
-Whoever reads a connection feeds what arrived and takes the frames that are complete.
+The reader of a connection feeds received bytes and takes the complete frames.
 """
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ _SIZE: Final = struct.Struct(">i")
 
 
 class FrameReader:
-    """Collects bytes and cuts them into frames.
+    """Collects bytes and splits them into frames.
 
-    What arrives in one piece is cut out of that piece; only frames that come in several are put
-    together.
+    A frame that arrives in one piece is cut from that piece; only split frames are joined.
     """
 
     __slots__ = ("_at", "_buffer", "_frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int) -> None:
-        """Refuse frames of more than `frame_bytes_max` bytes, size not counted."""
+        """Reject frames of more than `frame_bytes_max` bytes, size not counted."""
         self._buffer: bytes | bytearray = b""
         self._at = 0
         self._frame_bytes_max = frame_bytes_max
 
     def __len__(self) -> int:
-        """Return how many bytes are held."""
+        """Return the number of buffered bytes."""
         return len(self._buffer) - self._at
 
     @property
     def arriving_bytes(self) -> int:
-        """Return how large the frame is of which a part is held; 0 if its size is not known."""
+        """Return the size of the incomplete frame; 0 if its size is not known yet."""
         start = self._at + SIZE_BYTES
         if start > len(self._buffer):
             return 0
@@ -43,7 +42,7 @@ class FrameReader:
         return size
 
     def feed(self, data: bytes) -> None:
-        """Add bytes that arrived."""
+        """Add received bytes."""
         if self._at == len(self._buffer):
             self._buffer, self._at = data, 0
             return
@@ -55,10 +54,10 @@ class FrameReader:
         self._buffer += data
 
     def next_frame(self) -> bytes | None:
-        """Return the next complete frame without its size, or None for more bytes.
+        """Return the next complete frame without its size; None if it is incomplete.
 
         Raises:
-            InvalidRequest: the size is negative or too large: this is no such stream.
+            InvalidRequest: the size is negative or too large: this is not Kafka's protocol.
         """
         buffer, start = self._buffer, self._at + SIZE_BYTES
         if start > len(buffer):

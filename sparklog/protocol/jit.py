@@ -1,15 +1,15 @@
-"""Compile kernels with numba, and keep the machine code where the next process finds it.
+"""Compiles kernels with numba, and caches the machine code for later processes.
 
-Compiling takes seconds, loading milliseconds, and Spark starts many processes. numba keeps code
-beside the source, else in the user's cache folder (`NUMBA_CACHE_DIR` goes before both). Where
-neither can be written (a read-only install, a task user without a home) a private folder under the
-system's temporary folder serves; where even that fails, kernels are compiled anew in each process.
-Code that set-up left beside the source (`sparklog warm-up`) is loaded there by users who cannot
-write it, too: numba by itself looks only where it can write. Code is of one kind of processor.
+Compiling takes seconds, loading milliseconds, and Spark starts many processes. numba caches code
+beside the source, else in the user's cache folder (`NUMBA_CACHE_DIR` precedes both). A read-only
+install or a user without a home can write to neither. Then a private folder under the system's
+temporary folder is used. If that fails too, each process compiles the kernels. `sparklog warm-up`
+may leave code beside the source. Users without write permission load it there, too; numba itself
+looks only where it can write. Code is specific to a kind of processor.
 
-  J1  a kernel calls only functions of its own module, because numba notices changes in that file
-      alone; the exceptions, `copy_bytes` and `murmur2`, are done for good
-  J2  cached code is loaded only from folders that nobody but us can write
+J1: A kernel calls only functions of its own module, because numba notices changes in that file
+    alone. The exceptions, `copy_bytes` and `murmur2`, never change.
+J2: Cached code is loaded only from folders that no other user can write.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ _numba_codegen = importlib.import_module("numba.core.cgutils")
 _numba_extending = importlib.import_module("numba.extending")
 
 _OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
-"""Kernels allocate nothing, so numba's reference counts (`_nrt`) only cost: fifteen times the rest
-of a scan, when they were on."""
+"""Kernels allocate nothing, so numba's reference counts (`_nrt`) only cost:
+
+with them a scan took fifteen times as long.
+"""
 
 _UNUSABLE_CACHE = (RuntimeError, OSError, EOFError, pickle.UnpicklingError)
-"""What numba raises when it finds no folder, or cannot write or read what is in it."""
+"""numba's errors if it finds no folder, or cannot write or read the files in it."""
 
 
 def kernel(signature: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -68,7 +70,7 @@ def kernel(signature: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def kept_in(value: object) -> Path | None:
-    """Return the folder that keeps a kernel's code; None if it is kept nowhere, or is no kernel."""
+    """Return the folder with a kernel's cached code; None without a cache, or if not a kernel."""
     folder = getattr(getattr(value, "stats", None), "cache_path", None)
     return Path(folder) if isinstance(folder, str) else None
 
@@ -81,7 +83,7 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 def _copy_bytes_code(
     _typing: object, target: Any, target_at: object, source: Any, source_at: object, count: object
 ) -> tuple[Any, Callable[[Any, Any, Any, Any], Any]]:
-    """Tell numba how to type and emit `copy_bytes`: one memcpy, ten times a loop's speed."""
+    """Type and emit `copy_bytes` for numba: one memcpy, ten times a loop's speed."""
     position = _numba_types.int64
     signature = _numba_types.void(target, position, source, position, position)
 
@@ -104,7 +106,7 @@ copy_bytes = cast(
     "Callable[[Bytes, int, Bytes, int, int], None]",
     _numba_extending.intrinsic(_copy_bytes_code),
 )
-"""For kernels: copy (target, position, source, position, count). The caller has checked bounds."""
+"""For kernels: copy (target, position, source, position, count). The caller checks bounds."""
 
 
 def _compile(function: Callable[P, R], signature: str, *, cache: bool) -> Callable[P, R]:
@@ -113,16 +115,16 @@ def _compile(function: Callable[P, R], signature: str, *, cache: bool) -> Callab
 
 
 class BesideSource(_numba_caching.InTreeCacheLocator):  # type: ignore[misc, name-defined]
-    """Finds code beside the source whether or not that folder can be written."""
+    """Finds code beside the source, with or without write permission for that folder."""
 
     def ensure_cache_path(self) -> None:
-        """Ask for no more than that the folder is there."""
+        """Check only that the folder exists."""
         if not Path(self.get_cache_path()).is_dir():
             raise FileNotFoundError(self.get_cache_path())
 
 
 def _kept_beside_source(function: Callable[P, R], signature: str) -> Callable[P, R] | None:
-    """Return the kernel as somebody else left it beside the source, None if there is none."""
+    """Return the kernel that set-up left beside the source, None if there is none."""
     folder = Path(inspect.getfile(function)).with_name("__pycache__")
     if _numba.config.CACHE_DIR or not folder.is_dir() or os.access(folder, os.W_OK):
         return None
@@ -144,7 +146,7 @@ def _kept_beside_source(function: Callable[P, R], signature: str) -> Callable[P,
 
 @contextmanager
 def _private_cache() -> Iterator[None]:
-    """Point numba at a folder of our own for the time of one compilation."""
+    """Set numba's cache to a private folder during one compilation."""
     before = _numba.config.CACHE_DIR
     _numba.config.CACHE_DIR = str(private_cache_folder())
     try:
@@ -154,10 +156,10 @@ def _private_cache() -> Iterator[None]:
 
 
 def private_cache_folder() -> Path:
-    """Return a folder under the temporary folder that only this user can write, made if absent.
+    """Return, and create if absent, a temporary folder that only this user can write.
 
     Raises:
-        OSError: it cannot be made, or somebody else made it (cached code is code).
+        OSError: it cannot be created, or another user created it (cached code is code).
     """
     user = os.getuid()
     folder = Path(tempfile.gettempdir()) / f"sparklog-kernels-{user}"

@@ -1,9 +1,9 @@
-"""A buffer of record batches as Produce and Fetch carry it: where each batch starts and ends.
+"""Splits a buffer of record batches, as Produce and Fetch carry it, into batches.
 
-Looks at headers only; knows nothing of the records inside. Sizes are bytes.
+It reads headers only, not the records inside. Sizes are bytes.
 
-  M1  the batches found lie one after the other from the buffer's first byte
-  M2  only a reader of Fetch answers may meet a last batch that is cut short
+M1: The batches lie one after the other from the buffer's first byte.
+M2: Only a reader of Fetch responses may find a last batch that is cut short.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sparklog.protocol.batch_header import (
 
 @dataclass(frozen=True, slots=True)
 class BatchSlice:
-    """One batch inside a buffer: its header, where it starts, and its bytes (a view, no copy)."""
+    """One batch inside a buffer: its header, position, and bytes (a view, no copy)."""
 
     header: BatchHeader
     position: int
@@ -43,12 +43,13 @@ def split_batches(
     Args:
         buffer: zero or more batches, nothing else.
         max_batch_bytes: `max.message.bytes`; None means any size.
-        allow_cut_tail: stop quietly at a last batch that is incomplete. A Fetch answer may end
-            so, because a broker cuts at `max.partition.fetch.bytes`; a Produce request may not.
+
+        allow_cut_tail: stop silently at an incomplete last batch. A broker cuts a Fetch response at
+            `max.partition.fetch.bytes`; a Produce request must be complete.
 
     Raises:
-        DataCorrupt: these are no batches of magic 2, or one is cut short; refuse the request.
-        RecordTooLarge: a batch is over `max_batch_bytes`; the producer sends smaller ones.
+        DataCorrupt: not batches of magic 2, or one is cut short; reject the request.
+        RecordTooLarge: a batch is over `max_batch_bytes`; the producer must send smaller ones.
     """
     view = memoryview(buffer).cast("B")
     position = 0
@@ -69,6 +70,6 @@ def split_batches(
 
 
 def _may_be_ours(view: memoryview, position: int) -> bool:
-    """Tell whether a piece shorter than a header can be the beginning of a batch of magic 2."""
+    """Return True if a piece shorter than a header may be the beginning of a batch of magic 2."""
     magic_at = position + MAGIC_AT
     return magic_at >= len(view) or view[magic_at] == MAGIC

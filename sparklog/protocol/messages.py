@@ -1,13 +1,13 @@
-"""Requests and responses: frames <-> a header and a kio entity. Sans-IO.
+"""Requests and responses: frames to and from a header and a kio entity. Sans-IO.
 
-A frame is a 4-byte size, a header and a message. What is returned here for sending is a whole
-frame; what is taken is a frame without its size.
+A frame is a 4-byte size, a header and a message. Encoders return a whole frame; decoders take a
+frame without its size.
 
-    request   key i16, version i16, correlation id i32, client id (nullable string), [tags], message
-    response  correlation id i32, [tags], message
+- request: `key i16, version i16, correlation id i32, client id (nullable string), [tags], message`
+- response: `correlation id i32, [tags], message`
 
-Headers have tags when the message is of a flexible version, but a response to ApiVersions never
-has: its reader cannot know yet what the broker speaks.
+Headers have tags if the message's version is flexible. The response to ApiVersions never has them:
+its reader does not know the broker's versions yet.
 Source: Kafka protocol guide; KIP-482, KIP-511.
 """
 
@@ -47,12 +47,12 @@ class RequestHeader(NamedTuple):
 
 
 class UnsupportedVersion(InvalidRequest):
-    """A version, or a key, that is not answered here. Only ApiVersions has an answer to that."""
+    """An unsupported version or key. Only ApiVersions has a response for that."""
 
     kafka_code = 35
 
     def __init__(self, header: RequestHeader) -> None:
-        """Refuse the request that starts with `header`; its client id is not read."""
+        """Describe the request that starts with `header`; its client id is not read."""
         super().__init__(
             "this API or version is not supported; ask ApiVersions which are. "
             f"api_key={header.api_key} api_version={header.api_version}"
@@ -63,12 +63,12 @@ class UnsupportedVersion(InvalidRequest):
 def decode_request(frame: bytes) -> tuple[RequestHeader, Any]:
     """Return a request's header and its entity.
 
-    Bytes behind the message are passed over, as Kafka does: librdkafka 2.16 sends three too many
-    when it asks for the metadata of all topics.
+    Bytes after the message are ignored, as in Kafka: librdkafka 2.16 sends three too many in a
+    Metadata request for all topics.
 
     Raises:
-        UnsupportedVersion: the key or the version is none of `APIS`.
-        InvalidRequest: the bytes are no such request.
+        UnsupportedVersion: `APIS` has no such key or version.
+        InvalidRequest: the bytes are not such a request.
     """
     if len(frame) < _REQUEST.size:
         raise InvalidRequest(f"a request is shorter than its header. size={len(frame)}")
@@ -90,7 +90,7 @@ def decode_request(frame: bytes) -> tuple[RequestHeader, Any]:
 
 
 def encode_response(header: RequestHeader, response: Any) -> bytearray:
-    """Return the frame of the answer to the request that had `header`."""
+    """Return the frame of the response to the request with `header`."""
     out = bytearray(SIZE_BYTES)
     out += _CORRELATION.pack(header.correlation_id)
     response_type: Any = type(response)
@@ -126,7 +126,7 @@ def decode_response(frame: bytes, request_type: Any) -> Any:
     """Return the entity of a response to a request of `request_type`.
 
     Raises:
-        DataCorrupt: the bytes are no such response.
+        DataCorrupt: the bytes are not such a response.
     """
     correlation_id_of(frame)
     response_type: Any = response_type_of(request_type)
@@ -144,10 +144,10 @@ def decode_response(frame: bytes, request_type: Any) -> Any:
 
 @cache
 def response_type_of(request_type: Any) -> Any:
-    """Return the type of the answer to a type of request.
+    """Return the type of the response to a type of request.
 
     Raises:
-        TypeError: it is no request.
+        TypeError: it is not a request.
     """
     try:
         return response_schema(request_type.__api_key__, request_type.__version__)

@@ -1,6 +1,6 @@
-"""Kafka's key hash, murmur2 of 32 bits, in plain Python that numba compiles as it stands.
+"""Kafka's key hash, murmur2 of 32 bits, in plain Python that numba compiles as it is.
 
-Every Kafka client places a key by it, so it never changes. Loads nothing.
+Every Kafka client uses it to choose a key's partition, so it never changes. It imports nothing.
 Source: Java's org.apache.kafka.common.utils.Utils.murmur2.
 """
 

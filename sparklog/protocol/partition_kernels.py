@@ -1,4 +1,4 @@
-"""Partitions for a whole column of keys, by compiled code; see `partitioner` for the rule.
+"""Kernel that computes the partitions of a whole column of keys; `partitioner` has the rule.
 
 Importing this module compiles (or loads) the kernel; see `jit`.
 """
@@ -29,7 +29,7 @@ def assign_partitions(
 ) -> int:
     """Fill `out` with the partition of each key; null keys get `sticky`.
 
-    Returns -1, or the row whose Arrow offsets lead outside the data.
+    Returns -1, or the row whose Arrow offsets are outside the data.
     """
     for row in range(out.size):
         bit = first_bit + row

@@ -1,8 +1,8 @@
-"""Which partition a record goes to, as every Kafka client decides it.
+"""Partitions of records, by the rule of every Kafka client.
 
-A key goes to murmur2(key), its sign bit cleared, modulo the number of partitions; so a key keeps
-its partition until partitions are added. Records without a key stick to one partition that the
-caller picks for the whole call, as Kafka's sticky partitioner does for a batch: KIP-480.
+The partition of a key is murmur2(key), its sign bit cleared, modulo the number of partitions. So a
+key keeps its partition until partitions are added. Records without a key go to one partition that
+the caller chooses for the whole call, as Kafka's sticky partitioner does for a batch (KIP-480).
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 def partitions_for_keys(
     keys: pa.Array, partitions: int, *, sticky_partition: int
 ) -> npt.NDArray[np.int32]:
-    """Return the partition of each key of a binary column.
+    """Return the partition of each key of a binary column, as int32 of the column's length.
 
     Args:
         keys: binary or string; may be a slice, may hold nulls.
-        partitions: how many the topic has.
-        sticky_partition: where null keys go, chosen anew for each call to spread them.
+        partitions: the topic's number of partitions.
+
+        sticky_partition: for null keys; choose a new one for each call to spread them.
 
     Raises:
-        InvalidPartitions: there are no partitions, or the sticky one is none of them.
-        InvalidRequest: the column holds no bytes.
-        DataCorrupt: the array's offsets lead outside its data.
+        InvalidPartitions: there are no partitions, or no such sticky one.
+        InvalidRequest: the column does not hold bytes.
+        DataCorrupt: the array's offsets are outside its data.
     """
     _check_partitions(partitions)
     if not 0 <= sticky_partition < partitions:

@@ -1,9 +1,9 @@
-"""Produce requests as nearly all of them are, and their answers, without the general codec.
+"""Fast path for plain Produce requests and their responses, without the general codec.
 
-A busy broker reads and answers thousands of these a second, one batch in each, and they are all
-alike: no transaction, no tagged field, every batch there. Such a frame is read into a few tuples;
-of any other `read` returns None, and `messages` reads it, or says what is wrong with it. Answers
-are only of success: those with an error are made by the handler. Sans-IO.
+A busy broker handles thousands of these a second, with one batch each. They are all alike: no
+transaction, no tagged field, no missing batch. `read` decodes such a frame into a few tuples. It
+returns None for any other, which `messages` then decodes or rejects. `answer` encodes successful
+responses only; the handler builds those with errors. Sans-IO.
 Source: Kafka 4.3 ProduceRequest.json and ProduceResponse.json; KIP-482, KIP-516.
 """
 
@@ -24,23 +24,23 @@ TOPIC_IDS_SINCE: Final = 13
 START_OFFSET_SINCE: Final = 5
 RECORD_ERRORS_SINCE: Final = 8
 PARTS_MAX: Final = 1000
-"""Topics of a request, and partitions of a topic, that are read here."""
+"""Limit for topics of a request, and partitions of a topic, on the fast path."""
 
 _HEADER: Final = struct.Struct(">hhih")
 _ACKS: Final = struct.Struct(">hi")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">ihqqq")
-"""Partition, error code, base offset, append time and log start offset of an answer."""
+"""Partition, error code, base offset, append time and log start offset in a response."""
 _UUID_BYTES: Final = 16
 _IDS_KEPT: Final = 4096
 _NULL: Final = -1
 _NONE: Final = b"\0"
-"""No tagged field; and an empty or null value of a flexible version."""
+"""No tagged field; also an empty or null value of a flexible version."""
 _NO_ERRORS: Final = b"\0\0\0\0\xff\xff"
 """No record errors and no message, before flexible versions."""
 _NO_ERRORS_FLEXIBLE: Final = b"\x01\0\0"
-"""The same since, and no tagged field of the partition."""
+"""The same in flexible versions, and no tagged field of the partition."""
 _CONTINUES: Final = 0x80
 _LAST_SHIFT: Final = 28
 
@@ -49,11 +49,11 @@ class ProducedTopic(NamedTuple):
     """The batches for one topic."""
 
     key: str
-    """Its name, or since version 13 its id in Kafka's spelling."""
+    """The topic's name; since version 13 its id in Kafka's spelling."""
     raw_key: bytes
-    """The same as it was sent, with its length."""
+    """The same as bytes of the request, with its length."""
     partitions: list[tuple[int, memoryview]]
-    """Number and batch of each, which is a view of the frame."""
+    """Number and batch of each partition; the batch is a view of the frame."""
 
 
 class PlainProduce(NamedTuple):
@@ -64,30 +64,32 @@ class PlainProduce(NamedTuple):
     timeout_ms: int
     topics: list[ProducedTopic]
     frame: bytes
-    """All of it, for whoever has more to say about it than success."""
+    """The whole request, for a response that is not a plain success."""
 
     @property
     def by_id(self) -> bool:
-        """Say whether topics are named by their ids."""
+        """Return True if the request names topics by their ids."""
         return self.header.api_version >= TOPIC_IDS_SINCE
 
 
 Placed = tuple[int, int, int]
-"""Where a batch was appended: its base offset, its append time in milliseconds since the Unix epoch
-or -1, and the start of the log."""
+"""Result of an append:
+
+base offset, append time in milliseconds since the Unix epoch or -1, and log start offset.
+"""
 
 
 Cut = TypeVar("Cut", bytes, memoryview)
 
 
 class _NotPlain(Exception):
-    """The request is of another kind."""
+    """The request does not fit the fast path."""
 
 
 def read(frame: bytes) -> PlainProduce | None:
     """Return a request from its frame (without size), None if it is not a plain one.
 
-    Bytes behind it are passed over. Nothing is claimed of the batches.
+    Bytes after it are ignored. The batches are not checked.
     """
     try:
         return _read(frame)
@@ -96,7 +98,7 @@ def read(frame: bytes) -> PlainProduce | None:
 
 
 def is_produce(frame: bytes) -> bool:
-    """Say whether a frame begins as a Produce request does."""
+    """Return True if a frame begins as a Produce request does."""
     return frame[:2] == b"\0\0"
 
 
@@ -185,7 +187,7 @@ def _no_tags(frame: bytes, at: int) -> int:
 
 
 def _length(frame: bytes, at: int, *, flexible: bool) -> tuple[int, int]:
-    """Return the length of what follows, and where it begins; -1 is that of nothing."""
+    """Return the length of the next value, and its position; the length is -1 for null."""
     if not flexible:
         return _INT32.unpack_from(frame, at)[0], at + _INT32.size
     byte = frame[at]
@@ -204,7 +206,7 @@ def _length(frame: bytes, at: int, *, flexible: bool) -> tuple[int, int]:
 
 
 def answer(asked: PlainProduce, places: Iterable[Placed], throttle_ms: int = 0) -> bytearray:
-    """Return the frame that says where the batches are, in the order of the request."""
+    """Return the frame of a successful response, in the order of the request."""
     version = asked.header.api_version
     flexible = version >= FLEXIBLE_SINCE
     out = bytearray(SIZE_BYTES)

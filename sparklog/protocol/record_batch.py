@@ -1,11 +1,11 @@
-"""Record batches of magic 2 to Arrow and back: the public face of this room's codec.
+"""Record batches of magic 2 to Arrow and back: the public interface of the codec.
 
-    decode        the bytes of one batch -> header and rows
-    encode        rows -> the bytes of one batch
-    encode_many   rows -> as many batches as a size limit asks for
-    Rows          rows, of which parts are made into batches one after the other
+- `decode`: the bytes of one batch to header and rows.
+- `encode`: rows to the bytes of one batch.
+- `encode_many`: rows to as many batches as a size limit requires.
+- `Rows`: rows, of which parts become batches one after the other.
 
-Rows and columns are as `arrow_records` says. numba loads at the first call, not at import.
+`arrow_records` defines rows and columns. numba loads at the first call, not at import.
 """
 
 from sparklog.protocol.batch_decoder import DecodedBatch, decode

@@ -1,10 +1,10 @@
-"""A look at the records of one batch, without making anything of them.
+"""Survey of the records of one batch, without decoding them.
 
-A leader checks a producer's batch with it before the append. It costs some ten nanoseconds a record
-and no memory beyond the decompressed bytes.
+A leader checks a producer's batch with it before the append. It costs about ten nanoseconds a
+record and no memory beyond the decompressed bytes.
 
-  V1  a batch without a fault decodes: `batch_decoder` and Kafka's clients read every record of it
-  V2  nothing is built from a count before the bytes that it promises were seen
+V1: A batch without a fault decodes: `batch_decoder` and Kafka's clients read every record of it.
+V2: Nothing is allocated from a count before the bytes for it were seen.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 
 class Survey(NamedTuple):
-    """What the records of a batch are like."""
+    """Properties of the records of a batch."""
 
     fault: str | None
-    """What is malformed, if anything is; the rest then tells of the records before it."""
+    """The error message of a malformed record, or None; the other fields then cover the records
+    before.
+    """
     record: int
     """The record with the fault, counted from 0."""
     oldest_ms: int
@@ -35,16 +37,16 @@ class Survey(NamedTuple):
     null_keys: int
     headers: int
     is_dense: bool
-    """Whether offset deltas are 0, 1, 2 and so on."""
+    """True if offset deltas are 0, 1, 2 and so on."""
 
 
 def survey(header: BatchHeader, data: BytesLike, first_byte: int = 0) -> Survey:
     """Check the records of a batch.
 
     Args:
-        header: the batch's; its timestamp type is not looked at.
-        data: the records, decompressed, up to the end of the buffer.
-        first_byte: where in `data` they begin.
+        header: the batch's; its timestamp type is ignored.
+        data: decompressed records, up to the buffer's end.
+        first_byte: their start in `data`.
     """
     kernels = _kernels()
     found = np.empty(kernels.SURVEY, np.int64)

@@ -1,4 +1,4 @@
-"""Types of messages by API and version: kio's, and our own where Kafka 4.4 is ahead of kio."""
+"""Types of messages by API and version: kio's, and our own where Kafka 4.4 is newer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def response_schema(api: int, version: int) -> Any:
 
 
 def _sole(module: ModuleType, side: EntityType) -> Any:
-    """Return the message of one side; the module holds both, and their structures."""
+    """Return the message of one side; the module has both, and their structures."""
     (found,) = (
         one
         for one in vars(module).values()

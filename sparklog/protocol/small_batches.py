@@ -1,10 +1,11 @@
-"""Record batches of a few small records, written field by field, not compressed.
+"""Encodes record batches of a few small records, field by field, uncompressed.
 
-`batch_encoder` writes columns: for one record its fixed cost, a third of a millisecond, is all
-there is. A coordinator and a transaction's marker have one or two records, thousands of times a
-second; these cost some microseconds each here, and become dearer than columns at about a hundred.
+`batch_encoder` writes columns, at a fixed cost of a third of a millisecond. A coordinator or a
+transaction marker writes one or two records, thousands of times a second. Each costs some
+microseconds here; `batch_encoder` is faster from about a hundred records on.
 
-  S1  the bytes are those that `batch_encoder.encode` writes of the same records
+S1: The bytes are those that `batch_encoder.encode` writes for the same records.
+
 Source: Kafka protocol guide, record batch and record.
 """
 
@@ -46,9 +47,9 @@ def encode_small(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytes:
-    """Return one batch of records that all have one timestamp and no headers.
+    """Return one batch of records with one timestamp, no headers and no sequence.
 
-    Without a sequence: who writes these is no producer that sends again.
+    Callers are not idempotent producers, which would send a batch again.
     """
     assert records, "a batch has a record"
     body = bytearray()
@@ -79,7 +80,7 @@ def encode_small(
 
 
 def _put_signed(out: bytearray, value: int) -> None:
-    put_varint(out, value << 1)  # zigzag of what is not negative
+    put_varint(out, value << 1)  # zigzag of a non-negative value
 
 
 def _put_bytes(out: bytearray, data: bytes | None) -> None:

@@ -16,7 +16,7 @@ _REMEMBERED = 65_536
 
 @lru_cache(_REMEMBERED)
 def uuid_of(topic_id: str) -> UUID:
-    """Return the wire's form of a topic id.
+    """Return the wire format of a topic id.
 
     Raises:
         ValueError: not 128 bits in Kafka's spelling.

@@ -1,4 +1,4 @@
-"""ApiVersions 5: a client says which cluster and node it means to talk to (KIP-1242).
+"""ApiVersions 5: a client sends the cluster and node that it expects (KIP-1242).
 
 The response has the fields of version 4.
 """
@@ -17,7 +17,7 @@ _KEY, _VERSION = i16(18), i16(5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersionsRequest:
-    """See the module."""
+    """Request of ApiVersions 5."""
 
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = _VERSION
@@ -62,7 +62,7 @@ class SupportedFeatureKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalizedFeatureKey:
-    """The level of a feature that is in force."""
+    """The finalized level of a feature."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = _VERSION
@@ -76,7 +76,7 @@ class FinalizedFeatureKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersionsResponse:
-    """See the module."""
+    """Response of ApiVersions 5."""
 
     __type__: ClassVar = EntityType.response
     __version__: ClassVar[i16] = _VERSION

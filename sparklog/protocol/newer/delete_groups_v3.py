@@ -1,4 +1,4 @@
-"""DeleteGroups 3: each group that is not deleted has a message (KIP-1331)."""
+"""DeleteGroups 3: each group that was not deleted has a message (KIP-1331)."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -15,7 +15,7 @@ _KEY, _VERSION = i16(42), i16(3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroupsRequest:
-    """See the module."""
+    """Request of DeleteGroups 3."""
 
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = _VERSION
@@ -27,7 +27,7 @@ class DeleteGroupsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletableGroupResult:
-    """What became of one group."""
+    """The result for one group."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = _VERSION
@@ -41,7 +41,7 @@ class DeletableGroupResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroupsResponse:
-    """See the module."""
+    """Response of DeleteGroups 3."""
 
     __type__: ClassVar = EntityType.response
     __version__: ClassVar[i16] = _VERSION

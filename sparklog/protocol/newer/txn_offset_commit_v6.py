@@ -1,4 +1,4 @@
-"""TxnOffsetCommit 6: topics by id, and epochs of members of the newer protocol (KIP-1319)."""
+"""TxnOffsetCommit 6: topics by id, and member epochs of the newer protocol (KIP-1319)."""
 
 import uuid
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class TxnOffsetCommitRequestTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitRequest:
-    """See the module."""
+    """Request of TxnOffsetCommit 6."""
 
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = _VERSION
@@ -63,7 +63,7 @@ class TxnOffsetCommitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitResponsePartition:
-    """What became of one offset."""
+    """The result for one partition."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = _VERSION
@@ -76,7 +76,7 @@ class TxnOffsetCommitResponsePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitResponseTopic:
-    """What became of one topic's offsets."""
+    """The results for one topic."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = _VERSION
@@ -89,7 +89,7 @@ class TxnOffsetCommitResponseTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitResponse:
-    """See the module."""
+    """Response of TxnOffsetCommit 6."""
 
     __type__: ClassVar = EntityType.response
     __version__: ClassVar[i16] = _VERSION
