@@ -20,8 +20,14 @@ from sparklog.cluster.image import Broker, MetadataImage
 from sparklog.core.broker_settings import parse_broker_configs
 from tests.soak.wire_proxy import WireProxy
 
-NO_NODE: Any = None
-"""ApiVersions needs none."""
+
+class Identity:
+    """As much of a broker as ApiVersions looks at."""
+
+    cluster_id = "cluster"
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
 
 
 class Place:
@@ -29,6 +35,7 @@ class Place:
 
     def __init__(self, broker_id: int) -> None:
         self.notes: list[str] = []
+        self._identity: Any = Identity(broker_id)
         self.reach = Reach(broker_id, f"nonce{broker_id}", TcpNetwork, self.notes.append)
         self._server = Server(self._handle, handlers.refuse, parse_broker_configs({}))
         self.bound = Address("", 0)
@@ -36,7 +43,7 @@ class Place:
     async def _handle(self, request: Any, context: RequestContext) -> Any:
         if self.reach.arrived(context):
             raise CloseConnection("it is here")
-        return await handlers.handle(NO_NODE, request, context)
+        return await handlers.handle(self._identity, request, context)
 
     async def __aenter__(self) -> Place:
         self.bound = await self._server.start(Address("127.0.0.1", 0))

@@ -26,8 +26,8 @@ from sparklog.spark.sink_options import SinkOptions, parse_sink_options
 from sparklog.spark.sink_schema import check_sink_schema
 
 
-def test_names_are_case_insensitive_and_values_trimmed() -> None:
-    found = parse_sink_options({"Path": " /x ", "TOPIC": " t "}, streaming=False)
+def test_option_names_are_case_insensitive_and_a_topic_is_trimmed() -> None:
+    found = parse_sink_options({"Path": "/x", "TOPIC": " t "}, streaming=False)
     assert found == SinkOptions("/x", "t")
 
 
