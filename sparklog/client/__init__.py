@@ -1,1 +1,1 @@
-"""Thin helpers over an existing Kafka client, and the few calls it lacks."""
+"""Thin layer over an existing Kafka client, plus the few calls that it lacks."""

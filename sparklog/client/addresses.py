@@ -1,4 +1,4 @@
-"""Where brokers listen, as it is written."""
+"""Addresses of brokers, and their text form."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sparklog.core.errors import InvalidRequest
 
 DEFAULT_PORT: Final = 9092
 TIMEOUT_S: Final = 30.0
-"""How long a broker is waited for, unless somebody says otherwise."""
+"""Default time-out for a broker's response, in seconds."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class BrokerAddress:
-    """Where a broker listens."""
+    """The host and port of a broker's listener."""
 
     host: str
     port: int
@@ -25,7 +25,7 @@ class BrokerAddress:
 
 
 def bootstrap_addresses(servers: str) -> list[BrokerAddress]:
-    """Return the addresses of `host:port,host:port`; without a port it is Kafka's 9092.
+    """Return the addresses of `host:port,host:port`; the default port is Kafka's 9092.
 
     Raises:
         InvalidRequest: not such a list.

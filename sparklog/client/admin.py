@@ -1,11 +1,11 @@
-"""The administration of a cluster that brokers serve: what `Log` does under a root, over the wire.
+"""Admin: administers a cluster of brokers, as `Log` does for a root without brokers.
 
     with Admin("localhost:9092") as admin:
         admin.create_topic("flights", partitions=3)
 
-The same words and the same values as `sparklog.Log`, so that code can be pointed at either. Asks
-whichever broker answers, so it works as well while others are down; librdkafka's admin client waits
-for the one it took for the controller. Not for threads. Source: KIP-4.
+Methods and values are those of `sparklog.Log`, so code can use either. Any reachable broker may
+handle a request, so it works while others are down. librdkafka's admin client instead waits for the
+last known controller. Not thread-safe. Source: KIP-4.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sparklog.core.types import TopicPartition
 
 JOIN_GROUP: Final = 11
 ASKED_AGAIN_S: Final = 0.05
-"""A broker may hear of a new topic a moment after another one created it."""
+"""A broker may learn of a new topic shortly after another one created it."""
 
 
 class Admin(Closeable):
@@ -49,7 +49,7 @@ class Admin(Closeable):
         timeout_s: float = TIMEOUT_S,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Prepare to ask; nothing is sent yet.
+        """Prepare the connections; nothing is sent yet.
 
         Raises:
             InvalidRequest: not host:port,host:port.
@@ -60,14 +60,14 @@ class Admin(Closeable):
         self.transactions = Transactions(self._brokers, clock)
 
     def close(self) -> None:
-        """Drop the connections. Closing twice is fine."""
+        """Close the connections. Repeated calls have no effect."""
         self._brokers.close()
 
     def brokers(self) -> list[ServingBroker]:
-        """Return the brokers that serve, by id.
+        """Return the live brokers, by id.
 
         Raises:
-            Unavailable: no broker answers.
+            Unavailable: no broker responds.
         """
         return sorted(read_metadata(self._brokers, ()).brokers.values())
 
@@ -76,7 +76,7 @@ class Admin(Closeable):
         return read_metadata(self._brokers, ()).cluster_id
 
     def offers_groups(self) -> bool:
-        """Say whether brokers coordinate consumer groups. Raises as `brokers`."""
+        """Return True if brokers coordinate consumer groups. Raises as `brokers`."""
         return self._brokers.offers(JOIN_GROUP)
 
     def topic_names(self) -> list[str]:
@@ -91,7 +91,7 @@ class Admin(Closeable):
         """Return one topic with its settings.
 
         Raises:
-            UnknownTopicOrPartition: no such topic. Unavailable: no broker answers.
+            UnknownTopicOrPartition: no such topic. Unavailable: no broker responds.
         """
         found = self._described([name])
         if name not in found:
@@ -106,11 +106,11 @@ class Admin(Closeable):
         replication_factor: int | None = None,
         assignment: Assignment | None = None,
     ) -> Topic:
-        """Create a topic; what is not given is the cluster's default.
+        """Create a topic; omitted values are the cluster's defaults.
 
         Raises:
             TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig, InvalidRequest.
-            OutcomeUnknown: no answer came. Unavailable: nobody was asked.
+            OutcomeUnknown: no response. Unavailable: no broker got the request.
         """
         create_topic(self._brokers, name, partitions, configs or {}, replication_factor, assignment)
         deadline_s = self._clock.monotonic_s() + self._brokers.timeout_s
@@ -131,7 +131,7 @@ class Admin(Closeable):
         delete_topic(self._brokers, name)
 
     def add_partitions(self, name: str, total: int, assignment: Assignment | None = None) -> None:
-        """Grow a topic to `total` partitions; `assignment` places those that are new.
+        """Grow a topic to `total` partitions; `assignment` places the new ones.
 
         Raises:
             UnknownTopicOrPartition, InvalidPartitions, InvalidRequest, OutcomeUnknown, Unavailable.
@@ -154,7 +154,7 @@ class Admin(Closeable):
         *,
         kind: Resource = Resource.TOPIC,
     ) -> None:
-        """Set some settings of a topic, broker or group, and put others back to their defaults.
+        """Set some settings of a topic, broker or group, and reset those in `remove` to defaults.
 
         Raises:
             UnknownTopicOrPartition, InvalidConfig, OutcomeUnknown, Unavailable.
@@ -165,15 +165,15 @@ class Admin(Closeable):
         """Return the groups that have settings of their own, sorted.
 
         Raises:
-            InvalidRequest: the brokers know no such call. Unavailable: no broker answers.
+            InvalidRequest: the brokers do not support this call. Unavailable: no broker responds.
         """
         return groups_with_configs(self._brokers)
 
     def client_quotas(self) -> Quotas:
-        """Return the quotas that are set, in bytes per second at each broker, by whose they are.
+        """Return the configured quotas, in bytes per second at each broker, by entity.
 
         Raises:
-            InvalidRequest: the brokers know no such call. Unavailable: no broker answers.
+            InvalidRequest: the brokers do not support this call. Unavailable: no broker responds.
         """
         return read_quotas(self._brokers)
 
@@ -194,22 +194,23 @@ class Admin(Closeable):
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, committed_only: bool = False
     ) -> dict[TopicPartition, FoundOffset | SparklogError]:
-        """Return an offset per partition: EARLIEST, LATEST, MAX_TIMESTAMP or from a time in ms on.
+        """Return an offset per partition: EARLIEST, LATEST, MAX_TIMESTAMP, or by a time in ms.
 
-        The offset is -1 where no record is that new. `committed_only` stops at open transactions.
+        A time gives the first record from it on, or -1 if no record is that new. `committed_only`
+        stops at open transactions.
 
         Raises:
-            Unavailable: no broker answers at all.
+            Unavailable: no broker responds at all.
         """
         return find_offsets(self._brokers, wanted, self._clock, committed_only=committed_only)
 
     def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | SparklogError]:
-        """Delete records before an offset of each partition (-1: all); return the new starts.
+        """Delete records before an offset of each partition (-1: all); return the new log starts.
 
         Raises:
-            Unavailable: no broker answers at all.
+            Unavailable: no broker responds at all.
         """
         return delete_before(self._brokers, before, self._clock)
 
@@ -219,8 +220,7 @@ class Admin(Closeable):
         """Elect leaders of some partitions, or of all.
 
         Returns:
-            Per partition True for a new leader, False when the right one leads already, or an
-            error.
+            Per partition True for a new leader, False if the right one leads already, or an error.
 
         Raises:
             OutcomeUnknown, Unavailable.
@@ -230,20 +230,20 @@ class Admin(Closeable):
     def reassignments(
         self, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Return the moves of replicas under way, of some partitions or of all.
+        """Return the running reassignments of some partitions, or of all.
 
         Raises:
-            InvalidRequest: the brokers know no such call. Unavailable: no broker answers.
+            InvalidRequest: the brokers do not support this call. Unavailable: no broker responds.
         """
         return list_moves(self._brokers, partitions)
 
     def alter_reassignments(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None]
     ) -> dict[TopicPartition, SparklogError | None]:
-        """Start to move partitions to these replicas; None calls a move off.
+        """Start to move partitions to these replicas; None cancels a reassignment.
 
         Returns:
-            Per partition None when the move has begun (or ended), else why not.
+            Per partition None if the reassignment has begun (or ended), else the error.
 
         Raises:
             InvalidRequest, OutcomeUnknown, Unavailable.
@@ -251,7 +251,7 @@ class Admin(Closeable):
         return move(self._brokers, wanted)
 
     def log_dirs(self, broker: ServingBroker) -> list[LogDir]:
-        """Return where one broker keeps what.
+        """Return one broker's log directories with the replicas in them.
 
         Raises:
             InvalidRequest, OutcomeUnknown, Unavailable.
@@ -262,7 +262,7 @@ class Admin(Closeable):
         found = read_metadata(self._brokers, names).topics
         try:
             configs = self.configs(Resource.TOPIC, sorted(found))
-        except UnknownTopicOrPartition:  # one was deleted in between
+        except UnknownTopicOrPartition:  # a topic was deleted in between
             found = read_metadata(self._brokers, names).topics
             configs = self.configs(Resource.TOPIC, sorted(found))
         return {

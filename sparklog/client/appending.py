@@ -1,7 +1,7 @@
-"""Appending one batch that is made already to each of many partitions, through their leaders.
+"""Appends one encoded batch to each of many partitions, through their leaders.
 
-For batches that the leader takes once however often they come, as reference batches are: an append
-whose outcome is unknown is sent again. Ordinary records go through `Producer`. Source: KIP-516.
+For batches that a leader appends once even if sent repeatedly, such as reference batches. An append
+of unknown outcome is sent again. Ordinary records go through `Producer`. Source: KIP-516.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from sparklog.protocol.api import Api
 from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 
 VERSIONS: Final = (13, 13)
-"""With topic ids, so that no later topic of the same name gets the batch."""
+"""With topic ids, so that a later topic of the same name never gets the batch."""
 ACKS_ALL: Final = -1
 TIMEOUT_S: Final = 20.0
-"""How long a leader may wait for replicas and the store before it answers."""
+"""Time that a leader may wait for replicas and the store before it responds."""
 
 
 def append_batches(
@@ -39,17 +39,18 @@ def append_batches(
     """Append each partition's batch with acks=all; return the base offsets.
 
     Args:
-        brokers: to begin with.
-        batches: that may be sent again and again.
-        topic_ids: of their topics.
-        clock: for the waiting.
-        patience_s: how long to look for leaders that moved, or do not answer.
-        transactional_id: of the transaction that the batches are part of, if they are.
+        brokers: the cluster.
+        batches: idempotent batches.
+        topic_ids: the topics' ids, by name.
+        clock: for waits.
+        patience_s: time to find leaders.
 
-    An error that is `NotServing` or `Unavailable` says nothing of whether the batch was appended.
+        transactional_id: that of the batches' transaction, if they have one.
+
+    `NotServing` and `Unavailable` do not say whether the batch was appended.
 
     Raises:
-        Unavailable: no broker answers at all.
+        Unavailable: no broker responds at all.
     """
     names = {topic_id: name for name, topic_id in topic_ids.items()}
 

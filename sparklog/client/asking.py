@@ -1,8 +1,8 @@
-"""Asking brokers: any of them, or a certain one, over connections that are kept.
+"""Brokers: sends requests to any broker or to a certain one, over kept connections.
 
-A question may be asked again elsewhere; a change may not, once it was sent: nobody knows whether it
-was carried out. Kafka's messages are loaded with the first question: whoever reads a topic that no
-broker leads, such as most of Spark's processes, starts faster without them.
+`Brokers` repeats a read at another broker. It sends a change once, because the outcome is unknown
+after that. Kafka's messages load with the first request. So a reader of a topic without a leader,
+as in most Spark processes, starts faster.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from sparklog.client.wire import WireConnection
 
 ADDRESSES_KEPT: Final = 100
-"""Brokers remembered beyond those one started with."""
+"""Limit for remembered broker addresses."""
 
 
 class Draft:
-    """Builds one request in the version that the broker speaks."""
+    """Builds one request in the version that the broker supports."""
 
     __slots__ = ("_api", "version")
 
@@ -45,7 +45,7 @@ class Draft:
 
 
 class Brokers:
-    """The brokers of one cluster. Not for threads."""
+    """The brokers of one cluster. Not thread-safe."""
 
     def __init__(self, bootstrap: Sequence[BrokerAddress], timeout_s: float = TIMEOUT_S) -> None:
         """Start from these addresses; nothing is sent yet."""
@@ -54,22 +54,22 @@ class Brokers:
         self._open: dict[BrokerAddress, WireConnection] = {}
 
     def learn(self, addresses: Sequence[BrokerAddress]) -> None:
-        """Remember brokers that may be asked, too."""
+        """Remember further broker addresses."""
         known = set(self._addresses)
         self._addresses += [address for address in addresses if address not in known]
         del self._addresses[ADDRESSES_KEPT:]
 
     def close(self) -> None:
-        """Drop every connection."""
+        """Close every connection."""
         for connection in self._open.values():
             connection.close()
         self._open.clear()
 
     def offers(self, api_key: int) -> bool:
-        """Say whether brokers have an API at all, by its number.
+        """Return True if brokers support an API, by its number.
 
         Raises:
-            Unavailable: no broker answers.
+            Unavailable: no broker responds.
         """
         last: Unavailable | None = None
         for address in self._by_readiness():
@@ -80,10 +80,10 @@ class Brokers:
         raise _nobody(last)
 
     def ask(self, api: Api, lowest: int, highest: int, draft: Callable[[Draft], Any]) -> Any:
-        """Return the answer of some broker to a question that may be asked twice.
+        """Return any broker's response to a request that is safe to repeat.
 
         Raises:
-            Unavailable: no broker answers. InvalidRequest: the brokers know no such call.
+            Unavailable: no broker responds. InvalidRequest: the brokers do not support this call.
         """
         last: Unavailable | OutcomeUnknown | None = None
         for address in self._by_readiness():
@@ -94,10 +94,10 @@ class Brokers:
         raise _nobody(last)
 
     def change(self, api: Api, lowest: int, highest: int, draft: Callable[[Draft], Any]) -> Any:
-        """Return the answer of some broker to a request that changes something; sent once.
+        """Return any broker's response to a request that changes something; it is sent once.
 
         Raises:
-            OutcomeUnknown: no answer came; look whether it was carried out.
+            OutcomeUnknown: no response; check whether the change was made.
             Unavailable, InvalidRequest: as `ask`; nothing was changed.
         """
         last: Unavailable | None = None
@@ -116,11 +116,11 @@ class Brokers:
         highest: int,
         draft: Callable[[Draft], Any],
     ) -> Any:
-        """Return the answer of one broker.
+        """Return the response of one broker.
 
         Raises:
-            Unavailable: it cannot be reached. OutcomeUnknown: no answer came.
-            InvalidRequest: it knows no such call.
+            Unavailable: it cannot be reached. OutcomeUnknown: no response.
+            InvalidRequest: it does not support this call.
         """
         connection = self._connection(address)
         version = connection.version(api, lowest, highest)
@@ -134,7 +134,7 @@ class Brokers:
         connection = self._open.get(address)
         if connection is not None and not connection.ended:
             return connection
-        if connection is not None:  # closed by the broker while nobody asked anything
+        if connection is not None:  # the broker closed it while it was idle
             connection.close()
         from sparklog.client.wire import WireConnection  # noqa: PLC0415 - see above
 
@@ -153,10 +153,10 @@ def _nobody(last: Exception | None) -> Unavailable:
 
 
 def sole(results: Sequence[Any], api: Api) -> Any:
-    """Return the only result of an answer to a request for one thing.
+    """Return the only result of a response to a request for one thing.
 
     Raises:
-        InvalidRequest: the broker answered something else.
+        InvalidRequest: the broker returned another number of results.
     """
     if len(results) != 1:
         raise InvalidRequest(

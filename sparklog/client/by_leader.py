@@ -1,8 +1,8 @@
-"""Questions that only a partition's leader can answer, put to the leaders of many partitions.
+"""Requests that only a partition's leader can handle, for many partitions.
 
-Leaders move. A leader that says so, or cannot be reached, is looked up again until time is up. So
-is one that does not know a partition which the brokers say it leads: of a new topic it hears soon,
-and of one that is gone the brokers tell.
+Leaders move. If a leader rejects the request or cannot be reached, it is looked up again until the
+time-out. The same holds if it does not know its partition: it learns of a new topic soon. For a
+deleted topic, the metadata response has the error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AskLeader = Callable[
 
 
 class _NotHeardOf(UnknownTopicOrPartition):
-    """A leader's answer about a partition that the brokers say it leads."""
+    """A leader does not know a partition that the metadata assigns to it."""
 
 
 def ask_leaders(
@@ -45,18 +45,20 @@ def ask_leaders(
     patience_s: float | None = None,
     topic_ids: Mapping[str, str] | None = None,
 ) -> dict[TopicPartition, Answer | SparklogError]:
-    """Return what the leader of each partition says to a question that may be asked twice.
+    """Return the leaders' responses for each partition to a request that is safe to repeat.
 
     Args:
-        brokers: to ask.
+        brokers: the cluster.
         partitions: any number, of any topics.
-        ask: puts the question to one leader about some of the partitions.
-        clock: for the waiting.
-        patience_s: how long to look for leaders that moved; by default as for an answer.
-        topic_ids: what the topics' ids must be, so that no other topic of a name is taken for it.
+        ask: sends the request to one leader for some partitions.
+
+        clock: for waits.
+        patience_s: time to find leaders that moved; None uses the response time-out.
+
+        topic_ids: expected topic ids by name; another topic of that name is an error.
 
     Raises:
-        Unavailable: no broker answers at all.
+        Unavailable: no broker responds at all.
     """
     deadline_s = clock.monotonic_s() + (brokers.timeout_s if patience_s is None else patience_s)
     outcomes: dict[TopicPartition, Answer | SparklogError] = {}
@@ -120,7 +122,7 @@ def _another_topic(tp: TopicPartition, wanted: str, found: str) -> UnknownTopicO
 
 
 def by_topic(partitions: Sequence[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
-    """Return partitions under their topics, both in order."""
+    """Return partitions grouped by topic, both in order."""
     return [(t, list(chosen)) for t, chosen in groupby(sorted(partitions), lambda tp: tp.topic)]
 
 
@@ -133,10 +135,11 @@ def parts_by_topic(
     """Return the topics of a request, with a part for each partition.
 
     Args:
-        of: the version that is asked in.
-        kinds: what Kafka's schema calls a topic and a partition of this request.
-        partitions: which to tell of.
-        fields: what a partition's part has besides its index.
+        of: the draft with the request's version.
+        kinds: Kafka's schema names of the topic and partition structures.
+
+        partitions: the partitions.
+        fields: returns a part's fields besides its index.
     """
     topic_kind, part_kind = kinds
     return tuple(
@@ -152,7 +155,7 @@ def parts_by_topic(
 
 
 def partition_results(topics: Any) -> dict[TopicPartition, Any]:
-    """Return the results of an answer that has topics with partitions."""
+    """Return the results of a response that has topics with partitions."""
     return {
         TopicPartition(topic.name, int(result.partition_index)): result
         for topic in topics

@@ -1,4 +1,4 @@
-"""Quotas of clients, read and changed. Source: KIP-546."""
+"""Reads and changes client quotas. Source: KIP-546."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSIONS: Final = (0, 1)
 
 
 def read_quotas(brokers: Brokers) -> dict[QuotaEntity, dict[str, float]]:
-    """Return the quotas that are set, by whose they are. Raises as `Admin.client_quotas`."""
+    """Return the configured quotas, by entity. Raises as `Admin.client_quotas`."""
     answer = brokers.ask(
         Api.DESCRIBE_CLIENT_QUOTAS, *VERSIONS, lambda of: of.request(components=(), strict=False)
     )

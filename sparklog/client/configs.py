@@ -1,4 +1,4 @@
-"""Settings of topics, brokers and groups, read and changed. Source: KIP-226, KIP-339, KIP-1142."""
+"""Reads and changes settings of topics, brokers and groups. Source: KIP-226, KIP-339, KIP-1142."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DELETE: Final = 1
 def read_configs(
     brokers: Brokers, kind: Resource, names: Sequence[str]
 ) -> dict[str, list[ConfigValue]]:
-    """Return all settings, by the name or id of whose they are. Raises as `Admin.configs`."""
+    """Return all settings, by the resource's name or id. Raises as `Admin.configs`."""
 
     def draft_of(chosen: Sequence[str]) -> Any:
         def draft(of: Draft) -> Any:
@@ -120,7 +120,7 @@ def groups_with_configs(brokers: Brokers) -> list[str]:
 
 
 def _listening(brokers: Brokers, ids: Sequence[str]) -> dict[str, BrokerAddress]:
-    """Return where these brokers listen: each knows its own settings."""
+    """Return the addresses of these brokers: each knows its own settings."""
     serving = {
         str(broker_id): broker.address
         for broker_id, broker in read_metadata(brokers, ()).brokers.items()

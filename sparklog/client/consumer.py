@@ -1,11 +1,11 @@
-"""Consuming: given partitions from given offsets, or topics as a member of a group.
+"""Consumer: reads given partitions from given offsets, or topics as a member of a group.
 
     with Consumer("localhost:9092") as consumer:
         consumer.assign({TopicPartition("flights", 0): EARLIEST})
         for record in consumer.poll(timeout_s=1.0): ...
 
-A position is committed only when `commit` is called: after a crash records come again, none is
-skipped. What a transaction has not committed is not read, unless `isolation.level` says so.
+Only `commit` commits a position. So after a crash records may repeat, and none is skipped. Records
+of uncommitted transactions are not read, unless `isolation.level` allows it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from sparklog.core.errors import InvalidRequest
 from sparklog.core.types import TopicPartition
 
 NO_GROUP: Final = "sparklog-no-group"
-"""librdkafka wants a name even where nothing is committed under it."""
+"""librdkafka requires a group id even if nothing is committed under it."""
 SAFE: Final[Settings] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
 }
 ALONE: Final[Settings] = {"auto.offset.reset": "error"}
-"""Without a group, somebody chose the offset: a wrong one is said, not replaced."""
+"""Without a group, the caller chose the offset: a wrong one is an error, and not replaced."""
 RECORDS_AT_ONCE: Final = 10_000
 
 _LIBRARY_OFFSETS = {EARLIEST: ck.OFFSET_BEGINNING, LATEST: ck.OFFSET_END}
@@ -46,22 +46,22 @@ class Record:
     offset: int
     timestamp_ms: int
     timestamp_type: int
-    """As `core.types.TimestampType`."""
+    """A number of `core.types.TimestampType`."""
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
 
 
 class Consumer(Closeable):
-    """Reads records. A context manager; not for threads."""
+    """Reads records. A context manager; not thread-safe."""
 
     def __init__(
         self, bootstrap_servers: str, *, group: str | None = None, settings: Settings | None = None
     ) -> None:
-        """Prepare to read; `settings` are librdkafka's and go before the safe defaults.
+        """Create the client; `settings` are librdkafka's and override the safe defaults.
 
         Raises:
-            InvalidConfig: a setting librdkafka does not take.
+            InvalidConfig: librdkafka rejects a setting.
         """
         self._group = group
         self._returned: dict[TopicPartition, int] = {}
@@ -74,7 +74,7 @@ class Consumer(Closeable):
             raise refused(error) from error
 
     def close(self) -> None:
-        """Leave the group, and close. Closing twice is fine."""
+        """Leave the group, and close. Repeated calls have no effect."""
         self._client.close()
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
@@ -83,11 +83,11 @@ class Consumer(Closeable):
         self._client.assign(_with_offsets(starts))
 
     def assign_more(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions, too."""
+        """Read these partitions in addition."""
         self._client.incremental_assign(_with_offsets(starts))
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Share the partitions of these topics with the other members of the group.
+        """Join the group, and share the partitions of these topics with its other members.
 
         Raises:
             InvalidRequest: there is no group.
@@ -97,11 +97,11 @@ class Consumer(Closeable):
         self._client.subscribe(list(topics))
 
     def poll(self, records_max: int = RECORDS_AT_ONCE, timeout_s: float = 1.0) -> list[Record]:
-        """Return what has come, at most `records_max`; wait `timeout_s` for the first record.
+        """Return received records, at most `records_max`; wait `timeout_s` for the first one.
 
         Raises:
             OffsetOutOfRange: no such offset, and no `auto.offset.reset`.
-            SparklogError: what reading cannot go on after; the class says what to do.
+            SparklogError: reading cannot continue; the class says what to do.
         """
         try:
             first = self._client.poll(timeout_s)  # consume() would wait for the last one, too
@@ -116,18 +116,18 @@ class Consumer(Closeable):
 
     @property
     def ends_reached(self) -> frozenset[TopicPartition]:
-        """Return the partitions whose end was reached at some time since they were assigned.
+        """Return the partitions whose end was reached at some time since their assignment.
 
-        An end that is followed by no record, only by markers of transactions, is an end, too.
+        This includes an end after which only transaction markers follow.
         """
         return frozenset(self._ends_reached)
 
     def commit(self) -> None:
-        """Commit the positions behind all records that `poll` returned, and wait until it is done.
+        """Commit the positions behind all records that `poll` returned; return when it is done.
 
         Raises:
-            Unavailable, InvalidRequest: not committed, for example because the group gave the
-                partitions to another member. Whoever reads them next gets the records again.
+            Unavailable, InvalidRequest: not committed, for example because another member has the
+                partitions now. Their next reader gets the records again.
         """
         if not self._returned:
             return

@@ -1,7 +1,7 @@
-"""Questions and changes that only the coordinator of a group or transactional id can answer.
+"""Requests that only the coordinator of a group or transactional id can handle.
 
-Coordinators move as leaders do. One that says so, still loads, or cannot be reached is looked up
-again until time is up. Source: KIP-699.
+Coordinators move as leaders do. One that rejects the request, still loads, or cannot be reached is
+looked up again until the time-out. Source: KIP-699.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparklog.core.errors import NotServing, OutcomeUnknown, SparklogError, Unav
 from sparklog.protocol.api import Api
 
 FIND_VERSIONS: Final = (4, 6)
-"""From 4 on, many keys are looked up at once."""
+"""From version 4 on, one request looks up many keys."""
 AGAIN_S: Final = 0.1
 Answer = TypeVar("Answer")
 
@@ -28,7 +28,7 @@ AskCoordinator = Callable[[ServingBroker, Sequence[str]], Mapping[str, Answer | 
 
 
 class CoordinatorKind(IntEnum):
-    """What is coordinated, with Kafka's numbers."""
+    """Types of coordinators, with Kafka's numbers."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -41,18 +41,20 @@ def ask_coordinators(
     ask: AskCoordinator[Answer],
     clock: Clock,
 ) -> dict[str, Answer | SparklogError]:
-    """Return what the coordinator of each key says, be it to a question or to a change.
+    """Return the coordinators' responses by key, for a read or for a change.
 
     Args:
-        brokers: to ask.
-        kind: whose coordinators.
+        brokers: the cluster.
+        kind: type of coordinator.
         keys: group ids or transactional ids.
-        ask: puts the question about some keys to the coordinator they share. Where no answer came,
-            the outcome is unknown and is not asked for again.
-        clock: for the waiting.
+
+        ask: sends the request for some keys to their coordinator. Without a response the outcome is
+            unknown, and `ask` is not repeated.
+
+        clock: for waits.
 
     Raises:
-        Unavailable: no broker answers at all.
+        Unavailable: no broker responds at all.
     """
     deadline_s = clock.monotonic_s() + brokers.timeout_s
     outcomes: dict[str, Answer | SparklogError] = {}
@@ -69,10 +71,10 @@ def ask_coordinators(
 def ask_every_broker(
     brokers: Brokers, ask: Callable[[BrokerAddress], Answer], clock: Clock
 ) -> Iterator[tuple[ServingBroker, Answer]]:
-    """Yield what each broker says to a question that may be asked twice.
+    """Yield each broker's response to a request that is safe to repeat.
 
     Raises:
-        Unavailable: one did not answer in time, or still loads.
+        Unavailable: one did not respond in time, or still loads.
     """
     deadline_s = clock.monotonic_s() + brokers.timeout_s
     left = sorted(read_metadata(brokers, ()).brokers.values())

@@ -1,4 +1,4 @@
-"""Elections of leaders. Source: KIP-460."""
+"""Elects leaders through the brokers. Source: KIP-460."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparklog.core.types import TopicPartition
 from sparklog.protocol.api import Api
 
 VERSIONS: Final = (1, 2)
-"""From 1 on there are unclean elections."""
+"""From version 1 on there are unclean elections."""
 ELECTION_NOT_NEEDED: Final = 84
 
 _NUMBERS: Final = {Election.PREFERRED: 0, Election.UNCLEAN: 1}

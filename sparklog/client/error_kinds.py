@@ -1,7 +1,7 @@
-"""What a broker's error codes mean to a caller, as classes of our errors.
+"""Maps brokers' error codes to the classes of our errors.
 
-This brings Kafka's protocol along, so `errors` loads it with the first error it tells.
-Source: Kafka protocol guide, error codes.
+The module loads Kafka's protocol, so `errors` imports it with the first error. Source: Kafka
+protocol guide, error codes.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _OF_BROKER: Mapping[ErrorCode, type[SparklogError]] = {
     ErrorCode.preferred_leader_not_available: Unavailable,
     ErrorCode.unknown_server_error: SparklogError,
 }
-"""Every other code is `Unavailable` when Kafka calls it retriable, else `InvalidRequest`."""
+"""Every other code is `Unavailable` if Kafka calls it retriable, else `InvalidRequest`."""
 
 
 def kind_of(code: int) -> tuple[type[SparklogError], str]:
-    """Return the class of an error code and its name in Kafka's words.
+    """Return the class of an error code and Kafka's name of it.
 
     Raises:
-        ValueError: no such code is known.
+        ValueError: the code is unknown.
     """
     known = ErrorCode(code)
     retry = Unavailable if known.retriable else InvalidRequest

@@ -1,7 +1,7 @@
-"""From a broker's error code to one of our errors.
+"""Converts a broker's error code to one of our errors.
 
-A class says what the caller does next, so two codes share a class where the answer is the same.
-What was written and not acknowledged is `OutcomeUnknown`: it may be in the log.
+The class determines the caller's next step, so codes with the same next step share a class. A write
+without an acknowledgement is `OutcomeUnknown`: it may be in the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def of_code(code: int, message: str | None, doing: str, **variables: Any) -> Spa
 
 
 def told(doing: str, words: str, name: str, variables: Mapping[str, Any]) -> str:
-    """Return a message: what was not done and why, with the variables at its end."""
+    """Return a message: what failed and why, with the variables at its end."""
     known = "".join(f" {key}={value}" for key, value in variables.items() if value is not None)
     sentence = " ".join(words.split()).rstrip(".")
     return f"{doing}: {sentence}. error={name}{known}"

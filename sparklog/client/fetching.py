@@ -1,8 +1,8 @@
-"""Reading a range of one partition's offsets from its leader, as wire batches.
+"""Reads a range of one partition's offsets from its leader, as wire batches.
 
-For offsets below the high watermark: whoever leads has them, now or soon. So a leader that moved,
-or has not come to them yet, is asked again until patience ends. By topic id: a topic that was
-created anew under the old name is another one. Source: KIP-516.
+All offsets are below the high watermark, so any leader has them, now or soon. If a leader moved or
+lags, the fetch is repeated until `patience_s`. The fetch uses the topic id, so a new topic under
+the old name is never read. Source: KIP-516.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from sparklog.protocol.memory_records import BatchSlice, split_batches
 from sparklog.protocol.topic_ids import uuid_of
 
 VERSIONS: Final = (13, 13)
-"""The first one with topic ids, and not yet those that replicas only gain from."""
+"""The first version with topic ids; later ones add fields for replicas only."""
 FETCH_BYTES: Final = 8 << 20
 FETCH_WAIT: Final = timedelta(milliseconds=500)
 PATIENCE_S: Final = 60.0
-"""How long a fetch may bring nothing; an election takes seconds."""
+"""Time that fetches may return nothing; an election takes seconds."""
 NEWS_PATIENCE_S: Final = 5.0
-"""How long a broker may not have heard of a topic, or that it leads no more and is behind."""
+"""Time that a broker may not know a new topic, or its own deposition."""
 AGAIN_S: Final = 0.1
 CONSUMER: Final = -1
 
@@ -47,7 +47,7 @@ _MAY_PASS: Final = (NotServing, Unavailable, OutcomeUnknown, *_SOON_FINAL)
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Offsets [base_offset, end_offset) of a partition of one topic id."""
+    """Offsets [base_offset, end_offset) of a partition, with its topic id."""
 
     topic_partition: TopicPartition
     topic_id: str
@@ -57,17 +57,17 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What one fetch brought."""
+    """The result of one fetch."""
 
     batches: list[BatchSlice]
-    """In order; the first holds the offset asked for."""
+    """In order; the first has the requested offset."""
     aborted: tuple[tuple[int, int], ...] = ()
-    """Producer ids and first offsets of aborted transactions, of which some of the batches are."""
+    """Producer ids and first offsets of aborted transactions among these batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a partition since which epoch; one that was deposed does not know later ones."""
+    """A partition's leader and leader epoch; a deposed leader does not know later epochs."""
 
     address: BrokerAddress
     epoch: int
@@ -81,16 +81,16 @@ def fetch_stretch(
     patience_s: float = PATIENCE_S,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[Fetched]:
-    """Yield the batches that hold a stretch, in order; the first and last may reach beyond it.
+    """Yield the batches of a range, in order; the first and last may extend beyond it.
 
-    With `committed_only` nothing is handed out beyond the last stable offset, and what was aborted
-    is told; dropping it is left to the caller.
+    With `committed_only` the leader returns nothing beyond the last stable offset, and lists
+    aborted transactions; the caller must drop their records.
 
     Raises:
-        OffsetOutOfRange: some of it is not in the log any more.
-        UnknownTopicOrPartition: the topic is gone, or another one has its name.
-        Unavailable: nobody handed the records out for `patience_s`.
-        DataCorrupt: what came is damaged.
+        OffsetOutOfRange: some offsets are no longer in the log.
+        UnknownTopicOrPartition: the topic was deleted, or another one has its name.
+        Unavailable: no broker returned records for `patience_s`.
+        DataCorrupt: the response is damaged.
     """
     at = stretch.base_offset
     since_s = clock.monotonic_s()

@@ -1,4 +1,4 @@
-"""The offsets a group has committed: read, moved, deleted. Source: KIP-496, KIP-709."""
+"""Reads, moves and deletes the committed offsets of a group. Source: KIP-496, KIP-709."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ NO_MEMBER: Final = ""
 def read_group_offsets(
     brokers: Brokers, group_ids: Sequence[str], clock: Clock, *, require_stable: bool = False
 ) -> dict[str, Committed | SparklogError]:
-    """Return everything that groups have committed; a group that is not there has nothing.
+    """Return all committed offsets of groups; empty for a group that does not exist.
 
-    With `require_stable` not before transactions have ended that commit offsets of these groups.
+    With `require_stable` the coordinator first waits for transactions that commit offsets of them.
     """
 
     def ask(
@@ -79,7 +79,8 @@ def move_group_offsets(
     def ask(coordinator: ServingBroker, _: Sequence[str]) -> dict[str, Any]:
         answer = brokers.tell(coordinator.address, Api.OFFSET_COMMIT, *COMMIT_VERSIONS, draft)
         failures = _failures(answer.topics, "the offset was not moved")
-        for failure in failures.values():  # whoever coordinates no more says so of each partition
+        # A former coordinator returns the error for each partition.
+        for failure in failures.values():
             if failure is not None and failure.retriable:
                 raise failure
         return {group_id: failures}
@@ -90,7 +91,7 @@ def move_group_offsets(
 def delete_group_offsets(
     brokers: Brokers, group_id: str, partitions: Sequence[TopicPartition], clock: Clock
 ) -> dict[TopicPartition, SparklogError | None]:
-    """Forget what a group committed of partitions. Raises as `Groups.delete_offsets`."""
+    """Delete a group's committed offsets of partitions. Raises as `Groups.delete_offsets`."""
 
     def draft(of: Draft) -> Any:
         kinds = ("OffsetDeleteRequestTopic", "OffsetDeleteRequestPartition")

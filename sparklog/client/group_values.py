@@ -1,4 +1,4 @@
-"""What clients are told of groups and transactions: plain immutable values."""
+"""Immutable values that describe groups and transactions to clients."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from sparklog.core.types import TopicPartition
 
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"
-"""Types of groups: whose members assign partitions, and whose coordinator does (KIP-848)."""
+"""Types of groups: the members assign partitions, or the coordinator does (KIP-848)."""
 INACTIVE: Final = frozenset({"Empty", "Dead"})
-"""States of a group that has no members."""
+"""States of a group without members."""
 NO_TRANSACTION: Final = -1
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class GroupListing:
-    """One group of a list."""
+    """One group in a list."""
 
     group_id: str
     protocol_type: str
     state: str
     group_type: str
-    """CLASSIC, CONSUMER, …; "Unknown" where the broker does not say."""
+    """CLASSIC, CONSUMER, …; "Unknown" if the broker does not send it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """One member of a group, and what it holds."""
+    """One member of a group, and its assignment."""
 
     member_id: str
     instance_id: str | None
@@ -38,15 +38,15 @@ class GroupMember:
     host: str
     assignment: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...] = ()
-    """What it shall hold, in a group whose coordinator assigns."""
+    """Its target assignment, in a group whose coordinator assigns."""
     epoch: int | None = None
     upgraded: bool | None = None
-    """Whether it speaks the newer protocol, in a group whose members may speak either."""
+    """True if it uses the newer protocol, in a group whose members may use either."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """One group, as its coordinator sees it."""
+    """One group, as its coordinator describes it."""
 
     group_id: str
     coordinator: ServingBroker
@@ -60,7 +60,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """Where a group goes on reading a partition."""
+    """The position from which a group continues to read a partition."""
 
     offset: int
     leader_epoch: int = -1
@@ -69,7 +69,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, order=True, slots=True)
 class TransactionListing:
-    """One transactional id of a list."""
+    """One transactional id in a list."""
 
     transactional_id: str
     coordinator_id: int
@@ -79,7 +79,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """One transactional id, as its coordinator sees it."""
+    """One transactional id, as its coordinator describes it."""
 
     transactional_id: str
     coordinator_id: int
@@ -94,7 +94,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer that a partition's leader remembers."""
+    """A producer in the state of a partition's leader."""
 
     producer_id: int
     producer_epoch: int
@@ -102,7 +102,7 @@ class ActiveProducer:
     last_sequence: int
     last_timestamp_ms: int
     transaction_start_offset: int | None
-    """None while it has no transaction open here."""
+    """None if it has no open transaction here."""
 
 
 Committed = Mapping[TopicPartition, CommittedOffset]

@@ -1,7 +1,7 @@
-"""Consumer groups: which there are, who is in them, what they have read. Source: KIP-518, KIP-848.
+"""Groups: lists, describes and changes consumer groups. Source: KIP-518, KIP-848.
 
-A group's type decides which call describes it: one whose coordinator assigns partitions is asked
-for first, any other one is described the classic way, as Kafka's own client does.
+The type of a group decides which request describes it. The client first sends
+ConsumerGroupDescribe, then DescribeGroups for the rest, as Kafka's own client does.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ DEAD: Final = "Dead"
 
 
 class Groups:
-    """The consumer groups of one cluster. Not for threads."""
+    """The consumer groups of one cluster. Not thread-safe."""
 
     def __init__(self, brokers: Brokers, clock: Clock) -> None:
-        """Ask these brokers; nothing is sent yet."""
+        """Use these brokers; nothing is sent yet."""
         self._brokers = brokers
         self._clock = clock
 
@@ -54,7 +54,7 @@ class Groups:
         """Return all consumer groups, or those in some states and of some types, by name.
 
         Raises:
-            Unavailable: a broker does not answer. InvalidRequest: it cannot list groups.
+            Unavailable: a broker does not respond. InvalidRequest: it cannot list groups.
         """
 
         def ask(address: BrokerAddress) -> list[GroupListing]:
@@ -82,10 +82,10 @@ class Groups:
         )
 
     def describe(self, group_ids: Sequence[str]) -> dict[str, GroupDescription | SparklogError]:
-        """Return what the coordinators know of groups; an error of its own for each that fails.
+        """Return the descriptions of groups; an error for each that fails.
 
         Raises:
-            Unavailable: no broker answers at all.
+            Unavailable: no broker responds at all.
         """
         newer = (Api.CONSUMER_GROUP_DESCRIBE, DESCRIBE_CONSUMER_VERSIONS, "group_ids")
         outcomes = self._describe(group_ids, *newer, _consumer_group)
@@ -96,30 +96,30 @@ class Groups:
         return outcomes | self._describe(rest, *older, _classic_group)
 
     def offsets(self, group_ids: Sequence[str]) -> dict[str, Committed | SparklogError]:
-        """Return everything that groups have committed; nothing for one that is not there.
+        """Return all committed offsets of groups; empty for a group that does not exist.
 
         Raises:
-            Unavailable: no broker answers at all.
+            Unavailable: no broker responds at all.
         """
         return read_group_offsets(self._brokers, group_ids, self._clock)
 
     def move_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, SparklogError | None]:
-        """Let a group without members go on elsewhere; per partition None, or why it does not.
+        """Commit new positions for a group without members; per partition None, or the error.
 
         Raises:
-            InvalidRequest, Unavailable: nothing was changed. OutcomeUnknown: no answer came.
+            InvalidRequest, Unavailable: nothing was changed. OutcomeUnknown: no response.
         """
         return move_group_offsets(self._brokers, group_id, offsets, self._clock)
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, SparklogError | None]:
-        """Forget what a group committed of partitions that it does not subscribe to.
+        """Delete a group's committed offsets of partitions that it does not subscribe to.
 
         Returns:
-            Per partition None, or why its offset is still there.
+            Per partition None, or the error for which its offset is still there.
 
         Raises:
             InvalidRequest: no such group. Unavailable, OutcomeUnknown: as `move_offsets`.
@@ -127,10 +127,10 @@ class Groups:
         return delete_group_offsets(self._brokers, group_id, partitions, self._clock)
 
     def delete(self, group_ids: Sequence[str]) -> dict[str, SparklogError | None]:
-        """Delete groups without members, with what they committed; per group None, or why not.
+        """Delete groups without members, with their offsets; per group None, or the error.
 
         Raises:
-            Unavailable: no broker answers at all.
+            Unavailable: no broker responds at all.
         """
 
         def ask(coordinator: ServingBroker, chosen: Sequence[str]) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class Groups:
         asked: str,
         described: Callable[[ServingBroker, Any], GroupDescription | SparklogError],
     ) -> dict[str, GroupDescription | SparklogError]:
-        """Describe groups by one of the two calls, whose request has them in the field `asked`."""
+        """Describe groups by one of the two requests; `asked` is its field for the group ids."""
 
         def ask(
             coordinator: ServingBroker, chosen: Sequence[str]
@@ -184,13 +184,14 @@ def _listing(group: Any) -> GroupListing:
 
 
 def _may_be_classic(outcome: GroupDescription | SparklogError) -> bool:
-    """Say whether a group is to be described the classic way, too: another type, an old broker."""
+    """Return True if DescribeGroups must follow: another group type, or an old broker."""
     return type(outcome) in (GroupIdNotFound, InvalidRequest)
 
 
 def _failure(group: Any) -> SparklogError | None:
     doing = "the group could not be described"
-    if group.error_code == 0 and group.group_state == DEAD:  # as coordinators of before 2024 say it
+    # Coordinators before 2024 return an unknown group like this.
+    if group.error_code == 0 and group.group_state == DEAD:
         return of_code(GROUP_ID_NOT_FOUND, None, doing, group=group.group_id)
     if group.error_code != 0:
         message = getattr(group, "error_message", None)

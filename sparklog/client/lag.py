@@ -1,4 +1,4 @@
-"""How old the oldest record is that a group has not read: its lag in time."""
+"""Lag in time: the age of the oldest record that a group has not read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONE_RECORD: Final[Settings] = {
     "queued.max.messages.kbytes": 1024,
     "fetch.wait.max.ms": 100,
 }
-"""A single record of each partition is looked at; what was deleted before it is nobody's lag."""
+"""One record of each partition is read; deleted records before it are not lag."""
 POLL_S: Final = 0.2
 
 
@@ -27,13 +27,13 @@ def oldest_unread_ms(
     *,
     timeout_s: float,
 ) -> dict[TopicPartition, int]:
-    """Return the timestamp of the first committed record at or after a position, per partition.
+    """Return the timestamp in ms of the first committed record from a position on, per partition.
 
-    A partition whose record did not come in time, or has none there, is left out. Cost: one fetch
-    per partition, of some KiB.
+    It omits a partition without such a record, or whose record did not arrive in time. Cost: one
+    fetch per partition, of some KiB.
 
     Raises:
-        Unavailable: no broker answers.
+        Unavailable: no broker responds.
     """
     found: dict[TopicPartition, int] = {}
     if not positions:

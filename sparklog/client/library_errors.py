@@ -1,4 +1,4 @@
-"""From one of librdkafka's errors to one of ours.
+"""Converts librdkafka's errors to ours.
 
 Its codes from 0 on are the brokers', those below -1 its own.
 Source: librdkafka's rd_kafka_resp_err_t.
@@ -51,7 +51,7 @@ _OF_LIBRARY: Mapping[str, type[SparklogError]] = {
 
 
 def of_kafka(error: KafkaError, doing: str, **variables: Any) -> SparklogError:
-    """Return the error for one of confluent-kafka's."""
+    """Return our error for one of confluent-kafka's."""
     code = error.code()
     if code >= 0 or code == UNKNOWN_SERVER_ERROR:
         return of_code(code, _words(error), doing, **variables)
@@ -60,7 +60,7 @@ def of_kafka(error: KafkaError, doing: str, **variables: Any) -> SparklogError:
 
 
 def of_exception(exception: KafkaException, doing: str, **variables: Any) -> SparklogError:
-    """Return the error for what confluent-kafka raised."""
+    """Return our error for an exception of confluent-kafka."""
     error = exception.args[0] if exception.args else None
     if isinstance(error, KafkaError):
         return of_kafka(error, doing, **variables)

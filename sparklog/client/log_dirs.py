@@ -1,4 +1,4 @@
-"""What brokers hold, and how much of it: DescribeLogDirs. Source: KIP-113, KIP-827."""
+"""Log directories of brokers, and the sizes of the replicas in them. Source: KIP-113, KIP-827."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ VERSIONS: Final = (1, 4)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSize:
-    """What one broker holds of one partition."""
+    """One broker's replica of one partition."""
 
     size_bytes: int
     offset_lag: int
-    """Records it is behind: a follower behind its leader, a leader beyond its high watermark."""
+    """Lag in records: of a follower behind its leader, of a leader's end beyond its high watermark.
+    """
     future: bool
-    """It will replace another copy on the same broker."""
+    """True if it will replace another copy on the same broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """One place where a broker keeps partitions."""
+    """One directory in which a broker keeps replicas."""
 
     path: str
     error: SparklogError | None
@@ -36,10 +37,11 @@ class LogDir:
 
 
 def read_log_dirs(brokers: Brokers, broker: BrokerAddress) -> list[LogDir]:
-    """Return where one broker keeps what.
+    """Return the log directories of one broker.
 
     Raises:
-        Unavailable, OutcomeUnknown: no answer. InvalidRequest: the broker knows no such call.
+        Unavailable, OutcomeUnknown: no response. InvalidRequest: the broker does not support this
+            call.
     """
     doing = "log dirs could not be described"
     answer = brokers.tell(

@@ -1,4 +1,4 @@
-"""What a cluster consists of: brokers, topics, who leads which partition. Source: KIP-516."""
+"""ClusterMetadata: the brokers, topics and leaders of a cluster. Source: KIP-516."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from sparklog.protocol.api import Api
 from sparklog.protocol.topic_ids import topic_id_of
 
 VERSIONS: Final = (11, 12)
-"""From 10 on there are topic ids; 10 has a field that those around it lack."""
+"""From version 10 on there are topic ids; 10 has a field that 9 and 11 lack."""
 UNKNOWN_TOPIC: Final = 3
 LEADER_NOT_AVAILABLE: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """What one broker knew at one time. Topics come without their settings."""
+    """The metadata of one broker at one time. Topics come without their settings."""
 
     cluster_id: str | None
     brokers: Mapping[int, ServingBroker]
     topics: Mapping[str, Topic]
 
     def leader(self, tp: TopicPartition) -> BrokerAddress | None:
-        """Return where the leader of a partition listens; None when nobody leads it."""
+        """Return the address of a partition's leader; None if it has no leader."""
         topic = self.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < topic.partitions:
             return None
@@ -39,12 +39,12 @@ class ClusterMetadata:
 
 
 def read_metadata(brokers: Brokers, topics: Sequence[str] | None = None) -> ClusterMetadata:
-    """Return what some broker knows of the cluster, and of some topics or of all.
+    """Return any broker's metadata, with some topics or with all.
 
-    A topic that does not exist is not there in the answer, and is not created.
+    A topic that does not exist is missing in the result, and is not created.
 
     Raises:
-        Unavailable: no broker answers.
+        Unavailable: no broker responds.
     """
 
     def draft(of: Draft) -> Any:

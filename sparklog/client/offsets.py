@@ -1,4 +1,4 @@
-"""Offsets of partitions: looked up by time, and moved up by deleting. Source: KIP-79, KIP-107."""
+"""Looks up offsets by time, and deletes records before an offset. Source: KIP-79, KIP-107."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIST_VERSIONS: Final = (2, 7)
 MAX_TIMESTAMP_VERSION: Final = 7
 DELETE_VERSIONS: Final = (0, 2)
 CLIENT: Final = -1
-"""The replica id of who is no replica."""
+"""The replica id of clients."""
 
 
 def find_offsets(
@@ -65,7 +65,10 @@ def find_offsets(
 def delete_before(
     brokers: Brokers, before: Mapping[TopicPartition, int], clock: Clock
 ) -> dict[TopicPartition, int | SparklogError]:
-    """Delete records before offsets; return the new starts. Raises as `Admin.delete_records`."""
+    """Delete records before offsets; return the new log starts.
+
+    Raises as `Admin.delete_records`.
+    """
 
     def ask(
         leader: BrokerAddress, chosen: Sequence[TopicPartition]

@@ -1,12 +1,12 @@
-"""Producing, with an answer for every record.
+"""Producer: sends records, with an outcome for every record.
 
     with Producer("localhost:9092") as producer:
         delivery = producer.send("flights", b"hello", key=b"UA1545")
         delivery.result().offset
 
-Records are sent in the background in batches; acks=all and idempotence make each one arrive once
-and in order. A record with a key goes to the partition that Kafka's Java client would choose, as
-sparklog's own appenders do.
+A background thread sends records in batches. With acks=all and idempotence each one arrives once
+and in order. A record with a key goes to the partition that Kafka's Java client would choose;
+sparklog's own appenders do the same.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SAFE: Final[Settings] = {
     "partitioner": "murmur2_random",
 }
 FLUSH_TIMEOUT_S: Final = 150.0
-"""Above `delivery.timeout.ms` (120 s), after which librdkafka gives a record up by itself."""
+"""Above `delivery.timeout.ms` (120 s), after which librdkafka itself fails a record."""
 POLL_S: Final = 0.1
 ANY_PARTITION: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Where a record is. The offset is -1 with acks=0: nobody said."""
+    """The position of a record. With acks=0 the broker does not return it, and the offset is -1."""
 
     topic_partition: TopicPartition
     offset: int
@@ -49,25 +49,25 @@ class Delivered:
 
 
 class Delivery:
-    """What becomes of one record."""
+    """The pending outcome of one record."""
 
     __slots__ = ("_outcome", "_producer")
 
     def __init__(self, producer: Producer) -> None:
-        """Wait for the answer; `Producer.send` makes these."""
+        """Start without an outcome; `Producer.send` creates deliveries."""
         self._producer = producer
         self._outcome: Delivered | SparklogError | None = None
 
     @property
     def outcome(self) -> Delivered | SparklogError | None:
-        """Return what is known now, without waiting."""
+        """Return the outcome so far, without waiting."""
         return self._outcome
 
     def result(self, timeout_s: float = FLUSH_TIMEOUT_S) -> Delivered:
-        """Wait for the answer and return it.
+        """Wait for the acknowledgement and return it.
 
         Raises:
-            OutcomeUnknown: no answer came; the record may be in the log.
+            OutcomeUnknown: no response came; the record may be in the log.
             SparklogError: it is not in the log; the class says what to do.
         """
         outcome = self._producer.wait_for(self, timeout_s)
@@ -88,7 +88,7 @@ class Delivery:
 
 
 class Producer:
-    """Sends records. A context manager: leaving it waits for every answer. Not for threads."""
+    """Sends records. A context manager: leaving it waits for every outcome. Not thread-safe."""
 
     def __init__(
         self,
@@ -97,10 +97,10 @@ class Producer:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Prepare to send; `settings` are librdkafka's and go before the safe defaults.
+        """Create the client; `settings` are librdkafka's and override the safe defaults.
 
         Raises:
-            InvalidConfig: a setting librdkafka does not take.
+            InvalidConfig: librdkafka rejects a setting.
         """
         self._clock = clock
         self._failure: SparklogError | None = None
@@ -120,7 +120,7 @@ class Producer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait for every answer; after an exception drop what was not sent yet."""
+        """Wait for every outcome; after an exception drop the records not sent yet."""
         if error is None:
             self.flush()
             return
@@ -137,7 +137,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Delivery:
-        """Give a record to the background sender; waits only while its buffer is full.
+        """Queue a record for the background sender; waits only while its buffer is full.
 
         Raises:
             RecordTooLarge, UnknownTopicOrPartition: known at once.
@@ -175,11 +175,11 @@ class Producer:
                 return delivery
 
     def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
-        """Wait until every record sent so far is answered.
+        """Wait until every record sent so far has its outcome.
 
         Raises:
-            SparklogError: the first failure since the last flush, whoever else heard of it.
-            OutcomeUnknown: not all were answered in time.
+            SparklogError: the first failure since the last flush, even if `result` has raised it.
+            OutcomeUnknown: some outcomes did not come in time.
         """
         left = self._client.flush(timeout_s)
         failure, self._failure = self._failure, None
@@ -192,11 +192,11 @@ class Producer:
             )
 
     def poll(self, timeout_s: float = 0.0) -> None:
-        """Take in answers that came."""
+        """Handle acknowledgements that have arrived."""
         self._client.poll(timeout_s)
 
     def wait_for(self, delivery: Delivery, timeout_s: float) -> Delivered | SparklogError:
-        """Return what became of a record; see `Delivery.result`."""
+        """Wait for a record's outcome and return it; see `Delivery.result`."""
         deadline_s = self._clock.monotonic_s() + timeout_s
         while delivery.outcome is None:
             if self._clock.monotonic_s() >= deadline_s:

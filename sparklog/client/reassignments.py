@@ -1,4 +1,4 @@
-"""Moves of replicas between brokers: asked for, listed and called off. Source: KIP-455."""
+"""Starts, lists and cancels reassignments of replicas. Source: KIP-455."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ LIST_VERSIONS: Final = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A move that has not ended."""
+    """A running reassignment."""
 
     replicas: tuple[int, ...]
-    """Old and new ones, while both hold the partition."""
+    """Old and new replicas, while both hold the partition."""
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Return the replicas there will be at the end."""
+        """Return the replicas after the reassignment."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
 
 def list_moves(
     brokers: Brokers, partitions: Sequence[TopicPartition] | None
 ) -> dict[TopicPartition, Reassignment]:
-    """Return the moves under way, of some partitions or of all.
+    """Return the running reassignments of some partitions, or of all.
 
     Raises:
-        InvalidRequest: the brokers know no such call. Unavailable: no broker answers.
+        InvalidRequest: the brokers do not support this call. Unavailable: no broker responds.
     """
 
     def draft(of: Draft) -> Any:
@@ -72,13 +72,13 @@ def list_moves(
 def move(
     brokers: Brokers, wanted: Mapping[TopicPartition, Sequence[int] | None]
 ) -> dict[TopicPartition, SparklogError | None]:
-    """Start to move partitions to these replicas; None calls a move off.
+    """Start to move partitions to these replicas; None cancels a reassignment.
 
     Returns:
-        Per partition None when the move has begun (or ended), else why not.
+        Per partition None if the reassignment has begun (or ended), else the error.
 
     Raises:
-        InvalidRequest, Unavailable: as `list_moves`. OutcomeUnknown: no answer came.
+        InvalidRequest, Unavailable: as `list_moves`. OutcomeUnknown: no response.
     """
 
     def draft(of: Draft) -> Any:

@@ -1,4 +1,4 @@
-"""The settings of the Kafka client underneath: safe defaults, and everything else passed on."""
+"""Settings of the underlying Kafka client: safe defaults, and everything else unchanged."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ logger.addHandler(logging.NullHandler())
 
 _COMMON: Final[Settings] = {
     "client.id": CLIENT_ID,
-    # A broker that comes back is found within a second; the default waits up to ten.
+    # The client finds a returned broker within a second; the default waits up to ten.
     "reconnect.backoff.max.ms": 1000,
     "log.connection.close": False,
 }
 
 
 def client_settings(bootstrap_servers: str, *layers: Settings) -> dict[str, Any]:
-    """Return one dictionary for librdkafka; a later layer goes before an earlier one.
+    """Return one dictionary for librdkafka; a later layer overrides an earlier one.
 
     Raises:
         InvalidConfig: `bootstrap.servers` is given twice.
@@ -40,6 +40,6 @@ def client_settings(bootstrap_servers: str, *layers: Settings) -> dict[str, Any]
 
 
 def refused(exception: KafkaException) -> SparklogError:
-    """Return the error for settings that librdkafka does not take."""
+    """Return the error for settings that librdkafka rejects."""
     error = of_exception(exception, "the Kafka client refused its settings")
     return InvalidConfig(str(error))

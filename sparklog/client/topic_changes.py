@@ -1,4 +1,4 @@
-"""Creating, growing and deleting topics."""
+"""Creates, grows and deletes topics through the brokers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Assignment = Sequence[Sequence[int]]
 """The replicas of each partition, the preferred leader first."""
 
 CREATE_VERSIONS: Final = (4, 7)
-"""From 4 on, -1 takes the cluster's default."""
+"""From version 4 on, -1 selects the cluster's default."""
 DELETE_VERSIONS: Final = (1, 6)
 GROW_VERSIONS: Final = (0, 3)
 DEFAULT: Final = -1

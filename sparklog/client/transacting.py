@@ -1,8 +1,8 @@
-"""The steps of one transaction, for writers that make their batches themselves.
+"""The steps of one transaction, for writers that encode their batches themselves.
 
-Each step may be asked for again when no answer came: the coordinator knows it again. As clients of
-the second protocol version do it, partitions are added by those who take the records, and every end
-raises the epoch. Source: KIP-98, KIP-447, KIP-890.
+Each step may be repeated after a lost response: the coordinator recognises it. As in the second
+protocol version, the leaders that append the records add the partitions, and every end raises the
+epoch. Source: KIP-98, KIP-447, KIP-890.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_MEMBER: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class TransactionalProducer:
-    """Who writes, as the coordinator knows him: newer epochs fence older ones."""
+    """A producer's identity at the coordinator: newer epochs fence older ones."""
 
     transactional_id: str
     producer_id: int
@@ -41,7 +41,7 @@ class TransactionalProducer:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """What is committed of one partition for a group."""
+    """A committed offset of a group in one partition."""
 
     offset: int
     metadata: str
@@ -50,19 +50,19 @@ class OffsetAndMetadata:
 def begin_producer(
     brokers: Brokers, transactional_id: str, timeout_ms: int, clock: Clock
 ) -> TransactionalProducer:
-    """Take over a transactional id: whoever had it is fenced, and what he left open is aborted.
+    """Take over a transactional id: fence its previous producer and abort its open transaction.
 
     When this returns, every earlier transaction of the id has ended, everywhere.
 
     Args:
-        brokers: to begin with.
-        transactional_id: to take over.
-        timeout_ms: how long a transaction may be open.
-        clock: for the waiting.
+        brokers: the cluster.
+        transactional_id: the id.
+        timeout_ms: limit for open transactions.
+        clock: for waits.
 
     Raises:
-        Unavailable: no coordinator answers, or the transaction before does not end; try again.
-        InvalidRequest: refused, for example because the time-out is too long.
+        Unavailable: no coordinator responds, or the previous transaction does not end; try again.
+        InvalidRequest: rejected, for example because the time-out is too long.
     """
     nobody = TransactionalProducer(transactional_id, NO_PRODUCER, NO_PRODUCER)
 
@@ -85,7 +85,7 @@ def commit_offsets_in_transaction(
 
     Raises:
         Fenced: another producer has the transactional id. Unavailable: try again.
-        InvalidRequest: refused; abort.
+        InvalidRequest: rejected; abort.
     """
 
     def draft(of: Draft) -> Any:
@@ -121,14 +121,14 @@ def commit_offsets_in_transaction(
 def end_transaction(
     brokers: Brokers, producer: TransactionalProducer, clock: Clock, *, commit: bool
 ) -> TransactionalProducer:
-    """Commit or abort, and return what the producer has from now on.
+    """Commit or abort, and return the producer's next identity.
 
-    When this returns the outcome is decided for good; the markers that tell it follow.
+    When this returns the outcome is final; the coordinator then writes the markers.
 
     Raises:
-        Fenced: another producer has the transactional id. After a request without an answer, the
+        Fenced: another producer has the transactional id. After a request without a response, the
             transaction may have been committed before that.
-        Unavailable: try again. InvalidRequest: there is nothing to end like this.
+        Unavailable: try again. InvalidRequest: no transaction can end like this.
     """
 
     def draft(of: Draft) -> Any:
@@ -141,19 +141,19 @@ def end_transaction(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What the coordinator of a transaction answers with the producer as it is from now on."""
+    """A request to a transaction coordinator whose response has the producer's next identity."""
 
     api: Api
     versions: tuple[int, int]
     draft: Callable[[Draft], Any]
     doing: str
-    """What did not happen when it is refused."""
+    """The failure in the error message."""
 
 
 def _stepped(
     brokers: Brokers, transactional_id: str, step: _Step, clock: Clock
 ) -> TransactionalProducer:
-    """Have one step done, and return the producer after it."""
+    """Send one step's request; return the producer's identity after it."""
 
     def ask(coordinator: ServingBroker) -> TransactionalProducer | SparklogError:
         answer = brokers.tell(coordinator.address, step.api, *step.versions, step.draft)
@@ -169,7 +169,7 @@ def _stepped(
 
 
 def _fields(producer: TransactionalProducer) -> dict[str, Any]:
-    """Return what every request says of its producer."""
+    """Return the producer fields of a request."""
     return {
         "transactional_id": producer.transactional_id,
         "producer_id": producer.producer_id,
@@ -184,7 +184,7 @@ def _asked(
     ask: Callable[[ServingBroker], Any],
     clock: Clock,
 ) -> Any:
-    """Ask one coordinator until it answers, or time is up."""
+    """Send a request to one coordinator until it responds, or the time is up."""
 
     def ask_again(coordinator: ServingBroker, _: Any) -> Mapping[str, Any]:
         try:

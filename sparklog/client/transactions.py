@@ -1,4 +1,4 @@
-"""Transactions: which are open, of whom, and ending those that hang. Source: KIP-664."""
+"""Transactions: lists and describes transactions, and aborts hanging ones. Source: KIP-664."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class Transactions:
-    """The transactions of one cluster. Not for threads."""
+    """The transactions of one cluster. Not thread-safe."""
 
     def __init__(self, brokers: Brokers, clock: Clock) -> None:
-        """Ask these brokers; nothing is sent yet."""
+        """Use these brokers; nothing is sent yet."""
         self._brokers = brokers
         self._clock = clock
 
@@ -42,7 +42,7 @@ class Transactions:
         """Return the transactional ids of all coordinators, or those of some producer ids.
 
         Raises:
-            Unavailable: a broker does not answer. InvalidRequest: it cannot list them.
+            Unavailable: a broker does not respond. InvalidRequest: it cannot list them.
         """
 
         def ask(address: BrokerAddress) -> Any:
@@ -69,10 +69,10 @@ class Transactions:
     def describe(
         self, transactional_ids: Sequence[str]
     ) -> dict[str, TransactionDescription | SparklogError]:
-        """Return what the coordinators know; an error of its own for each id that fails.
+        """Return the descriptions of transactional ids; an error for each id that fails.
 
         Raises:
-            Unavailable: no broker answers at all.
+            Unavailable: no broker responds at all.
         """
 
         def ask(
@@ -96,10 +96,10 @@ class Transactions:
     def producers(
         self, partitions: Sequence[TopicPartition], broker_id: int | None = None
     ) -> dict[TopicPartition, tuple[ActiveProducer, ...] | SparklogError]:
-        """Return the producers that leaders remember, or those that one broker does.
+        """Return the active producers at the partitions' leaders, or at one broker.
 
         Raises:
-            Unavailable: no broker answers at all. NotServing: that one does not serve.
+            Unavailable: no broker responds at all. NotServing: that one is not live.
         """
 
         def ask(
@@ -119,10 +119,10 @@ class Transactions:
     def abort(
         self, tp: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
-        """End a producer's transaction in one partition, as its coordinator should have.
+        """Abort a producer's transaction in one partition, in place of its coordinator.
 
         Raises:
-            InvalidRequest: the leader refuses. UnknownTopicOrPartition, Unavailable.
+            InvalidRequest: the leader rejects it. UnknownTopicOrPartition, Unavailable.
         """
 
         def draft(of: Draft) -> Any:

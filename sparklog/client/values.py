@@ -1,4 +1,4 @@
-"""What clients are told and ask for: plain immutable values."""
+"""Immutable values in requests and responses of clients."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sparklog.client.addresses import BrokerAddress
 EARLIEST: Final = -2
 LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
-"""Instead of a time: the log start, the high watermark, the record with the newest timestamp."""
+"""Special times: the log start, the high watermark, the record with the newest timestamp."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class ServingBroker:
-    """A broker as a client sees it."""
+    """A live broker, as a client sees it."""
 
     broker_id: int
     host: str
@@ -26,7 +26,7 @@ class ServingBroker:
 
     @property
     def address(self) -> BrokerAddress:
-        """Return where it listens."""
+        """Return its address."""
         return BrokerAddress(self.host, self.port)
 
 
@@ -40,19 +40,19 @@ class ConfigValue:
     name: str
     value: str | None
     source: str
-    """Who set it, as Kafka says it: DYNAMIC_TOPIC_CONFIG, DEFAULT_CONFIG, …"""
+    """Its source under Kafka's name: DYNAMIC_TOPIC_CONFIG, DEFAULT_CONFIG, …"""
     sensitive: bool
     synonyms: tuple[tuple[str, str, str | None], ...]
-    """(source, name, value) of everything it could come from, the one in force first."""
+    """(source, name, value) of all its possible sources, the effective one first."""
 
     @property
     def set_here(self) -> bool:
-        """Say whether it was set for this very topic, broker or group."""
+        """Return True if it was set for this topic, broker or group itself."""
         return self.source in _SET_HERE
 
 
 class Resource(Enum):
-    """What has settings."""
+    """Types of resources with settings."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -60,7 +60,7 @@ class Resource(Enum):
 
 
 class Election(Enum):
-    """Who may become leader: the first replica, if in sync; or, with loss, one that is not."""
+    """Elections of the preferred replica, if in sync; or, with data loss, of one not in sync."""
 
     PREFERRED = "preferred"
     UNCLEAN = "unclean"
@@ -68,7 +68,7 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """An offset, and its record's timestamp where one was looked for; -1 when there is none."""
+    """An offset, and its record's timestamp if the lookup was by time; -1 if there is none."""
 
     offset: int
     timestamp_ms: int

@@ -1,7 +1,7 @@
-"""A blocking connection to one broker, for the few calls that confluent-kafka has none for.
+"""WireConnection: a blocking connection to one broker, for calls that confluent-kafka lacks.
 
-One request at a time, in order, each with a time-out. What the broker speaks is asked once per
-connection, so that a call it does not know is refused here, in words.
+It sends one request at a time, in order, each with a time-out. It reads the broker's versions once
+per connection, so an unsupported call fails with a clear error before it is sent.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from sparklog.protocol.messages import correlation_id_of, decode_response, encod
 CLIENT_ID: Final = "sparklog"
 CONNECT_TIMEOUT_S: Final = 5.0
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
-"""More than any broker answers with: a longer size means that the peer is no broker."""
+"""More than any broker returns: with a larger size the peer is not a broker."""
 
 _SIZE: Final = struct.Struct(">i")
 
 
 class WireConnection(Closeable):
-    """One connection. A context manager; not for threads."""
+    """One connection. A context manager; not thread-safe."""
 
     def __init__(self, address: BrokerAddress, timeout_s: float = TIMEOUT_S) -> None:
-        """Connect and ask what the broker speaks.
+        """Connect and read the broker's supported versions.
 
         Raises:
-            Unavailable: nobody listens there, or no answer came.
-            DataCorrupt: what listens there is no broker.
+            Unavailable: the connection failed, or no response came.
+            DataCorrupt: the peer is not a broker.
         """
         self.address = address
         self._timeout_s = timeout_s
@@ -48,7 +48,7 @@ class WireConnection(Closeable):
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._spoken = self._ask_versions()
-        except OutcomeUnknown as error:  # a question may be asked again
+        except OutcomeUnknown as error:  # safe to repeat
             self.close()
             raise Unavailable(str(error)) from error
         except BaseException:
@@ -56,12 +56,12 @@ class WireConnection(Closeable):
             raise
 
     def close(self) -> None:
-        """Drop the connection. Closing twice is fine."""
+        """Close the connection. Repeated calls have no effect."""
         self._socket.close()
 
     @property
     def ended(self) -> bool:
-        """Say whether the broker has closed the connection, as it does with idle ones."""
+        """Return True if the broker has closed the connection, as it does with idle ones."""
         try:
             self._socket.settimeout(0)
             return not self._socket.recv(1, socket.MSG_PEEK)
@@ -71,11 +71,11 @@ class WireConnection(Closeable):
             return True
 
     def offers(self, api_key: int) -> bool:
-        """Say whether the broker has an API at all, by its number."""
+        """Return True if the broker supports an API, by its number."""
         return api_key in self._spoken
 
     def version(self, api: Api, lowest: int, highest: int) -> int:
-        """Return the highest version in [lowest, highest] that the broker speaks, too.
+        """Return the highest version in [lowest, highest] that the broker supports, too.
 
         Raises:
             InvalidRequest: there is none.
@@ -93,9 +93,9 @@ class WireConnection(Closeable):
         """Send a request entity and return the response entity.
 
         Raises:
-            InvalidRequest: a value has no room in it; nothing was sent.
-            OutcomeUnknown: no answer came; the request may have been carried out.
-            DataCorrupt: the answer is none to this request.
+            InvalidRequest: a value does not fit its field; nothing was sent.
+            OutcomeUnknown: no response came; the broker may have handled the request.
+            DataCorrupt: the response does not belong to this request.
         """
         self._correlation_id += 1
         try:
