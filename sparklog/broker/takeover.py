@@ -7,9 +7,9 @@ write-ahead log or memory but this leader's.
   K1  sealed logs are read first, the partition's own log after them (WAL.md 5)
   K2  nothing is served before everything found is flushed, so recovery never needs two generations
   K3  every step may be repeated: after an error of the store all is done again from what is there
-  K4  the first that an epoch itself puts into the log is its leader's mark. What deposed leaders
-      still flush after it meets the mark; what they flushed before it was found. Where memory alone
-      may hold what is committed, or a leader died while it recovered, nothing else would tell
+  K4  the first that an epoch itself puts into the log is its leader's fence. What deposed leaders
+      still flush after it meets the fence; what they flushed before it was found. Where memory
+      alone may hold what is committed, or a leader died while it recovered, nothing else would tell
       them that it is too late
   K5  an epoch that ended meanwhile stops at the next step and changes nothing but the log, where
       what it flushed is what any leader would have
@@ -130,7 +130,7 @@ class Takeover:
             return await self._led(role, view) if role.live else None
 
     async def _led(self, role: RecoveringPartition, view: PartitionView) -> Recovered | None:
-        """Put the mark at the end of `view`, and meanwhile see what producers came to."""
+        """Put the fence at the end of `view`, and meanwhile see what producers came to."""
         nonce = new_nonce(self._environment.entropy)
         now_ms = self._environment.clock.now_ms()
         loading = spawn(self._run(load_producers(view, now_ms)))
@@ -139,7 +139,7 @@ class Takeover:
             producers = await loading
         finally:
             loading.cancel()
-        if marked.end_offset > view.end_offset + 1:  # a deposed leader's flush came before the mark
+        if marked.end_offset > view.end_offset:  # a deposed leader's flush came before
             producers = await self._run(load_producers(marked, now_ms))
         return Recovered(marked, producers) if role.live else None
 
@@ -160,17 +160,7 @@ class Takeover:
         )
         if not role.live:
             return view
-        try:
-            return await self._run(flush_at(view, draft, role.leader_epoch))
-        except DataCorrupt as error:
-            newer = await self._run(refresh(view))
-            if newer.leader_epoch <= view.leader_epoch:
-                raise
-            # One that was elected in between, and died or was deposed, knew less and put its mark.
-            raise Unavailable(
-                "a deposed leader has marked the log meanwhile; look again. "
-                f"partition={role.where} epoch_in_log={newer.leader_epoch}"
-            ) from error
+        return await self._run(flush_at(view, draft, role.leader_epoch))
 
     async def _sealed_tail(self, name: str) -> SealedTail:
         """Read a sealed log once for all who need it now."""

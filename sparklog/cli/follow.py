@@ -148,7 +148,7 @@ class Follower:
     def _has_more(self, position: Position) -> bool:
         layout = position.partition.layout
         try:
-            self._log.store.head(layout.key(layout.chain_name(position.view.end_offset)))
+            self._log.store.head(layout.key(position.view.next_name))
         except ObjectNotFound:
             return False
         return True

@@ -185,7 +185,7 @@ def _batch_fields(segment: Segment, batch: BatchIndex, object_base: int) -> dict
         "producerEpoch": producer.producer_epoch if producer is not None else NO_PRODUCER_ID,
         "partitionLeaderEpoch": segment.leader_epoch,
         "isTransactional": bool(attributes & TRANSACTIONAL),
-        "isControl": segment.kind == "control" or bool(attributes & CONTROL),
+        "isControl": bool(attributes & CONTROL),
         "deleteHorizonMs": None,
         "position": batch.stored.position,
         timestamp_type_name(int(segment.timestamp_type)): batch.max_timestamp_ms,

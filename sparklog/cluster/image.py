@@ -38,7 +38,7 @@ from sparklog.cluster.records import (
 )
 from sparklog.core.client_quotas import QuotaEntity, Quotas
 from sparklog.core.topic_defaults import inherited
-from sparklog.core.types import PartitionId
+from sparklog.core.types import UNLED_EPOCH, PartitionId
 from sparklog.log.layout import PartitionLayout, WalLayout
 
 
@@ -50,8 +50,8 @@ class Partition:
     """The assigned brokers, the preferred leader first."""
     isr: tuple[int, ...] = ()
     leader: int = NO_LEADER
-    leader_epoch: int = 0
-    """Rises by one with every change of the leader; 0 until the first one."""
+    leader_epoch: int = UNLED_EPOCH
+    """Rises by one with every change of the leader; 0 of the first one."""
     partition_epoch: int = 0
     """Rises by one with every change."""
     recovering: bool = False

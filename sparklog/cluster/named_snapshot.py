@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from crc32c import crc32c
 
@@ -21,7 +21,8 @@ from sparklog.log.layout import (
     name_of_snapshot_key,
     named_snapshot_key,
 )
-from sparklog.log.segment_footer import FORMAT_VERSION
+
+FORMAT_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)

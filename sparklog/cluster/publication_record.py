@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from crc32c import crc32c
 
 from sparklog.core.errors import DataCorrupt, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 from sparklog.log.segment import Reference
-from sparklog.log.segment_footer import FORMAT_VERSION, reference_document, reference_from_document
+from sparklog.log.segment_footer import reference_document, reference_from_document
+
+FORMAT_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sparklog.core.client_quotas import QuotaEntity
 from sparklog.core.errors import DataCorrupt
+from sparklog.core.types import UNLED_EPOCH
 
 NO_LEADER = -1
 TOPIC_RESOURCE = 2
@@ -44,7 +45,7 @@ class PartitionRecord:
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     leader: int = NO_LEADER
-    leader_epoch: int = 0
+    leader_epoch: int = UNLED_EPOCH
     partition_epoch: int = 0
     recovering: bool = False
     wals: tuple[str, ...] = ()

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 NO_TIMESTAMP_MS = -1
 NO_PRODUCER_ID = -1
-UNLED_EPOCH = 0
-"""Leader epoch of records appended directly, without a leader."""
-FIRST_LED_EPOCH = 1
+UNLED_EPOCH = -1
+"""Leader epoch of records appended directly, as Kafka has for a batch that no leader took."""
+FIRST_LED_EPOCH = 0
 """Leader epoch of a partition's first leader."""
 
 

@@ -70,10 +70,9 @@ def append(
         if view.is_led:
             view = yield from _handed_back(view)
             continue
-        base = view.end_offset
-        if candidate.only_at is not None and candidate.only_at != base:
+        if candidate.only_at is not None and candidate.only_at != view.end_offset:
             return view, None
-        view, outcome = yield from _put_at(view, candidate, base)
+        view, outcome = yield from _put_at(view, candidate)
         if outcome is not None:
             return view, outcome
     raise OutcomeUnknown(
@@ -104,18 +103,17 @@ def _already(view: PartitionView, candidate: Candidate) -> Appended | None:
 
 
 def _put_at(
-    view: PartitionView, candidate: Candidate, base: int
+    view: PartitionView, candidate: Candidate
 ) -> Protocol[tuple[PartitionView, Appended | None]]:
-    """Try for one name. None for "not there": the view then sees further than before."""
-    layout = view.layout
-    key = layout.key(layout.chain_name(base))
-    data = candidate.draft.at(base, candidate.commit)
+    """Try for the next name. None for "not there": the view then sees further than before."""
+    key = view.layout.key(view.next_name)
+    data = candidate.draft.at(view.end_offset, candidate.commit)
     for _ in range(UNKNOWN_TRIES_MAX):
         outcome = yield from put(key, data)
         if outcome is PutOutcome.CREATED:
-            return (yield from _confirm(view, candidate, base, len(data)))
+            return (yield from _confirm(view, candidate, len(data)))
         if outcome is PutOutcome.EXISTS or (yield from get(key, -1)) is not None:
-            return (yield from _taken(view, candidate, base))
+            return (yield from _taken(view, candidate))
     raise OutcomeUnknown(
         "the store does not tell whether the append happened; read the log before trying again. "
         f"object={key} nonce={candidate.nonce}"
@@ -123,47 +121,51 @@ def _put_at(
 
 
 def _taken(
-    view: PartitionView, candidate: Candidate, base: int
+    view: PartitionView, candidate: Candidate
 ) -> Protocol[tuple[PartitionView, Appended | None]]:
     """The name is somebody's, perhaps ours: store clients retry by themselves."""
     newer = yield from refresh(view)
-    nonce = yield from _nonce_at(newer, base)
+    nonce = yield from _nonce_at(newer, view.end_offset)
     if nonce == candidate.nonce:
-        return newer, _appended(candidate, base)
+        return newer, _appended(candidate, view)
     if nonce is None:
-        found = yield from read_segment(view.layout, view.layout.chain_name(base))
+        found = yield from read_segment(view.layout, view.next_name)
         if found is not None and found[0].nonce == candidate.nonce:
-            raise _undecided(view, candidate, base)
+            raise _undecided(view, candidate)
     return newer, None
 
 
 def _confirm(
-    view: PartitionView, candidate: Candidate, base: int, size_bytes: int
+    view: PartitionView, candidate: Candidate, size_bytes: int
 ) -> Protocol[tuple[PartitionView, Appended | None]]:
     """The name was free. Was it free because nobody had it, or because it had been deleted?"""
     newer, moved = yield from newer_manifest(view)
-    if not moved or newer.manifest.end_offset <= base:
-        if newer.end_offset == base:
+    base = view.end_offset
+    if not moved or newer.manifest.position <= view.position:
+        if newer.position == view.position:
             segment = candidate.draft.placed(base, candidate.commit)
-            newer = newer.extended(segment, view.layout.chain_name(base), size_bytes)
-        return newer, _appended(candidate, base)
-    nonce = yield from _nonce_at(newer, base)
-    if nonce == candidate.nonce:
-        return newer, _appended(candidate, base)
-    if nonce is None:
-        raise _undecided(view, candidate, base)
+            newer = newer.extended(segment, size_bytes)
+        return newer, _appended(candidate, view)
+    if newer.manifest.end_offset > base:
+        nonce = yield from _nonce_at(newer, base)
+        if nonce == candidate.nonce:
+            return newer, _appended(candidate, view)
+        if nonce is None:
+            raise _undecided(view, candidate)
+    # Else the name was a fence's: the chain has passed it without giving out an offset.
     return (yield from refresh(newer)), None
 
 
-def _appended(candidate: Candidate, base: int) -> Appended:
+def _appended(candidate: Candidate, view: PartitionView) -> Appended:
+    base = view.end_offset
     return Appended(base, base + candidate.draft.segment.end_offset, repeated=False)
 
 
-def _undecided(view: PartitionView, candidate: Candidate, base: int) -> OutcomeUnknown:
+def _undecided(view: PartitionView, candidate: Candidate) -> OutcomeUnknown:
     return OutcomeUnknown(
         "the log moved past the append while it ran, and nothing tells any more whether it was in; "
         "read the log before trying again. "
-        f"object={view.layout.key(view.layout.chain_name(base))} nonce={candidate.nonce}"
+        f"object={view.layout.key(view.next_name)} nonce={candidate.nonce}"
     )
 
 

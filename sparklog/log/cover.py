@@ -1,5 +1,7 @@
 """Putting objects in the place of a segment of the tail that cannot be read. Pure.
 
+In the place of a fence there is nothing to put: the chain just goes on behind it.
+
 The chain ends there for everybody who reads it, so nothing can be planned anew after a lost race:
 whoever wants this has looked, and is told when the log has changed since.
 """
@@ -25,7 +27,7 @@ def cover(
 
     Args:
         view: of the partition, up to the segment that cannot be read.
-        entries: in order, the first one where `view` ends.
+        entries: in order, the first one where `view` ends; none if it is a fence.
         leader_epoch: the highest so far.
         led: whether only a leader may append where they end, if the chain does not go on.
         nonce: of this attempt.
@@ -35,7 +37,7 @@ def cover(
             segment, as far as the chain can be read.
     """
     taken = with_tail(view, 0)
-    if taken.end_offset != entries[0].base_offset:
+    if taken.position != view.position:
         raise Unavailable(
             "a transaction of references is open before the damaged segment; its end may lie in "
             "that or behind it, so what it wrote cannot be told from what was aborted. Nothing was "
@@ -48,7 +50,8 @@ def cover(
         version=version,
         nonce=nonce,
         entries=(*taken.entries, *entries),
-        end_offset=entries[-1].end_offset,
+        end_offset=entries[-1].end_offset if entries else taken.end_offset,
+        generation=0 if entries else taken.generation + 1,
         leader_epoch=max(leader_epoch, taken.leader_epoch),
         led=led,
     )

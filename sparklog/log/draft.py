@@ -129,17 +129,17 @@ def draft_rows(
     return SegmentDraft(part, segment)
 
 
-def draft_control(
+def draft_fence(
     layout: PartitionLayout, nonce: str, *, leader_epoch: int, led: bool
 ) -> SegmentDraft:
-    """Return a control segment: one offset, no record, and from here on a leader or none."""
+    """Return a fence: no offset, no record, and from here on a leader or none."""
     part = write_stream(_EMPTY_SCHEMA, [], "none")
     segment = Segment(
         topic_id=layout.topic_id,
         partition=layout.partition,
-        kind="control",
+        kind="fence",
         base_offset=0,
-        end_offset=1,
+        end_offset=0,
         rows=0,
         nonce=nonce,
         leader_epoch=leader_epoch,

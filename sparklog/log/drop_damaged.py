@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from sparklog.core.errors import InvalidRequest, Unavailable
-from sparklog.core.types import OffsetRange, TimestampType
+from sparklog.core.types import UNLED_EPOCH, OffsetRange, TimestampType
 from sparklog.log.cover import cover
 from sparklog.log.damage import Damage, Kind
 from sparklog.log.effects import Protocol, create
@@ -28,7 +28,7 @@ class LeadNow:
     """Who leads the partition, by the registry: what a segment that says nothing may have said."""
 
     led: bool = False
-    leader_epoch: int = 0
+    leader_epoch: int = UNLED_EPOCH
 
 
 class Dropper:
@@ -94,7 +94,7 @@ class Dropper:
                 "the next segment says where the damaged one ends; name that range. "
                 f"range={damage.lost_base}-{damage.lost_end} object={damage.object}"
             )
-        if wanted.end_offset <= damage.lost_base:
+        if wanted.end_offset <= damage.lost_base and not damage.end_known:
             raise InvalidRequest(
                 "a segment has at least one offset; say where it ended. "
                 f"range={wanted.base_offset}-{wanted.end_offset} object={damage.object}"
@@ -129,11 +129,16 @@ class Dropper:
 
     def _cover(self, wanted: OffsetRange) -> Protocol[None]:
         view, nonces = self._found.view, self._repair.nonces()
+        epoch = max(view.leader_epoch, self._lead.leader_epoch)
+        if wanted.base_offset == wanted.end_offset:  # a fence
+            led, nonce = self._lead.led, next(nonces)
+            yield from cover(view, (), leader_epoch=epoch, led=led, nonce=nonce)
+            return
         place = Place(
             self._layout,
             wanted.base_offset,
             wanted.end_offset,
-            max(view.leader_epoch, self._lead.leader_epoch),
+            epoch,
             self._lead.led,
             TimestampType.CREATE_TIME,
         )

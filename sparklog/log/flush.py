@@ -15,7 +15,7 @@ Source: FORMAT.md 9. `tests/model/test_led.py` runs this code through every orde
 
 from __future__ import annotations
 
-from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown
+from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown, Unavailable
 from sparklog.log.append import UNKNOWN_TRIES_MAX
 from sparklog.log.effects import Protocol, put
 from sparklog.log.manifest import REWRITTEN_NONCE
@@ -41,28 +41,27 @@ def flush_at(view: PartitionView, flush: FlushDraft, leader_epoch: int) -> Proto
     Raises:
         Fenced: the log has a higher epoch, so there is another leader.
         DataCorrupt: the log ends before `flush` begins, or has records of another epoch there.
+        Unavailable: a leader later than the one that took these records led without them; look at
+            the log again.
         OutcomeUnknown: the store did not tell; try again, that is safe.
     """
-    layout = view.layout
-    name = layout.chain_name(flush.base_offset)
     for _ in range(UNKNOWN_TRIES_MAX):
         if _is_there(view, flush, leader_epoch):
             return view
-        outcome = yield from put(layout.key(name), flush.data)
+        outcome = yield from put(view.layout.key(view.next_name), flush.data)
         if outcome is PutOutcome.CREATED:
-            newer, moved = yield from newer_manifest(view)
-            uncovered = not moved or newer.manifest.end_offset <= flush.base_offset
-            if uncovered and newer.end_offset == flush.base_offset:
-                return newer.extended(flush.segment, name, len(flush.data))
+            newer, _ = yield from newer_manifest(view)
+            if newer.position == view.position:
+                return newer.extended(flush.segment, len(flush.data))
         view = yield from refresh(view)
     raise OutcomeUnknown(
         "the store does not tell whether the flush happened; try again. "
-        f"object={layout.key(name)} nonce={flush.segment.nonce}"
+        f"object={view.layout.key(view.next_name)} nonce={flush.segment.nonce}"
     )
 
 
 def _is_there(view: PartitionView, flush: FlushDraft, leader_epoch: int) -> bool:
-    """Return whether the log reaches beyond the flush's first offset, with the right epochs."""
+    """Return whether the log has the flush's first offset; see `flush_at`."""
     if view.leader_epoch > leader_epoch:
         raise Fenced(
             "another leader has written to the partition's log; stop leading it. "
@@ -75,16 +74,24 @@ def _is_there(view: PartitionView, flush: FlushDraft, leader_epoch: int) -> bool
             f"partition={view.layout.folder} log_end_offset={view.end_offset} "
             f"base_offset={flush.base_offset}"
         )
-    if view.end_offset == flush.base_offset:
+    if view.end_offset > flush.base_offset:
+        found = _epoch_at(view, flush.base_offset)
+        if found is None or found == flush.leader_epoch:
+            return True
+        if found < flush.leader_epoch:
+            raise DataCorrupt(
+                "the partition's log has other records than its leader; run verify. "
+                f"partition={view.layout.folder} offset={flush.base_offset} "
+                f"epoch_in_log={found} leader_epoch={flush.leader_epoch}"
+            )
+    elif view.leader_epoch <= flush.leader_epoch:
         return False
-    found = _epoch_at(view, flush.base_offset)
-    if found is not None and found != flush.leader_epoch:
-        raise DataCorrupt(
-            "the partition's log has other records than its leader; run verify. "
-            f"partition={view.layout.folder} offset={flush.base_offset} "
-            f"epoch_in_log={found} leader_epoch={flush.leader_epoch}"
-        )
-    return True
+    raise Unavailable(
+        "a leader that was elected in between has put its fence or records there, and did not know "
+        "of these records; look at the log again. "
+        f"partition={view.layout.topic}-{view.layout.partition} offset={flush.base_offset} "
+        f"leader_epoch={flush.leader_epoch} epoch_in_log={view.leader_epoch}"
+    )
 
 
 def _epoch_at(view: PartitionView, offset: int) -> int | None:

@@ -5,7 +5,7 @@ reader may still want who looked at the partition at most `delay_ms` ago:
 
   G1  what a manifest names that was the newest at any time within the delay stays, and so does
       the chain from the lowest end of these manifests on, with all that it points at
-  G2  a name of the chain goes only when it lies below the end of a published manifest
+  G2  a name of the chain goes only when its position is before that of a published manifest
   G3  what no manifest ever named, as far as is known, goes only when it is older than any task
       that might still publish it; what a publication record names stays until it is published
   G4  when the manifests do not tell what was the newest within the delay, nothing goes
@@ -26,7 +26,7 @@ from itertools import pairwise
 from sparklog.core.errors import DataCorrupt
 from sparklog.log import manifest as manifests
 from sparklog.log.effects import Protocol, Range, get_many, list_after
-from sparklog.log.layout import PartitionLayout, is_data_name
+from sparklog.log.layout import ChainPosition, PartitionLayout, is_data_name
 from sparklog.log.manifest import EMPTY, Manifest
 from sparklog.log.manifest_change import VERSIONS_KEPT
 from sparklog.log.pins import left_pins, pinned_objects
@@ -91,7 +91,7 @@ def find_garbage(
     recent, problem = yield from _recent(view, found, rules)
     if problem:
         return Garbage(problem=problem)
-    boundary = min(m.end_offset for m in recent)
+    boundary = min(m.position for m in recent)
     named = {e.object for m in recent for e in m.entries} | {e.object for e in view.entries}
     below, beyond = found.chain_at(boundary)
     left = _left_pins(view, listed, rules)
@@ -124,24 +124,24 @@ class _Listing:
     def __init__(self, layout: PartitionLayout, listed: Sequence[ObjectInfo]) -> None:
         self.manifests: dict[int, ObjectInfo] = {}
         """By version, ascending."""
-        self._chain: dict[int, tuple[str, ObjectInfo]] = {}
+        self._chain: dict[ChainPosition, tuple[str, ObjectInfo]] = {}
         self.loose: dict[str, ObjectInfo] = {}
         """Rewritten and staged objects, by name."""
         for info in listed:
             name = layout.relative(info.key)
-            version, base = layout.manifest_version(info.key), layout.chain_base(info.key)
+            version, at = layout.manifest_version(info.key), layout.chain_position(info.key)
             if version is not None:
                 self.manifests[version] = info
-            elif base is not None:
-                self._chain[base] = name, info
+            elif at is not None:
+                self._chain[at] = name, info
             elif is_data_name(name):
                 self.loose[name] = info
         self.manifests = dict(sorted(self.manifests.items()))
 
-    def chain_at(self, boundary: int) -> tuple[dict[str, ObjectInfo], list[str]]:
-        """Return the chain's objects below an offset, and the names of those from it on."""
-        below = dict(one for base, one in self._chain.items() if base < boundary)
-        return below, [name for base, (name, _) in self._chain.items() if base >= boundary]
+    def chain_at(self, boundary: ChainPosition) -> tuple[dict[str, ObjectInfo], list[str]]:
+        """Return the chain's objects before a position, and the names of those from it on."""
+        below = dict(one for at, one in self._chain.items() if at < boundary)
+        return below, [name for at, (name, _) in self._chain.items() if at >= boundary]
 
 
 def _left_pins(

@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from sparklog.core.errors import DataCorrupt
 from sparklog.log.effects import Protocol
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.refresh import at_newest, follow_chain, follow_names, newer_manifest, refresh
+from sparklog.log.refresh import (
+    at_newest,
+    follow_chain,
+    follow_names,
+    newer_manifest,
+    positions_from,
+    refresh,
+)
 from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectInfo
 
@@ -43,12 +50,7 @@ def glance_at(
     view = yield from at_newest(PartitionView(layout), versions)
     if view.manifest.deleted or view.unreadable:
         return None
-    sizes = {
-        base: info.size_bytes
-        for info in listed
-        if (base := layout.chain_base(info.key)) is not None and base >= view.end_offset
-    }
     try:
-        return (yield from follow_names(view, sizes))
+        return (yield from follow_names(view, positions_from(view, listed)))
     except DataCorrupt:
         return None

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparklog.core import names
 
 NUMBER_DIGITS = 20
+GENERATION_DIGITS = 10
 SEGMENT_SUFFIX = ".arrow"
 FOLDER_NAME_MAX = 232
 """Characters of a topic's name in its folder's: with `~` and the id it stays within 255."""
@@ -24,7 +26,7 @@ METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Kafka's own id for its metadata topic, Uuid(0, 1)."""
 
 _TOPIC_FOLDER = re.compile(r"topics/([A-Za-z0-9._-]{1,249})~([A-Za-z0-9_-]{22})/")
-_CHAIN_NAME = re.compile(r"log/(\d{20})\.arrow")
+_CHAIN_NAME = re.compile(r"log/(\d{20})(?:~(?!0{10})(\d{10}))?\.arrow")
 _MANIFEST_NAME = re.compile(r"manifest/(\d{20})\.arrow")
 _STAGED_NAME = re.compile(r"staged/[0-9a-f]{32}\.arrow")
 _REWRITTEN_NAME = re.compile(r"log/\d{20}-[0-9a-f]{32}\.arrow")
@@ -34,6 +36,15 @@ _NAMED_SNAPSHOT_KEY = re.compile(r"snapshots/([A-Za-z0-9._-]{1,249})\.json")
 _COMMIT_KEY = re.compile(r"commits/([A-Za-z0-9._-]{1,249})/(\d{20})\.json")
 _RUN_KEY = re.compile(r"runs/([A-Za-z0-9._-]{1,249})/(\d{20})-(\d)\.json")
 _WAL_KEY = re.compile(r"wal/(0|[1-9]\d{0,9})-([0-9a-f]{32})/(\d{20})\.arrow")
+
+
+class ChainPosition(NamedTuple):
+    """A place in the chain of a partition's segments; positions sort as the chain does."""
+
+    offset: int
+    """Of the next record there."""
+    generation: int = 0
+    """How many fences the chain has at this offset before this place."""
 
 
 def number(value: int) -> str:
@@ -148,9 +159,10 @@ class PartitionLayout:
         return self.folder + name
 
     @staticmethod
-    def chain_name(base_offset: int) -> str:
-        """Return the relative name of the segment appended at `base_offset`."""
-        return f"log/{number(base_offset)}{SEGMENT_SUFFIX}"
+    def chain_name(base_offset: int, generation: int = 0) -> str:
+        """Return the relative name of the segment appended at a position of the chain."""
+        after_fences = f"~{generation:0{GENERATION_DIGITS}d}" if generation else ""
+        return f"log/{number(base_offset)}{after_fences}{SEGMENT_SUFFIX}"
 
     @staticmethod
     def rewritten_name(base_offset: int, nonce: str) -> str:
@@ -210,10 +222,10 @@ class PartitionLayout:
             or self.pin_nonce(key) is not None
         )
 
-    def chain_base(self, key: str) -> int | None:
-        """Return the base offset in a chain segment's key, or None for any other object."""
+    def chain_position(self, key: str) -> ChainPosition | None:
+        """Return the position in a chain segment's key, or None for any other object."""
         match = _CHAIN_NAME.fullmatch(self.relative(key))
-        return int(match.group(1)) if match else None
+        return ChainPosition(int(match.group(1)), int(match.group(2) or 0)) if match else None
 
     def manifest_version(self, key: str) -> int | None:
         """Return the version in a manifest's key, or None for any other object."""

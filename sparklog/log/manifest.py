@@ -21,9 +21,14 @@ from crc32c import crc32c
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import UNLED_EPOCH
 from sparklog.log.arrow_file import finish_file, footer_metadata, footer_start, write_stream
-from sparklog.log.layout import PartitionLayout, is_data_name
+from sparklog.log.layout import ChainPosition, PartitionLayout, is_data_name
 from sparklog.log.segment import CommitKey, Segment
-from sparklog.log.segment_footer import CRC_KEY, FORMAT_VERSION, checked_document
+from sparklog.log.segment_footer import (
+    CRC_KEY,
+    FORMAT_VERSION,
+    checked_document,
+    leader_epoch,
+)
 
 MANIFEST_KEY = "sparklog.manifest"
 REWRITTEN_NONCE = "*"
@@ -94,11 +99,18 @@ class Manifest:
     """The highest of any segment so far, those trimmed away included."""
     led: bool = False
     """Whether at `end_offset` only a leader may append."""
+    generation: int = 0
+    """How many fences the chain has at `end_offset` before its tail begins."""
     deleted: bool = False
     """Whether the topic was deleted: the last version there is."""
 
     cleaned: tuple[Cleaning, ...] = ()
     """By end offset, which tells of each tombstone since when it has nothing to hide any more."""
+
+    @property
+    def position(self) -> ChainPosition:
+        """Return where in the chain the tail begins; names of the chain before it are covered."""
+        return ChainPosition(self.end_offset, self.generation)
 
     @property
     def cleaned_end(self) -> int:
@@ -117,7 +129,7 @@ EMPTY = Manifest()
 
 
 def entries_of(segment: Segment, name: str, size_bytes: int) -> tuple[Entry, ...]:
-    """Return the entries of a segment in the chain: its own, or those of what it points at."""
+    """Return the entries of a segment that takes offsets: its own, or those of what it names."""
     if segment.kind == "reference":
         return tuple(
             Entry(
@@ -186,6 +198,7 @@ def encode(manifest: Manifest, layout: PartitionLayout) -> bytes:
         },
         "leader_epoch": manifest.leader_epoch,
         "led": manifest.led,
+        "generation": manifest.generation,
         "deleted": manifest.deleted,
         "body": [part.data.size, crc32c(part.data)],
     }
@@ -240,7 +253,11 @@ def broken_invariant(manifest: Manifest) -> str:
 
 
 def _manifest(document: dict[str, Any], table: pa.Table) -> Manifest:
-    columns: Sequence[list[Any]] = [table.column(f.name).to_pylist() for f in _SCHEMA]
+    columns: Sequence[list[Any]] = [
+        [leader_epoch(document, told) for told in column] if f.name == "leader_epoch" else column
+        for f in _SCHEMA
+        for column in (table.column(f.name).to_pylist(),)
+    ]
     return Manifest(
         version=int(document["version"]),
         nonce=str(document["nonce"]),
@@ -248,8 +265,9 @@ def _manifest(document: dict[str, Any], table: pa.Table) -> Manifest:
         end_offset=int(document["end_offset"]),
         entries=tuple(Entry(*row) for row in zip(*columns, strict=True)),
         writers={name: WriterState(*state) for name, state in document["writers"].items()},
-        leader_epoch=int(document.get("leader_epoch", UNLED_EPOCH)),
+        leader_epoch=leader_epoch(document, document.get("leader_epoch", UNLED_EPOCH)),
         led=bool(document.get("led", False)),
+        generation=int(document.get("generation", 0)),
         deleted=bool(document.get("deleted", False)),
         cleaned=tuple(Cleaning(int(e), int(t)) for e, t in document.get("cleaned", ())),
     )

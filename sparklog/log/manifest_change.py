@@ -66,7 +66,7 @@ def absorb_tail(segments_min: int, expired_before_ms: int) -> Plan:
         if not view.tail or len(view.tail) < segments_min:
             return None
         taken = with_tail(view, expired_before_ms)
-        return taken if taken.end_offset > view.manifest.end_offset else None
+        return taken if taken.position > view.manifest.position else None
 
     return plan
 
@@ -112,7 +112,7 @@ def with_start(view: PartitionView, log_start_offset: int) -> Manifest:
 
 def open_references(view: PartitionView) -> list[Segment]:
     """Return the reference segments whose transactions have not ended, as far as the view tells."""
-    chain = [one.segment for one in view.tail]
+    chain = [one.segment for one in view.tail if one.segment.kind != "fence"]
     known = outcomes(chain)
     return [one for one in chain if known.get(one.base_offset, True) is None]
 
@@ -124,8 +124,13 @@ def with_tail(view: PartitionView, expired_before_ms: int, below: int = 0) -> Ma
     that begins before `below`.
     """
     opens = (one.base_offset for one in open_references(view) if one.base_offset >= below)
-    end = next(opens, view.end_offset)
-    taken = replace(view, tail=tuple(t for t in view.tail if t.segment.base_offset < end))
+    first_open = next(opens, None)
+    if first_open is None:
+        taken = view
+    else:
+        taken = replace(
+            view, tail=tuple(t for t in view.tail if t.segment.base_offset < first_open)
+        )
     writers = {
         name: state
         for name, state in view.manifest.writers.items()
@@ -143,7 +148,8 @@ def with_tail(view: PartitionView, expired_before_ms: int, below: int = 0) -> Ma
     return replace(
         view.manifest,
         end_offset=taken.end_offset,
-        entries=tuple(entry for entry in view.entries if entry.base_offset < end),
+        generation=taken.position.generation,
+        entries=tuple(e for e in view.entries if e.base_offset < taken.end_offset),
         writers=writers,
         leader_epoch=taken.leader_epoch,
         led=taken.is_led,

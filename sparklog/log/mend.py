@@ -9,6 +9,8 @@
       collects garbage may have seen that nothing names them: an object leaves the log for good
   R4  a leader's segment that is damaged is made again from a write-ahead log that has its batches
   R5  an object whose records are whole and whose filter of keys is not is written anew
+  R6  a fence that is damaged gives way to a manifest that goes on behind it, where the segment
+      after it can be read: it says itself who may append from there on
 
 Everything else stays as it is: an object that holds the only copy of anything is never touched.
 What is left can be given up with `drop_damaged`, which somebody has to ask for.
@@ -31,6 +33,7 @@ from sparklog.log.reading import SegmentReader
 from sparklog.log.refresh import read_segment
 from sparklog.log.repair import Repair
 from sparklog.log.rewrite import Replacement, is_published, swap
+from sparklog.log.segment import Segment
 from sparklog.log.verify import entry_damages
 from sparklog.log.view import PartitionView
 from sparklog.log.wal_refill import refilled, wal_batches
@@ -140,12 +143,10 @@ class Mender:
         Its epoch is known only where the segments before and after it have the same.
         """
         view = self._found.view
-        following = self._layout.chain_name(damage.lost_end)
-        try:
-            after = self._repair.run(read_segment(self._layout, following))
-        except DataCorrupt:
-            after = None
-        if after is None or after[0].leader_epoch != view.leader_epoch or not view.is_led:
+        if damage.lost_end == damage.lost_base:
+            return self._unfenced(damage)
+        after = self._segment_at(self._layout.chain_name(damage.lost_end))
+        if after is None or after.leader_epoch != view.leader_epoch or not view.is_led:
             return []
         epoch = view.leader_epoch
         finding = wal_batches(self._layout, damage.lost_base, damage.lost_end, epoch)
@@ -157,6 +158,26 @@ class Mender:
             nonce = next(self._repair.nonces())
             self._repair.run(cover(view, new, leader_epoch=epoch, led=True, nonce=nonce))
         return [Mended(damage.object, "made again from a write-ahead log")]
+
+    def _unfenced(self, damage: Damage) -> list[Mended]:
+        """Let the chain go on behind a fence, of which nothing but its name can be read (R6)."""
+        view = self._found.view
+        offset, generation = view.position
+        after = self._segment_at(self._layout.chain_name(offset, generation + 1))
+        if after is None:
+            return []
+        if not self._repair.dry_run:
+            epoch = max(view.leader_epoch, after.leader_epoch)
+            nonce = next(self._repair.nonces())
+            self._repair.run(cover(view, (), leader_epoch=epoch, led=after.led, nonce=nonce))
+        return [Mended(damage.object, "passed over: the segment after it says who may append")]
+
+    def _segment_at(self, name: str) -> Segment | None:
+        try:
+            found = self._repair.run(read_segment(self._layout, name))
+        except DataCorrupt:
+            return None
+        return None if found is None else found[0]
 
     def _remade(self, batches: Sequence[bytes]) -> Sequence[Entry]:
         """Write segments of batches."""

@@ -140,7 +140,7 @@ class SegmentReader:
     ) -> Iterator[ranges.Piece | pa.RecordBatch]:
         for entry in entries:
             if not entry.rows and unread is Unread.KEEP:
-                continue
+                continue  # one that compaction emptied
             # An entry may be read for fewer offsets than its object holds.
             low, high = max(base_offset, entry.base_offset), min(end_offset, entry.end_offset)
             segment = self.footer(entry)

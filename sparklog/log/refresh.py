@@ -5,18 +5,19 @@ Pure; FORMAT.md 4 says when a tail may be believed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sparklog.core.errors import DataCorrupt, TopicDeleted
 from sparklog.log import manifest as manifests
 from sparklog.log.arrow_file import TRAILER_BYTES, footer_metadata, footer_start
 from sparklog.log.effects import Protocol, Range, get, get_many, list_after
-from sparklog.log.layout import PartitionLayout
+from sparklog.log.layout import ChainPosition, PartitionLayout
 from sparklog.log.manifest import Manifest
 from sparklog.log.segment import Segment
 from sparklog.log.segment_footer import from_metadata
 from sparklog.log.view import PartitionView
+from sparklog.store.base import ObjectInfo
 
 FOOTER_READ_BYTES = 64 * 1024
 """How much of an object's end is read in the hope that it holds the whole footer."""
@@ -150,12 +151,11 @@ def probe(view: PartitionView) -> Protocol[PartitionView]:
     """
     longer = view
     for _ in range(PROBES_MAX):
-        name = view.layout.chain_name(longer.end_offset)
         try:
-            found = yield from read_segment(view.layout, name)
+            found = yield from read_segment(view.layout, longer.next_name)
             if found is None:
                 break
-            longer = longer.extended(found[0], name, found[1])
+            longer = longer.extended(*found)
         except DataCorrupt:
             return (yield from refresh(view))
     else:
@@ -221,8 +221,8 @@ def at_manifest(
     unreadable: tuple[str, ...] = (),
 ) -> PartitionView:
     """Return the view moved to manifest `found`; the tail that it covers is dropped."""
-    tail = tuple(t for t in view.tail if t.segment.base_offset >= found.end_offset)
-    if tail and tail[0].segment.base_offset != found.end_offset:
+    tail = tuple(t for t in view.tail if t.position >= found.position)
+    if tail and tail[0].position != found.position:
         tail = ()
     return replace(
         view,
@@ -244,26 +244,34 @@ def follow_chain(view: PartitionView) -> Protocol[PartitionView]:
     return (yield from follow_names(view, (yield from _names_after(view))))
 
 
-def _names_after(view: PartitionView) -> Protocol[dict[int, int]]:
-    """Return the bytes of the chain's objects at and after the view's end, by base offset."""
+def _names_after(view: PartitionView) -> Protocol[dict[ChainPosition, int]]:
+    """Return the bytes of the chain's objects at and after the view's end, by position."""
     layout = view.layout
     end = view.end_offset
-    # '-' sorts before '.', so a rewritten name at `end` sorts before the chain's own name there.
+    # At one offset '-' (rewritten) sorts before '.', and that before '~' (after fences).
     after = layout.key(layout.chain_name(end - 1)) if end else ""
     listed = yield from list_after(layout.chain_prefix, after)
+    return positions_from(view, listed)
+
+
+def positions_from(view: PartitionView, listed: Iterable[ObjectInfo]) -> dict[ChainPosition, int]:
+    """Return the bytes of those objects that the chain has at or after the view's end."""
     return {
-        base: info.size_bytes
+        position: info.size_bytes
         for info in listed
-        if (base := layout.chain_base(info.key)) is not None and base >= end
+        if (position := view.layout.chain_position(info.key)) is not None
+        and position >= view.position
     }
 
 
-def follow_names(view: PartitionView, sizes: Mapping[int, int]) -> Protocol[PartitionView]:
-    """Extend the view by those of the chain's objects with these base offsets that follow its end.
+def follow_names(
+    view: PartitionView, sizes: Mapping[ChainPosition, int]
+) -> Protocol[PartitionView]:
+    """Extend the view by those of the chain's objects at these positions that follow its end.
 
     Args:
         view: to be extended.
-        sizes: bytes of each object, by its base offset.
+        sizes: bytes of each object, by its position.
 
     Raises:
         DataCorrupt: one is damaged, or gone.
@@ -274,23 +282,23 @@ def follow_names(view: PartitionView, sizes: Mapping[int, int]) -> Protocol[Part
     return view
 
 
-def _followed(view: PartitionView, sizes: Mapping[int, int]) -> Protocol[PartitionView]:
+def _followed(view: PartitionView, sizes: Mapping[ChainPosition, int]) -> Protocol[PartitionView]:
     """Extend the view as `follow_names` does, as far as objects can be read."""
     layout = view.layout
-    bases = sorted(sizes)
-    for at in range(0, len(bases), NAMES_READ_AT_ONCE):
-        some = bases[at : at + NAMES_READ_AT_ONCE]
-        keys = [layout.key(layout.chain_name(base)) for base in some]
+    positions = sorted(sizes)
+    for at in range(0, len(positions), NAMES_READ_AT_ONCE):
+        some = positions[at : at + NAMES_READ_AT_ONCE]
+        keys = [layout.key(layout.chain_name(*position)) for position in some]
         ranges = tuple(Range(key, -FOOTER_READ_BYTES) for key in keys)
         tails = yield from get_many(ranges)
-        for base, key, tail in zip(some, keys, tails, strict=True):
-            if base != view.end_offset:
+        for position, key, tail in zip(some, keys, tails, strict=True):
+            if position != view.position:
                 continue
             try:
                 if tail is None or len(tail) < TRAILER_BYTES:
                     raise DataCorrupt(f"segment vanished or was cut off; run verify. object={key}")
-                segment, _ = yield from _decode_segment(layout, key, tail, sizes[base])
-                view = view.extended(segment, layout.chain_name(base), sizes[base])
+                segment, _ = yield from _decode_segment(layout, key, tail, sizes[position])
+                view = view.extended(segment, sizes[position])
             except DataCorrupt as error:
                 return replace(view, damage=error.with_traceback(None))
     return view

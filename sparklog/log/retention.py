@@ -2,9 +2,9 @@
 
 As in Kafka, whole segments go, oldest first, while each is beyond a limit. An object is a segment
 here. The newest one goes by time only when it has rolled: it is `segment.bytes` large, or its
-first record `segment.ms` old. Objects without records (a leader's mark, what compaction emptied)
-have no age, so they go with the records after them. Where the newest timestamp is negative, the age
-is that of the object (`entry_times`).
+first record `segment.ms` old. Objects without records (what compaction emptied) have no age, so
+they go with the records after them. Where the newest timestamp is negative, the age is that of the
+object (`entry_times`).
 
 Times are milliseconds since the Unix epoch, sizes bytes. Source: Kafka's UnifiedLog,
 deleteRetentionMsBreachedSegments and deleteRetentionSizeBreachedSegments.

@@ -15,7 +15,8 @@ from sparklog.core.types import NO_TIMESTAMP_MS, UNLED_EPOCH, TimestampType
 from sparklog.log.arrow_file import StoredBatch
 from sparklog.log.key_index import KeyIndex
 
-Kind = Literal["data", "reference", "control"]
+Kind = Literal["data", "reference", "fence", "control"]
+"""`control` is what stood in a fence's place in logs of format 1; it takes an offset."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from crc32c import crc32c
 
 from sparklog.core.errors import DataCorrupt
-from sparklog.core.types import TimestampType
+from sparklog.core.types import UNLED_EPOCH, TimestampType
 from sparklog.log.arrow_file import Span, StoredBatch
 from sparklog.log.key_index import BLOCK_BYTES, PAGE_BYTES, KeyIndex
 from sparklog.log.layout import PartitionLayout, is_data_name
@@ -25,7 +25,8 @@ from sparklog.log.segment import (
     UnreadBatch,
 )
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""What is written. Format 1, which is read as well: FORMAT.md 10."""
 SEGMENT_KEY = "sparklog.segment"
 CRC_KEY = "sparklog.crc32c"
 
@@ -75,7 +76,7 @@ def to_metadata(segment: Segment) -> dict[str, str]:
         document["appends"] = [
             [a.base_offset, a.end_offset, a.leader_epoch, a.nonce] for a in segment.appends
         ]
-    if segment.led or segment.kind == "control":
+    if segment.led or segment.kind == "fence":
         document["led"] = segment.led
     if segment.markers:
         document["markers"] = [
@@ -151,7 +152,9 @@ def from_metadata(metadata: dict[str, str], layout: PartitionLayout, name: str) 
     return segment
 
 
-def checked_document(metadata: dict[str, str], key: str, name: str) -> dict[str, Any]:
+def checked_document(
+    metadata: dict[str, str], key: str, name: str, known: int = FORMAT_VERSION
+) -> dict[str, Any]:
     """Return a footer's JSON object after checking its CRC and format version.
 
     Raises:
@@ -169,12 +172,20 @@ def checked_document(metadata: dict[str, str], key: str, name: str) -> dict[str,
     version = document.get("format") if isinstance(document, dict) else None
     if not isinstance(version, int) or not isinstance(document, dict):
         raise DataCorrupt(f"footer has no format version; run verify. object={name}")
-    if version > FORMAT_VERSION:
+    if version > known:
         raise DataCorrupt(
             "object was written by a newer sparklog; upgrade this reader. "
-            f"object={name} format={version} known={FORMAT_VERSION}"
+            f"object={name} format={version} known={known}"
         )
     return document
+
+
+def leader_epoch(document: dict[str, Any], told: int) -> int:
+    """Return a leader epoch that a document of any format tells.
+
+    In format 1 leaders began at 1, and 0 was said of direct appends.
+    """
+    return UNLED_EPOCH if told == 0 and document["format"] == 1 else int(told)
 
 
 def _segment(document: dict[str, Any]) -> Segment:
@@ -188,7 +199,7 @@ def _segment(document: dict[str, Any]) -> Segment:
         rows=int(document["rows"]),
         nonce=document["nonce"],
         kind=document["kind"],
-        leader_epoch=int(document["leader_epoch"]),
+        leader_epoch=leader_epoch(document, document["leader_epoch"]),
         led=bool(document.get("led", False)),
         min_timestamp_ms=int(document["min_timestamp"]),
         max_timestamp_ms=int(document["max_timestamp"]),
@@ -197,7 +208,10 @@ def _segment(document: dict[str, Any]) -> Segment:
         head=(int(document["head"][0]), int(document["head"][1])),
         column_names=names,
         batches=tuple(_batch(index, names, i) for i in range(len(index["at"]))),
-        appends=tuple(Append(*entry) for entry in document.get("appends", ())),
+        appends=tuple(
+            Append(base, end, leader_epoch(document, epoch), nonce)
+            for base, end, epoch, nonce in document.get("appends", ())
+        ),
         producers=tuple(ProducerBatch(*entry) for entry in document["producers"]),
         markers=tuple(_marker(entry) for entry in document.get("markers", ())),
         unread=tuple(_unread(entry) for entry in document.get("unread", ())),

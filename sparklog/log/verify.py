@@ -20,7 +20,7 @@ from sparklog.log import manifest as manifests
 from sparklog.log.damage import Damage, Kind, Verified
 from sparklog.log.effects import run
 from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
-from sparklog.log.layout import PartitionLayout
+from sparklog.log.layout import ChainPosition, PartitionLayout
 from sparklog.log.manifest import Entry
 from sparklog.log.reading import SegmentReader
 from sparklog.log.refresh import look_for_manifest, read_segment
@@ -143,22 +143,21 @@ def _tail(
     """Follow the chain as far as it can be read."""
     layout = view.layout
     while True:
-        name = layout.chain_name(view.end_offset)
-        base = view.end_offset
+        name, base = view.next_name, view.end_offset
         try:
             found = run(read_segment(layout, name), store)
             if found is not None:
-                view = view.extended(found[0], name, found[1])
+                view = view.extended(*found)
                 continue
-            what = "the chain has a hole here" if _after(layout, names, base) is not None else ""
+            what = "the chain has a hole here" if _after(view, names) else ""
         except DataCorrupt as error:
             what = str(error)
         if not what:
             return view, []
         # Names tell where the next segment begins; what lies beyond is not part of the log now.
-        bases = sorted(b for n in names if (b := layout.chain_base(layout.key(n)) or 0) > base)
-        told = f"{what}; {len(bases)} segments after it cannot be reached"
-        following = bases[0] if bases else base + 1
+        beyond = _after(view, names)
+        told = f"{what}; {len(beyond)} segments after it cannot be reached"
+        following = beyond[0].offset if beyond else base + 1
         return view, [
             Damage(
                 layout.key(name),
@@ -166,28 +165,29 @@ def _tail(
                 base,
                 following,
                 Kind.CHAIN,
-                rows=None,
-                unreachable_end=_end_of(store, layout, bases),
-                end_known=bool(bases),
+                rows=None if following > base else 0,
+                unreachable_end=_end_of(store, layout, beyond),
+                end_known=bool(beyond),
             )
         ]
 
 
-def _end_of(store: ObjectStore, layout: PartitionLayout, bases: Sequence[int]) -> int:
+def _end_of(store: ObjectStore, layout: PartitionLayout, positions: Sequence[ChainPosition]) -> int:
     """Return where the last of these segments of the chain ends, as far as it tells; 0 of none."""
-    if not bases:
+    if not positions:
         return 0
     try:
-        found = run(read_segment(layout, layout.chain_name(bases[-1])), store)
+        found = run(read_segment(layout, layout.chain_name(*positions[-1])), store)
     except DataCorrupt:
         found = None
-    return found[0].end_offset if found is not None else bases[-1]
+    return found[0].end_offset if found is not None else positions[-1].offset
 
 
-def _after(layout: PartitionLayout, names: dict[str, ObjectInfo], offset: int) -> int | None:
-    """Return the lowest base of a chain's segment beyond an offset."""
-    bases = (layout.chain_base(layout.key(name)) for name in names)
-    return min((base for base in bases if base is not None and base > offset), default=None)
+def _after(view: PartitionView, names: Collection[str]) -> list[ChainPosition]:
+    """Return the positions of the chain beyond the view's end that have objects, in order."""
+    layout = view.layout
+    found = (layout.chain_position(layout.key(name)) for name in names)
+    return sorted(one for one in found if one is not None and one > view.position)
 
 
 def entry_damages(

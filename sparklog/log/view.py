@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from sparklog.core.errors import DataCorrupt
 from sparklog.log import manifest as manifests
-from sparklog.log.layout import PartitionLayout
+from sparklog.log.layout import ChainPosition, PartitionLayout
 from sparklog.log.manifest import EMPTY, Entry, Manifest, WriterState, entries_of
 from sparklog.log.referred_transactions import gap, outcomes
 from sparklog.log.segment import CommitKey, Segment
@@ -27,6 +27,20 @@ class TailSegment:
     segment: Segment
     name: str
     size_bytes: int
+    generation: int = 0
+    """Of its position: how many fences the chain has before it at its base offset."""
+
+    @property
+    def position(self) -> ChainPosition:
+        """Return where in the chain it stands."""
+        return ChainPosition(self.segment.base_offset, self.generation)
+
+    @property
+    def next_position(self) -> ChainPosition:
+        """Return where the chain goes on: a fence takes no offset but raises the generation."""
+        if self.segment.kind == "fence":
+            return ChainPosition(self.segment.base_offset, self.generation + 1)
+        return ChainPosition(self.segment.end_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +68,16 @@ class PartitionView:
         return self.tail[-1].segment.end_offset if self.tail else self.manifest.end_offset
 
     @property
+    def position(self) -> ChainPosition:
+        """Return where the next segment goes."""
+        return self.tail[-1].next_position if self.tail else self.manifest.position
+
+    @property
+    def next_name(self) -> str:
+        """Return the name, relative to the partition's folder, that the next segment takes."""
+        return self.layout.chain_name(*self.position)
+
+    @property
     def is_led(self) -> bool:
         """Return whether only a leader may append now. Source: FORMAT.md 5."""
         return self.tail[-1].segment.led if self.tail else self.manifest.led
@@ -65,15 +89,17 @@ class PartitionView:
 
     @property
     def is_unwritten(self) -> bool:
-        """Say whether it never had a record, as far as shows: it has leaders' marks at most."""
+        """Say whether it never had a record, as far as shows: it has fences at most."""
         return not self.manifest.end_offset and all(
-            one.segment.kind == "control" for one in self.tail
+            one.segment.kind in {"fence", "control"} for one in self.tail
         )
 
     def tail_entries(self) -> Iterator[Entry]:
         """Yield the entries of the tail, in offset order; those of what was aborted are gaps."""
         counts = outcomes([one.segment for one in self.tail])
         for one in self.tail:
+            if one.segment.kind == "fence":
+                continue
             if counts.get(one.segment.base_offset, True) is False:
                 yield gap(one.segment, one.name, one.size_bytes)
             else:
@@ -108,16 +134,22 @@ class PartitionView:
                 )
         return manifests.commit_state(self.manifest.writers, key)
 
-    def extended(self, segment: Segment, name: str, size_bytes: int) -> PartitionView:
-        """Return the view with one more segment at its end.
+    def extended(self, segment: Segment, size_bytes: int) -> PartitionView:
+        """Return the view with one more segment, which has the next name, at its end.
 
         Raises:
-            DataCorrupt: the segment does not start where the chain ends, or has no length.
+            DataCorrupt: the segment does not start where the chain ends; or it has no length, or
+                is a fence and has one.
         """
-        if segment.base_offset != self.end_offset or segment.end_offset <= segment.base_offset:
+        name, (offset, generation) = self.next_name, self.position
+        length = segment.end_offset - segment.base_offset
+        has_length = length == 0 if segment.kind == "fence" else length > 0
+        if segment.base_offset != offset or not has_length:
             raise DataCorrupt(
                 "segment does not continue the chain; run verify. "
-                f"object={self.layout.key(name)} base_offset={segment.base_offset} "
-                f"end_offset={segment.end_offset} chain_end={self.end_offset}"
+                f"object={self.layout.key(name)} kind={segment.kind} "
+                f"base_offset={segment.base_offset} end_offset={segment.end_offset} "
+                f"chain_end={offset}"
             )
-        return replace(self, tail=(*self.tail, TailSegment(segment, name, size_bytes)))
+        one = TailSegment(segment, name, size_bytes, generation)
+        return replace(self, tail=(*self.tail, one))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -26,9 +26,10 @@ from sparklog.log.arrow_file import (
 )
 from sparklog.log.layout import WalLayout
 from sparklog.log.plain_file import Pieces, PlainFile
-from sparklog.log.segment_footer import CRC_KEY, FORMAT_VERSION, checked_document
+from sparklog.log.segment_footer import CRC_KEY, checked_document
 
 WAL_KEY = "sparklog.wal"
+FORMAT_VERSION: Final = 1
 FOOTER_READ_BYTES = 8 * 1024
 """The last bytes of an object that hold its whole footer, which is about 1 KiB and bounded."""
 WINDOW_BYTES_MIN = 4097
@@ -200,7 +201,7 @@ def decode(data: bytes, layout: WalLayout, sequence: int) -> WalObject:
 def _document(data: bytes, name: str) -> dict[str, Any]:
     # The footer is short, so a tail that holds it whole is as good as the file.
     footer = data[footer_start(data, len(data), name) :]
-    return checked_document(footer_metadata(footer, name), WAL_KEY, name)
+    return checked_document(footer_metadata(footer, name), WAL_KEY, name, FORMAT_VERSION)
 
 
 def _header(document: dict[str, Any], layout: WalLayout, sequence: int) -> WalHeader:

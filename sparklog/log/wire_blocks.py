@@ -2,8 +2,8 @@
 
 Rows become batches of a convenient size; how their producers had cut them is not kept, but where a
 transaction's records begin and end is, and so are its markers, because readers of committed records
-need both. What takes offsets without being a record (a leader's mark, what compaction took out)
-becomes a batch too, which clients pass over, so that none waits for an offset that never comes.
+need both. Offsets without a record (what compaction took out, the control segments of old logs)
+become empty batches, which clients pass over, so that none waits for an offset that never comes.
 
   B1  the batches of a block cover its offsets without a gap between them
   B2  a batch is within one transaction, or outside of all
@@ -37,7 +37,6 @@ from sparklog.protocol.batch_header import (
     parse_header,
     seal_header,
 )
-from sparklog.protocol.control import ControlType
 from sparklog.protocol.record_batch import BatchSettings, Rows, encode
 from sparklog.protocol.small_batches import encode_small
 
@@ -170,12 +169,7 @@ class BlockWriter:
             yield WireBatch(header.base_offset, after, _extended(data, header, after))
 
     def _nothing(self, settings: BatchSettings, low: int, high: int) -> Iterator[WireBatch]:
-        """Yield what covers offsets without records: a mark, or what compaction took out."""
-        if self.segment.kind == "control":
-            key = bytes([0, 0, 0, ControlType.LEADER_CHANGE])
-            control = BatchSettings(leader_epoch=self.leader_epoch, is_control=True)
-            yield WireBatch(low, high, encode(_one_row(key, None), control, base_offset=low))
-            return
+        """Yield what covers offsets without records."""
         empty = pa.RecordBatch.from_pylist([], pa.schema([pa.field("value", pa.binary())]))
         plain = replace(settings, codec=Codec.NONE)
         for base in range(low, high, INT32_MAX):

@@ -28,7 +28,7 @@ def test_a_batch_that_nobody_can_read_is_told_or_passed_over(cli: Cli) -> None:
         put_unreadable(log.store, log.partition("t", 0).layout)
     failed = cli(*FROM_START)
     assert failed.code != 0
-    assert "topic=t partition=0 base_offset=1 end_offset=3" in failed.errors
+    assert "topic=t partition=0 base_offset=0 end_offset=2" in failed.errors
     assert cli.ok(*FROM_START, "--skip-unreadable").lines == ["good"]
 
 

@@ -14,9 +14,9 @@ def skip_the_confirming_look(patch: pytest.MonkeyPatch) -> None:
     """Believe that an append is at the end because its object could be put."""
 
     def believe(
-        view: PartitionView, candidate: Candidate, base: int, size_bytes: int
+        view: PartitionView, candidate: Candidate, size_bytes: int
     ) -> Protocol[tuple[PartitionView, Appended]]:
         yield from ()
-        return view, Appended(base, base + 1, repeated=False)
+        return view, Appended(view.end_offset, view.end_offset + 1, repeated=False)
 
     patch.setattr(append_module, "_confirm", believe)

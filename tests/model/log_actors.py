@@ -107,9 +107,9 @@ def merger(nonce: str = "f" * 32, *, deletes: bool = True) -> Actor:
         published = yield from change(view, plan, nonce)
         if not deletes or all(e.object != name for e in published.manifest.entries):
             return
-        for entry in view.entries:
-            if all(e.object != entry.object for e in published.manifest.entries):
-                yield from delete(LAYOUT.key(entry.object))
+        for name in (*(e.object for e in view.entries), *_fences(view)):
+            if all(e.object != name for e in published.manifest.entries):
+                yield from delete(LAYOUT.key(name))
 
     return Actor("merger", start)
 
@@ -125,11 +125,21 @@ def trimmer() -> Actor:
     return Actor("trimmer", start)
 
 
-def absorber() -> Actor:
+def absorber(nonce: str = "c" * 32) -> Actor:
+    """Takes the tail in, then deletes the fences that the manifest covers."""
+
     def start(done: Callable[[Any], None]) -> Protocol[None]:
-        yield from change(COLD, absorb_tail(1, 0), "c" * 32)
+        view = yield from refresh(COLD)
+        yield from change(view, absorb_tail(1, 0), nonce)
+        for name in _fences(view):
+            yield from delete(LAYOUT.key(name))
 
     return Actor("absorber", start)
+
+
+def _fences(view: PartitionView) -> list[str]:
+    """Return the names of the fences in the tail: no manifest names them."""
+    return [one.name for one in view.tail if one.segment.kind == "fence"]
 
 
 def reader(view: PartitionView = COLD) -> Actor:
@@ -166,12 +176,17 @@ class Checker:
     def __call__(self, state: State, final: bool) -> None:
         self.finals += final
         view, log = self._cold_look(state)
+        self.check_chain(view)
         self.check_log(log)
         for actor, history in enumerate(state.histories):
             standing = self.explorer.standing(actor, history)
             assert standing.error is None or isinstance(standing.error, self.allowed), standing
             for report in standing.reports:
                 self.judge(report, view, log)
+
+    def check_chain(self, view: PartitionView) -> None:
+        positions = [one.position for one in view.tail]
+        assert positions == sorted(set(positions)), f"a position twice: {positions}"
 
     def check_log(self, log: dict[int, str]) -> None:
         written = list(log.values())
@@ -190,7 +205,7 @@ class Checker:
         if isinstance(report, PartitionView):
             for one in report.tail:
                 base = one.segment.base_offset
-                if base >= view.log_start_offset:
+                if base >= view.log_start_offset and one.segment.kind != "fence":
                     assert log.get(base) == one.segment.nonce, "a reader saw what is not in the log"
             return
         nonce, got = report

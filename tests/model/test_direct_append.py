@@ -100,7 +100,7 @@ def test_without_comparing_nonces_the_model_finds_a_double_append(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def somebody_elses(
-        view: PartitionView, candidate: Candidate, base: int
+        view: PartitionView, candidate: Candidate
     ) -> Protocol[tuple[PartitionView, None]]:
         return (yield from refresh(view)), None
 

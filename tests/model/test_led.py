@@ -1,27 +1,32 @@
 """Leaders and direct writers of one partition, model-checked in every order, with every fault.
 
 Beside what `log_actors` tells, in each state:
-  - between a leader's mark and the next hand-back nobody has appended directly;
+  - between a leader's fence and the next hand-back nobody has appended directly;
+  - from where a leader leads on, no offset has a direct append: fences take none;
   - what a leader believes flushed is in the log, and every offset has the record that the leaders
-    agreed on, whoever flushed it.
+    agreed on, whoever flushed it; what one flushed of its own stays its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 
-from sparklog.core.errors import Fenced, NotServing, OutcomeUnknown
+from sparklog.core.errors import Fenced, NotServing, OutcomeUnknown, Unavailable
+from sparklog.log import append as append_module
 from sparklog.log import flush as flush_module
+from sparklog.log import led as led_module
 from sparklog.log import manifest_change
+from sparklog.log.append import Appended, Candidate
 from sparklog.log.effects import Protocol, run
 from sparklog.log.flush import flush_at
 from sparklog.log.led import hand_back, take_lead
 from sparklog.log.manifest import Manifest
-from sparklog.log.refresh import refresh
+from sparklog.log.refresh import newer_manifest, refresh
 from sparklog.log.segment import Segment
 from sparklog.log.view import PartitionView
 from sparklog.log.wire_segment import FlushDraft
@@ -91,7 +96,7 @@ def flusher(
 
 
 def leader(name: str, epoch: int, records: int = 1, *, marks: bool = True) -> Actor:
-    """Is elected when nobody led: puts its mark, then flushes records of its own."""
+    """Is elected: puts its fence, then flushes records of its own."""
 
     def start(done: Callable[[Any], None]) -> Protocol[None]:
         if marks:
@@ -103,6 +108,8 @@ def leader(name: str, epoch: int, records: int = 1, *, marks: bool = True) -> Ac
         if records:
             epochs = {first + i: epoch for i in range(records)}
             yield from _flushing(done, view, name, epochs, [1] * records, epoch)
+            # Somebody else's record there would have been a later leader's, whose fence shows.
+            done(("own", first, f"{name}-{epoch}@{first}"))
 
     return Actor(name, start)
 
@@ -118,34 +125,35 @@ def returner(name: str, epoch: int) -> Actor:
 
 
 class LedChecker(Checker):
-    """Knows leaders by their nonces: NAME-led, NAME-unled, NAME-EPOCH@OFFSET."""
+    """Knows leaders' records by their nonces: NAME-EPOCH@OFFSET."""
 
-    allowed = (OutcomeUnknown, NotServing, Fenced)
+    allowed = (OutcomeUnknown, NotServing, Fenced, Unavailable)
+
+    def check_chain(self, view: PartitionView) -> None:
+        super().check_chain(view)
+        led = view.manifest.led
+        for one in view.tail:
+            segment = one.segment
+            if segment.kind == "fence":
+                led = segment.led
+            else:
+                assert segment.led or not led, f"a direct append amid a leader's: {segment}"
 
     def check_log(self, log: dict[int, str]) -> None:
-        marks = [nonce for nonce in log.values() if "@" not in nonce]
-        assert len(marks) == len(set(marks)), f"an append is in the log twice: {log}"
-        led = False
-        for _, nonce in sorted(log.items()):
-            if nonce.endswith("-unled"):
-                led = False
-            elif "-" in nonce:
-                led = True
-            else:
-                assert not led, f"a direct append amid a leader's records: {log}"
+        direct = [nonce for nonce in log.values() if "@" not in nonce]
+        assert len(direct) == len(set(direct)), f"an append is in the log twice: {log}"
 
     def judge(self, report: Any, view: PartitionView, log: dict[int, str]) -> None:
-        if isinstance(report, PartitionView) or report[0] not in {
-            "flushed",
-            "leads from",
-            "handed back",
-        }:
-            super().judge(report, view, log)
-            return
-        what, offset = report
-        assert offset <= view.end_offset, f"{what} {offset} is beyond the log: {log}"
-        if what == "leads from" and offset in log:
-            assert "@" in log[offset], f"another's record where a leader begins: {offset} in {log}"
+        match report:
+            case ("flushed" | "handed back" as what, int(offset)):
+                assert offset <= view.end_offset, f"{what} {offset} is beyond the log: {log}"
+            case ("leads from", int(offset)):
+                late = [n for at, n in log.items() if at >= offset and "@" not in n]
+                assert not late, f"{late} appended directly where a leader leads: {offset} in {log}"
+            case ("own", int(offset), str(nonce)):
+                assert log.get(offset) == nonce, f"lost: {nonce} at {offset} in {log}"
+            case _:
+                super().judge(report, view, log)
 
 
 def _prepared(*protocols: Protocol[Any]) -> tuple[Objects, PartitionView]:
@@ -158,8 +166,8 @@ def _prepared(*protocols: Protocol[Any]) -> tuple[Objects, PartitionView]:
 
 
 LED, LED_VIEW = _prepared(take_lead(COLD, 1, "l1-led"))
-"""A partition with the first leader's mark at offset 0."""
-TRUTH = {1: 1, 2: 1, 3: 2}
+"""An empty partition with a leader's fence."""
+TRUTH = {0: 1, 1: 1, 2: 2}
 """Epochs of the records that both leaders hold, the second as it took over from the first."""
 
 
@@ -170,9 +178,9 @@ def _check(actors: list[Actor], objects: Objects = (), **budget: int) -> int:
 
 
 CASES: dict[str, tuple[list[Actor], Objects, dict[str, int]]] = {
-    "a direct writer and a leader": ([writer("a", 2), leader("l1", 1)], (), {}),
+    "a direct writer and a leader": ([writer("a", 2), leader("l0", 0)], (), {}),
     "two direct writers and a leader": (
-        [writer("a", 1), writer("b", 1), leader("l1", 1, records=0)],
+        [writer("a", 1), writer("b", 1), leader("l0", 0, records=0)],
         (),
         {},
     ),
@@ -200,7 +208,7 @@ CASES: dict[str, tuple[list[Actor], Objects, dict[str, int]]] = {
     "a writer, a hand-back, and the tail taken in": (
         [writer("a", 1), returner("r2", 2), absorber()],
         LED,
-        {"lost_replies": 1},
+        {},
     ),
     "a hand-back that the next leader overtakes": (
         [returner("r2", 2), leader("l3", 3)],
@@ -219,7 +227,7 @@ CASES: dict[str, tuple[list[Actor], Objects, dict[str, int]]] = {
     ),
     "two leaders flush the same": (
         [
-            flusher("l1", LED_VIEW, {1: 1, 2: 1}, [2], 1),
+            flusher("l1", LED_VIEW, {0: 1, 1: 1}, [2], 1),
             flusher("l2", LED_VIEW, TRUTH, [1, 1, 1], 2),
         ],
         LED,
@@ -227,15 +235,45 @@ CASES: dict[str, tuple[list[Actor], Objects, dict[str, int]]] = {
     ),
     "two leaders flush the same beside a merge": (
         [
-            flusher("l1", LED_VIEW, {1: 1, 2: 1}, [2], 1),
+            flusher("l1", LED_VIEW, {0: 1, 1: 1}, [2], 1),
             flusher("l2", LED_VIEW, TRUTH, [1, 1, 1], 2),
             merger(),
         ],
         LED,
         {},
     ),
+    "a leader recovers beside one that was elected in between": (
+        [flusher("l3", LED_VIEW, {0: 1}, [1], 3), leader("l2", 2)],
+        LED,
+        {"lost_replies": 1, "crashes": 1},
+    ),
+    "two leaders race for a fence": (
+        [leader("l1", 1), leader("l2", 2)],
+        (),
+        {"lost_replies": 1, "late_puts": 1, "crashes": 1},
+    ),
+    "two leaders race for a fence that is taken in": (
+        [leader("l1", 1), leader("l2", 2), absorber()],
+        (),
+        {},
+    ),
+    "two leaders race for a fence beside a writer": (
+        [leader("l0", 0), leader("l1", 1), writer("a", 1)],
+        (),
+        {},
+    ),
+    "a deposed leader flushes when its successor's fence is gone": (
+        [flusher("l1", LED_VIEW, {0: 1}, [1], 1), leader("l2", 2), absorber()],
+        LED,
+        {},
+    ),
+    "a writer, a leader, and its fence is gone": (
+        [writer("a", 1), leader("l0", 0), absorber()],
+        (),
+        {"crashes": 1},
+    ),
     "a leader flushes beside a merge and a reader": (
-        [flusher("l1", LED_VIEW, {1: 1, 2: 1}, [1, 1], 1), merger(), reader(LED_VIEW)],
+        [flusher("l1", LED_VIEW, {0: 1, 1: 1}, [1, 1], 1), merger(), reader(LED_VIEW)],
         LED,
         {},
     ),
@@ -250,7 +288,7 @@ def test_every_interleaving_keeps_leaders_and_writers_apart(case: str) -> None:
 
 def test_a_writer_that_ignores_the_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PartitionView, "is_led", False)
-    with pytest.raises(AssertionError, match=r"direct append amid|another's record"):
+    with pytest.raises(AssertionError, match="direct"):
         _check([writer("a", 1), leader("l1", 1)])
 
 
@@ -258,15 +296,10 @@ def test_a_manifest_that_forgets_the_mark_is_found(monkeypatch: pytest.MonkeyPat
     keep = manifest_change.with_tail
 
     def forgetful(view: PartitionView, expired_before_ms: int) -> Manifest:
-        manifest = keep(view, expired_before_ms)
-        return Manifest(
-            end_offset=manifest.end_offset,
-            entries=manifest.entries,
-            leader_epoch=manifest.leader_epoch,
-        )
+        return replace(keep(view, expired_before_ms), led=False)
 
     monkeypatch.setattr(manifest_change, "with_tail", forgetful)
-    with pytest.raises(AssertionError, match=r"direct append amid|another's record"):
+    with pytest.raises(AssertionError, match="direct"):
         _check([writer("a", 1), leader("l1", 1), absorber()])
 
 
@@ -281,19 +314,50 @@ def test_a_flush_without_the_confirming_look_is_found(monkeypatch: pytest.Monkey
         _check(actors, objects)
 
 
-def test_a_leader_that_follows_nobody_without_a_mark_of_its_own_is_found() -> None:
+def _by_offset_alone(
+    view: PartitionView, candidate: Candidate, size_bytes: int
+) -> Protocol[tuple[PartitionView, Appended | None]]:
+    newer, _ = yield from newer_manifest(view)
+    base = view.end_offset
+    if newer.manifest.end_offset <= base:
+        return newer, Appended(base, base + 1, repeated=False)
+    return (yield from refresh(newer)), None
+
+
+def test_an_append_that_is_confirmed_by_its_offset_alone_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The manifest has passed a fence at the very offset, and the fence's name is free again."""
+    monkeypatch.setattr(append_module, "_confirm", _by_offset_alone)
+    actors, objects, _ = CASES["a writer, a leader, and its fence is gone"]
+    with pytest.raises(AssertionError, match=r"lost|in the log twice"):
+        _check(actors, objects)
+
+
+def test_a_fence_without_the_confirming_look_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def believe(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
+        yield from ()
+        return view, False
+
+    monkeypatch.setattr(led_module, "newer_manifest", believe)
+    actors, objects, _ = CASES["two leaders race for a fence that is taken in"]
+    with pytest.raises(AssertionError, match=r"lost|other records than its leader"):
+        _check(actors, objects)
+
+
+def test_a_leader_that_follows_nobody_without_a_fence_of_its_own_is_found() -> None:
     actors = [returner("r2", 2), leader("l3", 3, marks=False), writer("a", 1)]
-    with pytest.raises(AssertionError, match="another's record"):
+    with pytest.raises(AssertionError, match="appended directly where a leader leads"):
         _check(actors, LED)
 
 
 def test_a_deposed_leader_that_hands_back_under_its_own_epoch_is_found() -> None:
-    """The metadata comes first: a mark under the old epoch takes the successor's place."""
-    successor = flusher("l2", LED_VIEW, {1: 2}, [1], 2)
+    """The metadata comes first: else a writer gets in where the successor gives out offsets."""
+    successor = flusher("l2", LED_VIEW, {0: 2}, [1], 2)
     with pytest.raises(AssertionError, match="other records than its leader"):
-        _check([returner("r1", 1), successor], LED)
+        _check([returner("r1", 1), successor, writer("a", 1)], LED)
 
 
-def test_the_mark_is_put_once_however_often_it_is_tried() -> None:
+def test_the_fence_is_put_once_however_often_it_is_tried() -> None:
     twins = [leader("l1", 1, records=0), leader("l1", 1, records=0)]
     _check(twins, lost_replies=1, late_puts=1)

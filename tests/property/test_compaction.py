@@ -87,7 +87,7 @@ class Compaction(RuleBasedStateMachine):
             self.store, LAYOUT, policy, Encoding(codec), self.pool, clock=self.clock
         )
         self.view = run(take_lead(COLD, 1, "1" * 32), self.store)
-        self.end = 1
+        self.end = 0
         self.log_start = 0
         self.unflushed: list[bytes] = []
         self.records: list[Record] = []

@@ -26,8 +26,7 @@ from tests.unit.spark.source_logs import batch_reader, new_log, rows_of
 
 PRODUCERS = (7, 8, 9)
 EPOCH = 1
-FIRST = 1
-"""The leader's mark has offset 0."""
+FIRST = 0
 
 
 @dataclass

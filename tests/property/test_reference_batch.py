@@ -234,10 +234,10 @@ def test_what_was_taken_is_known_in_the_tail_and_in_the_log() -> None:
     newer = reference_batch([staged(log, 1)], Commit(CommitKey("q", 6), 1))
 
     def check() -> None:
-        assert pending.find(keyed, view) == (1, 3)
-        assert pending.find(older, view) == (1, 3)
+        assert pending.find(keyed, view) == (0, 2)
+        assert pending.find(older, view) == (0, 2)
         assert pending.find(newer, view) is None
-        assert pending.find(plain, view) == (3, 6)
+        assert pending.find(plain, view) == (2, 5)
 
     check()
     for left in (0, 1):
@@ -247,8 +247,8 @@ def test_what_was_taken_is_known_in_the_tail_and_in_the_log() -> None:
         assert pending.flushed(view.end_offset)
         check()
     assert not pending.flushed(view.end_offset)
-    rows = [r["offset"] for b in log.read(0, 6, ("offset",), view=view) for r in b.to_pylist()]
-    assert rows == [1, 2, 3, 4, 5]
+    rows = [r["offset"] for b in log.read(0, 5, ("offset",), view=view) for r in b.to_pylist()]
+    assert rows == [0, 1, 2, 3, 4]
     with pytest.raises(DataCorrupt):
         decode_references(encode(pa.record_batch({"value": pa.array([b"{}"])}), base_offset=0))
 

@@ -46,9 +46,9 @@ class Taken:
 
 @st.composite
 def taken_batches(draw: st.DrawFn) -> list[Taken]:
-    """Draw batches that join from offset 1 on."""
+    """Draw batches that join from offset 0 on."""
     made: list[Taken] = []
-    offset = 1
+    offset = 0
     sequences: dict[int, int] = {}
     for _ in range(draw(st.integers(1, 12))):
         kind = draw(st.sampled_from(["plain", "idempotent", "transactional", "marker"]))

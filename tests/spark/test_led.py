@@ -22,7 +22,7 @@ from tests.waiting import eventually
 
 
 def lead(log: Log) -> PartitionView:
-    """Lead and flush: a mark, two records, a marker, one record."""
+    """Lead and flush: two records, a marker, one record."""
     layout = log.partition("led", 0).layout
     view = run(take_lead(PartitionView(layout), 1, "a" * 32), log.store)
     settings = BatchSettings(
@@ -30,26 +30,26 @@ def lead(log: Log) -> PartitionView:
     )
     marker = encode_end_transaction(
         EndTransactionMarker(is_commit=True, coordinator_epoch=0),
-        base_offset=3,
+        base_offset=2,
         timestamp_ms=1,
         producer_id=7,
         producer_epoch=0,
         leader_epoch=1,
     )
     batches = [
-        encode(pa.record_batch({"value": pa.array([b"a", b"b"])}), settings, base_offset=1),
+        encode(pa.record_batch({"value": pa.array([b"a", b"b"])}), settings, base_offset=0),
         marker,
         encode(
             pa.record_batch({"value": pa.array([b"c"])}),
             BatchSettings(leader_epoch=1),
-            base_offset=4,
+            base_offset=3,
         ),
     ]
     draft = draft_batches(layout, batches, "b" * 32, codec="lz4")
     return run(flush_at(view, draft, 1), log.store)
 
 
-def test_marks_and_markers_are_no_rows(
+def test_fences_and_markers_are_no_rows(
     spark: SparkSession, make_log: MakeLog, log_root: str
 ) -> None:
     log = make_log(led=1)
@@ -58,9 +58,9 @@ def test_marks_and_markers_are_no_rows(
     frame = frame.option("includeUnflushed", "false")
     assert frame.load().count() == 3
     rows = frame.load().select("offset", "value").collect()
-    assert [(row.offset, bytes(row.value)) for row in rows] == [(1, b"a"), (2, b"b"), (4, b"c")]
-    late = frame.option("startingOffsets", '{"led": {"0": 3}}').load()
-    assert [row.offset for row in late.select("offset").collect()] == [4]
+    assert [(row.offset, bytes(row.value)) for row in rows] == [(0, b"a"), (1, b"b"), (3, b"c")]
+    late = frame.option("startingOffsets", '{"led": {"0": 2}}').load()
+    assert [row.offset for row in late.select("offset").collect()] == [3]
     run(hand_back(view, 2, "c" * 32), log.store)
     new = spark.createDataFrame([(b"mine",)], "value binary")
     writing = new.write.format("sparklog").option("path", log_root).option("topic", "led")

@@ -362,7 +362,7 @@ def test_pipelines_hold_each_record_once_whatever_is_killed(query: Query, sink: 
             if seen is not None:
                 eventually(lambda: len(look(query.job.root)) == query.expected, "the copy")
         final = look(query.job.root)
-        if lag(query) != NO_LAG:  # a leader's mark came after the last run had seen the end
+        if lag(query) != NO_LAG:  # a marker came after the last run had seen the end
             assert query.run() == 0
         ends = eventually(lambda: lag(query) == NO_LAG, "the group's offsets at the end")
         assert ends

@@ -179,7 +179,7 @@ class ReplicaCluster:
                     tuple(replicas),
                     tuple(replicas),
                     leader=replicas[0],
-                    leader_epoch=1,
+                    leader_epoch=0,
                     recovering=True,
                     take_lead=True,
                 )

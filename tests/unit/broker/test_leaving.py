@@ -74,8 +74,8 @@ def test_the_last_one_leaves_what_it_can_never_recover() -> None:
         (damaged, *sound) = (await cluster.image()).topics["t"].layouts()
         wal = (await cluster.image()).brokers[1].wal
         cluster.kill(1)
-        end_offset = run(refresh(PartitionView(damaged)), cluster.objects.objects).end_offset
-        name = damaged.key(damaged.chain_name(end_offset))
+        view = run(refresh(PartitionView(damaged)), cluster.objects.objects)
+        name = damaged.key(view.next_name)
         cluster.objects.objects.put_if_absent(name, b"no segment")
         again = cluster.start(1)
         async with asyncio.timeout(20):

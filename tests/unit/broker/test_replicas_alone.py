@@ -185,6 +185,10 @@ def test_requests_in_a_wrong_epoch_or_to_a_stranger_are_refused() -> None:
 
     async def story() -> None:
         cluster, where = await alone(world)
+        await cluster.fence(1)
+        cluster.kill(1)
+        await cluster.start(1)
+        cluster.elect(where)
         await cluster.produced(where, batch(b"a"))
         assert isinstance(await cluster.fetch(where, 0, current_leader_epoch=0), Fenced)
         newer = await cluster.fetch(where, 0, current_leader_epoch=9)
@@ -239,8 +243,8 @@ def test_offsets_are_found_by_name_and_by_time() -> None:
         assert await offset(2_000) == first + 1
         assert await offset(1) == first
         assert await offset(9_000) == -1
-        end = await manager.end_of_epoch(where, -1, 1)
-        assert end == (1, first + 3)
+        end = await manager.end_of_epoch(where, -1, 0)
+        assert end == (0, first + 3)
 
     world.run(story())
 

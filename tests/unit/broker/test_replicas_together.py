@@ -137,7 +137,8 @@ def test_in_memory_mode_a_broker_that_leaves_first_saves_what_it_alone_has() -> 
     world = World()
 
     async def story() -> None:
-        cluster, where = await together(world, 3, {**IN_MEMORY, "min.insync.replicas": "2"})
+        configs = {**IN_MEMORY, "min.insync.replicas": "2", "flush.ms": "500"}
+        cluster, where = await together(world, 3, configs)
         await cluster.produced(where, batch(b"a"))
         await cluster.fence(3)
         cluster.kill(3)

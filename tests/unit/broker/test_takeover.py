@@ -33,7 +33,7 @@ WITHIN_S = 30.0
 ROUND_TRIP_S = 0.02
 """Of a request in the simulated store, on average."""
 REQUESTS_PER_PARTITION = 6
-"""Manifests, the chain, its footers, manifests again; the leader's mark, manifests once more."""
+"""Manifests, the chain, its footers, manifests again; the leader's fence, manifests once more."""
 ROUND_TRIPS = 12
 """Three for the sealed log, those of a partition, and room for requests slower than others."""
 SLOW_REQUEST_S = 0.06
@@ -140,7 +140,7 @@ def test_who_holds_too_little_to_join_the_log_reads_the_write_ahead_log_after_al
     world.run(story())
 
 
-def test_a_mark_that_a_deposed_leader_puts_amid_a_take_over_ends_what_was_not_committed(
+def test_a_fence_that_a_deposed_leader_puts_amid_a_take_over_ends_what_was_not_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
@@ -149,7 +149,7 @@ def test_a_mark_that_a_deposed_leader_puts_amid_a_take_over_ends_what_was_not_co
         """Encode, while one that was elected with less in memory marks the log."""
         if not marked:
             view = cluster.stored(PartitionId(layout.topic_id, layout.partition))
-            marked.append(run(take_lead(view, 2, "d" * 32), world.objects.objects))
+            marked.append(run(take_lead(view, 1, "d" * 32), world.objects.objects))
         return draft_batches(layout, *arguments, **settings)
 
     marked: list[object] = []
@@ -166,14 +166,14 @@ def test_a_mark_that_a_deposed_leader_puts_amid_a_take_over_ends_what_was_not_co
         cluster.kill(3)
         held = cluster.brokers[2].replicas.roles.replicas[where].held
         late = bytearray(batch(b"never committed"))
-        stamp_offset(late, held.tail.end_offset, 1)
+        stamp_offset(late, held.tail.end_offset, 0)
         (checked,) = check_replicated(bytes(late))
         held.append_followed(checked)
         await cluster.fence(1)
         await cluster.fence(3)
         state = cluster.metadata.image.partition(where)
         assert state is not None
-        assert (state.leader, state.leader_epoch) == (2, 3)
+        assert (state.leader, state.leader_epoch) == (2, 2)
         begun_s = world.loop.time()
         await cluster.produced(where, batch(b"second"))
         assert world.loop.time() - begun_s < takeover.RETRY_LONGEST_S, "it is no damage"

@@ -45,21 +45,21 @@ def test_who_follows_nobody_or_a_leader_that_was_recovering_marks_the_log(
 def test_what_a_deposed_leader_recovers_late_meets_the_mark() -> None:
     store = MemoryStore("memory://late")
     view = run(take_lead(PartitionView(LAYOUT), 1, "a" * 32), store)
-    view = run(flush_at(view, drafted(1, 1), 1), store)
+    view = run(flush_at(view, drafted(0, 1), 1), store)
     # Epoch 2 found records of epoch 1 beyond the log in its replica, and is paused before its put.
-    late = drafted(3, 1)
+    late = drafted(2, 1)
     newer = run(refresh(view), store)
     newer = run(take_lead(newer, 3, "c" * 32), store)
     with pytest.raises(Fenced):
         run(flush_at(view, late, 2), store)
-    served = run(flush_at(newer, drafted(4, 3), 3), store)
-    assert served.end_offset == 6
+    served = run(flush_at(newer, drafted(2, 3), 3), store)
+    assert served.end_offset == 4
 
 
 def test_what_a_deposed_leader_recovers_in_time_is_before_the_mark() -> None:
     store = MemoryStore("memory://in-time")
     view = run(take_lead(PartitionView(LAYOUT), 1, "a" * 32), store)
-    run(flush_at(view, drafted(1, 1), 2), store)
+    run(flush_at(view, drafted(0, 1), 2), store)
     marked = run(take_lead(view, 3, "c" * 32), store)
-    assert marked.end_offset == 4
+    assert marked.position == (2, 1)
     assert marked.leader_epoch == 3

@@ -1,10 +1,19 @@
-"""What may happen to an object: bytes flipped, its end cut off, all of it gone."""
+"""Harms objects (bytes flipped, cut off, deleted), and looks at and mends the log after it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+from sparklog.core.clock import ManualClock
+from sparklog.log.mend import Mended, Mender
+from sparklog.log.repair import Repair
+from sparklog.log.rewriting import Encoding
+from sparklog.log.verify import Findings, examine
 from sparklog.store.memory import MemoryStore
+from tests.unit.log.records import LAYOUT
+
+PLAIN = Encoding("none")
 
 
 def flipped(at: float) -> Callable[[MemoryStore, str], None]:
@@ -30,3 +39,13 @@ HARM: dict[str, Callable[[MemoryStore, str], None]] = {
     "cut off": cut,
     "deleted": deleted,
 }
+
+
+def look(store: MemoryStore, clock: ManualClock, pool: ThreadPoolExecutor) -> Findings:
+    return examine(store, LAYOUT, pool, deep=True, now_ms=clock.now_ms())
+
+
+def mended(
+    store: MemoryStore, found: Findings, clock: ManualClock, pool: ThreadPoolExecutor
+) -> list[Mended]:
+    return Mender(Repair(store, found, pool, PLAIN, dry_run=False), clock.now_ms()).mend()

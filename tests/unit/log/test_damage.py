@@ -130,9 +130,9 @@ def test_a_newer_format_is_refused_by_name(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr("sparklog.log.segment_footer.FORMAT_VERSION", 2)
+        newer.setattr("sparklog.log.segment_footer.FORMAT_VERSION", 3)
         open_partition(store).append([batch([b"from the future"])])
-    with pytest.raises(DataCorrupt, match=r"upgrade this reader.*format=2"):
+    with pytest.raises(DataCorrupt, match=r"upgrade this reader.*format=3"):
         open_partition(store).view()
 
 

@@ -1,8 +1,9 @@
-"""Flushing wire batches into the log, the mark of a leader, and what direct writers make of it."""
+"""Flushing wire batches into the log, fences of leaders, and what direct writers make of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from sparklog.core.types import TimestampType
 from sparklog.log import wire_segment
 from sparklog.log.effects import Protocol, Result, run
 from sparklog.log.flush import flush_at
+from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.history import HistoryReader
 from sparklog.log.history_cache import HistoryCache
 from sparklog.log.led import hand_back, take_lead
@@ -32,7 +34,7 @@ from sparklog.protocol.batch_run import decode_runs
 from sparklog.protocol.compression import DECOMPRESSED_BYTES_MAX, compress
 from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.record_batch import BatchSettings, Codec, encode
-from sparklog.store.base import ObjectStore
+from sparklog.store.base import ObjectInfo, ObjectStore
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT, batch, numbered, open_partition, values
 from tests.unit.log.wire import raw_batch, record
@@ -67,15 +69,22 @@ def expected(base_offset: int, end_offset: int) -> list[bytes | None]:
     return [b"value-%d" % i for i in range(base_offset, end_offset)]
 
 
-def test_direct_readers_see_what_a_leader_flushed_and_not_its_mark(store: ObjectStore) -> None:
+def test_direct_readers_see_what_a_leader_flushed_and_its_fence_takes_no_offset(
+    store: ObjectStore,
+) -> None:
     log = open_partition(store)
     log.append([numbered(0, 3)])
     view = led(store)
-    assert (view.end_offset, view.is_led, view.leader_epoch) == (4, True, 1)
-    view = on(store, flush_at(view, drafted([wire(4, 5), wire(9, 1)]), 1))
+    assert (view.end_offset, view.is_led, view.leader_epoch) == (3, True, 1)
+    assert (view.tail[-1].name, view.next_name) == (
+        "log/00000000000000000003.arrow",
+        "log/00000000000000000003~0000000001.arrow",
+    )
+    view = on(store, flush_at(view, drafted([wire(3, 6), wire(9, 1)]), 1))
     assert view.end_offset == log.view().end_offset == 10
-    assert values(log, 0, 10) == expected(0, 3) + expected(4, 10)
-    assert sum(b.num_rows for b in log.read(0, 10, ("offset",))) == 9
+    assert view.next_name == "log/00000000000000000010.arrow"
+    assert values(log, 0, 10) == expected(0, 10)
+    assert sum(b.num_rows for b in log.read(0, 10, ("offset",))) == 10
     assert on(store, refresh(COLD)) == view
 
 
@@ -97,26 +106,47 @@ def test_a_direct_writer_is_sent_to_the_broker_until_the_partition_is_handed_bac
         open_partition(store).append([batch([b"mine"])])
     view = on(store, hand_back(view, 2, "e" * 32))
     assert not view.is_led
-    assert early.append([batch([b"mine"])]).base_offset == 3
+    assert early.append([batch([b"mine"])]).base_offset == 1
     on(store, change(COLD, absorb_tail(1, 0), "f" * 32))
-    assert open_partition(store).append([batch([b"mine"])]).base_offset == 4
+    assert open_partition(store).append([batch([b"mine"])]).base_offset == 2
 
 
-def test_marks_may_be_put_again_and_do_nothing_then(store: ObjectStore) -> None:
-    view = led(store)
-    assert on(store, take_lead(COLD, 1, "2" * 32)) == view
-    back = on(store, hand_back(view, 2, "3" * 32))
-    assert back.end_offset == 2
-    assert on(store, hand_back(view, 2, "4" * 32)) == back
-    assert led(store, 3).end_offset == 3
+def test_fences_may_be_put_again_and_do_nothing_then(store: ObjectStore) -> None:
+    view = led(store, 0)
+    assert on(store, take_lead(COLD, 0, "2" * 32)) == view
+    back = on(store, hand_back(view, 1, "3" * 32))
+    assert back.position == (0, 2)
+    assert on(store, hand_back(view, 1, "4" * 32)) == back
+    assert led(store, 2).position == (0, 3)
+
+
+def test_fences_are_taken_in_and_collected_though_no_record_ever_comes(store: ObjectStore) -> None:
+    for epoch in range(40):
+        led(store, epoch)
+    view = on(store, change(COLD, absorb_tail(32, 0), "c" * 32))
+    assert (view.tail, view.position, view.manifest.entries) == ((), (0, 40), ())
+    listed = on(store, list_folder(LAYOUT))
+    old = replace_times(listed)
+    found = on(store, find_garbage(view, old, GarbageRules(now_ms=10_000, delay_ms=0)))
+    assert len(found.doomed) == 40
+    for info in found.doomed:
+        store.delete(info.key)
+    assert (led(store, 40).position, led(store, 41).position) == ((0, 41), (0, 42))
+    on(store, hand_back(COLD, 42, "e" * 32))
+    assert open_partition(store).append([batch([b"mine"])]).base_offset == 0
+
+
+def replace_times(listed: list[ObjectInfo]) -> list[ObjectInfo]:
+    """Return objects as if they were from long ago."""
+    return [replace(info, modified_ms=1) for info in listed]
 
 
 def test_a_leader_of_an_older_epoch_finds_itself_deposed(store: ObjectStore) -> None:
     old = led(store, 1)
     new = led(store, 2)
-    assert new.end_offset == 2
+    assert new.end_offset == 0
     with pytest.raises(Fenced, match="epoch_in_log=2"):
-        on(store, flush_at(old, drafted([wire(1, 2)]), 1))
+        on(store, flush_at(old, drafted([wire(0, 2)]), 1))
     with pytest.raises(Fenced):
         on(store, take_lead(COLD, 1, "5" * 32))
     with pytest.raises(Fenced):
@@ -129,25 +159,25 @@ def test_what_another_leader_flushed_is_adopted_with_its_end(
     store: ObjectStore, others: int, absorbed: bool
 ) -> None:
     view = led(store)
-    batches = [wire(1, 2), wire(3, 2), wire(5, 2)]
+    batches = [wire(0, 2), wire(2, 2), wire(4, 2)]
     on(store, flush_at(view, drafted(batches[: others // 2], "a" * 32), 1))
     if absorbed:
         on(store, change(view, absorb_tail(1, 0), "c" * 32))
     # The next leader recovers the same batches, which keep the epoch they were taken in.
     view = on(store, flush_at(view, drafted(batches[:2]), 2))
-    assert view.end_offset == 1 + others
-    rest = [b for b, base in zip(batches, (1, 3, 5), strict=True) if base >= view.end_offset]
+    assert view.end_offset == others
+    rest = [b for b, base in zip(batches, (0, 2, 4), strict=True) if base >= view.end_offset]
     if rest:
         view = on(store, flush_at(view, drafted(rest), 2))
-    assert values(open_partition(store), 1, 7) == expected(1, 7)
-    assert view.end_offset == 7
+    assert values(open_partition(store), 0, 6) == expected(0, 6)
+    assert view.end_offset == 6
 
 
 def test_other_records_than_the_leaders_are_damage(store: ObjectStore) -> None:
     view = led(store)
-    on(store, flush_at(view, drafted([wire(1, 2)], "a" * 32), 1))
+    on(store, flush_at(view, drafted([wire(0, 2)], "a" * 32), 1))
     with pytest.raises(DataCorrupt, match="other records"):
-        on(store, flush_at(view, drafted([wire(1, 2, epoch=2)]), 2))
+        on(store, flush_at(view, drafted([wire(0, 2, epoch=2)]), 2))
     with pytest.raises(DataCorrupt, match="ends before"):
         on(store, flush_at(view, drafted([wire(9, 2)]), 1))
 
@@ -182,15 +212,15 @@ def test_producers_and_markers_are_kept_beside_the_rows(store: ObjectStore) -> N
     producer = {"producer_id": 77, "producer_epoch": 3}
     marker = encode_end_transaction(
         EndTransactionMarker(is_commit=False, coordinator_epoch=9),
-        base_offset=4,
+        base_offset=3,
         timestamp_ms=123,
         leader_epoch=1,
         **producer,
     )
     batches = [
-        wire(1, 3, base_sequence=0, is_transactional=True, codec=Codec.GZIP, **producer),
+        wire(0, 3, base_sequence=0, is_transactional=True, codec=Codec.GZIP, **producer),
         marker,
-        wire(5, 2),
+        wire(4, 2),
     ]
     view = on(store, flush_at(view, drafted(batches), 1))
     segment = view.tail[-1].segment
@@ -205,10 +235,10 @@ def test_producers_and_markers_are_kept_beside_the_rows(store: ObjectStore) -> N
     assert [(m.base, m.timestamp_ms, m.key.hex()) for m in segment.markers] == [
         (3, 123, "00000000")
     ]
-    assert (segment.rows, segment.end_offset) == (5, 7)
-    read = pa.Table.from_batches(open_partition(store).read(1, 7, ("offset", "value")))
-    assert read.column("offset").to_pylist() == [1, 2, 3, 5, 6]
-    assert read.column("value").to_pylist() == expected(1, 4) + expected(5, 7)
+    assert (segment.rows, segment.end_offset) == (5, 6)
+    read = pa.Table.from_batches(open_partition(store).read(0, 6, ("offset", "value")))
+    assert read.column("offset").to_pylist() == [0, 1, 2, 4, 5]
+    assert read.column("value").to_pylist() == expected(0, 3) + expected(4, 6)
     assert on(store, refresh(COLD)) == view
 
 
@@ -216,15 +246,15 @@ def test_a_segment_of_markers_alone_has_no_rows(store: ObjectStore) -> None:
     view = led(store)
     marker = encode_end_transaction(
         EndTransactionMarker(is_commit=True, coordinator_epoch=9),
-        base_offset=1,
+        base_offset=0,
         timestamp_ms=123,
         producer_id=1,
         producer_epoch=0,
         leader_epoch=1,
     )
     view = on(store, flush_at(view, drafted([marker]), 1))
-    assert view.end_offset == 2
-    assert values(open_partition(store), 0, 2) == []
+    assert view.end_offset == 1
+    assert values(open_partition(store), 0, 1) == []
     assert open_partition(store).offset_of_max_timestamp() is None
 
 
@@ -247,11 +277,11 @@ def poisoned(base_offset: int, count: int, codec: Codec = Codec.NONE, size: int 
 def test_batches_that_cannot_be_read_are_kept_as_they_came(store: ObjectStore) -> None:
     view = led(store)
     batches = [
-        wire(1, 2),
-        poisoned(3, 4),
-        wire(7, 1, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True),
-        poisoned(8, 1, Codec.ZSTD),
-        poisoned(9, 2, Codec.LZ4),
+        wire(0, 2),
+        poisoned(2, 4),
+        wire(6, 1, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True),
+        poisoned(7, 1, Codec.ZSTD),
+        poisoned(8, 2, Codec.LZ4),
     ]
     draft = drafted(batches)
     assert draft.batches == 5
@@ -263,16 +293,16 @@ def test_batches_that_cannot_be_read_are_kept_as_they_came(store: ObjectStore) -
         (8, 10, batches[4]),
     ]
     log = open_partition(store)
-    with pytest.raises(UnreadableRecords, match="partition=2 base_offset=3 end_offset=7"):
-        values(log, 0, 11)
-    assert values(log, 0, 3) == expected(1, 3)
-    rows = list(log.read(0, 11, ["value"], unread=Unread.PASS_OVER))
-    assert pa.Table.from_batches(rows)["value"].to_pylist() == expected(1, 3) + expected(7, 8)
+    with pytest.raises(UnreadableRecords, match="partition=2 base_offset=2 end_offset=6"):
+        values(log, 0, 10)
+    assert values(log, 0, 2) == expected(0, 2)
+    rows = list(log.read(0, 10, ["value"], unread=Unread.PASS_OVER))
+    assert pa.Table.from_batches(rows)["value"].to_pylist() == expected(0, 2) + expected(6, 7)
     assert not log.find(b"no key").records
     assert on(store, refresh(COLD)) == view
-    history = on(store, HistoryReader(LAYOUT, HistoryCache(1 << 20)).read(view, 1, 1 << 20))
+    history = on(store, HistoryReader(LAYOUT, HistoryCache(1 << 20)).read(view, 0, 1 << 20))
     assert [history.batches[at] for at in (1, 3, 4)] == [batches[at] for at in (1, 3, 4)]
-    assert [parse_header(data).base_offset for data in history.batches] == [1, 3, 7, 8, 9]
+    assert [parse_header(data).base_offset for data in history.batches] == [0, 2, 6, 7, 8]
     assert parse_header(history.batches[2]).is_transactional
 
 
@@ -301,9 +331,9 @@ def test_what_an_older_version_could_not_read_is_shown_as_rows(
     view = led(store)
     padded = compress(b"".join(record(at, b"%d" % at) for at in range(4)), Codec.GZIP) + bytes(8)
     given = raw_batch([], codec=Codec.GZIP, packed=padded, count=4)
-    header = parse_header(given)._replace(base_offset=3, leader_epoch=1)
+    header = parse_header(given)._replace(base_offset=2, leader_epoch=1)
     odd = seal_header(header, padded) + padded
-    batches = [wire(1, 2), odd, wire(7, 1)]
+    batches = [wire(0, 2), odd, wire(6, 1)]
 
     def decodes(data: Sequence[bytes], *others: object, **more: object) -> Any:
         if odd in data:
@@ -316,10 +346,10 @@ def test_what_an_older_version_could_not_read_is_shown_as_rows(
     assert [u.data for u in draft.segment.unread] == [odd]
     on(store, flush_at(view, draft, 1))
     log = open_partition(store)
-    wanted = [*expected(1, 3), b"0", b"1", b"2", b"3", *expected(7, 8)]
-    assert values(log, 0, 8) == wanted
-    for low in range(1, 8):
-        for high in range(low + 1, 9):
+    wanted = [*expected(0, 2), b"0", b"1", b"2", b"3", *expected(6, 7)]
+    assert values(log, 0, 7) == wanted
+    for low in range(7):
+        for high in range(low + 1, 8):
             table = pa.Table.from_batches(log.read(low, high, OFFSETS))
             assert table["offset"].to_pylist() == list(range(low, high))
-            assert table["value"].to_pylist() == wanted[low - 1 : high - 1]
+            assert table["value"].to_pylist() == wanted[low:high]

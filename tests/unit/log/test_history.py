@@ -23,7 +23,6 @@ from sparklog.log.view import PartitionView
 from sparklog.log.wire_blocks import BATCH_BYTES, Stretches
 from sparklog.log.wire_segment import draft_batches
 from sparklog.protocol.batch_header import BatchHeader, parse_header
-from sparklog.protocol.control import ControlType, read_control
 from sparklog.protocol.record_batch import BatchSettings, Codec, decode, encode
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.asked import run_noting
@@ -85,28 +84,23 @@ def test_direct_appends_staged_ones_and_flushed_ones_read_alike(world: World) ->
     world.log.append([numbered(0, 2)])
     world.log.append_staged([world.log.stage([numbered(2, 1)]), world.log.stage([numbered(3, 1)])])
     view = world.run(take_lead(COLD, 1, "a" * 32))
-    data = encode(numbered(5, 2), BatchSettings(leader_epoch=1), base_offset=5)
+    data = encode(numbered(4, 2), BatchSettings(leader_epoch=1), base_offset=4)
     world.run(flush_at(view, draft_batches(LAYOUT, [data], "b" * 32, codec="lz4"), 1))
     history = world.read(0)
-    assert values(history) == [b"value-%d" % i for i in (0, 1, 2, 3, 5, 6)]
-    assert history.next_offset == 7
+    assert values(history) == [b"value-%d" % i for i in range(6)]
+    assert history.next_offset == 6
     assert [(h.base_offset, h.end_offset, h.leader_epoch) for h in heads(history)] == [
-        (0, 2, 0),
-        (2, 3, 0),
-        (3, 4, 0),
-        (4, 5, 1),
-        (5, 7, 1),
+        (0, 2, -1),
+        (2, 3, -1),
+        (3, 4, -1),
+        (4, 6, 1),
     ]
 
 
-def test_a_leaders_mark_reaches_consumers_as_a_control_batch_that_they_pass_over(
-    world: World,
-) -> None:
-    world.run(take_lead(COLD, 1, "a" * 32))
-    (data,) = world.read(0).batches
-    (record,) = read_control(decode(data))
-    assert record.type is ControlType.LEADER_CHANGE
-    assert not parse_header(data).has_producer_id
+def test_a_fence_is_no_batch_for_consumers(world: World) -> None:
+    world.run(take_lead(COLD, 0, "a" * 32))
+    history = world.read(0)
+    assert (history.batches, history.next_offset) == ([], 0)
 
 
 def test_a_read_begins_with_the_batch_that_holds_the_offset_and_ends_at_the_limits(
@@ -202,13 +196,13 @@ def test_append_time_is_told_as_append_time() -> None:
     settings = BatchSettings(timestamp_type=TimestampType.LOG_APPEND_TIME, leader_epoch=1)
     data = [
         encode(batch([b"v"] * 3, timestamps_ms=[stamp] * 3), settings, base_offset=base)
-        for base, stamp in ((1, 500), (4, 500), (7, 600))
+        for base, stamp in ((0, 500), (3, 500), (6, 600))
     ]
     world.run(flush_at(view, draft_batches(LAYOUT, data, "b" * 32, codec="lz4"), 1))
-    found = heads(world.read(1))
+    found = heads(world.read(0))
     assert [(h.base_offset, h.max_timestamp, h.timestamp_type) for h in found] == [
-        (1, 500, TimestampType.LOG_APPEND_TIME),
-        (7, 600, TimestampType.LOG_APPEND_TIME),
+        (0, 500, TimestampType.LOG_APPEND_TIME),
+        (6, 600, TimestampType.LOG_APPEND_TIME),
     ]
     assert {h.codec for h in found} == {Codec.LZ4}
 
@@ -228,7 +222,7 @@ def test_what_compaction_emptied_is_covered_by_a_batch_without_records(world: Wo
     world.store.put_if_absent(LAYOUT.key(name), data)
 
     def plan(view: PartitionView) -> Manifest | None:
-        entry = Entry(0, 5, name, 0, len(data), 0, -1, -1, 0, REWRITTEN_NONCE)
+        entry = Entry(0, 5, name, 0, len(data), 0, -1, -1, -1, REWRITTEN_NONCE)
         return None if view.manifest.entries else Manifest(end_offset=5, entries=(entry,))
 
     world.run(change(COLD, plan, "f" * 32))
@@ -293,15 +287,17 @@ def test_stretches_keep_transactions_apart_and_join_what_goes_on() -> None:
 
 def test_epochs_never_fall_though_direct_writers_return(world: World) -> None:
     world.log.append([numbered(0, 2)])
-    assert epoch_at(world.view(), 0) == 0
-    assert end_of_epoch(world.view(), 5) == (0, 2)
-    world.run(take_lead(COLD, 1, "a" * 32))
-    world.run(hand_back(COLD, 2, "b" * 32))
-    world.log.append([numbered(4, 3)])
+    assert epoch_at(world.view(), 0) == -1
+    assert end_of_epoch(world.view(), 5) == (-1, 2)
+    view = world.run(take_lead(COLD, 0, "a" * 32))
+    data = encode(numbered(2, 1), BatchSettings(leader_epoch=0), base_offset=2)
+    world.run(flush_at(view, draft_batches(LAYOUT, [data], "c" * 32, codec="none"), 0))
+    world.run(hand_back(COLD, 1, "b" * 32))
+    world.log.append([numbered(3, 3)])
     view = world.view()
-    assert [epoch_at(view, offset) for offset in range(7)] == [0, 0, 1, 2, 2, 2, 2]
-    assert [end_of_epoch(view, epoch) for epoch in range(4)] == [(0, 2), (1, 3), (2, 7), (2, 7)]
-    assert [h.leader_epoch for h in heads(world.read(0))] == [0, 1, 2, 2]
+    assert [epoch_at(view, offset) for offset in range(6)] == [-1, -1, 0, 0, 0, 0]
+    assert [end_of_epoch(view, epoch) for epoch in (-1, 0, 1)] == [(-1, 2), (0, 6), (0, 6)]
+    assert [h.leader_epoch for h in heads(world.read(0))] == [-1, 0, 0]
 
 
 def _merge(world: World) -> None:
@@ -313,7 +309,7 @@ def _merge(world: World) -> None:
     (low, high) = draft.segment.min_timestamp_ms, draft.segment.max_timestamp_ms
 
     def plan(now: PartitionView) -> Manifest | None:
-        entry = Entry(0, 4, name, 0, len(data), 4, low, high, 0, REWRITTEN_NONCE)
+        entry = Entry(0, 4, name, 0, len(data), 4, low, high, -1, REWRITTEN_NONCE)
         return None if now.manifest.entries else Manifest(end_offset=4, entries=(entry,))
 
     world.run(change(COLD, plan, "f" * 32))

@@ -83,12 +83,12 @@ def test_each_partition_gets_its_own_batches_of_a_log_read_once(recovery: Recove
 
 
 def test_what_is_flushed_is_left_out(recovery: Recovery) -> None:
-    batches = [taken(1), taken(3), taken(5)]
+    batches = [taken(0), taken(2), taken(4)]
     recovery.run(take_lead(PartitionView(LAYOUT), 1, "d" * 32))
     for batch in batches:
         recovery.window(WAL, batch)
     recovery.flush(*batches[:2], leader_epoch=1)
-    assert recovery.recovered() == [(5, 1)]
+    assert recovery.recovered() == [(4, 1)]
     recovery.flush(batches[2], leader_epoch=2)
     assert recovery.recovered() == []
 

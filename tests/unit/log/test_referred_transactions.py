@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.core.errors import Unavailable
 from sparklog.core.settings import parse_topic_configs
+from sparklog.log.draft import draft_fence
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest_change import absorb_tail, raise_log_start, with_tail
 from sparklog.log.reference_batch import Enlisted, encode_references, reference_batch
@@ -51,7 +52,7 @@ def marker(base: int, *, commit: bool, producer: int = 7) -> Segment:
 def chain(*segments: Segment) -> PartitionView:
     view = PartitionView(LAYOUT)
     for one in segments:
-        view = view.extended(one, LAYOUT.chain_name(one.base_offset), 10)
+        view = view.extended(one, 10)
     return view
 
 
@@ -110,6 +111,16 @@ def test_a_manifest_takes_in_no_more_than_what_is_decided() -> None:
 
 
 OTHER_AT_START = replace(OTHER, base_offset=0, end_offset=5)
+
+
+def test_a_fence_before_an_open_transaction_is_left_in_the_tail_with_it() -> None:
+    fence = draft_fence(LAYOUT, NONCE, leader_epoch=1, led=True)
+    view = chain(marker(0, commit=True, producer=9), fence.placed(1), fence.placed(1))
+    assert with_tail(view, 0).position == (1, 2)
+    opened = view.extended(replace(OTHER, base_offset=1, end_offset=6), 10)
+    assert with_tail(opened, 0).position == (1, 0)
+    assert raise_log_start(1)(opened) is not None
+    assert [e.base_offset for e in opened.entries] == [0, 1]
 
 
 def test_the_log_start_passes_what_is_open_but_does_not_stop_within() -> None:

@@ -135,14 +135,11 @@ def raw_batch(
 
 
 def put_unreadable(store: ObjectStore, layout: PartitionLayout) -> None:
-    """Write an empty partition's log as an older version did: offsets 1 and 2 are noise, 3 is not.
-
-    Offset 0 is a leader's mark.
-    """
+    """Write an empty log as an older version did: offsets 0 and 1 are noise, 2 is a record."""
     noise = b"\xff" * 40
-    header = parse_header(raw_batch([record(0)] * 2))._replace(base_offset=1, leader_epoch=1)
+    header = parse_header(raw_batch([record(0)] * 2))._replace(base_offset=0, leader_epoch=1)
     good = raw_batch([record(0, b"good")])
-    after = parse_header(good)._replace(base_offset=3, leader_epoch=1)
+    after = parse_header(good)._replace(base_offset=2, leader_epoch=1)
     batches = [seal_header(header, noise) + noise, after.to_bytes() + good[HEADER_BYTES:]]
     view = run(take_lead(PartitionView(layout), 1, "1" * 32), store)
     run(flush_at(view, draft_batches(layout, batches, "b" * 32, codec="lz4"), 1), store)

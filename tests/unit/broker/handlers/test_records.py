@@ -153,7 +153,7 @@ def test_who_asks_the_wrong_broker_is_told_the_right_one() -> None:
         answer = await node.ask(fetch(uuid, (0, 0), version=16))
         (part,) = read(answer)
         assert part.error_code is ErrorCode.not_leader_or_follower
-        assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (leader, 1)
+        assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (leader, 0)
         assert [(e.node_id, e.host) for e in answer.node_endpoints] == [endpoint]
         old = await node.ask(produce("t", (0, b"x"), version=9))
         assert parts(old)[0].error_code is ErrorCode.not_leader_or_follower

@@ -55,7 +55,7 @@ def test_a_topic_is_made_and_described() -> None:
         for part in topic.partitions:
             assert part.leader_id in part.isr_nodes
             assert sorted(part.replica_nodes) == [1, 2]
-            assert (part.leader_epoch, part.error_code) == (1, NONE)
+            assert (part.leader_epoch, part.error_code) == (0, NONE)
 
     tell(story, brokers=(1, 2))
 
