@@ -1,1 +1,1 @@
-"""Shipped fakes and faults: what tests and simulations put in place of the real world."""
+"""Shipped fakes and fault injection, for tests and simulations."""

@@ -1,8 +1,8 @@
-"""A store with bad days: any store, with faults by plan.
+"""FaultyStore: wraps a store and injects faults by plan.
 
-A plan is a tuple of rules. Each operation looks for the first rule that applies to it, and suffers
-that rule's fault. Which operations a probability picks comes from the given `Entropy`, so the same
-seed and the same operations meet the same faults. Durations are seconds on the given `Clock`.
+A plan is a tuple of rules. The first rule that applies to an operation injects its fault. The given
+`Entropy` decides about probabilities, so the same seed and the same operations have the same
+faults. Durations are seconds on the given `Clock`.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ WRITES = frozenset({"put", "delete"})
 
 
 class Fault(Enum):
-    """What goes wrong."""
+    """Kinds of faults."""
 
     REFUSED = "refused"
     """No connection: nothing happens, and the caller knows."""
     BUSY = "busy"
     """503: nothing happens, but the caller cannot be sure."""
     BUSY_AFTER = "busy after"
-    """A write happens, and is answered by 503 all the same."""
+    """A write happens, but the response is a 503."""
     LOST_REQUEST = "lost request"
-    """Nothing happens and no answer comes."""
+    """Nothing happens and there is no response."""
     LOST_REPLY = "lost reply"
-    """It happens, but no answer comes."""
+    """The operation happens, but there is no response."""
     LATE = "late"
-    """No answer comes, and a write happens only `delay_s` later."""
+    """There is no response, and a write happens only `delay_s` later."""
     SLOW = "slow"
-    """It happens after `delay_s`."""
+    """The operation happens after `delay_s`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When which fault happens."""
+    """A fault, and the operations that have it."""
 
     fault: Fault
     operations: frozenset[str] = OPERATIONS
     prefix: str = ""
-    """Of the key, or of what is listed."""
+    """Prefix of the key, or of the listed prefix."""
     probability: float = 1.0
     times_max: int | None = None
-    """How often at most; None for no bound."""
+    """Limit for injections; None means no limit."""
     from_s: float = 0.0
     until_s: float = float("inf")
-    """The window of an outage, on the store's clock."""
+    """The time window of the rule, on the store's clock."""
     delay_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """One fault that happened, for the story of a failed test."""
+    """One injected fault, for the report of a failed test."""
 
     at_s: float
     fault: Fault
@@ -70,7 +70,7 @@ class Injected:
 
 
 class FaultyStore(ObjectStore):
-    """Passes everything on, except where a rule says otherwise. Thread-safe."""
+    """Forwards every operation, except where a rule applies. Thread-safe."""
 
     def __init__(
         self, store: ObjectStore, rules: Sequence[Rule], *, clock: Clock, entropy: Entropy
@@ -91,7 +91,7 @@ class FaultyStore(ObjectStore):
         return self._do("get", key, lambda: self._store.get(key, start, end))
 
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
-        """See `ObjectStore.put_if_absent`; a put without an answer is UNKNOWN."""
+        """See `ObjectStore.put_if_absent`; a put without a response is UNKNOWN."""
         try:
             return self._do("put", key, lambda: self._store.put_if_absent(key, data))
         except _NoAnswer:
@@ -102,7 +102,7 @@ class FaultyStore(ObjectStore):
         self._do("put", key, lambda: self._store.put(key, data))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """See `ObjectStore.list`. A fault hits the whole listing, before its first key."""
+        """See `ObjectStore.list`. A fault affects the whole listing, before its first key."""
         yield from self._do("list", prefix, lambda: tuple(self._store.list(prefix, start_after)))
 
     def delete(self, key: str) -> None:
@@ -126,7 +126,7 @@ class FaultyStore(ObjectStore):
         self._store.close()
 
     def deliver_late(self, *, everything: bool = False) -> int:
-        """Let late writes arrive whose time has come, or all of them; return how many.
+        """Perform the late writes that are due, or all of them; return their number.
 
         Every operation does this first.
         """
@@ -184,4 +184,4 @@ class FaultyStore(ObjectStore):
 
 
 class _NoAnswer(Weather):
-    """No answer at all: for a put this is UNKNOWN."""
+    """No response: for a put this is UNKNOWN."""

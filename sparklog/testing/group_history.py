@@ -1,7 +1,7 @@
-"""What members of a consumer group saw, and whether that may be. Pure.
+"""History of a consumer group's members, and its checker. Pure.
 
-Members commit rising offsets only, and begin anew after a commit that was not answered; so what is
-committed never goes back. Times are seconds on one clock.
+Members commit rising offsets only, and restart after a commit without a response. So committed
+offsets never go back. Times are seconds on one clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sparklog.testing.history import Anomaly
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A partition was assigned to a member."""
+    """An assignment of a partition to a member."""
 
     generation: int
     member: str
@@ -24,7 +24,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """An offset that was committed, as its member was told."""
+    """A commit that the coordinator acknowledged."""
 
     partition: TopicPartition
     offset: int
@@ -33,7 +33,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What somebody was told to be committed; -1 for nothing."""
+    """A committed offset that the coordinator returned; -1 if there was none."""
 
     partition: TopicPartition
     offset: int
@@ -42,9 +42,10 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A span in which a partition was a member's own, whatever else happened.
+    """A time span in which a partition surely belongs to a member.
 
-    From when the member was told, until it gave the partition up, or its session might end.
+    It begins with the member's assignment, and ends when the member revokes the partition or its
+    session may end.
     """
 
     member: str
@@ -55,18 +56,18 @@ class Claim:
 
 @dataclass(slots=True)
 class GroupLog:
-    """Everything that all members of one group saw."""
+    """The observations of all members of one group."""
 
     owned: list[Owned] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     commits: list[Committed] = field(default_factory=list)
     looks: list[Looked] = field(default_factory=list)
     tried: set[tuple[TopicPartition, int]] = field(default_factory=set)
-    """What anybody asked to commit."""
+    """Offsets in commit requests."""
 
 
 def check_group(log: GroupLog) -> Iterator[Anomaly]:
-    """Return everything that a group must not have done."""
+    """Yield the anomalies in a group's history."""
     owners: dict[tuple[int, TopicPartition], str] = {}
     for one in log.owned:
         owner = owners.setdefault((one.generation, one.partition), one.member)
@@ -89,7 +90,7 @@ def check_group(log: GroupLog) -> Iterator[Anomaly]:
 
 
 def _read_by_two(claims: list[Claim]) -> Iterator[Anomaly]:
-    """Return the partitions that one member was given while they were another's."""
+    """Yield partitions that a member got while they belonged to another one."""
     newest: dict[TopicPartition, Claim] = {}
     for claim in sorted(claims, key=lambda c: (c.since_s, c.until_s, c.member)):
         before = newest.get(claim.partition)

@@ -1,10 +1,10 @@
-"""What clients saw, and whether a log may behave like that. Pure.
+"""History of clients' sends and polls, and its checker. Pure.
 
-A history is a list of sends and polls, recorded by clients of a simulation or of a real cluster.
-Values are unique integers. The last polls, after everything healed, read every partition from its
-start to its end (`final`): a lost write shows only when a reader went past it. Offsets are those
-of single records; times are seconds on one clock.
-Source: the Kafka workload of Jepsen; names of anomalies are its, where it has one.
+Clients of a simulation or of a real cluster record their sends and polls. Values are unique
+integers. After all faults ended, the `final` polls read every partition from its start to its end.
+A lost write is detected only if a reader passes it. Offsets are those of single records; times are
+seconds on one clock.
+Source: the Kafka workload of Jepsen, with its names of anomalies where it has them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sparklog.core.types import TopicPartition
 
 
 class Outcome(Enum):
-    """How a send ended, as far as its sender knows."""
+    """The result of a send, as far as its sender knows."""
 
     OK = "ok"
     FAILED = "failed"
-    """It is not in the log and never will be."""
+    """The record is not in the log and never will be."""
     UNKNOWN = "unknown"
 
 
@@ -36,36 +36,37 @@ class Send:
     partition: TopicPartition
     value: int
     number: int
-    """Its place among the producer's sends to the partition."""
+    """Index among the producer's sends to the partition."""
     invoked_s: float
     completed_s: float
     outcome: Outcome
     offset: int | None = None
-    """Where it is, when it was acknowledged."""
+    """The record's offset, if it was acknowledged."""
     idempotent: bool = True
     durable: bool = True
-    """Whether no fault may take it back once it is acknowledged: it was sent with acks=all, or with
-    acks=1 to a partition of one replica. With acks=1 and more replicas the next leader may lack it,
-    as in Kafka; another record has its offset then."""
+    """True if no fault may remove it after its acknowledgement: acks=all, or acks=1 with one
+    replica. With acks=1 and more replicas the next leader may lack it, as in Kafka. Another record
+    then has its offset.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What one fetch returned to a consumer that assigns its partitions itself."""
+    """The result of one fetch by a consumer that assigns its partitions itself."""
 
     consumer: str
     partition: TopicPartition
     position: int
-    """The offset it asked for."""
+    """The requested offset."""
     records: tuple[tuple[int, int], ...]
-    """(offset, value), in the order they came."""
+    """(offset, value), in the order of the response."""
     completed_s: float
     final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Something a log must not do."""
+    """A violation of a log's guarantees."""
 
     kind: str
     partition: TopicPartition
@@ -78,17 +79,17 @@ class Anomaly:
 
 @dataclass(slots=True)
 class _Story:
-    """One partition's part of a history, indexed."""
+    """The history of one partition, indexed."""
 
     sends: list[Send] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
     values_at: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """By offset, as told by acknowledgements and polls."""
+    """By offset, from acknowledgements and polls."""
     offsets_of: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     read: set[int] = field(default_factory=set)
-    """Values that anybody read."""
+    """All values in polls."""
     final: dict[int, int] = field(default_factory=dict)
-    """Offset to value, as the final polls saw it."""
+    """Offset to value, from the final polls."""
 
     @property
     def highest_read(self) -> int:
@@ -96,7 +97,7 @@ class _Story:
 
 
 def check(history: Iterable[Send | Poll]) -> list[Anomaly]:
-    """Return everything that a log must not have done, going by what each send was promised."""
+    """Return the anomalies of a history; `Send` records the guarantees of each send."""
     found = []
     for partition, story in sorted(_stories(history).items()):
         for kind, search in _SEARCHES.items():
@@ -149,7 +150,7 @@ def _unread(story: _Story) -> Iterator[Send]:
 
 
 def _lost_writes(story: _Story) -> Iterator[str]:
-    """Acknowledged, and a reader went past it without seeing it."""
+    """Acknowledged, and a reader passed its offset without reading it."""
     highest = story.highest_read
     for send in _unread(story):
         if send.offset is not None and send.offset <= highest:
@@ -157,7 +158,7 @@ def _lost_writes(story: _Story) -> Iterator[str]:
 
 
 def _unseen(story: _Story) -> Iterator[str]:
-    """Acknowledged, and beyond everything that anybody could read in the end."""
+    """Acknowledged, and beyond the last record that any reader read."""
     highest = story.highest_read
     for send in _unread(story):
         if send.offset is None or send.offset > highest:
@@ -165,20 +166,20 @@ def _unseen(story: _Story) -> Iterator[str]:
 
 
 def _failed_reads(story: _Story) -> Iterator[str]:
-    """Refused for good, and read all the same."""
+    """Rejected for good, but read."""
     for send in story.sends:
         if send.outcome is Outcome.FAILED and send.value in story.read:
             yield f"value={send.value} offsets={sorted(story.offsets_of[send.value])}"
 
 
 def _invented_reads(story: _Story) -> Iterator[str]:
-    """Read, and sent by nobody."""
+    """Read, but never sent."""
     for value in sorted(story.read - {send.value for send in story.sends}):
         yield f"value={value} offsets={sorted(story.offsets_of[value])}"
 
 
 def _vanished_reads(story: _Story) -> Iterator[str]:
-    """Read once, and gone in the end: it was shown before it was committed."""
+    """Read once, but missing in the end: a consumer got it before it was committed."""
     for poll in story.polls if story.final else ():
         for offset, value in poll.records:
             if not poll.final and story.final.get(offset) != value:
@@ -203,7 +204,7 @@ def _nonmonotonic_sends(story: _Story) -> Iterator[str]:
 
 
 def _against_real_time(story: _Story) -> Iterator[str]:
-    """Sent after another was acknowledged, and placed before it."""
+    """Sent after another was acknowledged, but placed before it."""
     done = sorted(
         (
             send
@@ -243,7 +244,7 @@ def _nonmonotonic_polls(story: _Story) -> Iterator[str]:
 
 
 def _skipping_polls(story: _Story) -> Iterator[str]:
-    """A consumer jumped over a record that is there."""
+    """A consumer skipped an existing record."""
     known = sorted(story.final or story.values_at)
     place = {offset: index for index, offset in enumerate(known)}
     for consumer, records in _by_consumer(story).items():

@@ -1,11 +1,11 @@
-"""Clients of a simulated cluster: they speak Kafka's messages, and write down what they see.
+"""Simulated clients that use Kafka's messages and record their observations.
 
-Small, and as unforgiving as real ones: the producer is idempotent with up to five batches in
-flight, never gives up, and repeats whatever failed in the order it was sent. As librdkafka, it goes
-to a new leader while the one before has yet to answer, takes a batch for written when a later one
-is, and must not hear that one is out of order. The consumer assigns
-its partitions itself and never resets its position. What no client should ever meet goes into
-`Recorder.errors`. Durations are virtual seconds.
+The producer is idempotent with up to five batches in flight. It never gives up, and repeats failed
+batches in the order it sent them. Like librdkafka, it sends to a new leader before the old one has
+responded, and takes a batch as written when a later one is. Then an out-of-order error for that
+batch is a fault of the broker. The consumer assigns its partitions itself and never resets its
+position. `Recorder.errors` collects errors that no client should get. Durations are virtual
+seconds.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ from sparklog.testing.virtual_world import VirtualClock
 
 IN_FLIGHT_MAX: Final = 5
 TIMEOUTS_S: Final = (0.8, 2.5)
-"""How long clients wait for an answer: those in a hurry, and those who give a broker time to wake
-up and answer after it was deposed."""
+"""Time-outs of clients: short ones, and long ones.
+
+With a long one a paused broker can still respond after it was deposed.
+"""
 BACKOFF_S: Final = 0.05
 MOVES: Final = 0.05
-"""How likely a producer hears of a new leader before anything failed, at each thing it does."""
+"""Probability, at each step of a producer, that it looks up the leader before any failure."""
 FETCH_WAIT_S: Final = 0.2
 RECORDS_A_BATCH_MAX: Final = 4
 
@@ -53,12 +55,16 @@ TOPIC_ALREADY_EXISTS: Final = 36
 INVALID_REPLICATION_FACTOR: Final = 38
 DUPLICATE_SEQUENCE: Final = 46
 RETRIABLE: Final = frozenset({3, 5, 6, 7, 8, 9, 13, 14, 15, 19, 20, 41, 56, 74, 75, 76, 78, 100})
-"""Unknown topic (not there yet), leader not available, not leader, timed out, not enough replicas,
-store trouble, fenced or unknown leader epoch, offset not available: Kafka's retriable errors."""
+"""Kafka's retriable errors.
+
+They include unknown topic (not there yet), leader not available, not leader, timed out and not
+enough replicas. Store errors, fenced or unknown leader epoch, and offset not available are further
+ones.
+"""
 
 
 class Recorder:
-    """What all clients saw, and the source of values that are sent once only."""
+    """The observations of all clients, and the source of unique values."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         """Start empty."""
@@ -68,12 +74,12 @@ class Recorder:
         self._next_value = 0
 
     def new_value(self) -> int:
-        """Return an integer that nobody sent yet."""
+        """Return an integer that no client has sent yet."""
         self._next_value += 1
         return self._next_value
 
     def acknowledged_end(self, partition: TopicPartition) -> int:
-        """Return the offset after the highest one acknowledged that no fault may take back."""
+        """Return the end of the acknowledged offsets that no fault may remove."""
         ends = (
             one.offset + 1
             for one in self.history
@@ -87,19 +93,19 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class ClientSide:
-    """What a client finds: its own name, the way to brokers, and where it writes things down."""
+    """The environment of a client: its name, its connections to brokers, and its recorder."""
 
     name: str
     network: SimNetwork
     bootstrap: Callable[[], Sequence[Address]]
-    """Where brokers are looked for; told anew each time, as those that begin again may move."""
+    """Returns brokers' addresses; called anew each time, as restarted brokers may move."""
     clock: VirtualClock
     entropy: Entropy
     recorder: Recorder
     timeout_s: float
 
     async def ask(self, peer: Address, request: Any, purpose: str = "") -> Any | None:
-        """Return the answer; None when there is none."""
+        """Return the response; None if there is none."""
         try:
             return await self.network.call(
                 peer, request, timeout_s=self.timeout_s, purpose=f"{self.name} {purpose}"
@@ -108,7 +114,7 @@ class ClientSide:
             return None
 
     async def ask_anybody(self, request: Any) -> Any:
-        """Return the answer of some broker, whichever gives one first."""
+        """Return the first response of any broker."""
         while True:
             known = self.bootstrap()
             peer = known[int(self.entropy.random() * len(known))]
@@ -118,7 +124,7 @@ class ClientSide:
             await asyncio.sleep(BACKOFF_S)
 
     async def leaders(self, topic: str) -> dict[int, Address]:
-        """Return the brokers that lead the topic's partitions, as some broker tells."""
+        """Return the leaders of the topic's partitions from any broker's metadata."""
         named = build_request_part(
             Api.METADATA, METADATA_VERSION, "MetadataRequestTopic", name=topic, topic_id=None
         )
@@ -173,12 +179,12 @@ class ClientSide:
             code = int(answer.topics[0].error_code)
             if code in (0, TOPIC_ALREADY_EXISTS):
                 return
-            if code != INVALID_REPLICATION_FACTOR:  # not all brokers are there yet
+            if code != INVALID_REPLICATION_FACTOR:  # not all brokers are registered yet
                 self.complain("create topic", code, answer.topics[0].error_message)
             await asyncio.sleep(BACKOFF_S)
 
     def complain(self, what: str, code: int, *why: object) -> None:
-        """Note an error code unless clients are to expect it."""
+        """Record an error code unless clients must expect it."""
         if code not in RETRIABLE:
             story = " ".join(map(str, why))
             self.recorder.errors.append(f"{self.name}: {what}: error {code} {story}")
@@ -223,27 +229,27 @@ class _Batch:
     in_flight: bool = False
     base_offset: int | None = None
     is_recorded: bool = False
-    """Its outcome is: answers that come yet tell nothing new."""
+    """Its outcome is recorded: further responses add nothing."""
 
 
 @dataclass(slots=True)
 class _Lane:
-    """What one producer has for one partition."""
+    """A producer's state for one partition."""
 
     partition: TopicPartition
     batches: deque[_Batch] = field(default_factory=deque)
-    """Not acknowledged."""
+    """Batches without an acknowledgement."""
     next_sequence: int = 0
     leader: Address | None = None
-    """Whom everything goes to, until something fails."""
+    """The broker for all requests, until one fails."""
     failed: bool = False
-    """Something came back that must be sent again, after what is in flight and in order."""
+    """A request failed: repeat it after those in flight, and in order."""
     broken: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class SimProducer:
-    """Sends to every partition of a topic until told to stop, then until all is acknowledged."""
+    """Sends to every partition of a topic until `stopping`, then until all is acknowledged."""
 
     def __init__(self, side: ClientSide, topic: str, partitions: int, pause_s: float) -> None:
         """Send a batch to each partition every `pause_s`, on average."""
@@ -257,11 +263,11 @@ class SimProducer:
 
     @property
     def settled(self) -> bool:
-        """Say whether nothing waits for an acknowledgement that may still come."""
+        """Return True if no acknowledgement is pending that may still come."""
         return not any(lane.batches for lane in self._lanes if not lane.broken)
 
     async def run(self) -> None:
-        """Send. Ends when it was told to stop and everything is acknowledged."""
+        """Send until `stopping` is set and everything is acknowledged."""
         await self._initialise()
         async with asyncio.TaskGroup() as group:
             for lane in self._lanes:
@@ -269,7 +275,7 @@ class SimProducer:
                 group.create_task(self._drain(lane, group))
 
     def abandon(self) -> None:
-        """Record what was never answered, when the producer is dead or out of time."""
+        """Record pending batches as UNKNOWN, when the producer is dead or out of time."""
         for lane in self._lanes:
             for batch in lane.batches:
                 self._record(lane, batch, Outcome.UNKNOWN)
@@ -389,7 +395,7 @@ class SimConsumer:
     isolation = 0
 
     def __init__(self, side: ClientSide, topic: str, partitions: int, *, final: bool) -> None:
-        """Read for ever, or, if `final`, up to an end that covers all that was acknowledged."""
+        """Read for ever, or, if `final`, up to an end that covers all acknowledged records."""
         self.side = side
         self.positions = dict.fromkeys((TopicPartition(topic, n) for n in range(partitions)), 0)
         self._topic = topic
@@ -397,7 +403,7 @@ class SimConsumer:
         self._leaders: dict[int, Address] = {}
 
     async def run(self) -> None:
-        """Read."""
+        """Read all partitions."""
         async with asyncio.TaskGroup() as group:
             for partition in self.positions:
                 group.create_task(self._read(partition))
@@ -471,7 +477,7 @@ class SimConsumer:
 
 
 def values_of(data: Any) -> Iterator[tuple[int, int | None]]:
-    """Yield the offset and value of each record; no value for what no consumer is shown."""
+    """Yield the offset and value of each record; None for records that consumers do not get."""
     rest = memoryview(b"".join(data) if isinstance(data, list | tuple) else data or b"")
     while rest:
         header = parse_header(rest)

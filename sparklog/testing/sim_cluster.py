@@ -1,9 +1,9 @@
-"""A whole cluster in a simulated world, with clients and misfortune, all drawn from one seed.
+"""SimCluster: a cluster in a simulated world, with clients and faults from one seed.
 
-A run has four parts: calm (everybody starts, the topic is made, clients begin), storm (faults),
-healing (no faults; all that producers sent must be acknowledged), and the final read, after which
-the history is checked. Which kinds of fault a seed may draw is itself drawn (so that rare mixes
-come up), unless the plan says so. Durations are virtual seconds.
+A run has four parts. In the calm all brokers start, the topic is created, and clients begin. The
+storm has faults. While healing there are no faults, and every send must be acknowledged. The
+checker then examines the history after a final read. Unless the plan names the kinds of faults, the
+seed selects them, so that rare mixes occur. Durations are virtual seconds.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ from sparklog.testing.virtual_world import Trace, VirtualClock, VirtualCompute
 
 TOPIC: Final = "events"
 RESTART_S: Final = 0.5
-"""A broker whose process ended by itself is started again after this long."""
+"""Delay before the restart of a broker whose process ended by itself."""
 
 
 class SimNode(Protocol):
-    """What the cluster runs as a broker."""
+    """A broker in the cluster."""
 
     async def run(self) -> None:
         """Start, and serve until the process ends. Returning or raising ends the process."""
         ...
 
     async def stop(self) -> None:
-        """Hand over everything, then have `run` return."""
+        """Hand over all partitions, then make `run` return."""
         ...
 
     async def handle(self, request: Any) -> Any:
-        """Answer a request entity."""
+        """Return the response to a request entity."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSide:
-    """What a simulated broker is given."""
+    """The environment of a simulated broker."""
 
     broker_id: int
     address: Address
@@ -72,9 +72,9 @@ class BrokerSide:
 
 MakeNode = Callable[[BrokerSide], SimNode]
 Invariant = Callable[["SimCluster", Process | None], None]
-"""Looks at the cluster after a step of a process, or of the world; raises AssertionError."""
+"""Checks the cluster after a step of a process, or of the world; raises AssertionError."""
 Epilogue = Callable[["SimCluster"], Iterable[str]]
-"""Looks at the whole cluster after a run; returns what is wrong."""
+"""Checks the whole cluster after a run; returns the faults found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,48 +85,50 @@ class Plan:
     partitions: int = 2
     replication_factor: int = 3
     configs: tuple[tuple[str, str], ...] = ()
-    """Of the topic."""
+    """Settings of the topic."""
     store_latency_s: float = 0.01
-    """Of one direction, when the store is calm."""
+    """Latency of one direction, without faults."""
     producers: int = 2
     leader_acks: int = 0
-    """Producers with acks=1, besides the others."""
+    """Additional producers with acks=1."""
     consumers: int = 1
     transactional: int = 0
     """Transactional producers; two share an id."""
     members: int = 0
-    """Of a classic group."""
+    """Members of a classic group."""
     group_consumers: int = 0
-    """Members of a group of the newer protocol."""
+    """Members of a group with the newer protocol."""
     pause_s: float = 0.1
-    """Between two batches of one producer to one partition, on average."""
+    """Average pause between two batches of one producer to one partition."""
     calm_s: float = 1.0
     storm_s: float = 6.0
     fault_every_s: float = 0.7
     fault_lasts_s: float = 1.5
-    """On average."""
+    """Average duration of a fault."""
     heal_s: float = 60.0
-    """Longest that healing, and then the final read, may take."""
+    """Limit for healing, and for the final read."""
     faults: tuple[str, ...] | None = None
-    """Kinds of fault; None draws them."""
+    """Kinds of faults; None lets the seed select them."""
     spare: tuple[str, ...] = ()
-    """Kinds of fault that are never drawn."""
+    """Kinds of faults that the seed never selects."""
     rest_s: float | None = None
-    """With a time given, no fault begins until the one before has ended for so long. A twin ends
-    when of all processes with its id one is left, which may be long after it has started: until
-    then, each that registers takes the place of the one before, and what that had in memory."""
+    """If given, each fault begins only this long after the previous one ended.
+
+    A twin fault ends when one process with its broker id is left, which may take long. Until then,
+    each process that registers replaces the previous one, whose memory is lost.
+    """
 
 
 @dataclass(slots=True)
 class SimBroker:
-    """One broker id, through all of its processes."""
+    """One broker id, with all of its processes."""
 
     broker_id: int
     address: Address
     lives: list[tuple[Process, SimNode]] = field(default_factory=list)
-    """Every process it had, oldest first. Those before the newest may live on, deposed."""
+    """All its processes, oldest first. Older ones may still run, deposed."""
     twinned: bool = False
-    """More than one process of it was started, to fight for its id."""
+    """True if more than one process of it was started, and they compete for its id."""
 
     @property
     def process(self) -> Process | None:
@@ -135,13 +137,13 @@ class SimBroker:
 
     @property
     def is_alive(self) -> bool:
-        """Say whether the newest process is there, paused or not."""
+        """Return True if the newest process runs or is paused."""
         return self.process is not None and self.process.state is not ProcessState.DEAD
 
 
 @dataclass(slots=True)
 class Report:
-    """What came of a run."""
+    """The result of a run."""
 
     seed: int
     faults: tuple[str, ...]
@@ -151,16 +153,16 @@ class Report:
     history: list[Send | Poll]
     anomalies: list[Anomaly]
     complaints: list[str]
-    """Everything else that must not happen."""
+    """All other violations."""
     trace: list[str] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
-        """Say whether anything was wrong."""
+        """Return True if there was any violation."""
         return bool(self.anomalies or self.complaints)
 
     def story(self, lines: int = 25) -> str:
-        """Return what went wrong, and the end of the trace."""
+        """Return the violations, and the last `lines` lines of the trace."""
         wrong = [*map(str, self.anomalies), *self.complaints]
         head = f"seed={self.seed} faults={','.join(self.faults)} steps={self.steps}"
         return "\n".join([head, *wrong[:40], "…", *self.trace[max(0, len(self.trace) - lines) :]])
@@ -170,7 +172,7 @@ class SimCluster:
     """Brokers, clients, store and network of one run."""
 
     def __init__(self, seed: int, plan: Plan, make_node: MakeNode) -> None:
-        """Draw everything from `seed`."""
+        """Derive all randomness from `seed`."""
         self.seed = seed
         self.plan = plan
         self.loop = new_virtual_loop()
@@ -181,7 +183,7 @@ class SimCluster:
         self.recorder = Recorder(self.loop)
         self.brokers = [SimBroker(n, Address(f"b{n}", 9092)) for n in range(plan.brokers)]
         self.nodes: dict[Process, SimNode] = {}
-        """What every process runs, those that are dead too."""
+        """The node of every process, dead ones too."""
         self.invariants: list[Invariant] = []
         self.epilogues: list[Epilogue] = []
         self.complaints: list[str] = []
@@ -195,11 +197,11 @@ class SimCluster:
         self.nemesis = Nemesis(self, self.entropy("faults"))
 
     def entropy(self, purpose: str) -> SeededEntropy:
-        """Return randomness of its own for each purpose, so that one does not shift another."""
+        """Return separate randomness for each purpose, so that one does not shift another."""
         return SeededEntropy(int.from_bytes(f"{self.seed}/{purpose}".encode(), "big"))
 
     def environment(self, host: str, purpose: str, process: Process | None = None) -> Environment:
-        """Return the outside world as a process on a host sees it."""
+        """Return the environment of a process on a host."""
         entropy = self.entropy(purpose)
         return Environment(
             store=SimStore(self.store, host, process),
@@ -210,19 +212,19 @@ class SimCluster:
         )
 
     def start_broker(self, broker: SimBroker) -> None:
-        """Start a broker's process, unless there is one."""
+        """Start a broker's process, unless it has one."""
         if not broker.is_alive:
             self._start(broker)
 
     def start_twin(self, broker: SimBroker) -> None:
-        """Start another process with a broker's id, at another port, beside the one there is."""
+        """Start another process with a broker's id, at another port, beside the present one."""
         broker.address = Address(broker.address.host, broker.address.port + 1)
         broker.twinned = True
         self._start(broker)
 
     @property
     def has_twins(self) -> bool:
-        """Say whether processes fight for a broker's id."""
+        """Return True if several processes compete for a broker id."""
         return any(
             process.state is not ProcessState.DEAD
             for broker in self.brokers
@@ -230,7 +232,7 @@ class SimCluster:
         )
 
     def stop_broker(self, broker: SimBroker) -> None:
-        """Have a broker leave in good order, if it is there. It is started again then."""
+        """Shut a broker down in a controlled way, if it is alive. It restarts afterwards."""
         if broker.is_alive:
             process, node = broker.lives[-1]
             process.spawn(node.stop())
@@ -252,7 +254,7 @@ class SimCluster:
             await node.run()
             self.trace.note("ended", process.name)
         except Exception as error:
-            if not (broker.twinned and isinstance(error, Fenced)):  # one of them has to end
+            if not (broker.twinned and isinstance(error, Fenced)):  # one of the twins has to end
                 self.complaints.append(f"broker {process.name} ended: {error!r}")
             self.trace.note("broke", process.name, repr(error))
         self.loop.call_later(RESTART_S, self._restart, broker, process, context=WORLD)
@@ -263,13 +265,13 @@ class SimCluster:
             self.start_broker(broker)
 
     def kill_broker(self, broker: SimBroker) -> None:
-        """Kill a broker's process, if there is one."""
+        """Kill a broker's process, if it has one."""
         if broker.process is not None and broker.is_alive:
             self.trace.note("kill", broker.address.host)
             broker.process.kill()
 
     def side(self, name: str) -> ClientSide:
-        """Return what a client of that name is given. Every client has a host of its own."""
+        """Return the environment of a client with that name. Every client has its own host."""
         entropy = self.entropy(name)
         return ClientSide(
             name,

@@ -1,7 +1,7 @@
-"""Misfortune: what may happen to a simulated cluster, and a nemesis that draws it from a seed.
+"""Faults of a simulated cluster, and a nemesis that draws them from a seed.
 
-Each kind of fault begins, lasts for a while and ends; several may overlap. `heal` ends all of them
-at once and for good.
+Each fault begins, lasts for a while and ends; several may overlap. `heal` ends all of them at once
+and for good.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SHARES_OF_LINKS: Final = (0.3, 0.6, 1.0)
 
 Undo = Callable[[], None]
 Fault = Callable[["SimCluster", Entropy], Undo]
-"""Begins at once; what it returns ends it, and may be called again without harm."""
+"""Begins the fault and returns a function that ends it; repeated calls of that are harmless."""
 
 
 class Nemesis:
-    """Draws faults, and undoes them."""
+    """Draws faults, and ends them."""
 
     def __init__(self, cluster: SimCluster, entropy: Entropy) -> None:
-        """Do to `cluster` what its plan says."""
+        """Inject the faults of the plan of `cluster`."""
         self._cluster = cluster
         self._entropy = entropy
         plan = cluster.plan
@@ -40,7 +40,7 @@ class Nemesis:
         self._undo: list[Undo] = []
         self._healed = False
         self.begun = 0
-        """Faults that have begun."""
+        """Number of faults that have begun."""
 
     def _some_kinds(self, spare: Collection[str]) -> tuple[str, ...]:
         names = [name for name in FAULTS if name not in spare and name not in LINK_FAULTS]
@@ -48,7 +48,7 @@ class Nemesis:
         return tuple(names.pop(int(self._entropy.random() * len(names))) for _ in range(count))
 
     async def rage(self) -> None:
-        """Let faults happen for as long as the plan says."""
+        """Inject faults for the duration in the plan."""
         loop, plan = self._cluster.loop, self._cluster.plan
         end_s = loop.time() + plan.storm_s
         while self.kinds:
@@ -76,7 +76,7 @@ class Nemesis:
             undo()
 
     def heal(self) -> None:
-        """End everything."""
+        """End all faults."""
         self._healed = True
         for undo in self._undo:
             undo()
@@ -96,14 +96,14 @@ def _one(cluster: SimCluster, entropy: Entropy) -> SimBroker:
 
 
 def _kill(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """One broker dies, and is started again."""
+    """Kill one broker; it restarts."""
     broker = _one(cluster, entropy)
     cluster.kill_broker(broker)
     return lambda: cluster.start_broker(broker)
 
 
 def _kill_all(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """All brokers die in one moment, as they do with their Spark driver."""
+    """Kill all brokers at one moment, as when their Spark driver dies."""
     for broker in cluster.brokers:
         cluster.kill_broker(broker)
 
@@ -115,7 +115,7 @@ def _kill_all(cluster: SimCluster, entropy: Entropy) -> Undo:
 
 
 def _pause(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """One broker stands still, and believes afterwards that nothing happened."""
+    """Pause one broker; afterwards it continues as if no time had passed."""
     process = _one(cluster, entropy).process
     if process is None:
         return _nothing
@@ -125,7 +125,7 @@ def _pause(cluster: SimCluster, entropy: Entropy) -> Undo:
 
 
 def _twin(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """A second process takes the place of one that stands still, or only seemed lost."""
+    """Start a second process for a broker that is paused, or only seemed dead."""
     broker = _one(cluster, entropy)
     process = broker.process
     if process is None:
@@ -138,24 +138,24 @@ def _twin(cluster: SimCluster, entropy: Entropy) -> Undo:
 
 
 def _stop(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """One broker leaves in good order, and is started again."""
+    """Shut one broker down in a controlled way; it restarts."""
     cluster.stop_broker(_one(cluster, entropy))
     return _nothing
 
 
 def _stop_all(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """All brokers leave in good order, and are started again."""
+    """Shut all brokers down in a controlled way; they restart."""
     for broker in cluster.brokers:
         cluster.stop_broker(broker)
     return _nothing
 
 
 def _nothing() -> None:
-    """End what ends by itself."""
+    """Do nothing: the fault ends by itself."""
 
 
 def _isolate(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """One broker and its peers do not hear each other; clients and store still do."""
+    """Cut the connections between one broker and its peers; clients and store still reach it."""
     broker = _one(cluster, entropy)
     for other in cluster.brokers:
         if other is not broker:
@@ -166,7 +166,7 @@ def _isolate(cluster: SimCluster, entropy: Entropy) -> Undo:
 
 
 def _deafen(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """One broker sends to another and hears nothing back."""
+    """Cut one direction: a broker sends to another but receives nothing from it."""
     one, other = _one(cluster, entropy), _one(cluster, entropy)
     cluster.net.cut(other.address.host, one.address.host)
     cluster.trace.note("deafened", one.address.host, "to", other.address.host)
@@ -174,7 +174,7 @@ def _deafen(cluster: SimCluster, entropy: Entropy) -> Undo:
 
 
 def _refuse_links(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """Brokers' connections to others are refused, in some directions or in all of them."""
+    """Refuse connections between brokers, in some directions or in all of them."""
     for one, other in _some_links(cluster, entropy):
         cluster.net.refuse(one, other)
         cluster.trace.note("refused", one, other)
@@ -182,7 +182,7 @@ def _refuse_links(cluster: SimCluster, entropy: Entropy) -> Undo:
 
 
 def _cut_links(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """What brokers send to others is held back, in some directions or in all of them."""
+    """Hold messages between brokers back, in some directions or in all of them."""
     for one, other in _some_links(cluster, entropy):
         cluster.net.cut(one, other)
         cluster.trace.note("cut", one, other)
@@ -196,7 +196,7 @@ def _some_links(cluster: SimCluster, entropy: Entropy) -> list[tuple[str, str]]:
 
 
 def _cut_store(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """One broker cannot reach the store."""
+    """Cut one broker off from the store."""
     host = _one(cluster, entropy).address.host
     cluster.store.cut_off.add(host)
     cluster.trace.note("store cut", host)
@@ -204,7 +204,7 @@ def _cut_store(cluster: SimCluster, entropy: Entropy) -> Undo:
 
 
 def _moody_store(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """The store refuses, forgets to answer, and writes late."""
+    """Let the store reject requests, lose responses, and write late."""
     cluster.store.weather = replace(
         cluster.store.calm,
         slow=0.1 * entropy.random(),
@@ -222,7 +222,7 @@ def _moody_store(cluster: SimCluster, entropy: Entropy) -> Undo:
 
 
 def _bad_network(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """Messages are slow, and connections break."""
+    """Let messages be slow, and connections break."""
     cluster.net.weather = NetworkWeather(slow=0.3 * entropy.random(), reset=0.05 * entropy.random())
 
     def undo() -> None:
@@ -232,7 +232,7 @@ def _bad_network(cluster: SimCluster, entropy: Entropy) -> Undo:
 
 
 def _break_connections(cluster: SimCluster, entropy: Entropy) -> Undo:
-    """All connections from and to one broker break."""
+    """Break all connections from and to one broker."""
     cluster.net.break_connections(_one(cluster, entropy).address.host)
     return _nothing
 
@@ -254,4 +254,4 @@ FAULTS: Final[dict[str, Fault]] = {
     "cut-links": _cut_links,
 }
 LINK_FAULTS: Final = ("refuse-links", "cut-links")
-"""Drawn only where a plan names them: they have a campaign of their own, with an invariant."""
+"""Only for plans that name them: a separate campaign tests them, with its own invariant."""

@@ -1,8 +1,8 @@
-"""Members of a group of the newer protocol (KIP-848) in a simulated cluster.
+"""SimGroupConsumer: a member of a consumer group (KIP-848) in a simulated cluster.
 
-The coordinator assigns; a member gives up what it is told to, and says so, before anybody else gets
-it. Members sleep over their sessions, crash, leave, lose answers, and begin anew. Durations are
-virtual seconds.
+The coordinator assigns partitions. A member revokes partitions on request and confirms that, before
+another member gets them. Members sleep past their sessions, crash, leave, lose responses, and
+restart. Durations are virtual seconds.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sparklog.testing.sim_transactions import find_coordinator
 
 HEARTBEAT_VERSION: Final = 1
 REBALANCE_S: Final = 10.0
-"""Longer than a member ever takes to give up partitions: its session ends before."""
+"""Longer than a member ever takes to revoke partitions: its session ends before."""
 LEAVE_SHARE: Final = 0.03
-"""Of steps after which a member leaves in good order, and another one joins."""
+"""Share of steps after which a member leaves, and another one joins."""
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
@@ -35,23 +35,23 @@ ELSEWHERE: Final = RETRIABLE | {NOT_COORDINATOR}
 
 
 class SimGroupConsumer(SimMember):
-    """One member, through all that it is taken for."""
+    """One member, with all of its member ids."""
 
     group = "consumers"
     commit_version = 9
 
     def __init__(self, side: ClientSide, log: GroupLog, topic: str, partitions: int) -> None:
-        """Share the partitions of a topic with the others of the group."""
+        """Share the partitions of a topic with the other members."""
         super().__init__(side, log, topic, partitions)
         self._topic_id = UUID(int=0)
         self._says_all = True
         self._has_news = False
-        """It owns other partitions than it told the coordinator."""
+        """True if it owns other partitions than it reported last."""
         self._claimed: dict[TopicPartition, tuple[float, float]] = {}
-        """From when until when a partition is surely its own."""
+        """Time span in which a partition surely belongs to this member."""
 
     async def run(self) -> None:
-        """Take part until told to stop, and look once more at the end."""
+        """Take part until `stopping`, and fetch the offsets once more at the end."""
         await super().run()
         now_s = self._now_s()
         for where in list(self._positions):
@@ -74,13 +74,13 @@ class SimGroupConsumer(SimMember):
         super()._begin_anew()
 
     async def _heartbeat(self) -> None:
-        """Say that it lives, and do what it is told; once more when it did something."""
+        """Send heartbeats and apply the responses, until there is no change to report."""
         self._has_news = self._generation == JOIN_EPOCH
         while await self._say():
             self._has_news = True
 
     async def _say(self) -> bool:
-        """Send one heartbeat; return whether there is news to tell."""
+        """Send one heartbeat; return True if the owned partitions changed."""
         invoked_s = self._now_s()
         if self._coordinator is None:
             self._coordinator = await find_coordinator(self.side, self.group, 0)
@@ -92,7 +92,7 @@ class SimGroupConsumer(SimMember):
         if answer is None or code != 0:
             if code is not None and code not in ELSEWHERE:
                 self.side.complain("consumer group heartbeat", code)
-            # What it was told may be lost: next time it is told everything.
+            # Its response may be lost: the next heartbeat requests a full one.
             self._coordinator, self._says_all = None, True
             if self._generation == JOIN_EPOCH:
                 raise Rejoin
@@ -102,7 +102,7 @@ class SimGroupConsumer(SimMember):
         epoch, assignment = int(answer.member_epoch), answer.assignment
         if epoch == self._generation and assignment is None:
             return False
-        # Such an answer stands in the log, so it is of who coordinates then.
+        # The log has the records of such a response, so its sender was the coordinator then.
         self._generation = epoch
         has_changed = assignment is not None and await self._take(assignment)
         for where in self._positions:
@@ -111,7 +111,7 @@ class SimGroupConsumer(SimMember):
         return has_changed
 
     async def _take(self, assignment: Any) -> bool:
-        """Own what is assigned, and nothing else; return whether that is a change."""
+        """Own the assigned partitions, and no others; return True if that is a change."""
         wanted: set[TopicPartition] = set()
         for topic in assignment.topic_partitions:
             self._topic_id = topic.topic_id
@@ -134,7 +134,7 @@ class SimGroupConsumer(SimMember):
 
     def _commit_refused(self, code: int) -> None:
         if code == STALE_EPOCH:
-            return  # the next heartbeat brings the epoch
+            return  # the next heartbeat returns the epoch
         self._begin_anew()
         if code not in GONE | ELSEWHERE:
             self.side.complain("offset commit", code)

@@ -1,8 +1,8 @@
-"""Members of a consumer group in a simulated cluster: they join, commit, sleep, crash and rejoin.
+"""SimMember: a member of a classic group in a simulated cluster.
 
-The first protocol of groups, as a client speaks it: the group's leader assigns. A member that
-sleeps for longer than its session goes on afterwards as if nothing had happened. Durations are
-virtual seconds.
+The group's leader assigns partitions. Members join, commit, sleep, crash and join again. A member
+that sleeps past its session continues afterwards as if no time had passed. Durations are virtual
+seconds.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from sparklog.testing.sim_transactions import find_coordinator
 GROUP_KEY: Final = 0
 SESSION_S: Final = 1.0
 STEP_S: Final = 0.2
-"""Between two commits of a member, on average half of it; a heartbeat comes before each but the
-first after a sleep."""
+"""Longest pause between two commits of a member.
+
+A heartbeat precedes each commit, except the first after a sleep.
+"""
 SLEEP_SHARE: Final = 0.03
 CRASH_SHARE: Final = 0.03
-"""Of steps after which a member sleeps over its session, or begins anew without a word."""
+"""Shares of steps after which a member sleeps past its session, or restarts without leaving."""
 
 JOIN_VERSION: Final = 5
 SYNC_VERSION: Final = 3
@@ -48,13 +50,13 @@ class Rejoin(Exception):
 
 
 class SimMember:
-    """One member, through all of its generations."""
+    """One member, with all of its generations."""
 
     group = "members"
     commit_version = COMMIT_VERSION
 
     def __init__(self, side: ClientSide, log: GroupLog, topic: str, partitions: int) -> None:
-        """Share the partitions of a topic with the others of the group."""
+        """Share the partitions of a topic with the other members."""
         self.side = side
         self.stopping = False
         self.settled = False
@@ -66,7 +68,7 @@ class SimMember:
         self._positions: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
-        """Take part until told to stop, and look once more at the end."""
+        """Take part until `stopping`, and fetch the offsets once more at the end."""
         while not self.stopping:
             try:
                 await self._join()
@@ -96,7 +98,7 @@ class SimMember:
         await asyncio.sleep(longest_s * self.side.entropy.random())
 
     def _begin_anew(self) -> None:
-        """Be another member: what the one before sent cannot count in the generation to come."""
+        """Become another member: requests of the old one are invalid in the next generation."""
         self._member_id, self._generation, self._positions = "", -1, {}
 
     async def _join(self) -> None:
@@ -126,7 +128,7 @@ class SimMember:
         await self._sync(sorted(m.member_id for m in answer.members) if is_leader else [])
 
     async def _sync(self, members: list[str]) -> None:
-        """Hear which partitions are this member's; the leader, who knows `members`, says it."""
+        """Get this member's partitions; the leader, with all `members`, sends the assignments."""
         shares = {
             member: [p.partition for p in self._partitions[at :: len(members)]]
             for at, member in enumerate(members)
@@ -193,10 +195,11 @@ class SimMember:
             self._commit_refused(code)
 
     def _commit_refused(self, code: int) -> None:
-        """Go on after a commit that was refused.
+        """Continue after a rejected commit.
 
         Raises:
-            Rejoin: not as who it was. For the coordinator's sake refused it may have happened yet.
+            Rejoin: the member must join again. After a coordinator error it restarts first, because
+                the commit may have happened.
         """
         if code != REBALANCE_IN_PROGRESS:
             self._coordinator = None
@@ -205,7 +208,7 @@ class SimMember:
         self._check("offset commit", code)
 
     async def _look(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return what is committed, and note it."""
+        """Fetch the committed offsets, record them, and return them."""
         topic = build_request_part(
             Api.OFFSET_FETCH,
             FETCH_VERSION,
@@ -247,7 +250,7 @@ class SimMember:
         )
 
     async def _ask(self, request: Any) -> Any:
-        """Return the coordinator's answer.
+        """Return the coordinator's response.
 
         Raises:
             Rejoin: there is none.
@@ -262,10 +265,10 @@ class SimMember:
         return answer
 
     def _check(self, what: str, code: int) -> None:
-        """Go on if all is well.
+        """Return if there is no error.
 
         Raises:
-            Rejoin: it is not.
+            Rejoin: there is one.
         """
         if code == 0:
             return

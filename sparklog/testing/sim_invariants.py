@@ -1,18 +1,23 @@
-"""What must hold in a cluster of real brokers, at any moment and in the end, seen from inside.
+"""Invariants of a simulated cluster of real brokers, checked from inside during and after a run.
 
 After every step:
-  I1  a leader epoch of a partition has one leader, ever
-  I2  the high watermark of a leader epoch never goes back
-  I3  flushed end <= high watermark <= copied end <= log end
-  I8  what acks=1 is answered for (the copied end) is in the write-ahead log, or in the memory of a
-      follower that the leader counts as in sync
-Now and then:
-  I6  what a leader takes a follower to have, in its memory, is what the leader has
-  I7  what is committed and not in the partition's own log is in the memory of all in sync
+
+I1: A leader epoch of a partition has one leader, ever.
+I2: The high watermark of a leader epoch never goes back.
+I3: flushed end <= high watermark <= copied end <= log end.
+I8: A record below the copied end (acks=1) is in the write-ahead log, or in the memory of an in-sync
+    follower.
+
+At intervals:
+
+I6: Below the leader's view of a follower's log end, the follower's memory equals the leader's.
+I7: A committed record that is not flushed is in the memory of all in-sync replicas.
+
 In the end, read from the store without any broker:
-  I4  no incarnation acknowledged a window of its write-ahead log at or above its seal
-  I8  where only links between brokers break, no broker is deposed more than once for each time
-  I5  the partition's own log holds what the final readers were shown, each record at its offset
+
+I4: No incarnation acknowledged a window of its write-ahead log at or above its seal.
+I8: If only links between brokers break, each fault deposes a broker at most once.
+I5: The partition's own log has the records of the final reads, each at its offset.
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ STEPS_BETWEEN_COMPARISONS = 50
 
 
 def watch(cluster: SimCluster) -> None:
-    """Look at `cluster` while it runs, and in the end."""
+    """Check `cluster` during the run and in the end."""
     cluster.invariants += [_Leaders().look, _replicas_agree]
     cluster.epilogues += [_sealed_logs_end, _incarnations_are_few, _storage_agrees]
 
@@ -54,7 +59,7 @@ class _Leaders:
         self._copied: dict[tuple[PartitionId, int], int] = {}
 
     def look(self, cluster: SimCluster, process: Process | None) -> None:
-        """Check I1 to I3 for what the process leads that made a step: nobody else changes it."""
+        """Check I1 to I3 for partitions led by the process of this step: others did not change."""
         node = cluster.nodes.get(process) if process is not None else None
         if not isinstance(node, SimulatedBroker) or not node.lives:
             return
@@ -75,7 +80,7 @@ class _Leaders:
 
 
 def _has_copy(cluster: SimCluster, led: LedPartition) -> None:
-    """Check I8 in the step in which the copied end moves."""
+    """Check I8 in the step that moves the copied end."""
     copied_end = led.leadership.copied_end
     if led.leadership.durable_end >= copied_end:
         return
@@ -89,14 +94,15 @@ def _has_copy(cluster: SimCluster, led: LedPartition) -> None:
         follower = by_epoch.get(led.follower_epochs[broker_id])
         followed = follower.followed_partition(led.where) if follower is not None else None
         if followed is None or followed.leader_epoch != led.leader_epoch:
-            return  # it follows a newer leader by now, and what it fetched here is not to be seen
+            # It now follows a newer leader, and the records fetched from this one are not visible.
+            return
         if followed.held.tail.end_offset >= copied_end:
             return
     raise AssertionError(f"I8 only the leader has it: {led.where} copied_end={copied_end}")
 
 
 def _alive(cluster: SimCluster) -> list[WatchedReplicas]:
-    """Return what each live process holds in its newest life."""
+    """Return the newest incarnation of each live process."""
     return [
         node.lives[-1]
         for process, node in cluster.nodes.items()
@@ -140,7 +146,7 @@ def _compare(led: LedPartition, follower: WatchedReplicas, log_end: int) -> None
 
 
 def _sealed_logs_end(cluster: SimCluster) -> Iterator[str]:
-    """Seal what is not sealed: the seal must be above everything acknowledged (I4)."""
+    """Seal all logs: each seal must be above every acknowledged window (I4)."""
     for broker in cluster.brokers:
         for node in _nodes(broker):
             for manager in node.lives:
@@ -155,7 +161,7 @@ def _sealed_logs_end(cluster: SimCluster) -> Iterator[str]:
 
 
 def _incarnations_are_few(cluster: SimCluster) -> Iterator[str]:
-    """Count incarnations against faults (I8)."""
+    """Compare the number of incarnations with the number of faults (I8)."""
     nemesis = cluster.nemesis
     if not nemesis.kinds or not set(nemesis.kinds) <= set(LINK_FAULTS):
         return

@@ -1,9 +1,9 @@
-"""A simulated producer with acks=1 and without idempotence, as older clients are by default.
+"""LeaderAcksProducer: a simulated producer with acks=1 and without idempotence.
 
-It has one batch in flight for each partition and sends it again until it is acknowledged, so a
-record may be there twice. With one replica an acknowledged record must never be lost: the leader's
-write-ahead log has it. With more, the next leader may lack it, as in Kafka (`Send.durable`).
-Durations are virtual seconds.
+Older clients work like this by default. It has one batch in flight for each partition and repeats
+it until it is acknowledged. So the log may have a record twice. With one replica an acknowledged
+record must never be lost: the leader's write-ahead log has it. With more, the next leader may lack
+it, as in Kafka (`Send.durable`). Durations are virtual seconds.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class LeaderAcksProducer:
         self._pause_s = pause_s
         self._durable = replicas == 1
         self._under_way: dict[TopicPartition, tuple[list[int], float]] = {}
-        """Values that are not acknowledged, and since when they are sent."""
+        """Values without an acknowledgement, and the time of their first send."""
 
     @property
     def settled(self) -> bool:
-        """Return whether every batch was acknowledged."""
+        """Return True if every batch was acknowledged."""
         return not self._under_way
 
     async def run(self) -> None:
@@ -55,7 +55,7 @@ class LeaderAcksProducer:
                 group.create_task(self._fill(partition))
 
     def abandon(self) -> None:
-        """Record what was never acknowledged."""
+        """Record pending values as UNKNOWN."""
         for partition, (values, since_s) in self._under_way.items():
             self._record(partition, values, since_s, None)
         self._under_way.clear()

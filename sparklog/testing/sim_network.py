@@ -1,12 +1,14 @@
-"""Connections between simulated hosts: slow, cut, reset, and ordered as TCP keeps them.
+"""SimNet: connections between simulated hosts, with latency, cuts and resets, in TCP's order.
 
-A call of one purpose to one peer uses one connection. Messages of one direction arrive in the
-order they were sent. A cut holds messages back and does not lose them: after healing they arrive,
-late, even when whoever sent them gave up long before, unless the connection was reset meanwhile.
-  N1  a killed process resets its connections: its callers see Unreachable
-  N2  a paused process accepts and is silent; what was sent to it is served when it resumes
-  N3  a host nobody listens on refuses; one that is cut off is silent
-  N4  connections from one host to another may be refused while others pass, as by a wrong address
+Calls of one purpose to one peer use one connection. Messages of one direction arrive in the order
+they were sent. A cut holds messages back and does not lose them: they arrive late, after healing.
+That holds even if the sender has timed out long before, unless the connection was reset meanwhile.
+
+N1: A killed process resets its connections: its callers get Unreachable.
+N2: A paused process accepts connections but is silent; it serves the messages when it resumes.
+N3: A host without a listener refuses; a host that is cut off is silent.
+N4: Connections from one host to another may be refused while others pass, as with a wrong address.
+
 Durations are virtual seconds.
 """
 
@@ -31,20 +33,23 @@ from sparklog.testing.virtual_loop import WORLD, Process, VirtualLoop
 from sparklog.testing.virtual_world import Trace
 
 Serve = Callable[[Any], Awaitable[Any]]
-"""Answers one request entity. An exception drops the connection, and is noted unless it says so."""
+"""Returns the response to a request entity.
+
+An exception closes the connection, and is recorded unless it is CloseConnection.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkWeather:
-    """How long messages take, and how many connections break."""
+    """Latencies, and the share of connections that break."""
 
     latency_s: float = 0.001
     """Of one direction, on average; drawn from half to one and a half of it."""
     slow: float = 0.0
-    """Messages that take up to `slow_s` longer; those behind them wait."""
+    """Share of messages that take up to `slow_s` longer; those behind them wait."""
     slow_s: float = 0.5
     reset: float = 0.0
-    """Messages that are lost together with their connection."""
+    """Share of messages that are lost together with their connection."""
 
 
 @dataclass(slots=True)
@@ -68,9 +73,9 @@ class _Link:
     source: str
     target: str
     arrives_s: float = 0.0
-    """When the newest message arrives; the next one not before."""
+    """Arrival time of the newest message; the next one arrives no earlier."""
     held: deque[Callable[[], None]] = field(default_factory=deque)
-    """Messages a cut holds back, oldest first."""
+    """Messages that a cut holds back, oldest first."""
 
 
 class _Connection:
@@ -81,16 +86,16 @@ class _Connection:
         self.listener: _Listener | None = None
         self.waiting: dict[_Call, None] = {}
         self.unanswered: deque[_Call] = deque()
-        """Arrived at the peer and not answered yet, in order."""
+        """Requests that arrived at the peer and have no response yet, in order."""
         self.is_open = True
-        """As the network knows."""
+        """The network's view."""
         self.is_lost = False
-        """As the caller knows."""
+        """The caller's view."""
         self.serving: asyncio.Task[None] | None = None
         self._world = world
 
     def send(self, call: _Call) -> None:
-        """Send, unless it is lost with the connection, as all is that follows a lost message."""
+        """Send a call; it is lost if the connection is, like all messages after a lost one."""
         self.waiting[call] = None
         if self.is_open:
             self._world.deliver(self, self.out, partial(self._arrived, call))
@@ -109,7 +114,7 @@ class _Connection:
         listener.process.call_soon(self._serve, listener, call)
 
     def _serve(self, listener: _Listener, call: _Call) -> None:
-        """Runs as the listener's process."""
+        """Handle a call; runs as the listener's process."""
         self.unanswered.append(call)
         if not self._world.one_at_a_time:
             self._world.loop.create_task(self._answer(listener, call))
@@ -153,7 +158,7 @@ class _Connection:
         self._world.deliver(self, self.back, partial(self._lost, why))
 
     def close(self) -> None:
-        """Close from the caller's end: whoever else waits on it loses too."""
+        """Close from the caller's end: all other calls on it fail too."""
         self.is_open = False
         self._lost("closed")
 
@@ -166,27 +171,27 @@ class _Connection:
 
 
 class SimNet:
-    """All hosts and what lies between them."""
+    """All hosts and the connections between them."""
 
     def __init__(self, loop: VirtualLoop, entropy: Entropy, trace: Trace) -> None:
-        """Start with nobody listening, in calm weather."""
+        """Start without listeners and without faults."""
         self.loop = loop
         self.trace = trace
         self.weather = NetworkWeather()
         self.listeners: dict[Address, _Listener] = {}
         self.one_at_a_time = True
-        """Whether a server takes up a request before it answered the one before on a connection."""
+        """True if a server handles the requests of a connection one after the other."""
         self.recoded: Callable[[Any], Any] = _as_it_is
-        """What becomes of an entity on its way; `through_bytes` finds faulty ones."""
+        """Transforms every entity in transit; `through_bytes` finds faulty ones."""
         self.errors: list[str] = []
-        """Exceptions that servers let out."""
+        """Unexpected exceptions of servers."""
         self._entropy = entropy
         self._cut: set[tuple[str, str]] = set()
         self._refused: set[tuple[str, str]] = set()
         self._connections: dict[_Connection, None] = {}
 
     def listen(self, address: Address, process: Process, serve: Serve) -> None:
-        """Have a process serve an address from now on, until it dies."""
+        """Let a process serve an address from now on, until it dies."""
         self.listeners[address] = _Listener(process, serve)
         process.when_killed(lambda: self.hang_up(address))
 
@@ -198,13 +203,13 @@ class SimNet:
                 connection.reset("reset")
 
     def cut(self, source: str, target: str) -> None:
-        """Hold back whatever goes from one host to another, one way."""
+        """Hold messages from one host to another back, one way."""
         self._cut.add((source, target))
 
     def refuse(self, source: str, target: str) -> None:
-        """Refuse connections from one host to another, and reset those there are.
+        """Refuse connections from one host to another, and reset the existing ones.
 
-        Connections of the target to the source are not concerned.
+        Connections of the target to the source are not affected.
         """
         self._refused.add((source, target))
         for connection in list(self._connections):
@@ -212,11 +217,11 @@ class SimNet:
                 connection.reset("refused")
 
     def is_refused(self, link: _Link) -> bool:
-        """Say whether connections that way are refused."""
+        """Return True if connections in that direction are refused."""
         return (link.source, link.target) in self._refused
 
     def heal(self) -> None:
-        """Mend every cut and refusal; what was held back goes on its way."""
+        """End every cut and refusal; deliver the held messages."""
         self._cut.clear()
         self._refused.clear()
         for connection in list(self._connections):
@@ -232,18 +237,18 @@ class SimNet:
                 connection.reset("broken")
 
     def connect(self, host: str, peer: Address) -> _Connection:
-        """Return a new connection. Whether anybody listens shows when a message arrives."""
+        """Return a new connection. A missing listener shows when a message arrives."""
         connection = _Connection(self, host, peer)
         self._connections[connection] = None
         return connection
 
     def forget(self, connection: _Connection) -> None:
-        """Leave a closed connection out of all that happens, unless messages are under way."""
+        """Remove a closed connection, unless messages on it are held back."""
         if not connection.out.held:
             self._connections.pop(connection, None)
 
     def deliver(self, connection: _Connection, link: _Link, message: Callable[[], None]) -> None:
-        """Have a message arrive in its turn."""
+        """Deliver a message in order."""
         weather = self.weather
         if weather.reset > 0 and connection.is_open and self._entropy.random() < weather.reset:
             connection.reset("lost")
@@ -276,8 +281,8 @@ class SimNetwork:
         """Send a request entity and return the response entity.
 
         Raises:
-            Unreachable: connection refused, or lost before the answer; the request may have run.
-            TimeoutError: no answer in time; the request may have run. The connection is closed.
+            Unreachable: connection refused, or lost before the response; the request may have run.
+            TimeoutError: no response in time; the request may have run. The connection is closed.
         """
         if self._world.loop.closing:
             raise asyncio.CancelledError
@@ -299,7 +304,7 @@ class SimNetwork:
                 self._world.forget(connection)
 
     async def close(self) -> None:
-        """Drop every connection."""
+        """Close every connection."""
         connections, self._connections = self._connections, {}
         for connection in connections.values():
             connection.close()
@@ -307,7 +312,7 @@ class SimNetwork:
 
 
 def through_bytes(entity: Any) -> Any:
-    """Return what a peer gets: the entity encoded and decoded."""
+    """Return the entity as the peer gets it: encoded and decoded."""
     if entity is None:
         return None
     if entity.__type__ is EntityType.request:

@@ -1,4 +1,4 @@
-"""A real broker as a simulated process."""
+"""SimulatedBroker: a real broker as a simulated process."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ CONFIGS: Final = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
 }
-"""Shorter times than the defaults, in the same order, so that much happens in a few seconds."""
+"""Shorter times than the defaults, with the same order, so that a few seconds have many events."""
 
 
 class WatchedReplicas(BrokerReplicas):
-    """What an incarnation holds, open to those who watch over it."""
+    """The replicas of an incarnation, open to the invariants."""
 
     def led_partitions(self) -> list[LedPartition]:
-        """Return what is led now."""
+        """Return the led partitions."""
         return self.roles.all_led()
 
     def followed_partition(self, where: PartitionId) -> FollowedPartition | None:
-        """Return a partition that is followed now."""
+        """Return a partition that this broker follows, or None."""
         replica = self.roles.replicas.get(where)
         role = replica.role if replica is not None else None
         return role if isinstance(role, FollowedPartition) else None
@@ -65,15 +65,15 @@ class WatchedReplicas(BrokerReplicas):
 
 
 class SimulatedBroker:
-    """A node for `SimCluster`. Subclasses exchange parts, to see that it is noticed."""
+    """A node for `SimCluster`. Subclasses replace parts with faulty ones, to test the checks."""
 
     replicas_type: type[WatchedReplicas] = WatchedReplicas
 
     def __init__(self, side: BrokerSide) -> None:
-        """Begin nothing yet."""
+        """Create the node; `run` starts it."""
         config = parse_broker_configs({**CONFIGS, "node.id": str(side.broker_id)})
         self.lives: list[WatchedReplicas] = []
-        """Of every incarnation, oldest first."""
+        """The replicas of every incarnation, oldest first."""
         self.node = BrokerNode(
             config, side.environment, side.address, make_replicas=self._make_replicas
         )
@@ -102,7 +102,10 @@ class SimulatedBroker:
         return replicas
 
     async def run(self) -> None:
-        """Start and live. A store that does not answer ends it, and it is started again."""
+        """Start and serve.
+
+        The process ends if the store does not respond at the start, and restarts.
+        """
         try:
             await self.node.start()
         except (Unavailable, OutcomeUnknown):
@@ -110,11 +113,11 @@ class SimulatedBroker:
         await self.node.run()
 
     async def stop(self) -> None:
-        """Hand over everything."""
+        """Shut down in a controlled way."""
         await self.node.stop()
 
     async def handle(self, request: Any) -> Any:
-        """Answer a request entity, as the listener has it answered."""
+        """Return the response to a request entity, as the listener would."""
         if request.__api_key__ == Api.PRODUCE:
             frame = bytes(messages.encode_request(request, 0, None))[messages.SIZE_BYTES :]
             plain, reply = produce_frames.read(frame), _Reply(type(request))
@@ -124,7 +127,7 @@ class SimulatedBroker:
 
 
 class _Reply:
-    """Waits for the answer to one request. Implements `broker.request.Reply`."""
+    """Waits for the response to one request. Implements `broker.request.Reply`."""
 
     def __init__(self, request_type: Any) -> None:
         self._request_type = request_type
@@ -132,18 +135,18 @@ class _Reply:
         self._answer: asyncio.Future[Awaitable[Any]] = self._loop.create_future()
 
     def answer(self, frame: bytearray, throttle: timedelta = UNTHROTTLED) -> None:
-        """Take the frame of a response."""
+        """Set the frame of the response."""
         response = self._loop.create_future()
         data = bytes(frame)[messages.SIZE_BYTES :]
         response.set_result(messages.decode_response(data, self._request_type))
         self._go_on_with(response)
 
     def go_on(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Take what returns a response."""
+        """Set a coroutine that returns the response."""
         self._go_on_with(self._loop.create_task(work))
 
     def _go_on_with(self, response: Awaitable[Any]) -> None:
-        if not self._answer.done():  # as when its client is gone
+        if not self._answer.done():  # done, for example, if its client has gone
             self._answer.set_result(response)
 
     async def response(self) -> Any:

@@ -1,9 +1,9 @@
-"""An object store in the simulated world: slow, moody, and linearizable all the same.
+"""SimStore: an object store in the simulated world: slow and faulty, but linearizable.
 
-Every request takes a while to arrive and its answer a while to return; in between it happens at
-one instant, so put-if-absent keeps S1 to S5. Once sent it is the world's: it may happen after its
-sender died, or not. What a moody store does to requests is `StoreWeather`; which ones it picks
-comes from the given `Entropy`. Durations are virtual seconds.
+A request and its response have a latency each. In between the operation happens at one instant, so
+put-if-absent keeps S1 to S5. A sent request belongs to the world: it may or may not happen after
+its sender died. `StoreWeather` sets the shares of faults; the given `Entropy` picks the requests.
+Durations are virtual seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class StoreWeather:
-    """How long requests take, and the share of them that suffers each fault."""
+    """Latencies, and the share of requests with each fault."""
 
     latency_s: float = 0.01
     """Of one direction, on average; drawn from half to one and a half of it."""
@@ -44,18 +44,20 @@ class StoreWeather:
     """Requests that take `slow_s` longer to arrive."""
     slow_s: float = 1.0
     refused: float = 0.0
-    """Requests answered by 503 until the client gave up: nothing happened."""
+    """Requests with a 503 until the client gives up: nothing happens."""
     lost_request: float = 0.0
     """Requests that never arrive."""
     lost_reply: float = 0.0
-    """Requests that happen, but whose answer is lost."""
+    """Requests that happen, but whose response is lost."""
     late: float = 0.0
     """Writes that happen up to `late_s` after the client gave up."""
     late_s: float = 5.0
     own_exists: float = 0.0
-    """Puts whose first try succeeded unseen, so that the client's second try met its own object."""
+    """Puts whose first attempt succeeded without a response, so that the second one found its own
+    object.
+    """
     timeout_s: float = 0.7
-    """When a client gives up waiting."""
+    """Time after which a client gives up."""
 
 
 CALM = StoreWeather()
@@ -64,19 +66,19 @@ TORN_SHARE = 0.1
 
 
 class SimObjects:
-    """All objects there are, and the way to them."""
+    """All objects, and the faults on the way to them."""
 
     def __init__(self, loop: VirtualLoop, entropy: Entropy, trace: Trace) -> None:
-        """Start empty, in calm weather."""
+        """Start empty and without faults."""
         self.objects = MemoryStore("simulation", VirtualClock(loop))
-        """For looking only: no latency, no faults."""
+        """For inspection: no latency, no faults."""
         self.calm = CALM
-        """The weather when there is no fault."""
+        """Latencies without a fault."""
         self.weather = CALM
         self.cut_off: set[str] = set()
         """Hosts that cannot reach the store now."""
         self.unforced: dict[str, str] = {}
-        """What was put without being forced to a disk, and on which host."""
+        """Objects that were not forced to a disk, with their hosts."""
         self.requests = 0
         self.loop = loop
         self.entropy = entropy
@@ -87,7 +89,7 @@ class SimObjects:
         return share > 0 and self.entropy.random() < share
 
     def lose_power(self, host: str) -> int:
-        """Draw what is left of what `host` did not force to a disk; return how much is not whole.
+        """Draw losses among objects that `host` did not force to a disk; return their number.
 
         Kill its processes first. Each object is whole, or torn, or gone.
         """
@@ -108,7 +110,7 @@ class SimObjects:
         return harmed
 
     def latency_s(self) -> float:
-        """Return how long one direction takes this time."""
+        """Return the latency of one direction, drawn anew."""
         return self.weather.latency_s * (0.5 + self.entropy.random())
 
 
@@ -116,13 +118,13 @@ class SimStore:
     """`AsyncStore` as a process on a host sees it."""
 
     def __init__(self, world: SimObjects, host: str, process: Process | None = None) -> None:
-        """Look at `world` from `host`. Half of what `process` has under way dies with it."""
+        """Access `world` from `host`. If `process` dies, half of its requests are lost."""
         self._world = world
         self._host = host
         self._process = process
 
     async def run(self, protocol: Protocol[Result]) -> Result:
-        """Run a protocol of the log to its end; its errors and the store's come out."""
+        """Run a protocol of the log to its end; raise its errors and the store's."""
         try:
             effect = next(protocol)
             while True:
@@ -157,7 +159,7 @@ class SimStore:
         return outcome
 
     async def put(self, key: str, data: bytes) -> None:
-        """Write a hint that nobody depends on. Raises Unavailable."""
+        """Write a hint, which no invariant depends on. Raises Unavailable."""
         await self._request("hint", key, lambda: self._world.objects.put(key, data), writes=True)
 
     async def list(self, prefix: str, start_after: str = "") -> list[ObjectInfo]:
@@ -170,7 +172,7 @@ class SimStore:
         await self._request("delete", key, lambda: self._world.objects.delete(key), writes=True)
 
     async def tidy(self, prefix: str) -> None:
-        """Do nothing: no process leaves anything but objects here."""
+        """Do nothing: processes leave only objects here."""
 
     async def retire_in_turn(self, keys: Sequence[str]) -> int:
         """Remove objects one after the other; return how many are gone."""
@@ -240,7 +242,7 @@ class SimStore:
         act: Callable[[], object],
         answer: asyncio.Future[Any] | None,
     ) -> None:
-        """Let a request happen. The world calls this, whatever became of the sender."""
+        """Perform a request. The world calls this, even if the sender is dead."""
         world, process = self._world, self._process
         if process is not None and process.state is ProcessState.DEAD and world.chance(0.5):
             return

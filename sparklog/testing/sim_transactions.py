@@ -1,8 +1,8 @@
 """Transactional producers and `read_committed` consumers of a simulated cluster.
 
-Two producers share each transactional id, so that each fences the other again and again: the one
-that is fenced believes for a while that it still is the producer. Half of the ids speak the first
-protocol of transactions, the others the second (KIP-890). Durations are virtual seconds.
+Two producers share each transactional id, so they fence each other repeatedly. A fenced producer
+continues for a while as if it were current. Half of the ids use the first protocol of transactions,
+the others the second (KIP-890). Durations are virtual seconds.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from sparklog.testing.transaction_history import CommittedRead, Fate, Transactio
 READ_COMMITTED: Final = 1
 COMMIT_SHARE: Final = 0.7
 FENCE_SHARE: Final = 0.2
-"""Of transactions after which the other producer of the id takes over."""
+"""Share of transactions after which the other producer of the id takes over."""
 TIMEOUT_S: Final = 4.0
-"""Of a transaction: it is aborted by its coordinator then."""
+"""Time-out of a transaction: the coordinator aborts it then."""
 WRITES_MAX: Final = 4
 
 NOT_COORDINATOR: Final = 16
@@ -51,7 +51,7 @@ TRANSACTION_KEY: Final = 1
 
 @dataclass(slots=True)
 class TransactionLog:
-    """What all transactional clients of a run saw."""
+    """The observations of all transactional clients of a run."""
 
     transactions: list[Transaction] = field(default_factory=list)
     reads: list[CommittedRead] = field(default_factory=list)
@@ -63,7 +63,7 @@ class _Fenced(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Speech:
-    """Versions of one protocol of transactions."""
+    """Request versions of one protocol of transactions."""
 
     produce: int
     end: int
@@ -75,12 +75,12 @@ SECOND: Final = _Speech(produce=12, end=5, adds_partitions=False)
 
 
 class SimTransactions:
-    """One producer of a transactional id, which it shares with others."""
+    """One producer of a transactional id that it shares with others."""
 
     def __init__(
         self, side: ClientSide, log: TransactionLog, topic: str, partitions: int, number: int
     ) -> None:
-        """Be one of the producers of id `number // 2`."""
+        """Act as one of the producers of id `number // 2`."""
         self.side = side
         self.stopping = False
         self.settled = False
@@ -95,7 +95,7 @@ class SimTransactions:
         self._numbers = dict.fromkeys(self._partitions, 0)
 
     async def run(self) -> None:
-        """Write transactions until told to stop."""
+        """Write transactions until `stopping`."""
         try:
             while not self.stopping:
                 try:
@@ -183,7 +183,7 @@ class SimTransactions:
             self._begin(int(answer.producer_id), int(answer.producer_epoch))
 
     async def _coordinated(self, request: Any, code_of: Any) -> Any:
-        """Ask the coordinator, and again until it agrees.
+        """Send a request to the coordinator until it succeeds.
 
         Raises:
             _Fenced: another producer has the id, or the transaction is over.
@@ -238,7 +238,7 @@ class SimTransactions:
         self._sequences[where] += count
 
     async def _produce(self, where: TopicPartition, data: bytes) -> int | None:
-        """Append a batch, trying until it is; return its base offset if that is told."""
+        """Append a batch, repeating until it succeeds; return its base offset, if known."""
         version = self._speech.produce
         part = build_request_part(
             Api.PRODUCE, version, "PartitionProduceData", index=where.partition, records=data
@@ -283,14 +283,14 @@ async def find_coordinator(side: ClientSide, key: str, key_type: int) -> Address
 
 
 class CommittedConsumer(SimConsumer):
-    """Reads what is committed: drops aborted transactions as the answers tell it to."""
+    """Reads committed records: it drops aborted transactions that the fetch responses list."""
 
     isolation = READ_COMMITTED
 
     def __init__(
         self, side: ClientSide, log: TransactionLog, topic: str, partitions: int, *, final: bool
     ) -> None:
-        """Write what it is shown into `log`."""
+        """Record the records that it reads in `log`."""
         super().__init__(side, topic, partitions, final=final)
         self._log = log
 

@@ -1,7 +1,7 @@
-"""What transactional producers and `read_committed` consumers saw, and whether that may be. Pure.
+"""History of transactional producers and `read_committed` consumers, and its checker. Pure.
 
-Values are unique integers. A transaction is committed or aborted once its producer was told so;
-between asking for the commit and hearing of it, it may be either, but wholly.
+Values are unique integers. A transaction is committed or aborted once its producer has the
+response. Between the request and the response it may be either, but as a whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparklog.testing.history import Anomaly
 
 
 class Fate(Enum):
-    """How a transaction ended, as far as its producer knows."""
+    """The outcome of a transaction, as far as its producer knows."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -25,7 +25,7 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Transaction:
-    """What one transaction wrote; only records that were acknowledged."""
+    """The acknowledged records of one transaction."""
 
     producer: str
     written: list[tuple[TopicPartition, int]] = field(default_factory=list)
@@ -35,19 +35,19 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class CommittedRead:
-    """One record that a `read_committed` consumer was shown."""
+    """One record that a `read_committed` consumer got."""
 
     partition: TopicPartition
     offset: int
     value: int
     final: bool
-    """Read after everything healed, from start to end."""
+    """True if it was read from start to end, after all faults ended."""
 
 
 def check_transactions(
     transactions: list[Transaction], reads: list[CommittedRead]
 ) -> Iterator[Anomaly]:
-    """Return everything that transactions must not have done."""
+    """Yield the anomalies of transactions."""
     final: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
     for read in reads:
         if read.final:
@@ -73,7 +73,7 @@ def check_transactions(
 
 
 def _torn(transaction: Transaction, shown: set[int]) -> Iterator[Anomaly]:
-    """A transaction is seen wholly or not at all, and wholly when it is committed."""
+    """Yield transactions that were read in part, or committed ones that were not read."""
     missing = [(p, value) for p, value in transaction.written if value not in shown]
     if not missing or transaction.fate is Fate.ABORTED:
         return

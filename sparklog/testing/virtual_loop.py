@@ -1,14 +1,15 @@
-"""An event loop with virtual time, and processes on it that can be killed and paused.
+"""VirtualLoop: an event loop with virtual time, and processes on it that can be killed and paused.
 
-When nothing is ready the clock jumps to the next timer, so an hour passes in the time its events
-take. No socket, no thread, no wall clock: the same program on the same seed makes the same steps.
-Times are seconds since the loop was made.
-  V1  steps that are ready run in the order they became ready; timers in the order of their times,
-      then of their making
-  V2  a killed process never makes another step: no `finally`, no `except CancelledError`
-  V3  a paused process makes no step; all of its wake-ups, timers that ran out included, follow in
-      their order when it is resumed
-To whom a step belongs is told by its context: what a process starts belongs to it.
+If no step is ready, the clock jumps to the next timer, so an hour passes in the time of its events.
+There is no socket, thread or wall clock: the same program with the same seed makes the same steps.
+Times are seconds since the loop was created.
+
+V1: Ready steps run in the order they became ready; timers by their times, then by their creation.
+V2: A killed process never makes another step: no `finally`, no `except CancelledError`.
+V3: A paused process makes no step. When it resumes, all of its wake-ups follow in order, expired
+    timers included.
+
+The context of a step determines its process: the tasks of a process start in its context.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
 STEPS_AT_ONE_TIME_MAX = 200_000
-"""More steps than this without time going on is a loop that spins."""
+"""More steps than this without progress of time mean a busy loop."""
 CLOSING_STEPS_MAX = 100_000
-"""How long what is left may take to clean up when the loop is closed."""
+"""Limit for the clean-up of the remaining tasks when the loop is closed."""
 
 
 class SimulationStuck(Exception):
-    """Nothing will ever happen again, or time does not go on."""
+    """No event will ever happen again, or time makes no progress."""
 
 
 class ProcessState(Enum):
-    """Whether a process makes steps."""
+    """States of a process; only a running one makes steps."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -53,14 +54,14 @@ class Process:
         self.name = name
         self.state = ProcessState.RUNNING
         self.held: list[_Step | _Timer] = []
-        """Wake-ups that came while it was paused or dead, oldest first."""
+        """Wake-ups during a pause or after death, oldest first."""
         self._loop = loop
         self._when_killed: list[Callable[[], None]] = []
         loop.processes.append(self)
 
     @property
     def stands_still(self) -> bool:
-        """Say whether it makes no steps now."""
+        """Return True if it makes no steps now."""
         return self.state is not ProcessState.RUNNING
 
     def spawn(self, coroutine: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
@@ -68,11 +69,11 @@ class Process:
         return self._loop.create_task(coroutine, context=self._context())
 
     def call_soon(self, callback: Callable[[Unpack[Arguments]], object], *args: *Arguments) -> None:
-        """Have this process call something, as the kernel wakes it for a packet."""
+        """Schedule a call in this process, as the kernel wakes it for a packet."""
         self._loop.call_soon(callback, *args, context=self._context())
 
     def when_killed(self, callback: Callable[[], None]) -> None:
-        """Have the world, not the process, call something at its death."""
+        """Let the world, not the process, call a function when it dies."""
         self._when_killed.append(callback)
 
     def kill(self) -> None:
@@ -88,7 +89,7 @@ class Process:
             self.state = ProcessState.PAUSED
 
     def resume(self) -> None:
-        """Let a paused process go on (V3)."""
+        """Resume a paused process (V3)."""
         if self.state is ProcessState.PAUSED:
             self.state = ProcessState.RUNNING
             self._loop.requeue(self)
@@ -101,7 +102,7 @@ class Process:
 
 _PROCESS: ContextVar[Process | None] = ContextVar("_PROCESS", default=None)
 WORLD = Context()
-"""The context of no process: its steps are made whoever is dead or paused."""
+"""The context of no process: its steps run even if processes are dead or paused."""
 
 
 class _Step(asyncio.Handle):
@@ -127,19 +128,20 @@ class _Timer(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """The loop. Make one with `new_virtual_loop`."""
+    """The loop. Create one with `new_virtual_loop`."""
 
     def __init__(self) -> None:
         """Start at time zero."""
         self.steps = 0
-        """Steps made so far."""
+        """Number of steps so far."""
         self.complaints: list[str] = []
-        """What the exception handler was told: errors that nobody awaited, callbacks that broke."""
+        """Messages of the exception handler: errors that no task awaited, failed callbacks."""
         self.processes: list[Process] = []
         self.closing = False
         self.after_step: Callable[[Process | None], None] | None = None
-        """Called after every step with whose it was, None for the world's; what it raises ends the
-        run."""
+        """Called after every step with its process, None for the world's; its exception ends the
+        run.
+        """
         self._now_s = 0.0
         self._ready: deque[_Step | _Timer] = deque()
         self._timers: list[tuple[float, int, _Timer]] = []
@@ -160,7 +162,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """
         outer = events._get_running_loop()  # noqa: SLF001 - how a loop is made current
         collecting = gc.isenabled()
-        gc.disable()  # what a collector finalizes, and when, is no part of the seed
+        gc.disable()  # the time of finalization is not part of the seed
         events._set_running_loop(self)  # noqa: SLF001
         try:
             wanted: asyncio.Future[Result] = asyncio.ensure_future(future, loop=self)
@@ -201,7 +203,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._ready.append(heapq.heappop(self._timers)[2])
 
     def requeue(self, process: Process) -> None:
-        """Make what a process missed ready again, in its order."""
+        """Make the held wake-ups of a process ready again, in order."""
         self._ready.extend(process.held)
         process.held.clear()
 
@@ -266,7 +268,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._tasks.pop(task, None)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Note what went wrong where nobody waits for it."""
+        """Record an error for which no task waits."""
         if not self.closing:
             error = context.get("exception")
             self.complaints.append(f"{context.get('message')}: {error!r}")
@@ -276,17 +278,17 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return False
 
     def is_running(self) -> bool:
-        """Say whether this loop is the one that runs."""
+        """Return True if this loop is the running one."""
         return events._get_running_loop() is self  # noqa: SLF001
 
     def is_closed(self) -> bool:
-        """Say whether `close` was called."""
+        """Return True if `close` was called."""
         return self._closed
 
     def close(self) -> None:
-        """Cancel whatever is left, dead and paused processes' tasks included, and let it end.
+        """Cancel all remaining tasks, also of dead and paused processes, and run them to their end.
 
-        What they ask of the world meanwhile must be refused: `closing` is set.
+        The world must reject their requests meanwhile: `closing` is set.
         """
         self.closing = True
         for process in self.processes:
@@ -296,7 +298,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         try:
             self.run_until_complete(self._wait_for_the_rest())
         except SimulationStuck:
-            pass  # what is left waits for something that will never come
+            pass  # the remaining tasks wait for an event that will never come
         for task in list(self._tasks):
             _put_away(task)
         self._tasks.clear()
@@ -306,13 +308,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     async def _wait_for_the_rest(self) -> None:
         last_step = self.steps + CLOSING_STEPS_MAX
-        # Whatever they wait for may happen meanwhile.
+        # The events that they wait for may happen meanwhile.
         while len(self._tasks) > 1 and self.steps < last_step:  # noqa: ASYNC110
             await asyncio.sleep(1.0)
 
 
 def _put_away(task: asyncio.Task[Any]) -> None:
-    """Close a task's coroutine by force, and keep it from complaining."""
+    """Close a task's coroutine by force, and suppress its warnings."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
     coroutine = task.get_coro()
     assert isinstance(coroutine, Coroutine), coroutine
@@ -320,10 +322,10 @@ def _put_away(task: asyncio.Task[Any]) -> None:
         try:
             coroutine.close()
         except RuntimeError:
-            continue  # it awaits in a `finally`, and was given its chance
+            continue  # it awaits in a `finally`, and had its chance
         return
 
 
 def new_virtual_loop() -> VirtualLoop:
-    """Return a loop at time zero. Sockets, threads and signals are not there: it is no subset."""
+    """Return a loop at time zero. It has no sockets, threads or signals."""
     return VirtualLoop()  # type: ignore[abstract]

@@ -1,4 +1,4 @@
-"""What a simulated process finds instead of its machine: a clock, compute, a record of events."""
+"""Parts of a simulated process's environment: a clock, compute, and a trace of events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
 TRACE_LINES: int = 400
-"""Lines of a trace that are kept for the story of a failure."""
+"""Newest lines that a trace keeps for the report of a failure."""
 
 
 class VirtualClock:
@@ -36,15 +36,15 @@ class VirtualClock:
         return self._loop.time()
 
     def sleep_s(self, seconds: float) -> None:
-        """Refuse: blocking would stop every process at once."""
+        """Raise an error: blocking would stop every process at once."""
         raise RuntimeError(f"a simulated process must not block; await instead. seconds={seconds}")
 
 
 class VirtualCompute:
-    """`Compute` without threads: the work is done at once, its result comes a little later."""
+    """`Compute` without threads: the work runs at once, and its result comes a little later."""
 
     def __init__(self, entropy: Entropy, delay_s: float = 0.002) -> None:
-        """Take up to `delay_s` for every piece of work."""
+        """Delay each result by up to `delay_s`."""
         self._entropy = entropy
         self._delay_s = delay_s
 
@@ -62,7 +62,7 @@ class VirtualCompute:
 
 
 class Trace:
-    """What happened, in order: a digest of everything, and the newest lines."""
+    """The events in order: a digest of all, and the newest lines."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         """Start empty."""
