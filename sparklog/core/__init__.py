@@ -1,1 +1,1 @@
-"""The words every other room uses; standard library only."""
+"""Values, settings and errors that all other packages use; standard library only."""

@@ -1,4 +1,4 @@
-"""The settings of a broker that Kafka has no name for. Those it has live with the topic's."""
+"""Settings of a broker: Kafka's that no topic has, and sparklog's own."""
 
 from __future__ import annotations
 

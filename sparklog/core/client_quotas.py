@@ -1,9 +1,10 @@
-"""Quotas of clients: how many bytes a second one may send or read, by whom it says it is. Pure.
+"""Client quotas: bytes per second that a client may send or read, by user and client id. Pure.
 
-An entity is a user, a client id, or both; None stands for every one that has no quota of its own.
-Of the quotas that hold for a client the most specific counts, in Kafka's order. What clients share
-one quota share its bytes: all of a user's, but each client id for itself where the quota names a
-client id or stands for all of them. Values are bytes per second at each broker.
+An entity is a user, a client id, or both; the name None stands for all without a quota of their
+own. The most specific quota of a client applies, in Kafka's order. Clients with a shared quota
+share its bytes. A user's quota is shared by all clients of the user. A quota with a client id, or
+for all client ids, applies to each client id separately. Values are bytes per second at each
+broker.
 Source: KIP-13, KIP-55, KIP-546; Kafka's documentation, section Quotas.
 """
 
@@ -26,22 +27,22 @@ QUOTA_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
 _NOT_HELD: Final = frozenset(
     {"request_percentage", "controller_mutation_rate", "connection_creation_rate"}
 )
-"""Kafka's others."""
+"""Kafka's other quotas, which brokers here do not enforce."""
 
 
 class Limit(NamedTuple):
-    """A quota that holds for a client."""
+    """A quota that applies to a client."""
 
     bytes_per_s: float
     shared_by: tuple[str | None, str | None]
-    """User and client id, None where the quota is for all of them together."""
+    """User and client id; None where the quota is for all of them together."""
 
 
 def entity_of(parts: Mapping[str, str | None]) -> QuotaEntity:
-    """Return the entity that has these types and names.
+    """Return the entity with these types and names.
 
     Raises:
-        InvalidRequest: no type, one that is unknown, or one that has no quotas here.
+        InvalidRequest: no type, an unknown one, or one without quotas here.
     """
     if not parts:
         raise InvalidRequest("a quota is a user's or a client id's; name one.")
@@ -57,10 +58,10 @@ def entity_of(parts: Mapping[str, str | None]) -> QuotaEntity:
 
 
 def check_quota_key(key: str) -> None:
-    """Refuse what is no quota.
+    """Reject a key that is not a quota.
 
     Raises:
-        InvalidRequest: it is none, or none that brokers hold clients to.
+        InvalidRequest: the quota is unknown, or brokers do not enforce it.
     """
     if key in _NOT_HELD:
         raise InvalidRequest(
@@ -72,10 +73,10 @@ def check_quota_key(key: str) -> None:
 
 
 def check_quota(key: str, value: float) -> None:
-    """Refuse what cannot be a quota.
+    """Reject an invalid quota.
 
     Raises:
-        InvalidRequest: see `check_quota_key`; or the value is no whole number of 1 or more.
+        InvalidRequest: see `check_quota_key`; or the value is not a whole number of 1 or more.
     """
     check_quota_key(key)
     if not 1 <= value < 2**63 or value != int(value):
@@ -85,7 +86,7 @@ def check_quota(key: str, value: float) -> None:
 
 
 def limit_of(quotas: Quotas, key: str, user: str, client_id: str) -> Limit | None:
-    """Return the quota that holds for a client, None if none does."""
+    """Return the quota that applies to a client, None if none does."""
     for entity, shared_by in (
         (_both(user, client_id), (user, client_id)),
         (_both(user, None), (user, client_id)),

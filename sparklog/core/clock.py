@@ -1,4 +1,4 @@
-"""The only file that reads time. Everything else takes a `Clock` or a `now_ms`."""
+"""The only module that reads time. All others take a `Clock` or a `now_ms`."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class SystemClock:
 
     def sleep_s(self, seconds: float) -> None:
         """Wait for `seconds`."""
-        time.sleep(seconds)  # the one place that blocks: everything else takes a Clock
+        time.sleep(seconds)  # the one place that blocks: other modules take a Clock
 
 
 def processor_s() -> float:
-    """Return the seconds of processors that this process has used, all its threads together."""
+    """Return the processor time of this process in seconds, over all its threads."""
     return time.process_time()
 
 
 class ManualClock:
-    """A clock that moves only when told: sleeping moves it. For tests and simulation."""
+    """A clock that only `sleep_s` moves. For tests and simulation."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         """Start at `now_ms`; the monotonic clock starts at zero."""

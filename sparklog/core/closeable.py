@@ -1,4 +1,4 @@
-"""What is closed at the end of a `with` block."""
+"""Closeable: objects that a `with` block closes at its end."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 
 
 class Closeable(ABC):
-    """Something to close; `with` returns it, and closes it however the block ends."""
+    """An object to close; `with` returns it, and closes it however the block ends."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what it holds. Closing twice is fine."""
+        """Release its resources. Repeated calls have no effect."""
 
     def __enter__(self) -> Self:
         """Return itself."""

@@ -1,12 +1,12 @@
-"""Settings under Kafka's names: what a setting is, and how given texts become checked values.
+"""Settings under Kafka's names: their definition, and the conversion of texts to checked values.
 
 The tables are in `settings` (a topic's) and `broker_settings`. A setting arrives as text, as in
-Kafka, and is checked once, at the edge; behind it only typed values travel.
+Kafka. It is checked once, at the edge; other code gets only typed values.
 
-  C1  an unknown name or value is an error where it is given, never ignored; where a newer version
-      has stored it, it stays as it is, and is told
-  C2  a value is within its limits, and relations between settings hold for the values together
-  C3  what was not set has its default; only what was set is stored
+C1: A given unknown name or value is an error, never ignored. One that a newer version has stored
+    stays unchanged, and is reported.
+C2: A value is within its limits, and relations between settings hold for the values together.
+C3: A setting without a value has its default; only given values are stored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparklog.core.errors import InvalidConfig
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
-"""Kafka's way to say never or unbounded."""
+"""Kafka's value for never or unbounded."""
 
 Value = bool | int | float | str | tuple[str, ...]
 
@@ -43,7 +43,7 @@ class Kind(StrEnum):
 
 
 class Acts(StrEnum):
-    """Where a setting has an effect."""
+    """The component in which a setting has an effect."""
 
     APPEND = "on every append, with or without a broker"
     BROKER = "where a broker leads the partition"
@@ -60,16 +60,16 @@ class Setting:
     default: Value
     acts: Acts
     reason: str
-    """Why it exists, what the default costs, or why it has no effect here."""
+    """Its purpose, the cost of the default, or the reason why it has no effect here."""
     unit: str = ""
     at_least: float | None = None
     at_most: float | None = None
     choices: tuple[str, ...] = ()
     kafka_default: Value | None = None
-    """Kafka's default where ours differs; None where it is the same or Kafka has no such thing."""
+    """Kafka's default if it differs; None if it is the same or Kafka has no such setting."""
 
     def parse(self, text: str) -> Value:
-        """Return the value that `text` spells.
+        """Return the value of `text`.
 
         Raises:
             InvalidConfig: not of this kind or outside its limits; the message names both.
@@ -86,7 +86,7 @@ class Setting:
         return ",".join(value) if isinstance(value, tuple) else str(value)
 
     def refuse(self, text: str, expected: str) -> InvalidConfig:
-        """Return the error for a value that is not what this setting takes."""
+        """Return the error for a value that this setting does not accept."""
         return InvalidConfig(f"{self.name} takes {expected}. {self.name}={text!r}")
 
     def _check_limits(self, value: float) -> None:
@@ -154,7 +154,7 @@ def table_of(*settings: Setting) -> Mapping[str, Setting]:
 
 
 def check_names(names: Iterable[str], table: Mapping[str, Setting]) -> None:
-    """Refuse a name that is not in `table`.
+    """Reject a name that is not in `table`.
 
     Raises:
         InvalidConfig: the message offers the closest known name.
@@ -168,7 +168,7 @@ def check_names(names: Iterable[str], table: Mapping[str, Setting]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Config(Mapping[str, Value]):
-    """Every setting of a table with its value: what was set, and the defaults for the rest."""
+    """Every setting of a table with its value: given values, and the defaults for the rest."""
 
     table: Mapping[str, Setting]
     given: Mapping[str, Value]
@@ -219,7 +219,7 @@ class Config(Mapping[str, Value]):
 
 
 def parse_configs(given: Mapping[str, str], table: Mapping[str, Setting]) -> Config:
-    """Return the checked values of `given`, with the defaults of `table` behind them.
+    """Return the checked values of `given`, and the defaults of `table` for the rest.
 
     Raises:
         InvalidConfig: an unknown name, or a value outside its setting's limits.
@@ -231,9 +231,9 @@ def parse_configs(given: Mapping[str, str], table: Mapping[str, Setting]) -> Con
 def understood(
     stored: Mapping[str, str], table: Mapping[str, Setting]
 ) -> tuple[dict[str, str], list[str]]:
-    """Return what of stored settings this version can go by, and what it says about the rest.
+    """Return the stored settings that this version understands, and messages about the rest.
 
-    For those who must go on whatever a newer version has stored.
+    For callers that must continue with any settings that a newer version has stored.
     """
     kept: dict[str, str] = {}
     strange: list[str] = []
@@ -251,5 +251,5 @@ def understood(
 
 
 def understood_configs(stored: Mapping[str, str], table: Mapping[str, Setting]) -> Config:
-    """Return the values of stored settings; what is not `understood` has its default."""
+    """Return the values of stored settings; those that are not `understood` have their defaults."""
     return parse_configs(understood(stored, table)[0], table)

@@ -1,7 +1,7 @@
-"""A change of stored settings: what is new in it is checked, what stays is not.
+"""ConfigChange: a change of stored settings, of which only the new part is checked.
 
-A newer version may have stored what this one does not understand. It stands in the way of no other
-change, stays when others are changed, and goes when it is named.
+A newer version may have stored settings that this one does not understand. They block no other
+change, stay when others change, and are removed by name.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """What becomes of the settings of one topic or group, or of the defaults of all topics."""
+    """The result of a change for one topic or group, or for the defaults of all topics."""
 
     given: Mapping[str, str]
-    """What is new. What is stored may be given as it is, by who replaces all settings."""
+    """New values.
+
+    A caller that replaces all settings may repeat stored values; those are not new.
+    """
     gone: tuple[str, ...]
-    """What is removed, whoever stored it."""
+    """Removed settings, of any version."""
     kept: Mapping[str, str]
-    """What stays as it is stored."""
+    """Settings that stay as they are stored."""
     names: tuple[str, ...]
-    """What has to be known here: all that is given, and what was to be removed but is not there."""
+    """Names that must be known: all new ones, and removed ones that are not stored."""
 
     @classmethod
     def of(
         cls, stored: Mapping[str, str], set_: Mapping[str, str], remove: Iterable[str]
     ) -> ConfigChange:
-        """Return what changes when some settings are set and others removed."""
+        """Return the change that sets some settings and removes others."""
         removed = tuple(dict.fromkeys(remove))
         given = {name: text for name, text in set_.items() if stored.get(name) != text}
         gone = tuple(name for name in removed if name in stored and name not in set_)
@@ -42,10 +45,10 @@ class ConfigChange:
     def after(
         self, table: Mapping[str, Setting], behind: Mapping[str, str] = _NOTHING
     ) -> dict[str, str]:
-        """Return what is in force then, to be checked: all that is new, of the rest what is known.
+        """Return the resulting settings for a check: new ones, and the known ones of the rest.
 
         Args:
-            table: the settings there are.
-            behind: what is in force where nothing is set.
+            table: all settings.
+            behind: values of settings that are not set.
         """
         return {**understood({**behind, **self.kept}, table)[0], **self.given}

@@ -1,8 +1,8 @@
-"""Settings of one broker that may be changed while it runs, as `--entity-name 1` does.
+"""Settings of one broker that may change while it runs, as with `--entity-name 1`.
 
-Of those that Kafka can change for one broker, these have a meaning here. Settings of topics that
-have no effect anywhere are taken as well, so that what is set on a Kafka broker carries over;
-retention and the like belong to the log and are set for all brokers: `topic_defaults`.
+Kafka can change more settings for one broker; these have a meaning here. Topic settings without any
+effect are accepted too, so that a Kafka broker's settings carry over. Retention and similar
+settings belong to the log, and are set for all brokers: `topic_defaults`.
 Source: KIP-226; Kafka's `DynamicBrokerConfig`.
 """
 
@@ -26,14 +26,14 @@ ONE_BROKER_SETTINGS: Final[Mapping[str, Setting]] = table_of(
     *(BROKER_SETTINGS[name] for name in _DYNAMIC),
     *(one for one in DEFAULT_SETTINGS.values() if one.acts is Acts.NEVER),
 )
-"""What may be set for one broker."""
+"""Settings that may be set for one broker."""
 
 
 def check_one_broker_names(names: Iterable[str]) -> None:
-    """Refuse names that cannot be set for one broker.
+    """Reject names that cannot be set for one broker.
 
     Raises:
-        InvalidConfig: the message says how the setting is set instead.
+        InvalidConfig: the message says how to set the setting instead.
     """
     asked = list(names)
     for name in asked:
@@ -53,7 +53,7 @@ def check_one_broker_names(names: Iterable[str]) -> None:
 
 
 def in_force(started: Config, own: Mapping[str, str]) -> Config:
-    """Return a broker's settings: what was set for it at run time before what it started with."""
+    """Return a broker's settings: its dynamic ones override those from its start."""
     if not own:
         return started
     table = {name: one for name, one in ONE_BROKER_SETTINGS.items() if name in started.table}

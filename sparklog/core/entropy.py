@@ -1,4 +1,4 @@
-"""The only file that draws randomness and ids. Everything else takes an `Entropy`."""
+"""The only module that draws randomness and ids. All others take an `Entropy`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SeededEntropy:
     """Reproducible randomness. For tests and simulation."""
 
     def __init__(self, seed: int) -> None:
-        """Draw everything from `seed`."""
+        """Derive all values from `seed`."""
         self._random = random.Random(seed)  # noqa: S311 - reproducible on purpose
 
     def random_bytes(self, count: int) -> bytes:
@@ -59,8 +59,8 @@ def new_nonce(entropy: Entropy) -> str:
 def new_topic_id(entropy: Entropy) -> str:
     """Return a topic id in Kafka's spelling: 128 bits, 22 URL-safe base64 characters.
 
-    As Kafka does, an id that starts with a dash is drawn again, so that it never looks like an
-    option on a command line.
+    As in Kafka, an id that starts with a dash is drawn again, so that no command line takes it for
+    an option.
     """
     while True:
         text = base64.urlsafe_b64encode(entropy.random_bytes(16)).decode("ascii").rstrip("=")

@@ -1,61 +1,63 @@
 """The error tree. A class exists only if the caller acts differently on it.
 
-    SparklogError
-    ├── InvalidRequest            fix the call; retrying cannot help
-    │   ├── InvalidConfig         unknown or contradictory setting
-    │   ├── UnknownTopicOrPartition
-    │   ├── TopicAlreadyExists
-    │   ├── InvalidPartitions     fewer partitions than before, none, or too many
-    │   ├── InvalidReplicationFactor   none, or more than there are live brokers
-    │   ├── InvalidReplicaAssignment   brokers named twice, unknown, or in the wrong number
-    │   ├── NoReassignmentInProgress
-    │   ├── ElectionNotNeeded     the partition has that leader already
-    │   ├── PreferredLeaderNotAvailable   the first replica is not in sync: try again when it is
-    │   ├── InvalidTopic          illegal topic name, or a topic that clients do not change
-    │   ├── PolicyViolation       the topic's settings, or a limit of the cluster, rule it out
-    │   ├── SecurityDisabled      there is no authorizer, so there are no ACLs
-    │   ├── UnsupportedSaslMechanism   brokers authenticate nobody
-    │   ├── ResourceNotFound      nobody of that name has credentials
-    │   ├── RecordTooLarge        over `max.message.bytes`
-    │   ├── RecordsRefused        a batch, perhaps for some of its records only
-    │   │   ├── InvalidRecord     a record or batch that the topic does not take
-    │   │   └── InvalidTimestamp  further from now than the topic allows
-    │   ├── OutOfOrderSequence    an idempotent producer's batch before this one is missing
-    │   ├── InvalidProducerEpoch  a newer producer has taken over the producer id
-    │   ├── InvalidTxnState       a write that the producer's transaction does not allow
-    │   ├── TransactionCoordinatorFenced   a marker of a coordinator that was replaced
-    │   ├── ProducerFenced        a newer producer has the transactional id: stop
-    │   ├── InvalidProducerIdMapping   the producer id is not that of the transactional id
-    │   ├── InvalidTransactionTimeout  longer than the brokers let a transaction be open
-    │   ├── TransactionalIdNotFound
-    │   ├── TransactionAbortable  abort the transaction; the producer may go on after that
-    │   └── GroupError            a coordinator of groups refuses
-    │       ├── InconsistentGroupProtocol   the members speak another protocol
-    │       ├── UnknownMemberId   join anew, without the id
-    │       ├── GroupIdNotFound
-    │       ├── GroupMaxSizeReached
-    │       ├── FencedInstanceId  another member has taken over the instance id
-    │       ├── FencedMemberEpoch      give up all partitions and join anew
-    │       ├── UnreleasedInstanceId   join again when the member before has left
-    │       ├── UnsupportedAssignor
-    │       ├── StaleMemberEpoch  try again with the epoch of the next heartbeat
-    │       └── InvalidRegularExpression
-    ├── CorruptMessage            received bytes were damaged on their way: send them again
-    ├── OffsetOutOfRange          apply the reset policy
-    ├── NotServing                refresh metadata, go elsewhere
-    │   └── NotCoordinator        another broker looks after the group or transactional id: find it
-    ├── UnknownLeaderEpoch        this broker has not heard of that leader yet: try again
-    ├── Fenced                    stop for good
-    ├── Unavailable               back off and try again
-    │   ├── LeaderNotAvailable    the partition has no leader yet
-    │   ├── NotEnoughReplicas     in sync: fewer than `min.insync.replicas`; nothing was appended
-    │   ├── NotEnoughReplicasAfterAppend   the same, found out after the append
-    │   ├── ConcurrentTransactions   the transaction before is still ending: try again in a moment
-    │   ├── CoordinatorLoading    the coordinator is reading its log: ask it again in a moment
-    │   └── CoordinatorNotAvailable   there is none now, or it cannot write: find it again
-    ├── OutcomeUnknown            read back before trying again
-    └── DataCorrupt               stop, page somebody
-        └── UnreadableRecords     a batch that nobody can read; reads can go on without it
+- SparklogError
+  - InvalidRequest: fix the call; retrying cannot help.
+    - InvalidConfig: unknown or contradictory setting.
+    - UnknownTopicOrPartition
+      - TopicDeleted: the topic was deleted; it is a Fenced error, too.
+    - TopicAlreadyExists
+    - InvalidPartitions: fewer partitions than before, none, or too many.
+    - InvalidReplicationFactor: none, or more than there are live brokers.
+    - InvalidReplicaAssignment: brokers named twice, unknown, or in the wrong number.
+    - NoReassignmentInProgress
+    - ElectionNotNeeded: the partition has that leader already.
+    - PreferredLeaderNotAvailable: the first replica is not in sync; try again when it is.
+    - InvalidTopic: illegal topic name, or a topic that clients must not change.
+    - PolicyViolation: the topic's settings, or a limit of the cluster, do not allow it.
+    - SecurityDisabled: there is no authorizer, so there are no ACLs.
+    - UnsupportedSaslMechanism: brokers do not authenticate.
+    - ResourceNotFound: no such user has credentials.
+    - RecordTooLarge: over `max.message.bytes`.
+    - RecordsRefused: a batch, possibly for some of its records only.
+      - InvalidRecord: the topic does not accept a record or batch.
+      - InvalidTimestamp: further from now than the topic allows.
+    - OutOfOrderSequence: an idempotent producer's batch before this one is missing.
+    - InvalidProducerEpoch: a newer producer has taken over the producer id.
+    - InvalidTxnState: a write that the producer's transaction does not allow.
+    - TransactionCoordinatorFenced: a marker of a coordinator that was replaced.
+    - ProducerFenced: a newer producer has the transactional id; stop.
+    - InvalidProducerIdMapping: the producer id is not that of the transactional id.
+    - InvalidTransactionTimeout: longer than the brokers allow for a transaction.
+    - TransactionalIdNotFound
+    - TransactionAbortable: abort the transaction; the producer may continue after that.
+    - GroupError: a group coordinator rejects the request.
+      - InconsistentGroupProtocol: the members use another protocol.
+      - UnknownMemberId: join again, without the id.
+      - GroupIdNotFound
+      - GroupMaxSizeReached
+      - FencedInstanceId: another member has taken over the instance id.
+      - FencedMemberEpoch: give up all partitions and join again.
+      - UnreleasedInstanceId: join again when the previous member has left.
+      - UnsupportedAssignor
+      - StaleMemberEpoch: try again with the epoch of the next heartbeat.
+      - InvalidRegularExpression
+  - CorruptMessage: received bytes were damaged in transit; send them again.
+  - OffsetOutOfRange: apply the reset policy.
+  - NotServing: refresh metadata, and use the new leader.
+    - NotCoordinator: another broker coordinates the group or transactional id; find it.
+  - UnknownLeaderEpoch: this broker does not know that leader yet; try again.
+  - Fenced: stop for good.
+  - Unavailable: back off and try again.
+    - LeaderNotAvailable: the partition has no leader yet.
+    - NotEnoughReplicas: fewer in sync than `min.insync.replicas`; nothing was appended.
+    - NotEnoughReplicasAfterAppend: the same, detected after the append.
+    - ConcurrentTransactions: the previous transaction is still ending; try again soon.
+    - CoordinatorLoading: the coordinator is reading its log; try again soon.
+    - CoordinatorNotAvailable: there is none now, or it cannot write; find it again.
+  - OutcomeUnknown: read back before trying again.
+  - PartitionDamaged: the partition has no leader until it is repaired.
+  - DataCorrupt: stop, and alert an operator.
+    - UnreadableRecords: a batch that cannot be read; reads can continue without it.
 
 Each class carries Kafka's error number, so a protocol handler translates by lookup. Messages say
 what happened and what to do, with the variables at the end as key=value.
@@ -68,7 +70,7 @@ from typing import ClassVar, NamedTuple
 
 
 class SparklogError(Exception):
-    """Base of every error sparklog raises on purpose."""
+    """Base of every error that sparklog raises on purpose."""
 
     kafka_code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
@@ -99,7 +101,7 @@ class TopicAlreadyExists(InvalidRequest):
 
 
 class InvalidPartitions(InvalidRequest):
-    """The number of partitions asked for cannot be had."""
+    """The number of partitions is not possible."""
 
     kafka_code = 37
 
@@ -117,13 +119,13 @@ class InvalidReplicaAssignment(InvalidRequest):
 
 
 class NoReassignmentInProgress(InvalidRequest):
-    """There is no move of replicas to cancel."""
+    """There is no reassignment to cancel."""
 
     kafka_code = 85
 
 
 class ElectionNotNeeded(InvalidRequest):
-    """The partition is led as asked for already."""
+    """The partition has the requested leader already."""
 
     kafka_code = 84
 
@@ -141,13 +143,13 @@ class SecurityDisabled(InvalidRequest):
 
 
 class UnsupportedSaslMechanism(InvalidRequest):
-    """Brokers authenticate nobody."""
+    """Brokers do not authenticate."""
 
     kafka_code = 33
 
 
 class ResourceNotFound(InvalidRequest):
-    """There is none of that name."""
+    """There is no resource of that name."""
 
     kafka_code = 91
 
@@ -159,7 +161,7 @@ class InvalidTopic(InvalidRequest):
 
 
 class PolicyViolation(InvalidRequest):
-    """The topic's settings, or a limit of the cluster, rule the request out: change them first."""
+    """The topic's settings, or a limit of the cluster, do not allow it: change them first."""
 
     kafka_code = 44
 
@@ -171,35 +173,35 @@ class RecordTooLarge(InvalidRequest):
 
 
 class RecordError(NamedTuple):
-    """Why one record of a batch is refused."""
+    """The reason for which one record of a batch is rejected."""
 
     batch_index: int
-    """Its place in the batch, counted from 0."""
+    """Index in the batch, counted from 0."""
     message: str
 
 
 class RecordsRefused(InvalidRequest):
-    """A batch is refused, perhaps for some of its records only."""
+    """A batch is rejected, possibly for some of its records only."""
 
     def __init__(self, message: str, record_errors: tuple[RecordError, ...] = ()) -> None:
-        """Tell what is wrong.
+        """Set the message and the rejected records.
 
         Args:
-            message: what is wrong, and with what.
-            record_errors: the records at fault; none if the batch as a whole is.
+            message: the error and its object.
+            record_errors: the records at fault; empty if the whole batch is.
         """
         super().__init__(message)
         self.record_errors = record_errors
 
 
 class InvalidRecord(RecordsRefused):
-    """A batch, or a record in it, is not what the topic takes."""
+    """The topic does not accept a batch, or a record in it."""
 
     kafka_code = 87
 
 
 class InvalidTimestamp(RecordsRefused):
-    """A timestamp is further from now than the topic allows, or of a type it is not for."""
+    """A timestamp is further from now than the topic allows, or of a wrong type."""
 
     kafka_code = 32
 
@@ -241,35 +243,35 @@ class InvalidProducerIdMapping(InvalidRequest):
 
 
 class InvalidTransactionTimeout(InvalidRequest):
-    """A transaction may not be open for as long as that."""
+    """The transaction time-out is longer than the brokers allow."""
 
     kafka_code = 50
 
 
 class TransactionalIdNotFound(InvalidRequest):
-    """Nobody uses the transactional id, or it was forgotten."""
+    """The transactional id does not exist, or it expired."""
 
     kafka_code = 105
 
 
 class TransactionAbortable(InvalidRequest):
-    """The transaction cannot be committed any more: abort it, and go on."""
+    """The transaction can no longer be committed: abort it, and continue."""
 
     kafka_code = 120
 
 
 class GroupError(InvalidRequest):
-    """A coordinator refuses what a member of a group, or somebody about a group, asked for."""
+    """A group coordinator rejects a request of a member or an administrator."""
 
 
 class InconsistentGroupProtocol(GroupError):
-    """The group's members speak another protocol, or none that all know."""
+    """The group's members use another protocol, or share none."""
 
     kafka_code = 23
 
 
 class UnknownMemberId(GroupError):
-    """The group has no such member: join anew, without the id."""
+    """The group has no such member: join again, without the id."""
 
     kafka_code = 25
 
@@ -293,7 +295,7 @@ class FencedInstanceId(GroupError):
 
 
 class FencedMemberEpoch(GroupError):
-    """The member's epoch is not the coordinator's: give up all partitions and join anew."""
+    """The member's epoch is not the coordinator's: give up all partitions and join again."""
 
     kafka_code = 110
 
@@ -317,26 +319,26 @@ class StaleMemberEpoch(GroupError):
 
 
 class InvalidRegularExpression(GroupError):
-    """The pattern of topic names is none that the coordinator takes."""
+    """The coordinator does not accept the pattern of topic names."""
 
     kafka_code = 128
 
 
 class CorruptMessage(SparklogError):
-    """What a client sent was damaged on its way, or never was a record batch: send it again."""
+    """A client's bytes were damaged in transit, or are not a record batch: send them again."""
 
     kafka_code = 2
     retriable = True
 
 
 class OffsetOutOfRange(SparklogError):
-    """The offset was trimmed away or is not written yet: apply `auto.offset.reset`."""
+    """The offset was deleted or is not written yet: apply `auto.offset.reset`."""
 
     kafka_code = 1
 
 
 class NotServing(SparklogError):
-    """Somebody else owns the partition: refresh metadata and go there."""
+    """Another broker leads the partition: refresh metadata and use it."""
 
     kafka_code = 6
     retriable = True
@@ -349,7 +351,7 @@ class NotCoordinator(NotServing):
 
 
 class UnknownLeaderEpoch(SparklogError):
-    """The caller knows of a leader that this broker has not heard of yet: back off, try again."""
+    """This broker does not know the leader epoch of the request yet: back off, try again."""
 
     kafka_code = 75
     retriable = True
@@ -368,14 +370,14 @@ class TopicDeleted(UnknownTopicOrPartition, Fenced):
 
 
 class Unavailable(SparklogError):
-    """The store or a peer does not answer: back off and try again."""
+    """The store or a peer does not respond: back off and try again."""
 
     kafka_code = 7
     retriable = True
 
 
 class LeaderNotAvailable(Unavailable):
-    """The partition has no leader yet: ask again in a moment."""
+    """The partition has no leader yet: try again in a moment."""
 
     kafka_code = 5
 
@@ -393,19 +395,19 @@ class NotEnoughReplicasAfterAppend(Unavailable):
 
 
 class ConcurrentTransactions(Unavailable):
-    """The transaction before this one is still ending: try again in a moment."""
+    """The previous transaction is still ending: try again in a moment."""
 
     kafka_code = 51
 
 
 class CoordinatorLoading(Unavailable):
-    """This broker coordinates it, as soon as it has read the log: ask it again."""
+    """This broker is the coordinator, but still reads the log: try again in a moment."""
 
     kafka_code = 14
 
 
 class CoordinatorNotAvailable(Unavailable):
-    """There is no coordinator, or it cannot have its decision committed now: find it again."""
+    """There is no coordinator, or it cannot commit its decision now: find it again."""
 
     kafka_code = 15
 
@@ -417,17 +419,17 @@ class OutcomeUnknown(SparklogError):
 
 
 class PartitionDamaged(SparklogError):
-    """A partition's own log cannot be read or gone on with: nobody leads it until it is mended."""
+    """A partition's own log cannot be read or continued: it has no leader until it is repaired."""
 
     kafka_code = 56
     retriable = True
 
 
 class DataCorrupt(SparklogError):
-    """Stored or received bytes fail their checksum or break the format: stop and look."""
+    """Stored or received bytes fail their checksum or break the format: stop and investigate."""
 
     kafka_code = 2
 
 
 class UnreadableRecords(DataCorrupt):
-    """A producer's batch was acknowledged by an older version, and nobody can read its records."""
+    """An older version acknowledged a producer's batch whose records cannot be read."""

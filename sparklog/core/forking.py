@@ -1,8 +1,8 @@
-"""Values that must not cross a fork: connections, threads, locks.
+"""PerProcess: values that must not cross a fork, such as connections, threads and locks.
 
-Spark's Python daemon forks its workers. A child inherits the memory but not the threads, and it
-shares open sockets and the kernel's list of watched ones with its parent. So a child makes its own
-value, and never touches or drops the inherited one: closing that would unhook the parent's sockets.
+Spark's Python daemon forks its workers. A child inherits the memory but not the threads. It shares
+open sockets, and the kernel's list of watched ones, with its parent. So a child creates its own
+value. It never uses or drops the inherited one: closing that would unhook the parent's sockets.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _INHERITED: list[object] = []
-"""Values of parent processes whose owner is gone: kept, so that nothing closes them."""
+"""Values of parent processes without an owner: kept, so that no destructor closes them."""
 
 
 class _Generation:
-    """How many forks lie between the first process and this one."""
+    """Number of forks between the first process and this one."""
 
     number = 0
 
@@ -31,14 +31,14 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 class PerProcess(Generic[T]):
-    """One value per process, made at the first use. Thread-safe.
+    """One value per process, created at the first use. Thread-safe.
 
-    Threads that ask first at the same moment may each make a value; one of them is kept, and the
-    others are dropped unused. So making one must be cheap and open nothing.
+    Several threads may create a value at the same moment; one of them is kept, and the others are
+    dropped unused. So creation must be cheap and open nothing.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
-        """Remember how to make the value."""
+        """Remember the function that creates the value."""
         self._make = make
         self._values: dict[int, T] = {}
 
@@ -49,7 +49,7 @@ class PerProcess(Generic[T]):
         return found if found is not None else self._values.setdefault(number, self._make())
 
     def take(self) -> T | None:
-        """Forget and return this process's value; None if it was never made."""
+        """Remove and return this process's value; None if it was never created."""
         mine = self._values.pop(_Generation.number, None)
         _INHERITED.extend(self._values.values())
         self._values.clear()

@@ -1,7 +1,7 @@
-"""Settings of one group, set at run time in place of the brokers' defaults for groups.
+"""Dynamic settings of one group, which override the brokers' defaults for groups.
 
-Names, kinds and the limits that brokers put to them are Kafka's. Source: KIP-848, KIP-932,
-KIP-1071; the configuration definitions of Kafka 4.4.
+Names, kinds and limits are Kafka's. Source: KIP-848, KIP-932, KIP-1071; the configuration
+definitions of Kafka 4.4.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CARRIED: Final = (
     ("streams.session.timeout.ms", Kind.INT, 45_000, 1),
     ("streams.task.offset.interval.ms", Kind.INT, 60_000, 1),
 )
-"""Name, kind, default and lowest value of settings for kinds of groups that brokers here lack."""
+"""Name, kind, default and lowest value of settings for types of groups that brokers here lack."""
 _CHOICES: Final = {"share.isolation.level": ("read_committed", "read_uncommitted")}
 
 GROUP_CONFIGS: Final[Mapping[str, Setting]] = table_of(
@@ -78,13 +78,16 @@ GROUP_CONFIGS: Final[Mapping[str, Setting]] = table_of(
         for name, kind, default, low in _CARRIED
     ),
 )
-"""Of a group. Those of the newer consumer protocol take effect; the others are carried over."""
+"""Settings of a group.
+
+Those of the newer consumer protocol take effect; the others are only stored.
+"""
 NONE_SET: Final = Config(GROUP_CONFIGS, {})
-"""Of a group that has none of its own."""
+"""For a group without settings of its own."""
 
 
 def default_name(name: str) -> str:
-    """Return under which name brokers have the default of a group's setting."""
+    """Return the name of the broker setting with the default of a group's setting."""
     return f"group.{name}"
 
 
@@ -92,8 +95,8 @@ def parse_group_configs(given: Mapping[str, str], broker: Config) -> Config:
     """Return a group's settings, on a broker with settings of its own.
 
     Raises:
-        InvalidConfig: an unknown name, a value beyond what the broker allows, or a session that
-            ends before a member is to be heard of again.
+        InvalidConfig: an unknown name, a value outside the broker's limits, or a session shorter
+            than the heartbeat interval.
     """
     config = parse_configs(given, GROUP_CONFIGS)
     for name in config.given.keys() & {SESSION_TIMEOUT, HEARTBEAT_INTERVAL}:

@@ -1,4 +1,4 @@
-"""The settings of a broker that coordinates groups and keeps their offsets."""
+"""Settings of a broker for the groups that it coordinates, and their offsets."""
 
 from __future__ import annotations
 
@@ -193,11 +193,11 @@ GROUP_SETTINGS: Final = (
 
 
 def check_group_settings(config: Config) -> None:
-    """Refuse settings of groups that contradict each other.
+    """Reject settings of groups that contradict each other.
 
     Raises:
-        InvalidConfig: a value beyond its own limits, no assignor, or a session that ends before a
-            member is to be heard of again.
+        InvalidConfig: a value outside its own limits, no assignor, or a session shorter than the
+            heartbeat interval.
     """
     for what in ("session.timeout.ms", "heartbeat.interval.ms"):
         name = f"group.consumer.{what}"

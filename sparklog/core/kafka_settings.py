@@ -1,8 +1,8 @@
-r"""Every setting that a broker of Kafka 4.4 has, by name: most of them have no effect here.
+r"""All settings of a broker of Kafka 4.4, by name: most of them have no effect here.
 
-Clients and consoles list a broker's settings and look names up in the list. So brokers here show
-all names that Kafka's brokers have; those without a meaning here are read-only, with Kafka's
-default. The table is `kafka_broker_settings.tsv`: name, type, default (`\N` for none), limits.
+Clients and consoles list a broker's settings and look names up in the list. So brokers here list
+all names of Kafka's brokers. Those without a meaning here are read-only, with Kafka's default. The
+table is `kafka_broker_settings.tsv`: name, type, default (`\N` for none), limits.
 Source: the configuration definitions of Apache Kafka 4.4.0.
 """
 

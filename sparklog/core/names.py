@@ -1,7 +1,7 @@
-"""Which topic names are legal, and which belong to the cluster itself.
+"""Rules for topic names, and the names of the cluster's own topics.
 
-The rules are Kafka's, so that a name valid here is valid there. A legal name is also safe as a
-folder of the object store: no slash, no space, no tilde.
+The rules are Kafka's, so a name valid here is valid there. A legal name is also safe as a folder of
+the object store: no slash, no space, no tilde.
 Source: Kafka `org.apache.kafka.common.internals.Topic`.
 """
 
@@ -13,26 +13,29 @@ from typing import Final
 from sparklog.core.errors import InvalidTopic
 
 TOPIC_NAME_LENGTH_MAX = 249
-"""Kafka's bound: with a partition number behind it the name still fits a 255-byte file name."""
+"""Kafka's limit: with a partition number behind it the name still fits a 255-byte file name."""
 
 METADATA_TOPIC: Final = "__cluster_metadata"
-"""The cluster's metadata: a log of its own, no topic that the metadata itself lists."""
+"""The cluster's metadata: a log of its own, which is not a topic in the metadata itself."""
 JOBS_TOPIC: Final = "__sparklog_jobs"
 """The history of upkeep jobs. Its writers need the storage; see decision 49."""
 TOLD_AS_INTERNAL: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", JOBS_TOPIC}
 )
-"""Topics that whoever reads all of them, or those of a pattern, leaves out: Kafka's and ours."""
+"""Kafka's internal topics and ours. Readers of all topics, or of a pattern, leave them out."""
 
 CLOSED_TOPICS: Final = TOLD_AS_INTERNAL | {METADATA_TOPIC}
-"""Topics that hold the cluster's own state. Clients read them and alter their settings; they do not
-append, delete records, create, delete or repartition."""
+"""Topics with the cluster's own state.
+
+Clients read them and alter their settings. They do not append, delete records, create, delete or
+repartition.
+"""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a topic name that Kafka would refuse.
+    """Reject a topic name that Kafka would reject.
 
     Raises:
         InvalidTopic: choose another name.
@@ -59,8 +62,8 @@ def check_not_closed(name: str, doing: str) -> None:
     """Reject a client's change of a topic that holds the cluster's own state.
 
     Args:
-        name: of the topic.
-        doing: what the client wants, to complete "only the cluster itself can …".
+        name: the topic's name.
+        doing: the client's request, to complete "only the cluster itself can …".
 
     Raises:
         InvalidTopic: choose another topic. Settings can be altered, as in Kafka.

@@ -1,9 +1,8 @@
-"""The settings of a topic: Kafka's, with Kafka's defaults unless a reason says otherwise.
+"""Settings of a topic: Kafka's, with Kafka's defaults unless a reason says otherwise.
 
-Names, kinds and limits are those of Kafka 4.3's topic configs, so that the settings of an existing
-topic can be carried over as they are; `acts` says which of them do something here. Kafka has no
-`flush.bytes`, no `sparklog.commit` and no `sparklog.key.index`; everything else is found in its
-documentation.
+Names, kinds and limits are those of Kafka 4.3's topic configs, so an existing topic's settings can
+be copied unchanged. `acts` says which of them have an effect here. `flush.bytes`, `sparklog.commit`
+and `sparklog.key.index` are sparklog's own; Kafka documents all others.
 """
 
 from __future__ import annotations
@@ -336,13 +335,13 @@ def parse_topic_configs(given: Mapping[str, str]) -> TopicConfig:
 
 
 def parse_stored_topic_configs(stored: Mapping[str, str]) -> TopicConfig:
-    """Return the settings of a topic as stored; names that only a newer version knows are left out.
+    """Return the settings of a topic as stored, without names that only a newer version knows.
 
-    For jobs: where they do not understand how long records are to stay, they delete none. Everybody
-    else goes on with what is `understood`.
+    For jobs: they delete no records if they do not understand the retention. Other callers continue
+    with the `understood` settings.
 
     Raises:
-        InvalidConfig: a value that this version does not take, or two that contradict each other.
+        InvalidConfig: a value that this version does not accept, or two that contradict each other.
     """
     return parse_topic_configs({n: text for n, text in stored.items() if n in TOPIC_SETTINGS})
 
@@ -359,7 +358,7 @@ def _together(config: TopicConfig) -> TopicConfig:
 
 
 def check_topic_config_names(names: Iterable[str]) -> None:
-    """Refuse a name that is no topic setting: for removing settings, where no value is given.
+    """Reject a name that is not a topic setting: for removals, which have no value.
 
     Raises:
         InvalidConfig: the message offers the closest known name.

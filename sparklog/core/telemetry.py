@@ -1,8 +1,8 @@
-"""Counting: how many requests of which kind were made, for whom, and how many bytes they moved.
+"""Counters of requests by kind and label, with their bytes; and latencies.
 
-Requests are the bill of an object store, so every store counts its own. Kinds are `get`, `put`,
-`list` (one per page), `delete` and `head`; a label is a topic name, or '' for none. A request sent
-again counts again. Latencies are seconds.
+An object store bills requests, so every store counts its own. Kinds are `get`, `put`, `list` (one
+per page), `delete` and `head`; a label is a topic name, or '' for none. A repeated request counts
+again. Latencies are seconds.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class RequestCount:
     bytes: int
 
     def __add__(self, other: RequestCount) -> RequestCount:
-        """Return both together."""
+        """Return the sum."""
         return RequestCount(self.requests + other.requests, self.bytes + other.bytes)
 
     def __sub__(self, other: RequestCount) -> RequestCount:
-        """Return what came on top of `other`."""
+        """Return the difference."""
         return RequestCount(self.requests - other.requests, self.bytes - other.bytes)
 
 
@@ -38,7 +38,7 @@ Snapshot = Mapping[tuple[str, str], RequestCount]
 
 
 def diff(before: Snapshot, after: Snapshot) -> Snapshot:
-    """Return what was counted between two snapshots of the same counters, without the zeros."""
+    """Return the difference of two snapshots of the same counters, without the zeros."""
     changes = {k: count - before.get(k, NOTHING) for k, count in after.items()}
     return {k: change for k, change in changes.items() if change != NOTHING}
 
@@ -60,9 +60,9 @@ def by_label(snapshot: Snapshot) -> dict[str, RequestCount]:
 
 
 class RequestCounters:
-    """Thread-safe counters of requests and bytes by kind and label, and of a store's troubles.
+    """Thread-safe counters of requests and bytes by kind and label, and of retries and failures.
 
-    A forked child starts from what its parent had counted.
+    A forked child starts with its parent's counts.
     """
 
     def __init__(self) -> None:
@@ -80,27 +80,27 @@ class RequestCounters:
             self._bytes[kind, label] += size_bytes
 
     def retried(self, kind: str) -> None:
-        """Count a request that the store did not answer and that is sent again."""
+        """Count a request that is sent again, because the store did not respond."""
         with self._lock.get():
             self._retries[kind] += 1
 
     def failed(self, kind: str) -> None:
-        """Count a request that is not sent again, although the store did not answer it."""
+        """Count a request that is not sent again, although the store did not respond."""
         with self._lock.get():
             self._failures[kind] += 1
 
     def retries(self) -> dict[str, int]:
-        """Return how many requests were sent again, by kind."""
+        """Return the number of repeated requests, by kind."""
         with self._lock.get():
             return dict(self._retries)
 
     def failures(self) -> dict[str, int]:
-        """Return how many requests were given up, by kind."""
+        """Return the number of failed requests, by kind."""
         with self._lock.get():
             return dict(self._failures)
 
     def snapshot(self) -> Snapshot:
-        """Return the counts as they are now."""
+        """Return the current counts."""
         with self._lock.get():
             return {k: RequestCount(n, self._bytes[k]) for k, n in self._requests.items()}
 
@@ -113,7 +113,7 @@ class RequestCounters:
         return by_label(self.snapshot())
 
     def reset(self) -> None:
-        """Start at zero again."""
+        """Set all counters to zero."""
         with self._lock.get():
             for counts in (self._requests, self._bytes, self._retries, self._failures):
                 counts.clear()
@@ -133,7 +133,7 @@ class Latencies:
             self._recent.append(seconds)
 
     def __len__(self) -> int:
-        """Return how many latencies are kept now."""
+        """Return the number of kept latencies."""
         return len(self._recent)
 
     def percentile(self, share: float) -> float | None:
@@ -144,6 +144,6 @@ class Latencies:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
     def last(self) -> list[float]:
-        """Return the latencies that are kept, oldest first."""
+        """Return the kept latencies, oldest first."""
         with self._lock.get():
             return list(self._recent)

@@ -1,4 +1,4 @@
-"""A rate that is kept on average: who spends more than there is waits until it is there again.
+"""TokenBucket: limits a rate. A caller that overdraws waits until the balance is positive.
 
 Pure; times are seconds of any clock that never goes back.
 """
@@ -7,25 +7,25 @@ from __future__ import annotations
 
 
 class TokenBucket:
-    """So many a second, and at once what some seconds bring."""
+    """A rate per second, with a burst of `burst_s` seconds of the rate."""
 
     __slots__ = ("_at_s", "_left", "burst_s", "per_s")
 
     def __init__(self, per_s: float, burst_s: float, now_s: float) -> None:
-        """Begin full: with what comes in `burst_s`."""
+        """Begin full, with the amount of `burst_s` seconds."""
         self.per_s = per_s
         self.burst_s = burst_s
         self._left = per_s * burst_s
         self._at_s = now_s
 
     def spend(self, amount: float, now_s: float) -> float:
-        """Take an amount, more than there is if need be; return for how long to take no more."""
+        """Take an amount, overdrawing if need be; return the seconds to wait afterwards."""
         self._fill(now_s)
         self._left -= amount
         return max(0.0, -self._left / self.per_s)
 
     def is_full(self, now_s: float) -> bool:
-        """Say whether it is as if nothing had ever been taken."""
+        """Return True if the bucket is full, as if nothing had ever been taken."""
         self._fill(now_s)
         return self._left >= self.per_s * self.burst_s
 

@@ -1,6 +1,7 @@
-"""Settings as they are told: the value in force, and everything it could come from.
+"""Settings as DescribeConfigs returns them: the effective value, and all its possible sources.
 
-What a newer version has stored and this one does not understand is told as it is stored, as text.
+A setting that a newer version has stored, and this one does not understand, is returned as its
+stored text.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sparklog.core.topic_defaults import DEFAULT_NAMES, DEFAULT_SETTINGS
 
 
 class ConfigSource(IntEnum):
-    """Where a setting's value comes from. Source: Kafka's `DescribeConfigsResponse`."""
+    """Sources of a setting's value. Source: Kafka's `DescribeConfigsResponse`."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -35,35 +36,36 @@ class ConfigSource(IntEnum):
 _ONLY_IN_KAFKA: Final = "A setting of Kafka's brokers without a meaning here."
 
 Layer = tuple[ConfigSource, Config, str, str]
-"""Where a setting may be set: source, settings there, its name in them, and as it is told."""
+"""One level of settings: its source, its values, the setting's name in them, and the reported name.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One of the places that a value could come from."""
+    """One possible source of a value."""
 
     source: ConfigSource
     name: str
-    """What the setting is called there."""
+    """The setting's name at this source."""
     value: str | None
-    """None where Kafka has no default."""
+    """None if Kafka has no default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToldSetting:
-    """A setting with its origins, the one in force first."""
+    """A setting with its origins, the effective one first."""
 
     setting: Setting
     origins: tuple[Origin, ...]
 
     @property
     def value(self) -> str | None:
-        """Return the value in force, as Kafka's tools print it."""
+        """Return the effective value, as Kafka's tools print it."""
         return self.origins[0].value
 
     @property
     def source(self) -> ConfigSource:
-        """Return where the value in force comes from."""
+        """Return the source of the effective value."""
         return self.origins[0].source
 
 
@@ -85,7 +87,7 @@ def topic_told(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[Told
 
 
 def group_told(own: Mapping[str, str], broker: Config) -> list[ToldSetting]:
-    """Return every setting of a group, with what `broker` was started with behind it."""
+    """Return every setting of a group, with the static settings of `broker` as defaults."""
     for_all = ConfigSource.STATIC_BROKER_CONFIG
     return _own_first(
         ConfigSource.DYNAMIC_GROUP_CONFIG,
@@ -101,8 +103,8 @@ def broker_told(
     """Return every setting of a broker: its own, all topics' defaults, and those only Kafka has.
 
     Args:
-        config: what it was started with.
-        own: set for this broker at run time.
+        config: static settings.
+        own: dynamic settings of this broker.
         defaults: set for all topics.
     """
     mine, strange = _stored(own, ONE_BROKER_SETTINGS)
@@ -131,7 +133,7 @@ def broker_told(
 
 @cache
 def _kafka_told() -> tuple[ToldSetting, ...]:
-    """Return Kafka's settings with Kafka's defaults; passwords are not told."""
+    """Return Kafka's settings with Kafka's defaults; passwords have no value."""
     told = []
     for one in kafka_broker_settings().values():
         setting = Setting(one.name, Kind(one.kind), "", Acts.NEVER, _ONLY_IN_KAFKA)
@@ -141,7 +143,7 @@ def _kafka_told() -> tuple[ToldSetting, ...]:
 
 
 def defaults_told(defaults: Mapping[str, str], *, set_only: bool) -> list[ToldSetting]:
-    """Return the defaults of all topics under brokers' names; `set_only`: none that is built in."""
+    """Return the defaults of all topics under brokers' names; `set_only` omits built-in ones."""
     config, strange = _stored(defaults, DEFAULT_SETTINGS)
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
@@ -160,13 +162,13 @@ def _own_first(
     table: Mapping[str, Setting],
     behind: Callable[[str], Layer],
 ) -> list[ToldSetting]:
-    """Return every setting of one topic or group: strange ones, those it has itself, the others.
+    """Return every setting of one topic or group: unknown ones, then its own, then the others.
 
     Args:
-        source: where it keeps what it has itself.
-        own: set for this one.
-        table: the settings it may have.
-        behind: where a setting, by its name, comes from if it has none itself.
+        source: source of its own settings.
+        own: its own settings.
+        table: all settings.
+        behind: returns a setting's next level, by name.
     """
     mine, strange = _stored(own, table)
     return [
@@ -182,7 +184,7 @@ def _own_first(
 def _stored(
     stored: Mapping[str, str], table: Mapping[str, Setting]
 ) -> tuple[Config, dict[str, str]]:
-    """Return what is understood of stored settings, and the text of the others."""
+    """Return the understood ones of stored settings, and the text of the others."""
     config = understood_configs(stored, table)
     return config, {n: text for n, text in stored.items() if n not in config.given}
 
@@ -193,7 +195,7 @@ def _strange(source: ConfigSource, name: str, text: str) -> ToldSetting:
 
 
 def _told(setting: Setting, layers: list[Layer]) -> ToldSetting:
-    """Return a setting, given where it may be set."""
+    """Return a setting with its levels."""
     found = [
         Origin(source, told_as, setting.spell(config.given[name]))
         for source, config, name, told_as in layers

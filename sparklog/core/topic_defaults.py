@@ -1,9 +1,9 @@
-"""Defaults for the topics of a whole cluster, under the names that Kafka's brokers know.
+"""Defaults for the topics of a whole cluster, under the names of Kafka's brokers.
 
-A topic's setting is its own, else the cluster's default, else the built-in default. The cluster's
-are kept in the metadata log and not in a broker's own settings, so that jobs and direct writers,
-which know no broker, go by them too. Source: "Broker Configs" of Kafka's documentation, the
-settings that are dynamic for the whole cluster, and its `TopicConfigSynonyms`.
+A topic's setting is its own, else the cluster's default, else the built-in default. The metadata
+log keeps the cluster's defaults, not a broker's own settings. So jobs and direct writers, which use
+no broker, apply them too. Source: "Broker Configs" of Kafka's documentation, the settings that are
+dynamic for the whole cluster, and its `TopicConfigSynonyms`.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ _TOPICS_ONLY: Final = frozenset(
 DEFAULT_NAMES: Final[Mapping[str, str]] = {
     name: _OTHER_NAMES.get(name, name) for name in TOPIC_SETTINGS if name not in _TOPICS_ONLY
 }
-"""A topic's setting to the name of its default; the same where Kafka has no other."""
+"""A topic's setting to the name of its default; the same name where Kafka has no other."""
 
 TOPIC_NAMES: Final[Mapping[str, str]] = {default: name for name, default in DEFAULT_NAMES.items()}
-"""The other way round."""
+"""The inverse of DEFAULT_NAMES."""
 
 CLEANER_RATE: Final = Setting(
     "log.cleaner.io.max.bytes.per.second",
@@ -72,7 +72,7 @@ CLEANER_RATE: Final = Setting(
     unit="bytes/s",
     at_least=1,
 )
-"""No topic has it, but it is kept, and set, where defaults of topics are."""
+"""Not a topic setting, but stored and set with the defaults of topics."""
 
 DEFAULT_SETTINGS: Final[Mapping[str, Setting]] = table_of(
     CLEANER_RATE,
@@ -85,7 +85,7 @@ _UNITS: Final = {
     "log.roll.hours": "log.roll.ms",
     "log.roll.jitter.hours": "log.roll.jitter.ms",
 }
-"""What Kafka takes from a file only, and what it takes at run time."""
+"""Kafka's names for configuration files only, and the dynamic ones."""
 
 
 def parse_topic_defaults(given: Mapping[str, str]) -> Config:
@@ -99,10 +99,10 @@ def parse_topic_defaults(given: Mapping[str, str]) -> Config:
 
 
 def check_default_names(names: Iterable[str]) -> None:
-    """Refuse a name that is no default for topics.
+    """Reject a name that is not a default for topics.
 
     Raises:
-        InvalidConfig: the message says under which name it is known.
+        InvalidConfig: the message has the right name.
     """
     asked = list(names)
     for name in asked:
@@ -116,10 +116,10 @@ def check_default_names(names: Iterable[str]) -> None:
 
 
 def refuse_topic_defaults(names: Iterable[str]) -> None:
-    """Refuse defaults of topics among the settings that a broker is started with.
+    """Reject defaults of topics among the static settings of a broker.
 
     Raises:
-        InvalidConfig: the message says how they are set.
+        InvalidConfig: the message says how to set them.
     """
     for name in names:
         known = _UNITS.get(name, name)
@@ -132,10 +132,10 @@ def refuse_topic_defaults(names: Iterable[str]) -> None:
 
 
 def cleaner_bytes_per_s(defaults: Mapping[str, str]) -> float | None:
-    """Return what a compaction may read and write; None when nobody has set a limit.
+    """Return the limit of a compaction's reads and writes in bytes/s; None without a limit.
 
     Raises:
-        InvalidConfig: the stored value is none.
+        InvalidConfig: the stored value is invalid.
     """
     name = CLEANER_RATE.name
     if name not in defaults:
@@ -144,7 +144,7 @@ def cleaner_bytes_per_s(defaults: Mapping[str, str]) -> float | None:
 
 
 def inherited(defaults: Mapping[str, str]) -> dict[str, str]:
-    """Return defaults under the names of topics' settings; an unknown one is left out.
+    """Return defaults under the names of topics' settings; omit unknown ones.
 
     A newer version may have stored names that this one does not know.
     """

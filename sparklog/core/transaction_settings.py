@@ -1,4 +1,4 @@
-"""The settings of a broker that coordinates transactions."""
+"""Settings of a broker for the transactions that it coordinates."""
 
 from __future__ import annotations
 

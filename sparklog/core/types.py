@@ -1,4 +1,4 @@
-"""The nouns: plain immutable values shared by every room.
+"""Plain immutable values that all packages share.
 
 Offsets count records in one partition. `base_offset` is inclusive, `end_offset` exclusive and
 `last_offset` inclusive, everywhere. Timestamps are milliseconds since the Unix epoch, UTC.
@@ -19,7 +19,7 @@ FIRST_LED_EPOCH = 0
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp, with Kafka's numbers (also Spark's `timestampType`)."""
+    """Timestamp types, with Kafka's numbers (also Spark's `timestampType`)."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -40,7 +40,7 @@ class TopicPartition:
 class PartitionId(NamedTuple):
     """One partition of one topic, by the topic's id: a topic created again is another one.
 
-    A tuple, as it is the key of everything a broker looks up, many times for every request.
+    A tuple, because it is the key of a broker's look-ups, many times for every request.
     """
 
     topic_id: str
@@ -59,10 +59,10 @@ class OffsetRange:
     end_offset: int
 
     def __post_init__(self) -> None:
-        """Refuse a range that ends before it starts."""
+        """Reject a range that ends before it starts."""
         if not 0 <= self.base_offset <= self.end_offset:
             raise ValueError(f"not a range of offsets: [{self.base_offset}, {self.end_offset})")
 
     def __len__(self) -> int:
-        """Return how many offsets the range spans (records may be fewer after compaction)."""
+        """Return the number of offsets in the range; compaction may leave fewer records."""
         return self.end_offset - self.base_offset
