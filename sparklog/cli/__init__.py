@@ -1,1 +1,1 @@
-"""What a person types: Kafka's tools as `sparklog` commands, straight on a log's root."""
+"""The command line: Kafka's tools as `sparklog` commands, on a log's root or through brokers."""

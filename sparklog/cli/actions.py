@@ -1,7 +1,7 @@
-"""Commands of several actions, one per call: `--list`, `--describe`, … and what goes with which.
+"""Commands with several actions, one per call: `--list`, `--describe`, …, and their options.
 
-An option that the action would ignore is refused: whoever gives it expects something of it.
-Actions and options are named as argparse keeps them, with underscores.
+An option that the action would ignore is an error: the user expects an effect. Actions and options
+have their argparse names, with underscores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sparklog.cli.usage import Arguments, CommandParser, UsageError
 def add_actions(
     parser: CommandParser, actions: Mapping[str, str]
 ) -> argparse._MutuallyExclusiveGroup:
-    """Declare actions with their help, of which a call names one: `args.action`."""
+    """Declare actions with their help; a call names one of them: `args.action`."""
     group = parser.add_mutually_exclusive_group(required=True)
     for action, help_text in actions.items():
         group.add_argument(
@@ -25,26 +25,26 @@ def add_actions(
 
 
 def set_action(args: Arguments, actions: Iterable[str]) -> None:
-    """Note which action was given, of those that take a value: `--create NAME`."""
+    """Set `args.action` to the given action, of those that take a value: `--create NAME`."""
     args.action = next(action for action in actions if is_given(args, action))
 
 
 def spelled(name: str) -> str:
-    """Return an action or an option as a person types it."""
+    """Return an action or an option as typed on the command line."""
     return f"--{name.replace('_', '-')}"
 
 
 def is_given(args: Arguments, option: str) -> bool:
-    """Return whether an option is among the arguments."""
+    """Return True if an option is among the arguments."""
     value = getattr(args, option)
     return value is not None and value is not False and value != []
 
 
 def check_options(args: Arguments, actions_of_option: Mapping[str, Sequence[str]]) -> None:
-    """Refuse an option that is for other actions.
+    """Reject an option of other actions.
 
     Raises:
-        UsageError: the message names the actions that the option goes with.
+        UsageError: the message names the actions of the option.
     """
     for option, actions in actions_of_option.items():
         if is_given(args, option) and args.action not in actions:
@@ -55,10 +55,10 @@ def check_options(args: Arguments, actions_of_option: Mapping[str, Sequence[str]
 
 
 def check_needed(args: Arguments, options: Iterable[str]) -> None:
-    """Refuse an action without the options it needs.
+    """Reject an action without its required options.
 
     Raises:
-        UsageError: the message names the first that is missing.
+        UsageError: the message names the first missing one.
     """
     for option in options:
         if not is_given(args, option):

@@ -1,7 +1,7 @@
-"""What commands administer: a log under a root, or a cluster that brokers serve.
+"""Administered: a log under a root, or a cluster of brokers, behind one interface.
 
-`Administered` is what the two have in common, in the words of `sparklog.client.admin.Admin`, which
-is one. `RootLog` is the other: it answers from the storage, with no broker.
+`Administered` has the methods of `sparklog.client.admin.Admin`, which is one implementation.
+`RootLog` is the other: it uses the storage, without brokers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ Result = TypeVar("Result")
 
 
 class Administered(Protocol):
-    """Topics, their settings and their offsets, wherever they are. See `client.admin.Admin`."""
+    """Topics, their settings and their offsets, on a root or in a cluster.
+
+    See `client.admin.Admin`.
+    """
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics, sorted."""
@@ -59,7 +62,7 @@ class Administered(Protocol):
         replication_factor: int | None = None,
         assignment: Assignment | None = None,
     ) -> Topic:
-        """Create a topic; what is not given takes its default."""
+        """Create a topic; omitted values are the defaults."""
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records."""
@@ -78,13 +81,13 @@ class Administered(Protocol):
         *,
         kind: Resource = Resource.TOPIC,
     ) -> None:
-        """Set some settings, and put others back to their defaults."""
+        """Set some settings, and reset others to their defaults."""
 
     def groups_with_configs(self) -> list[str]:
         """Return the groups that have settings of their own, sorted."""
 
     def client_quotas(self) -> Quotas:
-        """Return the quotas of clients and users that are set."""
+        """Return the configured quotas of clients and users."""
 
     def alter_client_quotas(
         self, parts: Mapping[str, str | None], changes: Mapping[str, float | None]
@@ -99,14 +102,14 @@ class Administered(Protocol):
     def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | SparklogError]:
-        """Delete the records before an offset of each partition; return the new starts."""
+        """Delete the records before an offset of each partition; return the new log starts."""
 
     def brokers(self) -> list[ServingBroker]:
-        """Return the brokers that serve, by id."""
+        """Return the live brokers, by id."""
 
 
 class RootLog:
-    """A log under a root, administered without brokers. Topics that brokers lead work, too."""
+    """A log under a root, administered without brokers, also for topics that have leaders."""
 
     def __init__(self, log: Log) -> None:
         """Administer `log`."""
@@ -148,10 +151,10 @@ class RootLog:
         self.log.add_partitions(name, total)
 
     def configs(self, kind: Resource, names: Sequence[str]) -> Mapping[str, list[ConfigValue]]:
-        """Return all settings of topics, or those that all topics share by default.
+        """Return all settings of topics, or the defaults of all topics.
 
         Raises:
-            UnknownTopicOrPartition: no such topic. InvalidRequest: asked of one broker.
+            UnknownTopicOrPartition: no such topic. InvalidRequest: settings of one broker.
         """
         if kind is not Resource.TOPIC:
             _every_broker(kind, names)
@@ -172,10 +175,10 @@ class RootLog:
         *,
         kind: Resource = Resource.TOPIC,
     ) -> None:
-        """Change settings of a topic, or the defaults of all.
+        """Change settings of a topic, or the defaults of all topics.
 
         Raises:
-            As `Log.alter_configs`. InvalidRequest: asked of one broker.
+            As `Log.alter_configs`. InvalidRequest: settings of one broker.
         """
         if kind is not Resource.TOPIC:
             _every_broker(kind, [name])
@@ -184,23 +187,23 @@ class RootLog:
             self.log.alter_configs(name, values, remove)
 
     def groups_with_configs(self) -> list[str]:
-        """Raise InvalidRequest: groups are the brokers'."""
+        """Raise InvalidRequest: only brokers have groups."""
         raise InvalidRequest(_ASK_BROKERS)
 
     def client_quotas(self) -> Quotas:
-        """Return the quotas of clients and users that are set."""
+        """Return the configured quotas of clients and users."""
         return self.log.client_quotas()
 
     def alter_client_quotas(
         self, parts: Mapping[str, str | None], changes: Mapping[str, float | None]
     ) -> None:
-        """Change quotas; brokers hold to them a moment later. Raises as `Log`'s."""
+        """Change quotas; brokers apply them a moment later. Raises as `Log`'s."""
         self.log.alter_client_quotas(parts, changes)
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, FoundOffset | SparklogError]:
-        """Return an offset per partition; of a led one, as far as its segments go."""
+        """Return an offset per partition; with a leader, up to the flushed end."""
         with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
             found = pool.map(lambda item: _or_error(partial(self._offset, *item)), wanted.items())
             return dict(zip(wanted, found, strict=True))
@@ -208,7 +211,7 @@ class RootLog:
     def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | SparklogError]:
-        """Delete the records before an offset of each partition; return the new starts."""
+        """Delete the records before an offset of each partition; return the new log starts."""
         return {tp: _or_error(partial(self._deleted, tp, offset)) for tp, offset in before.items()}
 
     def brokers(self) -> list[ServingBroker]:

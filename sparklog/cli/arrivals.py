@@ -1,4 +1,4 @@
-"""Records as they arrive at `sparklog consume`, from the storage or from brokers."""
+"""Arrivals: records for `sparklog consume`, from the storage or from brokers."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class Arrived:
 
 
 class Arrivals(Protocol):
-    """Partitions that are followed."""
+    """Partitions that the command follows."""
 
     def ready(self, records_max: int | None) -> Iterator[Arrived]:
-        """Yield what there is to read now, and at most `records_max` records."""
+        """Yield the records that are ready, at most `records_max`."""
 
     def wait(self, at_most_s: float | None) -> None:
-        """Wait for more, at most so long."""
+        """Wait for more records, at most `at_most_s`."""
 
     def settle(self) -> None:
-        """Take all records yielded so far for consumed."""
+        """Mark all records yielded so far as consumed."""
 
 
 def checked_start(tp: TopicPartition, start: Start, log_start: int, log_end: int) -> int:
-    """Return the offset that `start` means.
+    """Return the start offset.
 
     Raises:
-        OffsetOutOfRange: there is no such offset to start at.
+        OffsetOutOfRange: the log has no such offset.
     """
     if start == EARLIEST:
         return log_start

@@ -1,4 +1,4 @@
-"""The JSON that says which brokers hold which partitions, as kafka-reassign-partitions has it."""
+"""JSON files with the replicas of partitions, in kafka-reassign-partitions' format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parse_assignment(text: str) -> dict[TopicPartition, tuple[int, ...]]:
     """Return the replicas of each partition in a file.
 
     Raises:
-        InvalidRequest: not in that format, a partition twice, or a replica twice.
+        InvalidRequest: another format, a partition twice, or a replica twice.
     """
     wanted: list[tuple[TopicPartition, tuple[int, ...]]] = []
     for entry in entries_of(text, EXAMPLE):
@@ -43,10 +43,10 @@ def parse_assignment(text: str) -> dict[TopicPartition, tuple[int, ...]]:
 
 
 def parse_topics(text: str) -> list[str]:
-    """Return the topics that a file names.
+    """Return the topics in a file.
 
     Raises:
-        InvalidRequest: not in that format.
+        InvalidRequest: another format.
     """
     names = [entry.get("topic") for entry in entries_of(text, TOPICS_EXAMPLE, under="topics")]
     topics = [name for name in names if isinstance(name, str)]

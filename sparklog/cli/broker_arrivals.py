@@ -1,4 +1,4 @@
-"""Following partitions through brokers: all of them, or those that a group hands out."""
+"""BrokerArrivals: follows partitions through brokers, all of them or those that a group assigns."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.2
 SILENCE_MAX_S: Final = 30.0
-"""How long brokers may leave a partition unread that has records."""
+"""Time that brokers may return nothing from partitions that have records."""
 TOPICS_EVERY_S: Final = 30.0
-"""How often it is looked whether a topic has more partitions."""
+"""Interval between checks for new partitions."""
 
 
 class BrokerArrivals:
-    """Reads through a consumer, and turns records into batches. A context manager's content."""
+    """Reads through a consumer, and converts records to batches."""
 
     def __init__(
         self, consumer: Consumer, columns: Sequence[str], *, clock: Clock = SYSTEM_CLOCK
@@ -38,10 +38,10 @@ class BrokerArrivals:
         self._clock = clock
         self._admin: Admin | None = None
         self._topics: dict[str, int] = {}
-        """Whole topics, with the number of partitions that are read."""
+        """Whole topics, with the number of their partitions that are read."""
         self._looked_s = clock.monotonic_s()
         self._catching_up: dict[TopicPartition, int] = {}
-        """Partitions not yet read up to where they ended at the start, and those ends."""
+        """Partitions that were not read up to their ends at the start yet, with those ends."""
         self._arrived: list[Record] = []
 
     def assign(
@@ -51,7 +51,7 @@ class BrokerArrivals:
 
         Raises:
             UnknownTopicOrPartition: no such topic or partition.
-            OffsetOutOfRange: there is no such offset to start at.
+            OffsetOutOfRange: the log has no such offset.
         """
         chosen = [tp for topic in topics for tp in _partitions(admin, topic, only)]
         firsts = _found(admin.offsets(dict.fromkeys(chosen, EARLIEST)))
@@ -68,10 +68,10 @@ class BrokerArrivals:
         self._consumer.subscribe(topics)
 
     def ready(self, records_max: int | None) -> Iterator[Arrived]:
-        """Yield what has come. What was there at the start is waited for: it is no news.
+        """Yield received records. Wait for those that existed at the start.
 
         Raises:
-            Unavailable: brokers do not hand out records that are there.
+            Unavailable: brokers do not return records that exist.
         """
         arrived, self._arrived = self._arrived, []
         wanted = RECORDS_AT_ONCE if records_max is None else min(records_max, RECORDS_AT_ONCE)
@@ -89,7 +89,7 @@ class BrokerArrivals:
         yield from self._batches(arrived)
 
     def wait(self, at_most_s: float | None) -> None:
-        """Wait for a record; it is yielded by the next `ready`."""
+        """Wait for a record; the next `ready` yields it."""
         if self._clock.monotonic_s() - self._looked_s >= TOPICS_EVERY_S:
             self._look_at_topics()
             self._looked_s = self._clock.monotonic_s()
@@ -97,14 +97,14 @@ class BrokerArrivals:
         self._arrived = self._polled(1, patience_s)
 
     def settle(self) -> None:
-        """Commit for the group, so that its next member goes on here. Raises as `commit`."""
+        """Commit for the group, so that its next member continues here. Raises as `commit`."""
         if self._admin is None:
             self._consumer.commit()
 
     def _polled(self, records_max: int, timeout_s: float) -> list[Record]:
         records = self._consumer.poll(records_max, timeout_s)
         if self._catching_up:
-            # At the end there may be markers of transactions instead of a last record.
+            # The end may have transaction markers instead of a last record.
             reached = self._consumer.ends_reached | {
                 record.topic_partition
                 for record in records

@@ -1,4 +1,4 @@
-"""`sparklog brokers`: who serves the log."""
+"""`sparklog brokers`: lists the brokers of the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Print one line per broker; under a root, of those that are registered there."""
+    """Print one line per broker; under a root, for each registered one."""
     with administered(args) as log:
         brokers = log.brokers()
     if not brokers:

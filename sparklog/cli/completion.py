@@ -1,6 +1,6 @@
-"""`sparklog completion`: completion scripts, made from the options the commands declare.
+"""`sparklog completion`: completion scripts, generated from the options of the commands.
 
-Topic names are completed by asking `sparklog topics --list`, which needs SPARKLOG_ROOT or
+The scripts complete topic names with `sparklog topics --list`, which needs SPARKLOG_ROOT or
 SPARKLOG_BOOTSTRAP_SERVER.
 """
 
@@ -30,7 +30,7 @@ TOPICS_COMMAND = "sparklog topics --list 2>/dev/null"
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What there is to complete of one command."""
+    """The words to complete for one command."""
 
     summary: str
     options: Sequence[Option]
@@ -162,7 +162,7 @@ def _fish_value(option: Option) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text that means nothing to a shell inside single quotes and brackets."""
+    """Return text without special characters for a shell, inside single quotes and brackets."""
     return "".join(c for c in text if c.isalnum() or c in " ,.-/")
 
 

@@ -135,7 +135,7 @@ def _entity(args: Arguments) -> tuple[Resource, str | None]:
 
 
 def _added(given: list[str]) -> dict[str, str]:
-    """Split at commas outside brackets, and take the brackets off."""
+    """Split at commas outside brackets, and remove the brackets."""
     words = [word for one in given for word in re.split(r",(?![^\[]*\])", one) if word.strip()]
     return {
         name: value.strip().removeprefix("[").removesuffix("]")

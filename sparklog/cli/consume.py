@@ -27,7 +27,7 @@ from sparklog.log.unread import Unread
 
 READ_THREADS = 8
 SETTLE_EVERY_S = 5.0
-"""How often a group's offsets are committed while records keep coming: Kafka's interval."""
+"""Interval between offset commits of a group while records keep coming, as in Kafka."""
 
 
 def configure(parser: CommandParser) -> None:
@@ -87,7 +87,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Print records until told to stop."""
+    """Print records until the end, a limit or an interrupt."""
     start = _start(args)
     _check_mode(args)
     if args.property and args.formatter:
@@ -104,7 +104,7 @@ def run(args: Arguments, output: Output) -> int:
 
 @contextmanager
 def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Arrivals]:
-    """Open what the options name at the offsets they name."""
+    """Open the source that the options name, at their offsets."""
     if args.snapshot is not None:
         with opened_log(args) as log, ThreadPoolExecutor(READ_THREADS) as pool:
             pinned = SnapshotArrivals(
@@ -166,7 +166,7 @@ def _unread(args: Arguments) -> Unread:
 
 
 def _timeout_ms(args: Arguments) -> int | None:
-    """Return how long to wait for more; a snapshot never has more."""
+    """Return the time to wait for more records; a snapshot never has more."""
     timeout_ms: int | None = 0 if args.snapshot is not None else args.timeout_ms
     return timeout_ms
 

@@ -27,7 +27,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Delete records of every partition in the file; go on after a partition that fails."""
+    """Delete records of every partition in the file; continue after a partition that fails."""
     wanted = parse_offsets(text_of(args.offset_json_file))
     failures = 0
     with administered(args) as log:
@@ -52,7 +52,7 @@ def parse_offsets(text: str) -> dict[TopicPartition, int]:
     """Return the offsets in Kafka's JSON format.
 
     Raises:
-        InvalidRequest: not in that format, or a partition twice.
+        InvalidRequest: another format, or a partition twice.
     """
     entries = [
         (named_partition(entry, _EXAMPLE), whole(entry, "offset", _EXAMPLE))

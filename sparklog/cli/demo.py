@@ -1,7 +1,7 @@
 """`make demo`: a year of real flights through a log and through brokers, every total checked.
 
-Exit codes: 0 all totals right, 1 a difference or a failure, 2 called wrongly, 130 interrupted,
-143 terminated.
+Exit codes: 0 all totals right, 1 a difference or a failure, 2 usage error, 130 interrupted, 143
+terminated.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MASTER = "local[2]"
 
 
 class Terminated(Exception):
-    """Somebody asked the process to end."""
+    """The process got SIGTERM."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Play the demo, and return the exit code."""
+    """Run the demo, and return the exit code."""
     environment = dict(os.environ)  # noqa: TID251 - this is the edge
     stage = _stage(argv, environment)
     before = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -82,7 +82,7 @@ def _stage(argv: Sequence[str] | None, environment: dict[str, str]) -> Stage:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    # Once is enough: ending the demo's processes is not to be interrupted.
+    # Ignore further signals: they must not interrupt the end of the demo's processes.
     for known in (signal.SIGINT, signal.SIGTERM):
         signal.signal(known, signal.SIG_IGN)
     raise KeyboardInterrupt if number == signal.SIGINT else Terminated

@@ -1,7 +1,7 @@
 """`sparklog dump-log`: kafka-dump-log for segments, manifests and references.
 
-Shows what is stored, object by object, without believing the log: also what is damaged, and what no
-log names any more. An object that is damaged is named, and the rest is shown.
+It shows the stored objects one by one without trusting the log, also damaged and unreferenced ones.
+It names a damaged object and shows the rest.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ class _Walk:
 
     @property
     def damaged(self) -> list[str]:
-        """Return what was found damaged."""
+        """Return the damaged objects."""
         return self._other_damage + self._segments.damaged
 
     def partition(self, layout: PartitionLayout) -> None:
-        """Print the newest manifest that can be read, then every segment and staged object."""
+        """Print the newest readable manifest, then every segment and staged object."""
         bases = self._newest_manifest(layout)
         for info in self._store.list(layout.folder):
             name = layout.relative(info.key)
@@ -109,7 +109,7 @@ class _Walk:
                 say(f"Ignoring unknown file {info.key}")
 
     def one(self, key: str) -> None:
-        """Print one object, wherever it lies."""
+        """Print one object, also outside a log."""
         self._begin(key)
         try:
             found = read_object(self._store, key)
@@ -123,7 +123,7 @@ class _Walk:
             self._broken(error)
 
     def _newest_manifest(self, layout: PartitionLayout) -> dict[str, int]:
-        """Print it; return the offset at which each object that it names starts."""
+        """Print it; return the offset at which each object in it starts."""
         listed = [info.key for info in self._store.list(layout.manifest_prefix)]
         for key in reversed([key for key in listed if layout.manifest_version(key) is not None]):
             self._begin(key)
@@ -214,12 +214,12 @@ def _layouts(log: Log, args: Arguments) -> Iterator[PartitionLayout]:
 
 
 def _located(name: str, root: str | None) -> tuple[str, str]:
-    """Return the store and the key in it of an object given by path, URL or name."""
+    """Return the store of an object, and the key in it, from a path, URL or name."""
     if "://" not in name and not Path(name).is_file():
         if root is None:
             raise UsageError(f"no such file: {name!r}; for a name in a log give --root, too")
         return root, name
-    # The log's own root keeps the names as the log has them.
+    # Relative to the log's own root, names are those in the log.
     outside, inside, key = name.rpartition("/topics/")
     if inside:
         return outside or "/", f"topics/{key}"

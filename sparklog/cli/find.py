@@ -1,7 +1,7 @@
-"""`sparklog find`: the records of one key, without reading all of a topic.
+"""`sparklog find`: the records of one key, without reading a whole topic.
 
-Kafka has no such tool. It reads the storage, not brokers. Records are printed as `sparklog consume`
-prints them.
+Kafka has no such tool. It reads the storage, not brokers. It prints records as `sparklog consume`
+does.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Print what is found; not finding anything is no error."""
+    """Print the records found; none is not an error."""
     key = _key(args.key, args.key_format)
     shape = record_format(key_values(args.formatter, "--formatter-property"))
     with opened_log(args) as log:

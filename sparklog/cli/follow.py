@@ -1,8 +1,8 @@
-"""Reading partitions from given positions on, and following their ends.
+"""Follower: reads partitions of a root from given positions on, and follows their ends.
 
-While nothing arrives, a look at a partition is one request: does the object exist that the next
-append would create? Now and then the whole partition is looked at again, because a job may have
-rewritten the log and deleted the object that the probe waits for; so is the topic.
+While nothing arrives, a check of a partition is one request: does the object of the next append
+exist? At intervals the follower refreshes all partitions and topics. A job may have rewritten the
+log, and deleted the object that the check waits for.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ from sparklog.log.view import PartitionView
 from sparklog.store.base import ObjectNotFound
 
 CHUNK_OFFSETS = 65_536
-"""Offsets read of one partition before the next one has its turn."""
+"""Offsets to read of one partition before the next one's turn."""
 POLL_MIN_S = 0.05
 POLL_MAX_S = 1.0
-"""Between looks while idle: doubled each time, so that a quiet topic costs little."""
+"""Pauses between checks while idle: doubled each time, so that a quiet topic costs little."""
 FULL_LOOK_EVERY_S = 30.0
 VIEW_AGE_MAX_S = 20.0
-"""A long read renews its view this often, because what a rewrite replaced is deleted after
-`file.delete.delay.ms` (60 s)."""
+"""Limit for the age of a view during a long read.
+
+Retention deletes rewritten objects after `file.delete.delay.ms` (60 s).
+"""
 
 
 @dataclass(slots=True)
 class Position:
-    """The next offset to read of one partition, and the partition as last seen."""
+    """The next offset to read of one partition, and the last view of it."""
 
     topic_partition: TopicPartition
     partition: PartitionLog
     view: PartitionView
     seen_s: float
-    """When the view was taken."""
+    """Time of the view."""
     next_offset: int
 
 
@@ -58,7 +60,7 @@ class Follower:
         clock: Clock = SYSTEM_CLOCK,
         unread: Unread = Unread.FAIL,
     ) -> None:
-        """Read `columns`; `warn` is told of records that were deleted before they were read."""
+        """Read `columns`; call `warn` for records that were deleted before they were read."""
         self._log = log
         self._columns = columns
         self._unread = unread
@@ -74,7 +76,7 @@ class Follower:
 
         Raises:
             UnknownTopicOrPartition: no such topic or partition.
-            OffsetOutOfRange: there is no such offset to start at.
+            OffsetOutOfRange: the log has no such offset.
         """
         if only is not None:
             self._add(TopicPartition(topic, only), start)
@@ -84,20 +86,20 @@ class Follower:
             self._add(TopicPartition(topic, number), start)
 
     def settle(self) -> None:
-        """Do nothing: nobody remembers how far a root was read."""
+        """Do nothing: a root stores no positions."""
 
     def ready(self, records_max: int | None) -> Iterator[Arrived]:
-        """Yield what there is to read now, at most about `CHUNK_OFFSETS` of each partition.
+        """Yield the records that are ready, at most about `CHUNK_OFFSETS` of each partition.
 
         Raises:
-            DataCorrupt: a damaged object, by name; one of the tail when all else has been read.
+            DataCorrupt: a damaged object, by name; one of the tail after all other records.
         """
         left = records_max
         for position in self._positions:
             if left is not None and left <= 0:
                 return
             for batch in self._chunk(position, left):
-                # Skipped are the offsets without a record, of compacted segments and of markers.
+                # This skips the offsets without a record, of compacted segments and of markers.
                 left = None if left is None else left - batch.num_rows
                 yield Arrived(position.topic_partition, batch)
         if not any(map(_behind, self._positions)):
@@ -106,7 +108,7 @@ class Follower:
                     raise unreadable(position.view)
 
     def wait(self, at_most_s: float | None) -> None:
-        """Wait a little, then look for new records.
+        """Wait a little, then check for new records.
 
         Raises:
             UnknownTopicOrPartition: a topic was deleted.

@@ -38,7 +38,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Look up one offset per partition; go on after a partition that fails."""
+    """Look up one offset per partition; continue after a partition that fails."""
     at = _time(args.time)
     with administered(args) as log:
         chosen = _chosen(log, args)

@@ -34,7 +34,7 @@ _REBALANCING = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Recon
 
 
 def describe(admin: Admin, group_ids: Sequence[str], args: Arguments, output: Output) -> int:
-    """Describe groups; go on after one that fails."""
+    """Describe groups; continue after one that fails."""
     failed = 0
     for group_id, group in sorted(admin.groups.describe(group_ids).items()):
         if isinstance(group, SparklogError):
@@ -72,7 +72,7 @@ def _describe_offsets(
 
 
 def _progress(admin: Admin, group: GroupDescription, committed: Committed) -> list[Progress]:
-    """Return a row per partition: those with a reader first, by reader, who reads most first."""
+    """Return a row per partition: those with a member first, by number of partitions."""
     readers: list[tuple[GroupMember | None, Sequence[TopicPartition]]] = [
         (member, member.assignment)
         for member in sorted(group.members, key=lambda member: -len(member.assignment))
@@ -112,7 +112,7 @@ def _aged(bootstrap: str, rows: Sequence[Progress]) -> list[Progress]:
 
 
 def _warn(group: GroupDescription) -> None:
-    """Say what is remarkable of a group's state, as Kafka's tool does."""
+    """Print a note about a group's state, as Kafka's tool does."""
     if group.state == "Empty":
         say(f"Consumer group '{group.group_id}' has no active members.")
     elif group.state in _REBALANCING:

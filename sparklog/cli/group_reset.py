@@ -1,7 +1,7 @@
-"""`sparklog groups --reset-offsets`: where groups shall go on reading.
+"""`sparklog groups --reset-offsets`: new positions for groups.
 
-A plan is made for groups without members, and carried out only with --execute. An offset outside a
-partition's log is moved to the nearer end of it.
+It plans offsets for groups without members, and commits them only with --execute. An offset outside
+a partition's log moves to the nearer end.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ WHERE = (
     "by_duration",
     "from_file",
 )
-"""The options that say where to; one of them is given."""
+"""The options for the new position; a call has one of them."""
 
 
 def reset(admin: Admin, group_ids: Sequence[str], args: Arguments, output: Output) -> int:
-    """Plan the offsets of each group, carry the plan out if asked to, and print it."""
+    """Plan the offsets of each group, commit them with --execute, and print them."""
     if not args.execute and not args.dry_run:
         say("note: nothing is changed without --execute; --dry-run says that it shall be so")
     planned: dict[str, Offsets] = {}

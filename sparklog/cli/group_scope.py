@@ -1,4 +1,4 @@
-"""Which partitions `--topic` names: `topic` for all of a topic's, `topic:0,1` for some."""
+"""Partitions of `--topic`: `topic` for all of a topic's, `topic:0,1` for some."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def parse_topic(word: str) -> tuple[str, tuple[int, ...] | None]:
 
 
 def chosen_partitions(admin: Admin, words: Sequence[str]) -> list[TopicPartition]:
-    """Return the partitions that are named.
+    """Return the named partitions.
 
     Raises:
-        UsageError: as `parse_topic`. UnknownTopicOrPartition: one is not there.
+        UsageError: as `parse_topic`. UnknownTopicOrPartition: one does not exist.
     """
     topics = admin.topics()
     chosen: dict[TopicPartition, None] = {}

@@ -1,4 +1,4 @@
-"""The lines that describe groups, as kafka-consumer-groups prints them. A missing value is `-`."""
+"""Tables that describe groups, in kafka-consumer-groups' format. A missing value is `-`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH = 15
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a group has read one partition, and who reads it."""
+    """A group's position in one partition, and the member that reads it."""
 
     group_id: str
     topic_partition: TopicPartition
@@ -24,18 +24,18 @@ class Progress:
     log_end_offset: int | None
     member: GroupMember | None
     lag_ms: int | None = None
-    """Age of the oldest record not read; 0 when all are; None when it is not known."""
+    """Age of the oldest unread record; 0 if all are read; None if unknown."""
 
     @property
     def lag(self) -> int | None:
-        """Return how many offsets are not read yet."""
+        """Return the number of unread offsets."""
         if self.offset is None or self.log_end_offset is None:
             return None
         return self.log_end_offset - self.offset
 
 
 def progress_lines(rows: Sequence[Progress], *, verbose: bool, in_time: bool) -> list[str]:
-    """Return the table of `--describe --offsets`; `in_time` adds a column that Kafka has not."""
+    """Return the table of `--describe --offsets`; `in_time` adds a column that Kafka lacks."""
     group = _width("", (row.group_id for row in rows))
     topic = _width("", (row.topic_partition.topic for row in rows))
     member = _width("", (row.member.member_id for row in rows if row.member))
@@ -140,7 +140,7 @@ def spelled_partitions(partitions: Sequence[TopicPartition]) -> str:
 
 
 def spelled_age(age_ms: int | None) -> str | None:
-    """Return a time as a person reads it: `2d3h`, `4m5s`, `120ms`; None where it is not known."""
+    """Return a readable time: `2d3h`, `4m5s`, `120ms`; None if unknown."""
     if age_ms is None:
         return None
     if age_ms < 1000:

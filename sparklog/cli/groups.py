@@ -1,4 +1,4 @@
-"""`sparklog groups`: kafka-consumer-groups, and lag in time besides."""
+"""`sparklog groups`: kafka-consumer-groups, plus lag in time."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _add_reset_options(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Run the action that was asked for."""
+    """Run the requested action."""
     if args.validate_regex is not None:
         return _validate(args.validate_regex, output)
     _check(args)

@@ -1,9 +1,9 @@
-"""`sparklog jobs`: upkeep jobs: when they run, how they went, and running one now.
+"""`sparklog jobs`: lists upkeep jobs and their runs, and runs one now.
 
-What is scheduled and what became of it is read from the log itself, where the applications that run
-the jobs keep it; `--file` shows a schedule that nobody runs yet. A run by hand happens in an
-application that serves the log and is free to; else here, in a Spark of this machine unless
-`--master` says where. It is kept like the others.
+Applications that run jobs store schedules and runs in the log, where this command reads them;
+`--file` shows a schedule from a file. For a manual run it asks an idle application that serves the
+log. Without one the job runs here, in a local Spark or at `--master`. The run is recorded like the
+others.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Do what the options say, and return the exit code."""
+    """Run the requested action, and return the exit code."""
     set_action(args, ("list", "history", "run"))
     check_options(args, _ACTIONS_OF_OPTION)
     if args.action == "run":
@@ -103,7 +103,7 @@ def _history(args: Arguments) -> History:
 
 
 def _jobs(path: Path | None, history: History) -> Mapping[str, ScheduledJob]:
-    """Return the jobs of a file, or those that the log knows."""
+    """Return the jobs of a file, or those in the log."""
     if path is not None:
         return {job.name: job for job in read_schedule(path).jobs}
     found = {}
@@ -205,7 +205,7 @@ def _run_now(args: Arguments, output: Output) -> int:
 
 
 def _run_elsewhere(log: Log, job: str) -> JobRun | None:
-    """Have an application run a job, and return how it went; None if it is to run here."""
+    """Ask an application to run a job, and return the run; None if it must run here."""
     now_ms = SYSTEM_CLOCK.now_ms()
     request = JobRequest(new_nonce(SYSTEM_ENTROPY), job, application_name(), now_ms)
     ended = Asking(log, request, say).run()

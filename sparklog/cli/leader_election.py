@@ -35,7 +35,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Elect, and say per partition what came of it."""
+    """Elect leaders, and print the result per partition."""
     election = Election(args.election_type)
     wanted = _partitions(args)
     with connected(args) as admin:

@@ -1,6 +1,6 @@
-"""Lines from standard input, with a bound on how long to wait and on how long a line may be.
+"""LineInput: lines from standard input, with limits for the wait and for the length of a line.
 
-Reads the file descriptor itself, and without a thread: a thread blocked in a read would keep an
+It reads the file descriptor itself, and without a thread: a thread in a blocking read would keep an
 interrupted process from ending.
 """
 
@@ -17,10 +17,10 @@ READ_BYTES = 256 * 1024
 
 
 class LineInput:
-    """Splits a byte stream at newlines; a carriage return before one goes with it."""
+    """Splits a byte stream at newlines, and removes a carriage return before one."""
 
     def __init__(self, stream: BinaryIO, line_bytes_max: int) -> None:
-        """Read `stream`; a line longer than `line_bytes_max` is an error, not a memory hog."""
+        """Read `stream`; a line longer than `line_bytes_max` is an error."""
         self._stream = stream
         self._line_bytes_max = line_bytes_max
         self._partial = bytearray()
@@ -31,7 +31,7 @@ class LineInput:
             self._descriptor = None
 
     def lines(self, timeout_s: float | None) -> list[bytes] | None:
-        """Return the next lines; none of them once `timeout_s` passed, None at the end of input.
+        """Return the next lines; none after `timeout_s`, None at the end of input.
 
         Raises:
             RecordTooLarge: a line without an end.

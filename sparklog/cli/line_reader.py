@@ -1,6 +1,6 @@
-"""From a line of input to a record, by the properties of Kafka's console producer.
+"""LineReader: parses a line of input to a record, by the properties of Kafka's console producer.
 
-Works on bytes: what is not UTF-8 passes through unchanged. Separators are literal.
+It works on bytes: bytes that are not UTF-8 stay unchanged. Separators are literal.
 Source: the properties of Kafka's LineMessageReader, with its defaults.
 """
 
@@ -39,7 +39,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class LineRecord:
-    """What one line says."""
+    """The record of one line."""
 
     key: bytes | None
     value: bytes | None
@@ -47,7 +47,7 @@ class LineRecord:
 
     @property
     def size_bytes(self) -> int:
-        """Return about how much memory its data takes."""
+        """Return the approximate size of its data in bytes."""
         headers = sum(len(name) + len(value or b"") for name, value in self.headers or ())
         return len(self.key or b"") + len(self.value or b"") + headers
 
@@ -56,7 +56,7 @@ class LineReader:
     """Parses lines; counts them for its messages."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        """Take the properties that were set.
+        """Use these properties, and the defaults for the rest.
 
         Raises:
             UsageError: an unknown property, or two separators that are the same.
@@ -80,7 +80,7 @@ class LineReader:
         self._line_number = 0
 
     def parse(self, line: bytes) -> LineRecord:
-        """Return the record of the next line, which comes without its line end.
+        """Return the record of the next line, which has no line end.
 
         Raises:
             InvalidRequest: a separator is missing and `ignore.error` is not set.

@@ -1,4 +1,4 @@
-"""Where lines go that `sparklog produce` read: to a root or to brokers."""
+"""LineSink: the destination of the lines of `sparklog produce`, a root or brokers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from sparklog.core.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Where some of the records went: `count` of them, side by side."""
+    """Acknowledgement of `count` records with consecutive offsets."""
 
     topic_partition: TopicPartition
     base_offset: int
-    """-1 when nobody said, with acks=0."""
+    """-1 with acks=0, where the broker does not return it."""
     count: int
 
 
 class LineSink(Protocol):
-    """Takes records in batches."""
+    """Appends records in batches."""
 
     def append(self, records: Sequence[LineRecord]) -> Iterator[Delivery]:
-        """Append records; yield what is acknowledged by now, of these or earlier ones.
+        """Append records; yield new acknowledgements, of these or earlier records.
 
         Raises:
             SparklogError: some were not appended; the class says what to do.

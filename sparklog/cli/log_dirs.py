@@ -1,4 +1,4 @@
-"""`sparklog log-dirs`: kafka-log-dirs, what each broker holds of which partition."""
+"""`sparklog log-dirs`: kafka-log-dirs, the replicas on each broker with their sizes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run(args: Arguments, output: Output) -> int:
 
 
 def chosen_brokers(brokers: Sequence[ServingBroker], wanted: str | None) -> list[ServingBroker]:
-    """Return the brokers of a list such as `1,2`; all without one.
+    """Return the brokers of a list such as `1,2`; all without a list.
 
     Raises:
         UsageError: not numbers with commas between them. InvalidRequest: no such broker.

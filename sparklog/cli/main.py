@@ -1,13 +1,13 @@
-"""The `sparklog` command: finds the sub-command, runs it, turns errors into exit codes.
+"""The `sparklog` command: runs a sub-command, and converts errors to exit codes.
 
-  0    done
-  1    failed; one line on standard error says why and what to do
-  2    called wrongly; the usage is on standard error
-  130  interrupted
-  141  whoever read the output went away (as a process that SIGPIPE ends)
+- 0: done.
+- 1: failed; one line on standard error has the reason and what to do.
+- 2: usage error; the usage is on standard error.
+- 130: interrupted.
+- 141: the reader of the output has gone (as for a process that SIGPIPE ends).
 
 A command is a module with `configure(parser)` and `run(args, output) -> exit code`. It is imported
-only when it is asked for, which keeps every start short.
+only when used, which keeps every start short.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ READER_GONE = 141
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Where a command is implemented and what it is for."""
+    """The module of a command, and its summary."""
 
     module: str
     summary: str
 
 
 class CommandModule(Protocol):
-    """What every command's module offers."""
+    """Interface of every command's module."""
 
     def configure(self, parser: CommandParser) -> None:
         """Declare the command's options."""
 
     def run(self, args: Arguments, output: Output) -> int:
-        """Do it, and return the exit code."""
+        """Run the command, and return the exit code."""
 
 
 COMMANDS = {
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _dispatch(given)
         sys.stdout.flush()
-    except SystemExit as stop:  # argparse has said all there is to say
+    except SystemExit as stop:  # argparse has printed the message
         return stop.code if isinstance(stop.code, int) else FAILED
     except KeyboardInterrupt:
         return _after(INTERRUPTED)
@@ -158,7 +158,7 @@ def _failed(message: str) -> int:
 
 
 def _after(code: int) -> int:
-    """Flush what is left, or drop it: nobody may be reading, and exiting must not complain."""
+    """Flush the remaining output, or drop it: a missing reader must not cause an error at exit."""
     try:
         sys.stdout.flush()
     except (BrokenPipeError, ValueError):
@@ -166,5 +166,5 @@ def _after(code: int) -> int:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, sys.stdout.fileno())
         except (OSError, ValueError):
-            pass  # standard output is no file: there is nothing to flush into
+            pass  # standard output is not a file: there is nothing to flush into
     return code

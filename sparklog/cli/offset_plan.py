@@ -1,4 +1,4 @@
-"""Plans of offsets as CSV: `topic,partition,offset`, with a group before it for several groups."""
+"""Offset plans as CSV: `topic,partition,offset`, with a group before it for several groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORMS = "topic,partition,offset or group,topic,partition,offset"
 
 
 def parse_plan(text: str, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
-    """Return the offsets of a plan by group; a plan without groups is for the only one given.
+    """Return the offsets of a plan by group; a plan without groups is for the only given one.
 
     Raises:
         UsageError: not such a plan.
@@ -33,7 +33,7 @@ def parse_plan(text: str, groups: Sequence[str]) -> dict[str, dict[TopicPartitio
 
 
 def plan_lines(rows: Iterable[tuple[str, TopicPartition, int]], *, one_group: bool) -> list[str]:
-    """Return a plan that `parse_plan` reads back; an empty line ends it, as Kafka's tool has it."""
+    """Return a plan for `parse_plan`; an empty line ends it, as in Kafka's tool."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for group, tp, offset in rows:

@@ -1,4 +1,4 @@
-"""Files that name partitions, in the JSON formats of Kafka's tools."""
+"""Files with partitions, in the JSON formats of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def text_of(file: str) -> str:
     """Return the content of a file; `-` is standard input.
 
     Raises:
-        InvalidRequest: it is no text. OSError: it cannot be read.
+        InvalidRequest: it is not text. OSError: it cannot be read.
     """
     try:
         return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
@@ -28,10 +28,10 @@ def text_of(file: str) -> str:
 
 
 def entries_of(text: str, example: str, *, under: str = "partitions") -> list[dict[str, Any]]:
-    """Return the entries of a file that looks like `example`.
+    """Return the entries of a file in the format of `example`.
 
     Raises:
-        InvalidRequest: it does not, or is of another version.
+        InvalidRequest: another format, or another version.
     """
     try:
         document = json.loads(text)
@@ -62,7 +62,7 @@ def whole(entry: dict[str, Any], name: str, example: str) -> int:
     """Return a whole number of an entry.
 
     Raises:
-        InvalidRequest: it is none.
+        InvalidRequest: the value is not a whole number.
     """
     value = entry.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
@@ -71,7 +71,7 @@ def whole(entry: dict[str, Any], name: str, example: str) -> int:
 
 
 def once_each(partitions: Iterable[TopicPartition]) -> None:
-    """Refuse a file that names a partition twice.
+    """Reject a file that names a partition twice.
 
     Raises:
         InvalidRequest: it does.

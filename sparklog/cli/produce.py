@@ -1,4 +1,4 @@
-"""`sparklog produce`: Kafka's console producer, through brokers or straight into the storage."""
+"""`sparklog produce`: Kafka's console producer, through brokers or directly into the storage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 """Kafka's 16 KiB would make a request and an object of every few lines."""
 BATCH_RECORDS_MAX = 100_000
 LINGER_MS = 1000
-"""As Kafka's console producer waits for more lines; a person typing is not made to wait."""
+"""Kafka's console producer waits this long for more lines; with a keyboard it does not wait."""
 MESSAGE_BYTES_MAX = 1_048_588
 """Kafka's default of `max.message.bytes`."""
 HEADERS_ALLOWANCE = 4
@@ -95,7 +95,7 @@ def configure(parser: CommandParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """When gathered lines are appended."""
+    """Limits at which collected lines are appended."""
 
     size_bytes: int
     linger_s: float
@@ -112,7 +112,7 @@ class _Gathered:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Append lines until the input ends; what was read before an error is appended first."""
+    """Append lines until the input ends; before an error, append the lines read so far."""
     reader = LineReader(_properties(args, "property", "reader_property"))
     settings = _properties(args, "producer_property", "command_property")
     if settings.get("acks", "all") not in ("all", "-1", "0", "1"):
@@ -160,21 +160,21 @@ def _produce_to_brokers(
     sender = TopicSender(
         bootstrap,
         args.topic,
-        # librdkafka refuses what is larger than its own bound before the broker could.
+        # librdkafka rejects records above its own limit before the broker could.
         {
             "message.max.bytes": str(max(largest, MESSAGE_BYTES_MAX)),
             **_wire_settings(args, settings),
         },
     )
     source = LineInput(sys.stdin.buffer, largest * HEADERS_ALLOWANCE)
-    # Lines are handed on as they are read: it is librdkafka that gathers them.
+    # Lines go to librdkafka at once, which collects them.
     _Session(sender, reader, Batching(BATCH_BYTES, 0.0, args.sync), output).run(
         source, prompt=typing
     )
 
 
 def _wire_settings(args: Arguments, settings: dict[str, str]) -> dict[str, str]:
-    """Return librdkafka's settings for the options; acks of 0 or 1 rule out idempotence."""
+    """Return librdkafka's settings for the options; acks of 0 or 1 exclude idempotence."""
     chosen: dict[str, str] = {}
     if settings.get("acks") in ("0", "1"):
         chosen["enable.idempotence"] = "false"
@@ -190,7 +190,7 @@ def _wire_settings(args: Arguments, settings: dict[str, str]) -> dict[str, str]:
 
 
 class _Session:
-    """Gathers lines and appends them."""
+    """Collects lines and appends them."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class _Session:
         self._gathered = _Gathered()
 
     def run(self, source: LineInput, *, prompt: bool) -> None:
-        """Read to the end; a line that cannot be read or an interrupt keeps what came before."""
+        """Read to the end; an unreadable line or an interrupt keeps the lines before."""
         try:
             while True:
                 if prompt and not self._gathered.records:
@@ -255,7 +255,7 @@ class _Session:
 
     def _append(self) -> None:
         records = self._gathered.records
-        # Emptied first: what failed must not be appended again on the way out.
+        # Reset first: failed records must not be appended again at the exit.
         self._gathered = _Gathered()
         if not records:
             return

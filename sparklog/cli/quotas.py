@@ -1,4 +1,4 @@
-"""`sparklog configs` for clients and users: what each may send and read a second."""
+"""`sparklog configs` for clients and users: their quotas of bytes per second."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sparklog.cli.usage import Arguments, CommandParser, UsageError
 from sparklog.core.client_quotas import CLIENT_ID, USER, QuotaEntity
 
 _OPTIONS: Mapping[str, str] = {"client": CLIENT_ID, "user": USER}
-"""Kafka's entity types, by the options that name one of them."""
+"""Kafka's entity types, by the options for one entity."""
 KINDS: Mapping[str, str] = {f"{option}s": kind for option, kind in _OPTIONS.items()}
-"""The same, by what Kafka's tools call the types."""
+"""Kafka's entity types, by their names in Kafka's tools."""
 _TOLD: Mapping[str, str] = {CLIENT_ID: "client-id", USER: "user-principal"}
 
 
@@ -34,7 +34,7 @@ def add_quota_options(parser: CommandParser) -> None:
 
 
 def is_asked(args: Arguments) -> bool:
-    """Say whether a call is about quotas."""
+    """Return True if a call is about quotas."""
     return args.entity_type in KINDS or bool(_shortly(args))
 
 
@@ -67,7 +67,7 @@ def _shortly(args: Arguments) -> dict[str, str | None]:
 
 
 def _parts(args: Arguments) -> dict[str, str | None]:
-    """Return whose quotas: names by type, None for a default; nothing for all there are."""
+    """Return the entity of a call: names by type, None for a default; empty for all entities."""
     if any(word is not None for word in (args.topic, args.broker, args.group)):
         raise UsageError("quotas are clients' and users'; leave out --topic, --broker and --group")
     parts = _shortly(args)
@@ -103,7 +103,7 @@ def _describe(
 
 
 def _called(entity: QuotaEntity) -> str:
-    """Return whose quotas they are in kafka-configs' words, which names users before clients."""
+    """Return the entity's text in kafka-configs, which names users before clients."""
     return ", ".join(
         f"the default {_TOLD[kind]}" if name is None else f"{_TOLD[kind]} '{name}'"
         for kind, name in reversed(entity)

@@ -73,7 +73,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Run the action that was asked for."""
+    """Run the requested action."""
     check_options(args, _ACTIONS_OF_OPTION)
     check_needed(args, _NEEDED[args.action])
     with connected(args) as admin:

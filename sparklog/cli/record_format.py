@@ -1,4 +1,4 @@
-"""How the console consumer prints a record, by the properties of Kafka's default formatter.
+"""RecordFormat: the console consumer's output, by the properties of Kafka's default formatter.
 
 Source: the properties of Kafka's DefaultMessageFormatter, with its defaults and order of fields.
 """
@@ -16,7 +16,7 @@ from sparklog.cli.usage import check_known, is_true
 from sparklog.core.types import TimestampType, TopicPartition
 
 PRINT = ("timestamp", "partition", "offset", "headers", "key", "value")
-"""What can be printed, in the order in which it is."""
+"""Printable fields, in their order."""
 SEPARATORS = {
     "key.separator": "\t",
     "line.separator": "\n",
@@ -41,13 +41,13 @@ _COLUMNS_OF = {
 
 
 def timestamp_type_name(number: int) -> str:
-    """Return Kafka's word for a timestamp type."""
+    """Return Kafka's name of a timestamp type."""
     return _TIMESTAMP_TYPES[number]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat:
-    """What is printed of a record, and what stands between."""
+    """The printed fields of a record, and their separators."""
 
     printed: tuple[str, ...]
     key_separator: bytes
@@ -57,11 +57,11 @@ class RecordFormat:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the columns to read: nothing is fetched that is not printed."""
+        """Return the columns to read: only those of printed fields."""
         return tuple(column for name in self.printed for column in _COLUMNS_OF[name])
 
     def lines(self, tp: TopicPartition, batch: pa.RecordBatch) -> bytes:
-        """Return what is printed for a batch that was read with `columns`."""
+        """Return the output for a batch that was read with `columns`."""
         if not self.printed:
             return b""
         fields = [list(self._field(name, tp, batch)) for name in self.printed]
@@ -95,10 +95,10 @@ class RecordFormat:
 
 
 def record_format(properties: Mapping[str, str]) -> RecordFormat:
-    """Return the format that these properties ask for.
+    """Return the format for these properties.
 
     Raises:
-        UsageError: an unknown property. There are no deserializers: bytes are printed as they are.
+        UsageError: an unknown property. There are no deserializers: bytes are printed unchanged.
     """
     check_known(properties, PROPERTIES, "--formatter-property")
     chosen = {"print.value": "true", **SEPARATORS, **properties}

@@ -1,7 +1,7 @@
-"""Which log a command works on: the one place that decides it.
+"""Selection of a command's log: a root, or brokers. No other module decides it.
 
-It is a root (a folder or a bucket), opened here, or brokers that serve one; never both. Commands
-that do not care take an `Administered` and never ask which.
+A root (a folder or a bucket) is opened here; otherwise brokers serve the log. Commands that work
+with both take an `Administered` and never ask which.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 ROOT_VARIABLE = "SPARKLOG_ROOT"
 BOOTSTRAP_VARIABLE = "SPARKLOG_BOOTSTRAP_SERVER"
 STORE_SETTINGS = StoreSettings(retry_deadline_s=10.0)
-"""A person waits for the answer, and can ask again; a job had better try for longer."""
+"""A person waits for the result, and can repeat the command; a job should try for longer."""
 
 
 def add_root_options(parser: CommandParser) -> None:
-    """Declare the options of a command that reads what is stored."""
+    """Declare the options of a command that reads the storage."""
     parser.add_argument(
         "--root",
         metavar="URL",
@@ -41,7 +41,7 @@ def add_root_options(parser: CommandParser) -> None:
 
 
 def add_broker_options(parser: CommandParser) -> None:
-    """Declare the options of a command that asks brokers."""
+    """Declare the options of a command that needs brokers."""
     _add_bootstrap_option(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
@@ -62,17 +62,17 @@ def _add_bootstrap_option(parser: CommandParser) -> None:
 
 
 def root_of(args: Arguments) -> str | None:
-    """Return the root that was given, by option or environment."""
+    """Return the given root, by option or environment."""
     return _given(getattr(args, "root", None), ROOT_VARIABLE)
 
 
 def bootstrap_of(args: Arguments) -> str | None:
-    """Return the brokers to ask, or None when the root is to be used.
+    """Return the brokers, or None to use the root.
 
-    An option goes before the environment.
+    An option overrides the environment.
 
     Raises:
-        UsageError: both ways to the log are given.
+        UsageError: both a root and brokers are given.
     """
     option = getattr(args, "bootstrap_server", None)
     root = getattr(args, "root", None)
@@ -94,7 +94,7 @@ def opened_log(args: Arguments) -> Iterator[Log]:
     """Open the log under the root that the options name, and close it afterwards.
 
     Raises:
-        UsageError: no root. InvalidConfig: not a root. Unavailable: the store does not answer.
+        UsageError: no root. InvalidConfig: not a root. Unavailable: the store does not respond.
     """
     root = root_of(args)
     if root is None:
@@ -108,11 +108,11 @@ def opened_log(args: Arguments) -> Iterator[Log]:
 
 @contextmanager
 def connected(args: Arguments, timeout_s: float | None = None) -> Iterator[Admin]:
-    """Connect to the brokers that the options name; wait for answers by default as long as for any.
+    """Connect to the brokers that the options name; `timeout_s` None is the client's default.
 
     Raises:
         UsageError: no brokers are named. InvalidRequest: not host:port.
-        Unavailable: no broker answers there.
+        Unavailable: no broker responds there.
     """
     bootstrap = bootstrap_of(args)
     if bootstrap is None:
@@ -128,7 +128,7 @@ def connected(args: Arguments, timeout_s: float | None = None) -> Iterator[Admin
 
 @contextmanager
 def administered(args: Arguments) -> Iterator[Administered]:
-    """Open what the options name, be it a root or brokers.
+    """Open the root or connect to the brokers that the options name.
 
     Raises:
         UsageError, InvalidConfig, InvalidRequest, Unavailable: as `opened_log` and `connected`.
@@ -142,7 +142,7 @@ def administered(args: Arguments) -> Iterator[Administered]:
 
 
 def warn_if_led(topic: Topic) -> None:
-    """Tell that the storage does not have the newest records of a topic that brokers lead."""
+    """Print a note that the storage lacks the newest records of a topic with leaders."""
     if any(state.leader >= 0 for state in topic.partition_states):
         say(
             "note: brokers lead this topic, and hold its newest records until they are flushed; "

@@ -1,8 +1,8 @@
-"""Printing what a segment holds, with the fields of Kafka's DumpLogSegments.
+"""SegmentDump: prints the contents of a segment, with the fields of Kafka's DumpLogSegments.
 
-A line is a list of `name: value`, and its JSON form has the same names. Where Kafka has a record
-batch, this has an Arrow record batch; `format` stands for Kafka's `magic`, `position` and `size`
-are those in the object, and `crc` is that of the batch's metadata. Memory: one batch at a time.
+A line is a list of `name: value`, and its JSON form has the same names. An Arrow record batch
+replaces Kafka's record batch, and `format` replaces `magic`. `position` and `size` are those in the
+object; `crc` is that of the batch's metadata. Memory: one batch at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_SEQUENCE = -1
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How much of a segment is printed."""
+    """The printed parts of a segment."""
 
     records: bool
     """`--deep-iteration`"""
@@ -43,7 +43,7 @@ class Depth:
 
 
 class SegmentDump:
-    """Prints segments of one store and remembers what was damaged."""
+    """Prints segments of one store and records the damaged ones."""
 
     def __init__(self, store: ObjectStore, output: Output, depth: Depth) -> None:
         """Print to `output`."""
@@ -218,14 +218,14 @@ def _marker_fields(marker: Marker, object_base: int) -> dict[str, Any]:
 
 
 class _Producers:
-    """Which idempotent producer an offset came from."""
+    """The idempotent producers of a segment, by offset."""
 
     def __init__(self, segment: Segment, object_base: int) -> None:
         self._batches = sorted(segment.producers, key=lambda p: p.base)
         self._base = object_base
 
     def of_range(self, base_offset: int, end_offset: int) -> ProducerBatch | None:
-        """Return the producer of a whole record batch; None when it has none, or several."""
+        """Return the producer of a whole record batch; None if it has none, or several."""
         first = max(0, self._at(base_offset))
         last = self._at(end_offset - 1)
         found = [p for p in self._batches[first : last + 1] if self._base + p.end > base_offset]
@@ -247,7 +247,7 @@ class _Producers:
 
 
 def _broken_span(batch: BatchIndex, data: bytes) -> Span | None:
-    """Return the first stretch of a batch that is missing or fails its CRC, by file position."""
+    """Return the first span of a batch that is missing or fails its CRC, by file position."""
     start = batch.stored.position
     body = start + batch.stored.meta.length
     spans = [batch.stored.meta]

@@ -1,4 +1,4 @@
-"""Which topics and partitions an option means, by Kafka's rules for patterns.
+"""Selection of topics and partitions by options, with Kafka's rules for patterns.
 
 A pattern is a regular expression that must match the whole name; commas separate alternatives.
 """
@@ -17,10 +17,9 @@ PartitionFilter = Callable[[str, int], bool]
 def matching_topics(
     names: Iterable[str], pattern: str | None, *, exclude_internal: bool = False
 ) -> list[str]:
-    """Return the names that `pattern` means, sorted; all of them without one.
+    """Return the names that match `pattern`, sorted; all of them without one.
 
-    A name that is a topic's own means that topic alone, so that deleting `a.b` never takes `a-b`
-    with it.
+    An existing topic's name selects only that topic, so deleting `a.b` never deletes `a-b`.
 
     Raises:
         UsageError: not a regular expression.
@@ -49,7 +48,7 @@ def partition_numbers(text: str) -> tuple[int, ...]:
 
 
 def partition_filter(patterns: str) -> PartitionFilter:
-    """Return what `--topic-partitions` means: `topic:1,topic:0-3,topic,topic:5-,topic:-3,:2`.
+    """Return the filter of `--topic-partitions`: `topic:1,topic:0-3,topic,topic:5-,topic:-3,:2`.
 
     The end of a range is exclusive, as in Kafka's tool.
 
@@ -86,5 +85,5 @@ def _name_filter(pattern: str) -> Callable[[str], bool]:
 
 
 def described(selection: Sequence[str | None]) -> str:
-    """Return what was asked for, for a message that says it matched nothing."""
+    """Return the selection as text, for a message that nothing matched."""
     return " ".join(word for word in selection if word)

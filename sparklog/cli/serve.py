@@ -1,6 +1,6 @@
 """`sparklog serve`: brokers as tasks of a Spark application, by default one on this machine.
 
-The same as `spark-submit jobs/serve.py`, without spark-submit.
+Equivalent to `spark-submit jobs/serve.py`, without spark-submit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Run brokers until the process is asked to end; the job prints by itself."""
+    """Run brokers until the process gets a signal to end; the job itself prints."""
     try:
         job = serve_job(args)
     except InvalidRequest as error:

@@ -1,4 +1,4 @@
-"""A named snapshot's records, for `sparklog consume --snapshot`: all there are, and no more."""
+"""SnapshotArrivals: the records of a named snapshot, for `sparklog consume --snapshot`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SnapshotArrivals:
         self._left += [(place, start) for place in found]
 
     def ready(self, records_max: int | None) -> Iterator[Arrived]:
-        """Yield what has not been yielded, at most `records_max` records."""
+        """Yield the remaining records, at most `records_max`."""
         while self._left and (records_max is None or records_max > 0):
             place, start = self._left[0]
             opened, view = self._reader.partition(place.topic, place.partition)
@@ -75,7 +75,7 @@ class SnapshotArrivals:
             self._left.pop(0)
 
     def wait(self, at_most_s: float | None) -> None:
-        """Nothing more will come."""
+        """Do nothing: a snapshot gets no more records."""
 
     def settle(self) -> None:
-        """Nothing is kept of what was read."""
+        """Do nothing: no position is stored."""

@@ -1,4 +1,4 @@
-"""`sparklog snapshots`: keep what topics hold now under a name, until it is dropped."""
+"""`sparklog snapshots`: keeps the present contents of topics under a name, until dropped."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Do what was asked for."""
+    """Run the requested action."""
     set_action(args, ("create", "list", "describe", "drop"))
     check_options(args, _ACTIONS_OF_OPTION)
     with opened_log(args) as log:
@@ -90,10 +90,10 @@ def _create(log: Log, args: Arguments, output: Output) -> None:
 
 
 def _ends_of_led(image: MetadataImage, topics: Sequence[str]) -> dict[TopicPartition, int]:
-    """Ask brokers where the records of the partitions end that they lead.
+    """Return the ends of the partitions that have leaders, from the brokers.
 
     Raises:
-        Unavailable: they do not say.
+        Unavailable: the brokers do not return them.
     """
     led = [
         TopicPartition(name, number)

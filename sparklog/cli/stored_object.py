@@ -1,6 +1,6 @@
-"""One stored object's footer, read without knowing where the object belongs.
+"""StoredObject: an object's footer, read without knowledge of its partition.
 
-`dump-log` also shows objects that were copied out of their log or that no log names any more.
+`dump-log` also shows objects that were copied from their log, and unreferenced ones.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class StoredObject:
 
     @property
     def is_manifest(self) -> bool:
-        """Say whether it is a manifest; otherwise it claims to be a segment."""
+        """Return True if it is a manifest; otherwise it claims to be a segment."""
         return MANIFEST_KEY in self.metadata
 
     def home(self, topic: str) -> PartitionLayout:
-        """Return the partition that the object says it belongs to, as one of `topic`.
+        """Return the object's partition according to its footer, as one of `topic`.
 
         Raises:
-            DataCorrupt: the footer is damaged, or no footer of ours.
+            DataCorrupt: the footer is damaged, or not one of sparklog.
         """
         name = MANIFEST_KEY if self.is_manifest else SEGMENT_KEY
         document = checked_document(self.metadata, name, self.key)
@@ -46,10 +46,10 @@ class StoredObject:
 
 
 def read_object(store: ObjectStore, key: str, size_bytes: int | None = None) -> StoredObject:
-    """Read an object's footer. One request, seldom two; another when the size is not known.
+    """Read an object's footer. One request, rarely two; another if the size is unknown.
 
     Raises:
-        InvalidRequest: no such object. DataCorrupt: damaged, or no Arrow file.
+        InvalidRequest: no such object. DataCorrupt: damaged, or not an Arrow file.
     """
     try:
         if size_bytes is None:

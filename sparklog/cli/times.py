@@ -1,4 +1,4 @@
-"""Points in time and durations, as Kafka's tools take them: ISO 8601."""
+"""Times and durations in the format of Kafka's tools: ISO 8601."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DURATION = re.compile(
 
 
 def datetime_ms(text: str) -> int:
-    """Return ms since 1970 of `2026-01-31T23:59:59.000`, in UTC unless it says otherwise.
+    """Return ms since 1970 of `2026-01-31T23:59:59.000`, in UTC unless the text has a zone.
 
     For `type=`.
     """

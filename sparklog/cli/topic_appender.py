@@ -1,4 +1,4 @@
-"""Appending records to the partitions that Kafka's default partitioner would choose."""
+"""TopicAppender: appends records to the partitions that Kafka's default partitioner chooses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparklog.log.schema import HEADERS
 from sparklog.protocol.partitioner import partition_for_key, partitions_for_keys
 
 KEYS_WORTH_COMPILING = 4096
-"""From so many keys on, the compiled partitioner pays for the time it takes to load."""
+"""From this number of keys on, the compiled partitioner is worth its load time."""
 
 
 class TopicAppender:
@@ -26,7 +26,7 @@ class TopicAppender:
     def __init__(
         self, log: Log, topic: Topic, codec: str | None, entropy: Entropy = SYSTEM_ENTROPY
     ) -> None:
-        """Compress with `codec` (Kafka's word) unless the topic insists on its own; None: its own.
+        """Compress with `codec` (Kafka's name); None uses the topic's.
 
         As in Kafka the topic's `compression.type` wins unless it is `producer`.
         """
@@ -40,7 +40,7 @@ class TopicAppender:
                 partition.config = config
 
     def append(self, records: Sequence[LineRecord]) -> Iterator[Delivery]:
-        """Append the records, each partition's as one segment, yielding as each is done.
+        """Append the records, each partition's as one segment; yield each acknowledgement.
 
         Raises:
             NotServing: a broker leads the topic; give --bootstrap-server.
@@ -63,7 +63,7 @@ class TopicAppender:
         count = len(self._partitions)
         if count == 1:
             return [0] * len(records)
-        # Records without a key stick together, so that they make one segment: KIP-480.
+        # Records without a key go to one partition, so that they make one segment: KIP-480.
         sticky = int(self._entropy.random() * count)
         keys = [record.key for record in records]
         if len(keys) < KEYS_WORTH_COMPILING:

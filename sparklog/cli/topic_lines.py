@@ -1,4 +1,4 @@
-"""How a topic is told: Kafka's lines, and JSON."""
+"""Descriptions of a topic: Kafka's lines, and JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparklog.cluster.image import Partition, Topic
 
 @dataclass(frozen=True, slots=True)
 class PartitionFilter:
-    """Which partitions are shown. Without any condition, all."""
+    """Conditions for the shown partitions; without any, all are shown."""
 
     under_replicated: bool = False
     unavailable: bool = False
@@ -19,13 +19,13 @@ class PartitionFilter:
     at_min_isr: bool = False
 
     def __bool__(self) -> bool:
-        """Say whether there is any condition."""
+        """Return True if there is any condition."""
         return self.under_replicated or self.unavailable or self.under_min_isr or self.at_min_isr
 
     def takes(self, state: Partition, min_isr: int, live: frozenset[int] | None) -> bool:
-        """Say whether a partition meets one of the conditions.
+        """Return True if a partition meets one of the conditions.
 
-        `min_isr` is the topic's `min.insync.replicas`, `live` the brokers that serve.
+        `min_isr` is the topic's `min.insync.replicas`, `live` the live brokers.
         """
         led = state.leader >= 0 and (live is None or state.leader in live)
         in_sync = len(state.isr)
@@ -38,7 +38,7 @@ class PartitionFilter:
 
 
 def wanted_replicas(state: Partition) -> tuple[int, ...]:
-    """Return the replicas there shall be; during a move, without those that go."""
+    """Return the assigned replicas; during a reassignment without those to be removed."""
     return tuple(r for r in state.replicas if r not in state.removing_replicas)
 
 
@@ -91,7 +91,7 @@ def partition_line(topic: str, number: int, state: Partition) -> str:
 
 
 def _replication_factor(topic: Topic) -> int:
-    # What no broker holds is held by the storage.
+    # A partition without replicas is in the storage.
     return max([1, *(len(state.replicas) for state in topic.partition_states[:1])])
 
 

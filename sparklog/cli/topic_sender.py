@@ -1,6 +1,6 @@
-"""Sending records to brokers, and telling where they went as the answers come.
+"""TopicSender: sends records to brokers, and yields acknowledgements as they arrive.
 
-What is given to `append` is under way when it returns; librdkafka makes batches of it.
+`append` hands all records to librdkafka, which builds batches of them.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from sparklog.client.producer import Delivery as Pending
 from sparklog.core.errors import SparklogError
 
 WAITING_MAX: Final = 200_000
-"""Records without an answer, beyond which sending waits: bounds what is remembered of them."""
+"""Limit for unacknowledged records, beyond which sending waits: bounds the memory for them."""
 
 
 class TopicSender:
     """Sends to one topic through brokers."""
 
     def __init__(self, bootstrap: str, topic: str, settings: Mapping[str, str]) -> None:
-        """Prepare to send; `settings` are librdkafka's.
+        """Create the producer; `settings` are librdkafka's.
 
         Raises:
-            InvalidConfig: a setting it does not take.
+            InvalidConfig: librdkafka rejects a setting.
         """
         self._topic = topic
         self._producer = Producer(bootstrap, dict(settings))
         self._waiting: deque[Pending] = deque()
 
     def append(self, records: Sequence[LineRecord]) -> Iterator[Delivery]:
-        """Send the records and yield what has been answered meanwhile, of these or earlier ones.
+        """Send the records and yield new acknowledgements, of these or earlier ones.
 
         Raises:
-            SparklogError: a record was refused or not acknowledged; the class says what to do.
+            SparklogError: a record was rejected or not acknowledged; the class says what to do.
         """
         for record in records:
             self._waiting.append(
@@ -51,7 +51,7 @@ class TopicSender:
         yield from self._answered()
 
     def finish(self) -> Iterator[Delivery]:
-        """Wait until all is answered, and yield where the rest went. Raises as `append`."""
+        """Wait for all outcomes, and yield the remaining acknowledgements. Raises as `append`."""
         failure: SparklogError | None = None
         try:
             self._producer.flush()
@@ -62,7 +62,7 @@ class TopicSender:
             raise failure
 
     def _answered(self, *, failing: bool = True) -> Iterator[Delivery]:
-        """Yield one delivery per run of offsets, as far as answers came in the order of sending."""
+        """Yield one delivery per run of offsets, for outcomes in the order of sending."""
         runs: dict[int, Delivery] = {}
         failure: SparklogError | None = None
         while self._waiting and (outcome := self._waiting[0].outcome) is not None:
@@ -85,7 +85,7 @@ def _run_of(outcome: Delivered) -> Delivery:
 
 
 def _longer(run: Delivery | None, outcome: Delivered) -> Delivery | None:
-    """Return the run with one more record, or None when that record is not the next one."""
+    """Return the run with one more record, or None if that record is not the next one."""
     if run is None:
         return None
     expected = -1 if run.base_offset < 0 else run.base_offset + run.count

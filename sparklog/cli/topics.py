@@ -38,7 +38,7 @@ _ACTIONS_OF_OPTION = {
     "under_min_isr_partitions": ("describe",),
     "at_min_isr_partitions": ("describe",),
 }
-"""Which actions an option goes with; with any other it would be ignored, so it is refused."""
+"""Actions of each option; with any other the option would have no effect, so it is an error."""
 
 
 def configure(parser: CommandParser) -> None:
@@ -85,7 +85,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Run the action that was asked for."""
+    """Run the requested action."""
     _check(args)
     with administered(args) as log:
         _ACTIONS[args.action](log, args, output)
@@ -175,7 +175,7 @@ def _describe(log: Administered, args: Arguments, output: Output) -> None:
 def _describe_partitions(
     log: Administered, topics: Iterable[Topic], wanted: PartitionFilter, output: Output
 ) -> None:
-    """Print the partitions that `wanted` takes, without a line for their topic, as Kafka does."""
+    """Print the partitions that `wanted` accepts, without a line for their topic, as Kafka does."""
     topics = list(topics)
     settings = log.configs(Resource.TOPIC, [topic.name for topic in topics])
     live = frozenset(broker.broker_id for broker in log.brokers())
@@ -215,7 +215,7 @@ def _delete(log: Administered, args: Arguments, output: Output) -> None:
 
 
 def _assignment(args: Arguments) -> list[list[int]] | None:
-    """Return the replicas of each partition that `1:2,2:3` means."""
+    """Return the replicas of each partition from `1:2,2:3`."""
     if args.replica_assignment is None:
         return None
     placed = [word.strip().split(":") for word in args.replica_assignment.split(",")]

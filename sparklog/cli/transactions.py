@@ -1,4 +1,4 @@
-"""`sparklog transactions`: kafka-transactions, its commands spelled as options."""
+"""`sparklog transactions`: kafka-transactions, with its commands as options."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Run the action that was asked for."""
+    """Run the requested action."""
     check_options(args, _ACTIONS_OF_OPTION)
     check_needed(args, _NEEDED[args.action])
     with connected(args) as admin:
@@ -189,7 +189,7 @@ def _searched(admin: Admin, args: Arguments) -> list[TopicPartition]:
 
 
 def _expected(admin: Admin, producer_ids: Sequence[int]) -> set[tuple[int, TopicPartition]]:
-    """Return the transactions whose coordinator knows of them, and will end them."""
+    """Return the transactions that a coordinator knows, and will end."""
     if not producer_ids:
         return set()
     names = [t.transactional_id for t in admin.transactions.list(producer_ids)]
@@ -217,7 +217,8 @@ def _abort(admin: Admin, args: Arguments) -> None:
         coordinator_epoch = args.coordinator_epoch or 0
     else:
         raise UsageError("--abort needs --start-offset, or --producer-id and --producer-epoch")
-    # Of a producer that never ended a transaction no coordinator is known; none is below 0.
+    # The coordinator epoch is unknown for a producer that never ended a transaction; none is below
+    # 0.
     admin.transactions.abort(tp, producer_id, epoch, max(0, coordinator_epoch))
 
 

@@ -1,7 +1,7 @@
-"""How commands declare their options, and how a wrong call is answered: exit code 2.
+"""CommandParser: the options of commands, and the handling of usage errors with exit code 2.
 
-Options are spelled as Kafka's tools spell them, in full: no abbreviations, because a script that
-abbreviates breaks when an option is added.
+Options have the full names of Kafka's tools. There are no abbreviations: a script with one breaks
+when an option is added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option as completion scripts need it."""
+    """One option, as completion scripts need it."""
 
     name: str
     takes_value: bool
@@ -33,7 +33,7 @@ class CommandParser(argparse.ArgumentParser):
     """The parser of one command."""
 
     def __init__(self, command: str, summary: str) -> None:
-        """Name the command as a person types it."""
+        """Create the parser for a command's name."""
         super().__init__(
             prog=f"sparklog {command}",
             description=summary,
@@ -42,11 +42,11 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Say in one line what is wrong with the call, and stop with exit code 2."""
+        """Print the usage error in one line, and stop with exit code 2."""
         self.exit(2, f"error: {message}; `{self.prog} --help` lists the options\n")
 
     def words(self) -> list[str]:
-        """Return what may stand without an option's name."""
+        """Return the values of positional arguments."""
         return [str(c) for a in self._actions if not a.option_strings for c in a.choices or ()]
 
     def options(self) -> list[Option]:
@@ -97,7 +97,7 @@ def key_values(given: Iterable[str], option: str) -> dict[str, str]:
 
 
 def check_known(given: Iterable[str], known: Sequence[str], option: str) -> None:
-    """Refuse a property nobody would look at.
+    """Reject an unknown property.
 
     Raises:
         UsageError: the message offers the closest known name.
@@ -108,7 +108,7 @@ def check_known(given: Iterable[str], known: Sequence[str], option: str) -> None
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """Return "did you mean …?" for a near miss, else what there is to choose from."""
+    """Return "did you mean …?" for a near miss, else the list of choices."""
     import difflib  # noqa: PLC0415 - only a wrong call pays for it
 
     close = difflib.get_close_matches(name, known, n=1)
@@ -116,5 +116,5 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 
 def is_true(text: str) -> bool:
-    """Read a boolean property as Kafka's tools do: anything but "true" is false."""
+    """Return a boolean property as Kafka's tools read it: anything but "true" is false."""
     return text.strip().lower() == "true"

@@ -1,4 +1,4 @@
-"""`sparklog warm-up`: compile the kernels now, so that no first start has to.
+"""`sparklog warm-up`: compiles the kernels now, so that no first start has to.
 
 For images and read-only installs: run it as the user that installed sparklog, on the kind of
 processor that will run it.
@@ -24,7 +24,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def run(args: Arguments, output: Output) -> int:
-    """Compile, and print where the code is.
+    """Compile, and print the folders of the code.
 
     Raises:
         Unavailable: no folder can keep it.
