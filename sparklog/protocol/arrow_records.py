@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.core.types import NO_TIMESTAMP_MS
+from sparklog.protocol import header_names
 from sparklog.protocol.arrays import Bytes, Int32s, Int64s
 
 Item = TypeVar("Item", bound=np.generic)
@@ -206,7 +207,7 @@ def _headers(array: pa.Array | None, rows: int) -> tuple[Int32s, BinaryView, Bin
     np.cumsum(counts, out=ends[1:])
     return (
         _frozen(ends),
-        binary_view(keys, len(headers), "headers.key"),
+        binary_view(header_names.names(keys), len(headers), "headers.key"),
         binary_view(headers.field("value"), len(headers), "headers.value"),
     )
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import TimestampType
+from sparklog.protocol import header_names
 from sparklog.protocol.arrays import Bytes, Int32s, Int64s
 from sparklog.protocol.arrow_records import (
     HEADER_TYPE,
@@ -71,7 +72,7 @@ def decode(
 ) -> DecodedBatch:
     """Decode one record batch.
 
-    Header keys that are not UTF-8 get replacement characters, as in Java.
+    Header keys that are not UTF-8 are escaped as `header_names` says.
 
     Args:
         data: exactly one batch; `memory_records.split_batches` finds them.
@@ -193,7 +194,7 @@ def _headers(data: Bytes, starts: Int32s, ends: Int32s, sums: Int64s) -> pa.Arra
         raise _malformed(fault, -1, len(starts), -1)
     nulls = int(sums[kernels.HEADER_VALUE_NULLS])
     fields = [
-        _utf8(_array(_BINARY, count, None, 0, key_ends, keys)),
+        header_names.texts(_array(_BINARY, count, None, 0, key_ends, keys)),
         _array(_BINARY, count, value_valid, nulls, value_ends, values),
     ]
     return pa.StructArray.from_arrays(fields, fields=list(HEADER_TYPE))
@@ -208,14 +209,6 @@ def _array(
 ) -> pa.Array:
     bitmap = pa.py_buffer(valid) if valid is not None and nulls else None
     return pa.Array.from_buffers(kind, rows, [bitmap, *map(pa.py_buffer, buffers)], nulls)
-
-
-def _utf8(keys: pa.Array) -> pa.Array:
-    """Return header keys as strings; only keys that are not UTF-8 take the slow path."""
-    try:
-        return keys.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
 
 
 def _malformed(fault: int, base_offset: int, record_count: int, record: int) -> DataCorrupt:

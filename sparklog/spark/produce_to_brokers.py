@@ -20,6 +20,7 @@ from sparklog.client.producer import Producer
 from sparklog.client.values import LATEST
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
+from sparklog.protocol.header_names import name_of
 from sparklog.spark.job import OpenSession
 from sparklog.spark.produce_job import (
     ProduceJob,
@@ -110,7 +111,7 @@ def send_batch(producer: Producer, topic: str, batch: pa.RecordBatch) -> int:
             topic,
             value,
             key=key,
-            headers=[(one["key"], one["value"]) for one in headers] if headers else None,
+            headers=[(name_of(one["key"]), one["value"]) for one in headers] if headers else None,
             partition=partition,
             timestamp_ms=at_ms,
         )

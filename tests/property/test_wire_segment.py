@@ -21,6 +21,7 @@ from sparklog.log.wire_segment import draft_batches
 from sparklog.protocol.arrow_records import RECORDS_SCHEMA
 from sparklog.protocol.batch_header import BatchHeader, Codec
 from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
+from sparklog.protocol.header_names import text_of
 from sparklog.protocol.record_batch import BatchSettings, decode, encode
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT
@@ -29,8 +30,9 @@ EPOCH = 3
 Row = dict[str, Any]
 
 octets = st.none() | st.binary(max_size=12)
+header_keys = st.text(max_size=3) | st.binary(max_size=3).map(text_of)
 headers = st.none() | st.lists(
-    st.fixed_dictionaries({"key": st.text(max_size=3), "value": octets}), min_size=1, max_size=2
+    st.fixed_dictionaries({"key": header_keys, "value": octets}), min_size=1, max_size=2
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 from sparklog.core.errors import DataCorrupt
 from sparklog.protocol.arrow_records import RECORDS_SCHEMA
 from sparklog.protocol.batch_header import HEADER_BYTES, BatchHeader, parse_header, seal_header
-from sparklog.protocol.record_batch import Codec, decode
+from sparklog.protocol.record_batch import BatchSettings, Codec, decode, encode
 from tests.unit.protocol.golden import data_of
 
 ONE = bytes([12, 0, 0, 0, 1, 1, 0])
@@ -120,12 +120,13 @@ def test_any_negative_length_is_a_null_as_in_java() -> None:
     assert (row["key"], row["value"]) == (None, None)
 
 
-def test_header_keys_that_are_not_utf8_are_read_as_java_reads_them() -> None:
+def test_header_keys_that_are_not_utf8_keep_their_bytes() -> None:
     records = record(0, 0, -1, -1, 2, 3, b"a\xffb", 1, b"x", 2, "é".encode(), -1)
     batch = decode(batch_of(records, 1)).records
+    assert encode(batch, BatchSettings(), base_offset=100)[HEADER_BYTES:] == records
     batch.validate(full=True)
     assert batch.column("headers").to_pylist() == [
-        [{"key": "a\ufffdb", "value": b"x"}, {"key": "é", "value": None}]
+        [{"key": "\ufffdbase64:Yf9i", "value": b"x"}, {"key": "é", "value": None}]
     ]
 
 
