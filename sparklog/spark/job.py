@@ -120,7 +120,9 @@ def run_job(
         job = parse(words)
         report = body(job, open_session, progress)
         progress.close()
-        _tell_report(report, as_json=job.json)
+        # spark-submit mixes standard error into the output: there, records are left alone.
+        if not (report.printed and submitted()):
+            tell_report(report, as_json=job.json)
         code = DONE if report.ended_by is None else report.ended_by
     except SystemExit as stop:  # argparse has said all there is to say
         code = stop.code if isinstance(stop.code, int) else FAILED
@@ -185,10 +187,8 @@ def failure_line(error: BaseException) -> str:
     return text if len(text) <= MESSAGE_LENGTH_MAX else text[:MESSAGE_LENGTH_MAX] + " …"
 
 
-def _tell_report(report: JobReport, *, as_json: bool) -> None:
-    # spark-submit mixes standard error into the output: there, records are left alone.
-    if report.printed and submitted():
-        return
+def tell_report(report: JobReport, *, as_json: bool) -> None:
+    """Print a report, as one object for programs or as lines for people."""
     if as_json:
         print(report.to_json(), file=sys.stderr if report.printed else sys.stdout, flush=True)
     else:

@@ -4,21 +4,33 @@ Under spark-submit the JVM is the process that operators, YARN and Kubernetes en
 signal, stops its SparkContext, and with it every executor. A shutdown hook that goes before
 Spark's own gives brokers the time to drain. Hadoop's registry of hooks, in which Spark has its own,
 is the public way to have an order among them.
+
+What Python prints there goes through the JVM, too: it reads a pipe, and drops what is in that when
+it ends. So the JVM is held until it has read the last line.
 """
 
 from __future__ import annotations
 
+import fcntl
+import struct
+import sys
+import termios
 from contextlib import suppress
 from threading import Event
-from typing import Any
+from typing import Any, Final, TextIO
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
+from sparklog.core.clock import SYSTEM_CLOCK
+
 BEFORE_SPARK = 50
 """Spark's hook has 40 there (FileSystem.SHUTDOWN_HOOK_PRIORITY + 30); the higher goes first."""
+READ_TIMEOUT_S: Final = 5.0
+"""The JVM's end waits no longer for words that nobody takes."""
+READ_INTERVAL_S: Final = 0.01
 
 
 def spare_executors() -> None:
@@ -63,13 +75,35 @@ class JvmEnd:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the JVM end."""
+        """Let the JVM end, once it has passed on what was printed."""
+        if self.came:
+            for stream in (sys.stdout, sys.stderr):
+                await_reader(stream, READ_TIMEOUT_S)
         self._hook.done.set()
         if not self.came:
             # Left there it would call Python when that has gone, and log that nobody answered. A
             # JVM that has begun to end meanwhile, or is gone, has no use for this.
             with suppress(Py4JError, OSError):
                 self._hooks.removeShutdownHook(self._thread)
+
+
+def await_reader(stream: TextIO, timeout_s: float) -> bool:
+    """Wait until the reader of a pipe has read all of `stream`; return whether it has."""
+    deadline_s = SYSTEM_CLOCK.monotonic_s() + timeout_s
+    try:
+        stream.flush()
+        while _unread_bytes(stream.fileno()):
+            if SYSTEM_CLOCK.monotonic_s() >= deadline_s:
+                return False
+            SYSTEM_CLOCK.sleep_s(READ_INTERVAL_S)
+    except (OSError, ValueError):
+        pass  # it has no reader, or keeps what was written, as a file does
+    return True
+
+
+def _unread_bytes(descriptor: int) -> int:
+    (count,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, struct.pack("i", 0)))
+    return int(count)
 
 
 class _Hook:

@@ -36,7 +36,7 @@ from sparklog.spark.broker_slots import (
 )
 from sparklog.spark.control_line import ControlServer
 from sparklog.spark.jars import delta_conf
-from sparklog.spark.job import OpenSession, submitted, submitted_conf
+from sparklog.spark.job import OpenSession, submitted, submitted_conf, tell_report
 from sparklog.spark.jvm_end import JvmEnd, spare_executors
 from sparklog.spark.progress import Progress
 from sparklog.spark.serve_conf import SERVE_CONF, connect_conf, one_machine_conf, pools_conf
@@ -88,7 +88,14 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
                 server.start()
                 server.run(lambda: request.exit_code is not None or jvm_end.came)
                 drained = server.drain()
-        return ServeReport(progress.elapsed_s(), job.brokers, drained, request.exit_code)
+                report = ServeReport(
+                    progress.elapsed_s(), job.brokers, drained, request.exit_code,
+                    printed=jvm_end.came and submitted(),
+                )  # fmt: skip
+                if report.printed:  # later nobody would read it
+                    progress.close()
+                    tell_report(report, as_json=job.json)
+        return report
 
     return serve
 

@@ -127,6 +127,7 @@ def test_a_submitted_launcher_drains_when_spark_is_ended(
         end(launcher.process.pid)  # spark-submit has become the JVM
         ended = launcher.rest()
     assert {"event": "stopped", "broker": 1, "drained": True} in ended, ended
+    assert (ended[-1]["event"], ended[-1].get("drained")) == ("ended", 1), "the report is the last"
 
 
 def test_settings_that_a_broker_refuses_end_the_launcher(tmp_path: Path) -> None:
