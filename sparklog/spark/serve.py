@@ -40,7 +40,7 @@ from sparklog.spark.job import OpenSession, submitted, submitted_conf, tell_repo
 from sparklog.spark.jvm_end import JvmEnd, spare_executors
 from sparklog.spark.progress import Progress
 from sparklog.spark.serve_conf import SERVE_CONF, connect_conf, one_machine_conf, pools_conf
-from sparklog.spark.serve_folder import serve_folder
+from sparklog.spark.serve_folder import ServeFolder, conf_of_folder, serve_folder
 from sparklog.spark.serve_job import ServeJob, ServeReport
 from sparklog.spark.serve_state import Notice, Serving
 from sparklog.spark.serve_telling import Telling, brokers_text, compiling, started, starting
@@ -63,9 +63,10 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
     def serve(job: ServeJob, open_session: OpenSession, progress: Progress) -> ServeReport:
         master = master_of(job)
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sparklog-")))
-            conf = {"spark.master": master, **SERVE_CONF, **pools_conf(folder, job.broker_ids)}
             local_cluster = cluster_in_one_machine(master) is not None
+            own = stack.enter_context(serve_folder()) if local_cluster and not submitted() else None
+            folder = own.path if own else Path(stack.enter_context(_temporary_folder()))
+            conf = {"spark.master": master, **SERVE_CONF, **pools_conf(folder, job.broker_ids)}
             if local_cluster:
                 conf |= one_machine_conf(folder)
                 if submitted():
@@ -76,8 +77,9 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
                 conf |= delta_conf(catalog=False)
             telling = Telling(progress, as_json=job.json)
             progress.start()
-            if local_cluster and not submitted():
-                _prepare(conf, stack, telling)
+            if own is not None:
+                conf = conf_of_folder(conf, own)
+                _start_spark(conf, own, telling)
             spark = open_session(conf)
             # Before the folder goes that its executors work in.
             stack.callback(spark.stop)
@@ -100,12 +102,15 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
     return serve
 
 
-def _prepare(conf: Mapping[str, str], stack: ExitStack, telling: Telling) -> None:
-    """Start Spark's JVM for executors on this machine, in a folder that goes with the stack."""
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="sparklog-")
+
+
+def _start_spark(conf: Mapping[str, str], folder: ServeFolder, telling: Telling) -> None:
+    """Start Spark's JVM for executors on this machine, once kernels are compiled."""
     if not kernels_are_kept():
         telling.say(compiling())
         compile_kernels()
-    folder = stack.enter_context(serve_folder())
     telling.say(starting(conf["spark.master"], folder.log))
     start_quiet_jvm(conf, folder)
 

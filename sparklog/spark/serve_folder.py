@@ -4,6 +4,9 @@ Spark puts the work of a `local-cluster`, with the logs of all executors, into i
 and keeps it for good; an installation that cannot be written fails. So its JVM is started from a
 home of ours, which has links to all of Spark and a `work` of its own.
 
+Java's temporary folder is there as well: Spark's processes unpack libraries and make folders in it,
+and leave them behind when they are killed.
+
 A folder is locked while its launcher lives. It goes with a launcher that ends in good order. Those
 of launchers that failed or were killed stay to be read, and the next launcher removes them.
 """
@@ -12,9 +15,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +29,9 @@ from pyspark.find_spark_home import _find_spark_home
 _PREFIX: Final = "serve-"
 _LOCK: Final = "lock"
 _WORK: Final = "work"
+_LOCAL_DIR: Final = "spark.local.dir"
+_JAVA_OPTIONS: Final = ("spark.driver.defaultJavaOptions", "spark.executor.extraJavaOptions")
+"""Those that `serve_conf` sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,16 @@ class ServeFolder:
     def scratch(self) -> Path:
         """Return the folder for Spark's temporary files."""
         return self.path / "scratch"
+
+
+def conf_of_folder(conf: Mapping[str, str], folder: ServeFolder) -> dict[str, str]:
+    """Return settings with which Spark's temporary files, and Java's, are in a folder."""
+    own = {_LOCAL_DIR: str(folder.scratch), **conf}
+    for name in _JAVA_OPTIONS:
+        own[name] = (
+            f"-Djava.io.tmpdir={shlex.quote(str(folder.scratch))} {own.get(name, '')}".strip()
+        )
+    return own
 
 
 @contextmanager

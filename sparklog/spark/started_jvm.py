@@ -35,13 +35,12 @@ def start_jvm(settings: Mapping[str, str]) -> SparkConf:
 
 
 def start_quiet_jvm(settings: Mapping[str, str], folder: ServeFolder) -> None:
-    """Start Spark's JVM with its home and scratch in a folder of ours, and its words in a file.
+    """Start Spark's JVM with its home in a folder of ours, and its words in a file.
 
     Raises:
         Unavailable: it did not start; the file says why.
     """
-    own = {"spark.local.dir": str(folder.scratch), **settings}
-    conf = SparkConf(loadDefaults=False).setAll(list(own.items()))
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     address = _address_for(settings.get("spark.master"))
     variables = {**address, "SPARK_HOME": str(folder.spark_home)}
     with _variables(variables), folder.log.open("ab") as log:

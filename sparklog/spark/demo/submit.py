@@ -72,6 +72,7 @@ class Submitter:
         return [sys.executable, str(program), *arguments], environment
 
     def _options(self, more: Mapping[str, str], master: str | None = None) -> list[str]:
+        temporary = f"-Djava.io.tmpdir={shlex.quote(str(self.work / 'tmp'))}"
         conf = {
             "spark.ui.enabled": "false",
             "spark.sql.session.timeZone": "UTC",
@@ -79,8 +80,10 @@ class Submitter:
             "spark.sql.warehouse.dir": (self.work / "warehouse").as_uri(),
             "spark.driver.memory": "1g",
             # A minute's work is over before the optimizing compiler has paid for itself.
-            "spark.driver.extraJavaOptions": f"{QUICK_JVM} "
+            "spark.driver.extraJavaOptions": f"{QUICK_JVM} {temporary} "
             f"-Dlog4j2.configurationFile={self._logging.as_uri()}",
+            # Java's own, too: what is killed here leaves libraries and folders there.
+            "spark.executor.defaultJavaOptions": temporary,
             **more,
         }
         pairs = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]

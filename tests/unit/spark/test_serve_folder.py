@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.spark.serve_folder import serve_folder
+from sparklog.spark.serve_conf import ONE_MACHINE_CONF
+from sparklog.spark.serve_folder import conf_of_folder, serve_folder
 
 LEAVE_ONE = """
 import os, signal, sys
 from pathlib import Path
-from sparklog.spark.serve_folder import serve_folder
+from sparklog.spark.serve_conf import ONE_MACHINE_CONF
+from sparklog.spark.serve_folder import conf_of_folder, serve_folder
 with serve_folder(Path(sys.argv[1])):
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -32,6 +34,15 @@ def test_a_folder_has_a_home_of_spark_with_a_work_of_its_own(tmp_path: Path) -> 
         assert not work.is_symlink()
         assert folder.scratch.is_dir()
     assert folders(tmp_path) == []
+
+
+def test_sparks_and_javas_temporary_files_are_in_the_folder(tmp_path: Path) -> None:
+    with serve_folder(tmp_path) as folder:
+        conf = conf_of_folder(ONE_MACHINE_CONF, folder)
+    assert conf["spark.local.dir"] == str(folder.scratch)
+    for name in ("spark.driver.defaultJavaOptions", "spark.executor.extraJavaOptions"):
+        assert conf[name] == f"-Djava.io.tmpdir={folder.scratch} {ONE_MACHINE_CONF[name]}"
+    assert conf_of_folder({"spark.local.dir": "/disk"}, folder)["spark.local.dir"] == "/disk"
 
 
 def test_a_folder_stays_when_its_launcher_failed_and_goes_with_the_next(tmp_path: Path) -> None:
