@@ -162,7 +162,8 @@ def _resolve(resolution: Resolution, ivy: Path) -> list[Path]:
             *("--packages", ",".join(resolution.coordinates)),
             str(nothing),
         ],
-        env={**os.environ, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable},
+        # Its Python is this one, whatever `python3` of PATH is.
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         timeout=RESOLVE_TIMEOUT_S,

@@ -22,8 +22,6 @@ from threading import Thread
 from types import TracebackType
 from typing import Any
 
-import pyspark
-
 from tests.peers.guard import die_with_parent
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -78,7 +76,7 @@ class SparklogCluster:
         with self.log_file.open("w") as log:
             self._process = subprocess.Popen(
                 self._words,
-                env={**spark_environment(self.folder), **self._environment},
+                env={**spark_environment(), **self._environment},
                 cwd=self.folder,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -164,12 +162,15 @@ class SparklogCluster:
         self._events.put({"event": "no more"})
 
 
-def spark_environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a Spark that finds this project."""
+def spark_environment() -> dict[str, str]:
+    """Return the environment of a shell with the virtual environment active, and no more of Spark.
+
+    `JAVA_TOOL_OPTIONS`, which no user sets, is `quick_jvm`'s: many short JVMs.
+    """
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     return {
-        **os.environ,
+        **kept,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}",
+        # Programs of tests import from tests.
         "PYTHONPATH": str(PROJECT),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "SPARK_LOCAL_DIRS": str(folder / "spark"),
     }

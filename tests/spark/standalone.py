@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -15,21 +14,11 @@ from pathlib import Path
 import pyspark
 
 from tests.peers.guard import die_with_parent
+from tests.peers.sparklog import spark_environment
 
 SPARK_HOME = Path(pyspark.__file__).parent
 DEPLOY = "org.apache.spark.deploy"
 STOP_S = 120
-
-
-def environment() -> dict[str, str]:
-    """Return what a shell with the virtual environment active would have."""
-    bin_folder = str(Path(sys.executable).parent)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-    return {
-        **kept,
-        "PATH": f"{bin_folder}{os.pathsep}{kept['PATH']}",
-        "PYSPARK_PYTHON": sys.executable,
-    }
 
 
 @contextmanager
@@ -56,7 +45,7 @@ def daemon(log_file: Path, *argv: str) -> Iterator[None]:
     with log_file.open("wb") as output:
         process = subprocess.Popen(
             [str(SPARK_HOME / "bin" / "spark-class"), *argv],
-            env=environment(),
+            env=spark_environment(),
             stdout=output,
             stderr=subprocess.STDOUT,
             # It would outlive a test run that is killed.

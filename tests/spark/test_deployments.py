@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tests.peers.sparklog import spark_environment
 from tests.spark.conftest import MakeLog
-from tests.spark.standalone import SPARK_HOME, environment, standalone_cluster
+from tests.spark.standalone import SPARK_HOME, standalone_cluster
 
 DEADLINE_S = 600
 
@@ -49,7 +50,7 @@ def run_program(make_log: MakeLog, log_root: str, folder: Path, where: str, valu
     answer = subprocess.run(
         [sys.executable, "-c", PROGRAM, where, value, log_root, str(folder / "warehouse")],
         cwd=folder,
-        env=environment(),
+        env=spark_environment(),
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -90,7 +91,7 @@ def test_the_spark_sql_shell(make_log: MakeLog, log_root: str, tmp_path: Path) -
     answer = subprocess.run(
         [str(SPARK_HOME / "bin" / "spark-sql"), "--master", "local[1]", "-e", script],
         cwd=tmp_path,
-        env=environment(),
+        env=spark_environment(),
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,

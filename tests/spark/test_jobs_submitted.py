@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pyspark
 
 from sparklog.cluster.open import Log, open_log
 from sparklog.spark.demo.delta_files import read_delta
+from tests.peers.sparklog import spark_environment
 from tests.waiting import eventually
 
 JOBS = Path(__file__).parents[2] / "jobs"
@@ -31,13 +31,11 @@ DEADLINE_S = 600
 MakeLog = Callable[..., Log]
 
 
-def _environment(tmp_path: Path, log_root: str) -> Mapping[str, str]:
+def _environment(log_root: str) -> Mapping[str, str]:
     return {
-        **os.environ,
+        **spark_environment(),
         "SPARKLOG_ROOT": log_root,
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "SPARK_LOCAL_DIRS": str(tmp_path / "spark"),
-        "PYSPARK_PYTHON": sys.executable,
+        # For those that run without spark-submit.
         "PYSPARK_SUBMIT_ARGS": " ".join([*CONF, "pyspark-shell"]),
     }
 
@@ -45,7 +43,7 @@ def _environment(tmp_path: Path, log_root: str) -> Mapping[str, str]:
 def _run(words: list[str], tmp_path: Path, log_root: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         words,
-        env=_environment(tmp_path, log_root),
+        env=_environment(log_root),
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -105,7 +103,7 @@ def test_an_interrupted_stream_says_what_it_did_and_ends_with_130(
              "--checkpoint", str(tmp_path / "checkpoint")]  # fmt: skip
     with subprocess.Popen(
         words,
-        env=_environment(tmp_path, log_root),
+        env=_environment(log_root),
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -18,6 +18,7 @@ def spark_session(
     folder: Path, name: str = "benchmark", more: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
     """Yield a session; what is neither set here nor in `more` has Spark's default."""
+    # `make` calls this interpreter by its path: the first `python3` of PATH may be another.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     jars = ",".join(str(jar) for jar in SPARK_KAFKA_CONNECTOR.jars())
     settings = {

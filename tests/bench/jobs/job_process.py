@@ -38,7 +38,7 @@ def run_job_process(name: str, folder: Path, *words: str) -> Done:
         JobFailed: it did not end well.
     """
     command = [sys.executable, str(PROJECT / "jobs" / f"{name}.py"), *words, "--json"]
-    environment = {**spark_environment(folder), "PYSPARK_SUBMIT_ARGS": _SUBMIT}
+    environment = {**spark_environment(), "PYSPARK_SUBMIT_ARGS": _SUBMIT}
     start = time.perf_counter()
     with watched_workers() as peaks:
         done = subprocess.run(
