@@ -21,6 +21,7 @@ from sparklog.cluster.open import Log
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.core.shipped import JOB_NAMES, job_file
 from sparklog.spark.job_history import HISTORY_TOPIC, History, JobRequest, JobRun, KnownJob
 from sparklog.spark.job_history_log import consume_history, read_history
 from sparklog.spark.job_requests import Asking, application_name
@@ -50,6 +51,10 @@ def configure(parser: CommandParser) -> None:
     what.add_argument("--list", action="store_true", help="list the jobs, their last and next runs")
     what.add_argument("--history", action="store_true", help="list runs, the newest first")
     what.add_argument("--run", metavar="JOB", help="run a job now")
+    what.add_argument(
+        "--path", metavar="NAME", choices=JOB_NAMES,
+        help="print the file of a job for spark-submit; `sparklog run` runs it without",
+    )  # fmt: skip
     parser.add_argument("--job", metavar="JOB", help="with --history: only this job's runs")
     parser.add_argument(
         "--max", type=counting_number, metavar="N",
@@ -71,8 +76,11 @@ def configure(parser: CommandParser) -> None:
 
 def run(args: Arguments, output: Output) -> int:
     """Run the requested action, and return the exit code."""
-    set_action(args, ("list", "history", "run"))
+    set_action(args, ("list", "history", "run", "path"))
     check_options(args, _ACTIONS_OF_OPTION)
+    if args.action == "path":
+        output.line(str(job_file(args.path)))
+        return 0
     if args.action == "run":
         return _run_now(args, output)
     history = _history(args)

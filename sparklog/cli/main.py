@@ -66,7 +66,9 @@ COMMANDS = {
     "groups": Command("groups", "Describe consumer groups, move their offsets, delete them."),
     "transactions": Command("transactions", "Show transactions, and abort those that hang."),
     "serve": Command("serve", "Run brokers as tasks of a Spark application."),
+    "run": Command("run", "Run one of the jobs of jobs/ in a Spark of this machine."),
     "jobs": Command("jobs", "List upkeep jobs and their runs, and run one now."),
+    "conf": Command("conf", "List the presets of conf/ and copy them."),
     "dump-log": Command("dump_log", "Print segments, manifests and records as they are stored."),
     "warm-up": Command(
         "warm_up", "Compile what brokers and jobs need, so that they start at once."

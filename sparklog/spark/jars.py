@@ -53,11 +53,15 @@ def delta_conf(folder: Path | None = None, *, catalog: bool = True) -> dict[str,
     With the jars on this machine it names them, and the session needs no network; without them
     (sparklog installed by pip alone) it names the coordinate, which Spark then resolves itself.
     """
+    return {**DELTA_EXTENSION, **(DELTA_CATALOG if catalog else {}), **jars_settings(folder)}
+
+
+def jars_settings(folder: Path | None = None) -> dict[str, str]:
+    """Return the setting that brings the jars: those of this machine, else their coordinates."""
     jars = sorted((folder or jars_folder()).glob("*.jar"))
-    settings = {**DELTA_EXTENSION, **(DELTA_CATALOG if catalog else {})}
     if not jars:
-        return {**settings, "spark.jars.packages": ",".join(COORDINATES)}
-    return {**settings, "spark.jars": ",".join(str(jar) for jar in jars)}
+        return {"spark.jars.packages": ",".join(COORDINATES)}
+    return {"spark.jars": ",".join(str(jar) for jar in jars)}
 
 
 def fetch_jars(coordinates: Iterable[str], folder: Path) -> list[Path]:

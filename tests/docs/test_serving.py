@@ -1,12 +1,16 @@
-"""The commands that serve a log, as README and SERVING print them, in a user's environment.
+"""README's and SERVING's commands as printed, in a user's environment.
 
-No variable of Spark's is set, and the machine has a network besides loopback.
+That is the wheel as pip installs it, without the repository. No variable of Spark's is set, and the
+machine has a network besides loopback.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,24 +18,80 @@ from pathlib import Path
 import pytest
 from pyspark.find_spark_home import _find_spark_home as find_spark_home
 
+from sparklog.core.shipped import JOB_NAMES
 from tests.docs.test_readme import blocks
 from tests.peers.bare import ADDRESS, BareShell, bare_shell
+from tests.peers.wheel import PROJECT, install_wheel
 
-PROJECT = Path(__file__).resolve().parents[2]
 DAEMON = "spark-class org.apache.spark.deploy"
+FLIGHTS = "tailnum,year\nN14228,2013\nN24211,2013\nN14228,2014\n"
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[BareShell]:
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareShell]:
     """A user's shell."""
-    with bare_shell(tmp_path / "home") as one:
+    folder = tmp_path_factory.mktemp("user")
+    with bare_shell(folder / "home", install_wheel(folder)) as one:
+        for line in one.run("sparklog warm-up", folder).splitlines():
+            assert line.startswith(f"kernels are kept in {folder}"), "beside what was installed"
         yield one
+
+
+def commands(first_word: str) -> list[str]:
+    """Return README's commands that begin so, with the lines that go on."""
+    return re.findall(rf"^{first_word} (?:.*\\\n)*.*", "\n".join(blocks("sh")), re.MULTILINE)
+
+
+def test_readmes_examples_print_their_records_after_pip_install(
+    shell: BareShell, tmp_path: Path
+) -> None:
+    (example,) = [block for block in blocks("python") if "open_log" in block]
+    (tmp_path / "example.py").write_text(f"{example}\nprint(sparklog.__file__)\n")
+    record, module = shell.run("python example.py", tmp_path).splitlines()
+    assert record == "{'offset': 0, 'key': b'ann', 'value': b'hello'}".join("[]")
+    assert not Path(module).is_relative_to(PROJECT), "the wheel is what runs"
+    (example,) = [block for block in blocks("sh") if "export SPARKLOG_ROOT" in block]
+    assert "ann\thello" in shell.run(example, tmp_path).splitlines()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("produce", "consume"), pytest.param(JOB_NAMES, marks=pytest.mark.soak)],
+    ids=["some", "all"],
+)
+def test_readmes_jobs_run_after_pip_install(
+    shell: BareShell, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    (tmp_path / "flights.csv").write_text(FLIGHTS)
+    jobs = commands("sparklog run")
+    assert {*(shlex.split(job)[2] for job in jobs), "serve"} == set(JOB_NAMES)
+    for job in jobs:
+        if shlex.split(job)[2] in names:
+            shell.run(job, tmp_path)
+    assert list((tmp_path / "since-july").glob("*.parquet"))
+    (submit,) = [line for line in commands("spark-submit") if "compact" in line]
+    assert "would keep 0 of 0 records" in shell.run(submit, tmp_path), "it is not compacted"
+    made = {"flights.csv", "my-log", "since-july"}
+    made |= {"flights-table"} if "materialize" in names else set()
+    assert set(os.listdir(tmp_path)) == made, "nothing else is left"
+
+
+def test_jobs_and_presets_are_in_the_wheel(shell: BareShell, tmp_path: Path) -> None:
+    helped = " && ".join(f"sparklog run {name} --help" for name in JOB_NAMES)
+    assert set(re.findall(r"^usage: (\w+)\.py", shell.run(helped, tmp_path), re.MULTILINE)) == set(
+        JOB_NAMES
+    )
+    copied = shell.run("sparklog conf --copy conf", tmp_path).splitlines()
+    ours = subprocess.check_output(["git", "ls-files", "conf"], cwd=PROJECT, text=True)
+    assert sorted(copied) == sorted(set(ours.split()) - {"conf/constraints.txt"})
+    listing = "sparklog jobs --root my-log --list --file conf/jobs.toml"
+    assert "compaction" in shell.run(listing, tmp_path)
 
 
 def test_readmes_command_serves_clients_beside_another_network(
     shell: BareShell, tmp_path: Path
 ) -> None:
-    (serve,) = re.findall(r"^sparklog serve .*--port 9092$", "\n".join(blocks("sh")), re.MULTILINE)
+    (serve,) = [line for line in commands("sparklog serve") if "--port 9092" in line]
     texts = [b for b in blocks("sh") if "localhost:9092" in b]
     ours = re.findall(r"^sparklog (?:.*\\\n)*.*", "\n".join(texts), re.MULTILINE)
     work_before = sorted(Path(find_spark_home()).glob("work/*"))
@@ -39,6 +99,7 @@ def test_readmes_command_serves_clients_beside_another_network(
         log = Path(served.until("starting Spark").rpartition(" ")[2])
         told = served.until("serving: ")
         assert log.is_file()
+        assert list((log.parent / "scratch").glob("artifacts-*")), "Java's temporary files, too"
         assert told.endswith("serving: 127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"), told
         said = "".join(shell.run(command, tmp_path) for command in ours)
         assert served.end(signal.SIGINT) == 130
@@ -66,7 +127,8 @@ def test_servings_command_for_a_cluster_serves_at_the_machines_address(
         stack.enter_context(shell.running(words, tmp_path)).until("registered with master")
         command = submit.replace("spark://host:7077", url)
         command = command.replace("s3://bucket/log", (tmp_path / "log").as_uri())
-        served = stack.enter_context(shell.running(command, PROJECT))
+        shell.run("sparklog conf --copy conf", tmp_path)
+        served = stack.enter_context(shell.running(command, tmp_path))
         bootstrap = served.until("serving: ").rpartition(" ")[2]
         shell.run(
             f"sparklog topics --bootstrap-server {bootstrap} --create --topic orders"

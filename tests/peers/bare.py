@@ -11,14 +11,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from tests.peers.guard import die_with_parent
 
 DEADLINE_S = 400.0
+END_TIMEOUT_S = 60.0
 ADDRESS = "192.168.77.5"
 _WAYS = (
     (("unshare", "--net"), ("--net",)),
@@ -41,11 +43,11 @@ exec cat
 class BareShell:
     """Runs commands in one network."""
 
-    def __init__(self, home: Path, enter: tuple[str, ...]) -> None:
-        """Run them with `home` as HOME; `enter` goes before each."""
+    def __init__(self, home: Path, programs: Path, enter: tuple[str, ...]) -> None:
+        """Run them with `home` as HOME, `programs` first on PATH; `enter` goes before each."""
         java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{_path()}")
         assert java is not None, "Spark needs Java"
-        folders = (Path(sys.executable).parent, Path(java).parent, "/usr/local/bin:/usr/bin:/bin")
+        folders = (programs, Path(java).parent, "/usr/local/bin:/usr/bin:/bin")
         self.environment = {"PATH": ":".join(map(str, folders)), "HOME": str(home)}
         self._enter = enter
 
@@ -85,10 +87,14 @@ class BareShell:
         try:
             yield Running(process)
         finally:
+            if process.poll() is None:  # in good order, or Spark leaves folders behind
+                os.killpg(process.pid, signal.SIGTERM)
+            assert process.stdout is not None
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=END_TIMEOUT_S)
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            assert process.stdout is not None
+                process.wait()
             process.stdout.close()
 
 
@@ -118,8 +124,14 @@ class Running:
 
 
 @contextmanager
-def bare_shell(home: Path) -> Iterator[BareShell]:
-    """Yield a shell, in a network of its own if that can be had."""
+def bare_shell(home: Path, programs: Path | None = None) -> Iterator[BareShell]:
+    """Yield a shell, in a network of its own if that can be had; a warning says if not.
+
+    Args:
+        home: HOME, made here.
+        programs: the folder of sparklog's command; by default that of this interpreter.
+    """
+    programs = programs or Path(sys.executable).parent
     home.mkdir()
     for make, enter in _WAYS:
         if shutil.which("nsenter") is None or shutil.which(make[0]) is None:
@@ -135,11 +147,14 @@ def bare_shell(home: Path) -> Iterator[BareShell]:
             assert holder.stdout is not None
             if holder.stdout.readline() == b"ready\n":
                 try:
-                    yield BareShell(home, ("nsenter", "--target", str(holder.pid), *enter, "--"))
+                    yield BareShell(
+                        home, programs, ("nsenter", "--target", str(holder.pid), *enter, "--")
+                    )
                 finally:
                     holder.kill()
                 return
-    yield BareShell(home, ())
+    warnings.warn("no network namespace: commands run in this machine's network", stacklevel=3)
+    yield BareShell(home, programs, ())
 
 
 def _path() -> str:

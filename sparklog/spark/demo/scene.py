@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sparklog.core.shipped import shipped_folder
 from sparklog.spark.demo.checks import Checks
 from sparklog.spark.demo.children import Child, Children
 from sparklog.spark.demo.narrator import Narrator
-from sparklog.spark.demo.submit import Submitter, jobs_folder, shown
+from sparklog.spark.demo.submit import Submitter, shown
 from sparklog.spark.root import ROOT_VARIABLE
 
 NOTHING_YET = "0 records"
@@ -60,7 +61,7 @@ class Scene:
     def job(self, name: str, *arguments: str) -> Child:
         """Submit one of the project's jobs, and show the call."""
         self.narrator.command(shown(f"jobs/{name}", arguments))
-        words = self.submitter.words(jobs_folder() / name, *arguments, "--json")
+        words = self.submitter.words(shipped_folder("jobs") / name, *arguments, "--json")
         return self.children.start(words, self.submitter.environ(), self._tell_progress)
 
     def _tell_progress(self, line: str) -> None:

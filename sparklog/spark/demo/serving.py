@@ -11,9 +11,10 @@ from typing import Any
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import Unavailable
+from sparklog.core.shipped import shipped_folder
 from sparklog.spark.demo.children import Child
 from sparklog.spark.demo.scene import Scene
-from sparklog.spark.demo.submit import jobs_folder, shown
+from sparklog.spark.demo.submit import shown
 from sparklog.spark.process_watch import parent_of
 
 BROKERS = 3
@@ -36,7 +37,7 @@ class Brokers:
         call = shown("jobs/serve.py", arguments)
         self._narrator.command(call.replace("spark-submit", f'spark-submit --master "{MASTER}"', 1))
         words = scene.submitter.words(
-            jobs_folder() / "serve.py", *arguments, "--json", master=MASTER
+            shipped_folder("jobs") / "serve.py", *arguments, "--json", master=MASTER
         )
         self._child: Child = scene.children.start(words, scene.submitter.environ())
         self._events: SimpleQueue[dict[str, Any] | None] = SimpleQueue()

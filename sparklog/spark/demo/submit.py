@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import sparklog
-from sparklog.core.errors import InvalidRequest
 from sparklog.spark.jvm import QUICK_JVM
 
 SHOWN_WORD_MAX = 64
@@ -108,20 +106,6 @@ def _quoted(word: str) -> str:
     if len(word) > SHOWN_WORD_MAX and " " in word:
         word = word[: SHOWN_WORD_MAX - 1] + "…"
     return f'"{word}"' if set(word) & set(" *()$'") else word
-
-
-def jobs_folder() -> Path:
-    """Return the folder of the jobs.
-
-    Raises:
-        InvalidRequest: sparklog is installed without its jobs.
-    """
-    folder = Path(sparklog.__file__).parents[1] / "jobs"
-    if not (folder / "produce.py").exists():
-        raise InvalidRequest(
-            f"the demo submits the project's jobs: run it in a clone of it. missing={folder}"
-        )
-    return folder
 
 
 def _pyspark_folder() -> Path:
