@@ -9,8 +9,10 @@ tells a crash or a failed check from a missed target, which is a result.
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,7 +88,8 @@ class Benchmark(Generic[SizesT]):
             run = Run(plan, frozenset(asked.only), frozenset(asked.systems), Path(folder))
             facts = self._facts(run, started)
             try:
-                self.measure(run)
+                with _javas_files_in(run.work / "java"):
+                    self.measure(run)
             finally:
                 name = f"{self.name}-{plan.name}-{started:%Y%m%dT%H%M%SZ}"
                 publish(run.results, facts, asked.out, name)
@@ -115,3 +118,19 @@ class Benchmark(Generic[SizesT]):
         add("--out", type=Path, default=Path("bench-results"), help="where results go")
         add("--work", type=Path, help=f"where data go: {self.disk} (default: temporary)")
         return parser.parse_args(arguments)
+
+
+@contextmanager
+def _javas_files_in(folder: Path) -> Iterator[None]:
+    """Have Java's temporary files in a folder that goes: killed processes leave theirs behind."""
+    folder.mkdir()
+    name = "JAVA_TOOL_OPTIONS"
+    before = os.environ.get(name)
+    os.environ[name] = f"{before or ''} -Djava.io.tmpdir={folder}".strip()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

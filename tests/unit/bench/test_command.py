@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ class Sizes(Plan):
 
 def measure(run: Run[Sizes]) -> None:
     """Take two measures, of which one crashes."""
+
+    assert (run.work / "java").is_dir()
+    assert os.environ["JAVA_TOOL_OPTIONS"].endswith(f"-Djava.io.tmpdir={run.work / 'java'}")
 
     def size(system: str) -> None:
         for number in range(1, run.plan.rounds + 1):
