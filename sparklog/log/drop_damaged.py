@@ -3,12 +3,13 @@
 Somebody has to ask for it, and to name the offsets as verification told them. An object that is
 damaged is replaced by one that covers the same offsets and has the rows that can still be read; a
 segment of the tail that says nothing of itself by one without rows, after which the chain goes on.
+A producer's batch that nobody can read is left out of a copy of its object.
 Both are a change of the manifest: no name of the chain is ever written twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sparklog.core.errors import InvalidRequest, Unavailable
@@ -50,7 +51,7 @@ class Dropper:
         """
         chain = {d.lost_base: d for d in self._found.damages if d.kind is Kind.CHAIN}
         covered: list[tuple[Damage, OffsetRange]] = []
-        replaced: dict[str, Damage] = {}
+        replaced: dict[str, list[Damage]] = {}
         for one in sorted(ranges, key=lambda r: r.base_offset):
             broken = chain.get(one.base_offset)
             if broken is not None:
@@ -59,15 +60,16 @@ class Dropper:
             else:
                 damage = self._damage_at(one)
                 self._refuse_half(damage, ranges)
-                replaced.setdefault(damage.object, damage)
+                replaced.setdefault(damage.object, []).append(damage)
         # While the chain is broken no manifest can be planned, so that comes first.
         done = [self._covered(damage, one) for damage, one in covered]
-        return [*done, *(self._replaced(damage) for damage in replaced.values())]
+        return [*done, *(self._replaced(given_up) for given_up in replaced.values())]
 
     def _damage_at(self, wanted: OffsetRange) -> Damage:
         for damage in self._found.damages:
             told = (damage.lost_base, damage.lost_end)
-            if damage.kind is Kind.SEGMENT and told == (wanted.base_offset, wanted.end_offset):
+            can_go = damage.kind in (Kind.SEGMENT, Kind.UNREAD)
+            if can_go and told == (wanted.base_offset, wanted.end_offset):
                 return damage
         lost = [d for d in self._found.damages if d.lost_end > d.lost_base]
         told_all = ", ".join(f"{d.lost_base}-{d.lost_end}" for d in lost) or "none"
@@ -106,17 +108,23 @@ class Dropper:
                 f"partition={self._layout.topic}:{self._layout.partition}"
             )
 
-    def _replaced(self, damage: Damage) -> Mended:
-        """Replace an object by one with the rows that can be read."""
-        entry = next(
-            e for e in self._found.view.entries if self._layout.key(e.object) == damage.object
-        )
-        told = Mended(damage.object, f"offsets {damage.lost_base} to {damage.lost_end} given up")
+    def _replaced(self, damages: Sequence[Damage]) -> Mended:
+        """Replace an object by one with the rows that can be read, without the batches named."""
+        key = damages[0].object
+        entries = [
+            e
+            for e in self._found.view.entries
+            if self._layout.key(e.object) == key
+            and any(e.base_offset <= d.lost_base and d.lost_end <= e.end_offset for d in damages)
+        ]
+        offsets = ", ".join(f"{d.lost_base} to {d.lost_end}" for d in damages)
+        told = Mended(key, f"offsets {offsets} given up")
         if self._repair.dry_run:
             return told
-        made = self._repair.salvaged(entry)
-        if not is_published(self._repair.change(swap([made])), [made]):
-            raise Unavailable(f"the log changed meanwhile; verify it again. object={damage.object}")
+        unread = [OffsetRange(d.lost_base, d.lost_end) for d in damages if d.kind is Kind.UNREAD]
+        made = [self._repair.salvaged(entry, given_up=unread) for entry in entries]
+        if not is_published(self._repair.change(swap(made)), made):
+            raise Unavailable(f"the log changed meanwhile; verify it again. object={key}")
         return told
 
     def _covered(self, damage: Damage, wanted: OffsetRange) -> Mended:

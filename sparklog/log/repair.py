@@ -5,11 +5,12 @@ A repair changes the manifest and makes new objects; no name of the chain is eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
+from sparklog.core.types import OffsetRange
 from sparklog.log.effects import Protocol, Result, run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import Entry
@@ -55,7 +56,16 @@ class Repair:
         changing = change(PartitionView(self.layout), plan, next(self.nonces()))
         return self.run(changing)
 
-    def salvaged(self, entry: Entry, view: PartitionView | None = None) -> Replacement:
-        """Write an object with the rows that can be read of one that `view` has, or the newest."""
+    def salvaged(
+        self,
+        entry: Entry,
+        view: PartitionView | None = None,
+        given_up: Collection[OffsetRange] = (),
+    ) -> Replacement:
+        """Write an object with the rows that can be read of one that `view` has, or the newest.
+
+        Batches that nobody can read stay in it, except those in `given_up`.
+        """
         seen = view or self.found.view
-        return salvaged(self.store, seen, entry, self.pool, self.encoding, self.nonces())
+        encoding, nonces = self.encoding, self.nonces()
+        return salvaged(self.store, seen, entry, self.pool, encoding, nonces, given_up=given_up)

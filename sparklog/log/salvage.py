@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 
 import pyarrow as pa
 
 from sparklog.core.errors import DataCorrupt
-from sparklog.core.types import TimestampType
+from sparklog.core.types import OffsetRange, TimestampType
 from sparklog.log.effects import create, run
 from sparklog.log.lineage import Lineage, lineage_of
 from sparklog.log.manifest import Entry
@@ -29,10 +30,13 @@ def salvaged(
     pool: Executor,
     encoding: Encoding,
     nonces: Iterator[str],
+    *,
+    given_up: Collection[OffsetRange] = (),
 ) -> Replacement:
     """Upload objects with the rows of an entry that can be read, for the very offsets it covers.
 
-    Nothing names them yet. Of an object whose footer cannot be read there are no rows.
+    Nothing names them yet. Of an object whose footer cannot be read there are no rows. The footer
+    keeps producers' batches that nobody can read, except those in `given_up`.
 
     Raises:
         OutcomeUnknown, Unavailable: the store; nothing was changed.
@@ -52,6 +56,14 @@ def salvaged(
         TimestampType.CREATE_TIME if segment is None else segment.timestamp_type,
     )
     rows = iter(()) if segment is None else _readable(reader, view, entry, segment)
+    lineage = replace(
+        lineage,
+        unread=tuple(
+            u
+            for u in lineage.unread
+            if not any(u.base < r.end_offset and r.base_offset < u.end for r in given_up)
+        ),
+    )
     new = []
     for made, data in rewritten(place, rows, lineage, encoding, nonces):
         run(create(view.layout.key(made.object), data), store)

@@ -45,7 +45,7 @@ from sparklog.protocol.control import EndTransactionMarker, encode_end_transacti
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.harm import HARM, PLAIN, look, mended
 from tests.unit.log.records import LAYOUT, batch, numbered
-from tests.unit.log.wire import produced
+from tests.unit.log.wire import produced, put_unreadable
 
 END = 1000
 COLD = PartitionView(LAYOUT)
@@ -466,3 +466,24 @@ def test_a_damaged_filter_of_keys_loses_nothing_and_is_written_anew(
     columns = ("offset", "value")
     got = find_key(store, pool, after.view, b"key-3", columns, newest_only=True)
     assert [b.column("value").to_pylist() for b in got.records] == [[b"value-38"]]
+
+
+def test_a_batch_that_nobody_can_read_is_given_up_when_it_is_named(
+    pool: ThreadPoolExecutor,
+) -> None:
+    clock = ManualClock()
+    store = MemoryStore("unread", clock)
+    put_unreadable(store, LAYOUT)
+    found = look(store, clock, pool)
+    (unread,) = found.damages
+    assert unread.kind is Kind.UNREAD
+    dropper = Dropper(Repair(store, found, pool, PLAIN, False), LeadNow(True, 1))
+    with pytest.raises(InvalidRequest, match="damaged=0-2"):
+        dropper.drop([OffsetRange(0, 1)])
+    assert len(dropper.drop([OffsetRange(0, 2)])) == 1
+    after = look(store, clock, pool)
+    assert after.damages == ()
+    assert after.verified.end_offset == found.verified.end_offset
+    log = PartitionLog(store, LAYOUT, LogConfig(), clock=clock, pool=pool)
+    values = [v for rows in log.read(0, 3, ["value"]) for v in rows.column("value").to_pylist()]
+    assert values == [b"good"]
