@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from pathlib import Path
 from typing import Final
 
-from sparklog.protocol.jit import kept_in
+from sparklog.protocol.kernel_folders import is_kept
 
 KERNEL_MODULES: Final = (
     "sparklog.log.key_kernels",
@@ -18,16 +19,16 @@ KERNEL_MODULES: Final = (
 
 
 def kernels_are_kept() -> bool:
-    """Return whether all kernels' code is beside their sources; loads no compiler."""
-    return all(_is_kept(name) for name in KERNEL_MODULES)
+    """Return whether all kernels' code is in some folder; loads no compiler."""
+    environment = os.environ  # noqa: TID251 - numba reads it as well
+    return all(is_kept(_source_of(name), environment) for name in KERNEL_MODULES)
 
 
-def _is_kept(name: str) -> bool:
+def _source_of(name: str) -> Path:
     spec = importlib.util.find_spec(name)
     assert spec is not None, f"{name} is a module of ours"
     assert spec.origin is not None, f"{name} has a file"
-    place = Path(spec.origin)
-    return any(place.with_name("__pycache__").glob(f"{place.stem}.*.nbi"))
+    return Path(spec.origin)
 
 
 def compile_kernels() -> list[Path]:
@@ -35,6 +36,8 @@ def compile_kernels() -> list[Path]:
 
     An empty list says that no folder can keep them: every process compiles them for itself.
     """
+    from sparklog.protocol.jit import kept_in  # noqa: PLC0415 - loads numba
+
     folders = set()
     for name in KERNEL_MODULES:
         for value in vars(importlib.import_module(name)).values():

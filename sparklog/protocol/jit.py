@@ -19,14 +19,13 @@ import inspect
 import logging
 import os
 import pickle
-import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 from sparklog.protocol.arrays import Bytes
+from sparklog.protocol.kernel_folders import private_cache_folder
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -153,19 +152,3 @@ def _private_cache() -> Iterator[None]:
         yield
     finally:
         _numba.config.CACHE_DIR = before
-
-
-def private_cache_folder() -> Path:
-    """Return, and create if absent, a temporary folder that only this user can write.
-
-    Raises:
-        OSError: it cannot be created, or another user created it (cached code is code).
-    """
-    user = os.getuid()
-    folder = Path(tempfile.gettempdir()) / f"sparklog-kernels-{user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    private = stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o022
-    if not private:
-        raise PermissionError(f"kernel cache folder is not ours alone; remove it. folder={folder}")
-    return folder

@@ -97,6 +97,29 @@ def test_one_key_is_placed_without_a_compiler() -> None:
     assert run(code, SOURCE.parent).endswith("False")
 
 
+KERNELS_ARE_KEPT = """
+import sys
+from sparklog.log.kernels import kernels_are_kept
+print(kernels_are_kept(), "numba" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("place", ["NUMBA_CACHE_DIR", "cache", "private"])
+def test_kernels_are_found_without_a_compiler_wherever_they_are_kept(
+    read_only_install: Path, tmp_path: Path, place: str
+) -> None:
+    root = read_only_install
+    environment = no_home(root)
+    if place == "NUMBA_CACHE_DIR":
+        environment["NUMBA_CACHE_DIR"] = str(tmp_path / "kernels")
+    elif place == "cache":
+        environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    assert run(KERNELS_ARE_KEPT, root, **environment) == "False False"
+    compile_all = "from sparklog.log.kernels import compile_kernels; print(len(compile_kernels()))"
+    assert run(compile_all, root, **environment) in ("1", "2")
+    assert run(KERNELS_ARE_KEPT, root, **environment) == "True False"
+
+
 def test_a_second_process_loads_what_the_first_compiled(compiled: Path) -> None:
     assert run(PLACE_KEYS, compiled) == "1"
 
