@@ -275,7 +275,7 @@ def new_pool() -> ThreadPoolExecutor:
 def _is_served(image: MetadataImage, place: TopicPartition, extent: Extent) -> bool:
     """Say whether a partition may hold more than its segments do.
 
-    The mark in the log is what counts. It is put after the metadata name a leader, so a leader
+    The fence in the log is what counts. It is put after the metadata name a leader, so a leader
     there is enough, too; and it is taken away after the metadata name none.
     """
     topic = image.topics.get(place.topic)

@@ -174,6 +174,26 @@ def test_librdkafkas_idempotent_producer_goes_on_when_its_topic_is_created_anew(
     assert values == [f"new {n}".encode() for n in range(5)]
 
 
+def test_librdkafka_finds_an_empty_topic_at_0_and_its_first_record_there(
+    brokers: Brokers, topic: str
+) -> None:
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": brokers.bootstrap, "group.id": "unused"}
+    )
+    place = TopicPartition(topic, 0)
+    assert consumer.get_watermark_offsets(place, DEADLINE_S) == (0, 0)
+    offsets: list[Any] = []
+    for _ in range(2):
+        producer = confluent_kafka.Producer({"bootstrap.servers": brokers.bootstrap})
+        producer.produce(
+            topic, b"x", partition=0, on_delivery=lambda _, m: offsets.append(m.offset())
+        )
+        assert producer.flush(DEADLINE_S) == 0
+    assert offsets == [0, 1]
+    assert consumer.get_watermark_offsets(place, DEADLINE_S) == (0, 2)
+    consumer.close()
+
+
 def test_librdkafka_finds_offsets_and_times(brokers: Brokers, admin: Any, topic: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": brokers.bootstrap})
     now_ms = int(time.time() * 1000)

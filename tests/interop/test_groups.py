@@ -22,9 +22,7 @@ rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""
 RECORDS = 120
 PARTITIONS = 6
-MARK = 1
-"""A leader's first offset is its mark in the log."""
-END = MARK + RECORDS // PARTITIONS
+END = RECORDS // PARTITIONS
 DEADLINE_S = 120.0
 SESSION_MS = 2_000
 QUICK = {"group.initial.rebalance.delay.ms": "100", "group.min.session.timeout.ms": "500"}

@@ -47,7 +47,7 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp: tuple[int, int]
     offset: int = field(compare=False)
-    """Of its cluster: leaders and transactions leave marks of their own in each."""
+    """Of its cluster: transactions leave markers of their own in each."""
 
 
 Records = dict[tuple[str, int], list[Record]]
