@@ -25,7 +25,7 @@ from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import OutcomeUnknown, SparklogError
 from sparklog.core.types import TopicPartition
 
-Header = tuple[str | bytes, bytes | None]
+Header = tuple[str, bytes | None]
 
 SAFE: Final[Settings] = {
     "acks": "all",

@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 from sparklog.client.admin import Admin
 from sparklog.client.producer import Producer
 from sparklog.client.values import LATEST
-from sparklog.core.errors import SparklogError
+from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.types import TopicPartition
 from sparklog.protocol.header_names import name_of
 from sparklog.spark.job import OpenSession
@@ -111,12 +111,29 @@ def send_batch(producer: Producer, topic: str, batch: pa.RecordBatch) -> int:
             topic,
             value,
             key=key,
-            headers=[(name_of(one["key"]), one["value"]) for one in headers] if headers else None,
+            headers=[(_sent_name(one["key"]), one["value"]) for one in headers]
+            if headers
+            else None,
             partition=partition,
             timestamp_ms=at_ms,
         )
         size += len(value or b"") + len(key or b"")
     return size
+
+
+def _sent_name(text: str) -> str:
+    """Return a header's name as librdkafka's Python client takes it: text alone.
+
+    Raises:
+        InvalidRequest: the text stands for a name that is not UTF-8.
+    """
+    try:
+        return name_of(text).decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest(
+            "a header name is not UTF-8, which the Kafka client cannot send; write to the root "
+            f"instead, or rename the header. name={text}"
+        ) from None
 
 
 def _column(batch: pa.RecordBatch, name: str) -> list[Any]:
