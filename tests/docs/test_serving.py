@@ -123,7 +123,10 @@ def test_servings_command_for_a_cluster_serves_at_the_machines_address(
         master = stack.enter_context(shell.running(words, tmp_path)).until("Starting Spark master")
         url = master.split()[-1]
         # Room for three executors as the preset has them, whatever processors there are.
+        # Spark's worker leaves its own folder for temporary files behind, so it is one of the test.
+        local = f"env SPARK_LOCAL_DIRS={tmp_path}/local"
         words = f"{DAEMON}.worker.Worker --webui-port 0 -c 9 -m 3g -d {tmp_path}/work {url}"
+        words = f"{local} {words}"
         stack.enter_context(shell.running(words, tmp_path)).until("registered with master")
         command = submit.replace("spark://host:7077", url)
         command = command.replace("s3://bucket/log", (tmp_path / "log").as_uri())

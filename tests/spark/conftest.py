@@ -16,8 +16,10 @@ from tests.quick_jvm import make_archive
 MakeLog = Callable[..., Log]
 
 LOCAL_SETTINGS: Mapping[str, str] = {
+    # Processes of the suite run side by side: no page of each, and memory for small data only.
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
+    # Tests aggregate a few rows; by default that takes two hundred tasks each time.
     "spark.sql.shuffle.partitions": "2",
     # Tests look into Delta tables of a few files; by default that takes fifty tasks each time.
     "spark.databricks.delta.snapshotPartitions": "2",

@@ -20,6 +20,7 @@ from tests.waiting import eventually
 JOBS = Path(__file__).parents[2] / "jobs"
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 CONF = (
+    # Processes of the suite run side by side, over a few rows each.
     *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
     *("--conf", "spark.sql.shuffle.partitions=2"),
     # Short work on few cores: start fast rather than run fast.

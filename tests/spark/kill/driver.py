@@ -21,6 +21,7 @@ from sparklog.spark.session import session_builder
 from tests.spark.kill.points import DRIVER_FILE, PLAN_VARIABLE, PointsSource
 
 SETTINGS = {
+    # Drivers of several tests run side by side, over a few rows each.
     "spark.ui.enabled": "false",
     "spark.driver.memory": "700m",
     # A driver lives for seconds here: compile little, collect simply.
