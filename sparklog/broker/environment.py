@@ -96,6 +96,10 @@ class Network(Protocol):
         """
         ...
 
+    def introduce(self, client_id_at: Callable[[Address], str]) -> None:
+        """Send from now on the client id that `client_id_at` returns for the peer."""
+        ...
+
     async def close(self) -> None:
         """Drop every connection."""
         ...

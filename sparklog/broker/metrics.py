@@ -63,6 +63,7 @@ class BrokerMetrics:
         self.request_errors: Counter[tuple[str, int]] = Counter()
         self.request_seconds: dict[str, float] = {}
         self.request_latencies: dict[str, Latencies] = {}
+        self.refused_broker_calls: Counter[str] = Counter()
         self.throttled_requests: Counter[str] = Counter()
         self.throttled_seconds: dict[str, float] = {}
         self.isr_shrinks = 0
@@ -125,6 +126,10 @@ class BrokerMetrics:
         """Count an answer after which its client is not listened to for so long."""
         self.throttled_requests[quota] += 1
         self.throttled_seconds[quota] = self.throttled_seconds.get(quota, 0.0) + seconds
+
+    def broker_call_refused(self, api: str) -> None:
+        """Count a request that only brokers may send, and that a client sent."""
+        self.refused_broker_calls[api] += 1
 
     def isr_shrunk(self) -> None:
         """Count a partition whose in-sync set lost somebody."""

@@ -57,6 +57,7 @@ class _Families(Collector):
             family.add_metric((), value)
             yield family
         yield _links(self._metrics)
+        yield _refused_broker_calls(self._metrics)
         yield from _topics(self._metrics)
         yield from _requests(self._metrics)
         yield from _throttled(self._metrics)
@@ -70,6 +71,16 @@ def _links(metrics: BrokerMetrics) -> Metric:
     )
     for broker_id, broken in sorted(metrics.broken_links().items()):
         family.add_metric((str(broker_id),), broken)
+    return family
+
+
+def _refused_broker_calls(metrics: BrokerMetrics) -> Metric:
+    name = "sparklog_refused_broker_calls"
+    words = "Requests of clients that only brokers may send"
+    family = CounterMetricFamily(name, words, labels=("request",))
+    for api, count in metrics.refused_broker_calls.items():
+        family.add_metric((api,), count)
+    family.add_sample(f"{name}_total", {}, metrics.refused_broker_calls.total())
     return family
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker import handlers
+from sparklog.broker.broker_client import client_id, is_broker
 from sparklog.broker.controller_loop import HeartbeatAnswer
 from sparklog.broker.environment import Address, Environment
 from sparklog.broker.fetch_sessions import FetchSessions
@@ -76,6 +77,7 @@ class BrokerNode:
         session_s = config.whole("broker.session.timeout.ms") / 1000
         self.sight = Sight(environment.network, session_s, self.broker_id)
         self.environment = replace(environment, network=self.sight)
+        self.sight.introduce(self._client_id_at)
         self.address = address
         self.metrics = BrokerMetrics() if metrics is None else metrics
         self.throttle = Throttle(config, self.metrics)
@@ -132,6 +134,14 @@ class BrokerNode:
     def cluster_id(self) -> str:
         """Return the cluster's id."""
         return self.metadata.image.cluster_id
+
+    def is_broker(self, context: RequestContext) -> bool:
+        """Say whether a broker of this cluster asks, and not a client; this one is one, too."""
+        secret = self.metadata.image.cluster_secret
+        return context is INTERNAL or is_broker(context.client_id, secret, self.address)
+
+    def _client_id_at(self, peer: Address) -> str:
+        return client_id(self.broker_id, self.metadata.image.cluster_secret, peer)
 
     async def start(self) -> None:
         """Register, and begin to serve.

@@ -42,13 +42,13 @@ async def register(
     record = RegisterBrokerRecord(
         broker_id, new_nonce(environment.entropy), address.host, address.port, rack
     )
-    cluster_id = new_topic_id(environment.entropy)
+    cluster = ClusterRecord(new_topic_id(environment.entropy), new_nonce(environment.entropy))
     for left in reversed(range(TRIES_MAX)):
         try:
             before = (await metadata.catch_up()).brokers.get(broker_id)
             if before is not None and not before.fenced and not _is(before, record):
                 await environment.store.run(seal(before.wal, new_nonce(environment.entropy)))
-            image = await metadata.decide(partial(_registered, record, before, cluster_id))
+            image = await metadata.decide(partial(_registered, record, before, cluster))
         except NotServing:
             continue  # registered by another one between the look and the append
         except (Unavailable, OutcomeUnknown) as error:
@@ -71,12 +71,15 @@ def _is(broker: Broker, record: RegisterBrokerRecord) -> bool:
 
 
 def _registered(
-    record: RegisterBrokerRecord, sealed: Broker | None, cluster_id: str, image: MetadataImage
+    record: RegisterBrokerRecord,
+    sealed: Broker | None,
+    cluster: ClusterRecord,
+    image: MetadataImage,
 ) -> list[Record]:
     now = image.brokers.get(record.broker_id)
     if now is not None and not now.fenced and not _is(now, record) and now != sealed:
         raise NotServing("another incarnation registered meanwhile, and is not sealed")
-    records: list[Record] = [] if image.cluster_id else [ClusterRecord(cluster_id)]
+    records: list[Record] = [] if image.cluster_secret else [cluster]
     records += election.register(image, record)
     after = image.applied(records, image.end_offset + len(records))
     if not decisions.controller_lives(after):

@@ -18,6 +18,7 @@ Durations are seconds of the loop's clock.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -62,6 +63,10 @@ class Sight:
         self._lost_s.pop(peer, None)
         self.links.works(peer)
         return answer
+
+    def introduce(self, client_id_at: Callable[[Address], str]) -> None:
+        """See `environment.Network`."""
+        self._network.introduce(client_id_at)
 
     async def close(self) -> None:
         """See `environment.Network`."""

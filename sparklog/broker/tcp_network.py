@@ -8,6 +8,7 @@ finds out at once whether anybody is there.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from sparklog.broker.environment import Address, Unreachable
@@ -25,8 +26,8 @@ class TcpNetwork:
     """Calls other brokers. Implements `environment.Network`."""
 
     def __init__(self, client_id: str) -> None:
-        """Introduce this broker as `client_id`."""
-        self._client_id = client_id
+        """Send `client_id` to every peer, until `introduce` says otherwise."""
+        self._client_id_at: Callable[[Address], str] = lambda _: client_id
         self._channels: dict[tuple[Address, str], _Channel] = {}
         self._opening: dict[tuple[Address, str], asyncio.Task[_Channel]] = {}
 
@@ -46,7 +47,7 @@ class TcpNetwork:
         if channel is None or not channel.is_open:
             async with asyncio.timeout_at(deadline):
                 channel = await self._channel(key)
-        answer = channel.ask(request, self._client_id)
+        answer = channel.ask(request, self._client_id_at(peer))
         # A timer by hand, as followers ask all the time: `asyncio.timeout` costs three times that.
         timer = loop.call_at(deadline, self._late, key, channel)
         try:
@@ -59,6 +60,10 @@ class TcpNetwork:
         if self._channels.get(key) is channel:
             del self._channels[key]
         channel.give_up(TimeoutError(f"no answer in time. peer={key[0]}"))
+
+    def introduce(self, client_id_at: Callable[[Address], str]) -> None:
+        """See `environment.Network`."""
+        self._client_id_at = client_id_at
 
     async def close(self) -> None:
         """Drop every connection; calls under way raise Unreachable."""

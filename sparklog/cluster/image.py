@@ -159,6 +159,8 @@ class MetadataImage:
     next_producer_id: int = 0
     cluster_id: str = ""
     """Empty until the first broker registers."""
+    cluster_secret: str = field(default="", repr=False, kw_only=True)
+    """Brokers know each other by it; no client is told. Empty until the first broker registers."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic settings by group id."""
     client_quotas: Quotas = field(default_factory=dict)
@@ -226,6 +228,7 @@ class _Change:
         self._topic_defaults = inherited(before.broker_configs.get(EVERY_BROKER, {}))
         self._next_producer_id = before.next_producer_id
         self._cluster_id = before.cluster_id
+        self._secret = before.cluster_secret
         self._group_configs = before.group_configs
         self._client_quotas = before.client_quotas
         self._strange = before.strange
@@ -253,8 +256,9 @@ class _Change:
                 self._next_producer_id = max(self._next_producer_id, record.next_producer_id)
             case HeartbeatRecord(broker_id):
                 self._heartbeats = {**self._heartbeats, broker_id: offset}
-            case ClusterRecord(cluster_id):
+            case ClusterRecord(cluster_id, secret):
                 self._cluster_id = self._cluster_id or cluster_id
+                self._secret = self._secret or secret
             case None:
                 pass
 
@@ -278,6 +282,7 @@ class _Change:
             self._client_quotas,
             self._strange,
             self._heartbeats,
+            cluster_secret=self._secret,
         )
 
     def _own_topics(self) -> dict[str, Topic]:

@@ -6,6 +6,7 @@ records stay readable and new ones short. `decode` skips unknown types and field
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -84,9 +85,11 @@ class RemoveTopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """The cluster got its id; the first such record wins."""
+    """The cluster got its id and the secret of its brokers; the first of each wins."""
 
     cluster_id: str
+    secret: str = dataclasses.field(default="", repr=False)
+    """32 hex digits, by which brokers know each other; see decision 52."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +245,10 @@ _FIELDS: dict[type[Record], tuple[_Field, ...]] = {
         _Field("value", "value", _rate_or_none),
     ),
     RemoveTopicRecord: (_TOPIC_ID,),
-    ClusterRecord: (_Field("cluster_id", "clusterId", str),),
+    ClusterRecord: (
+        _Field("cluster_id", "clusterId", str),
+        _optional("secret", "secret", str, ""),
+    ),
     RegisterBrokerRecord: (
         _BROKER_ID,
         _INCARNATION,

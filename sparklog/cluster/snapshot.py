@@ -28,6 +28,7 @@ _IMAGE_FIELDS = frozenset(
         "clientQuotas",
         "nextProducerId",
         "clusterId",
+        "clusterSecret",
         "heartbeats",
     }
 )
@@ -85,6 +86,8 @@ def to_document(image: MetadataImage) -> dict[str, Any]:
         document["nextProducerId"] = image.next_producer_id
     if image.cluster_id:
         document["clusterId"] = image.cluster_id
+    if image.cluster_secret:
+        document["clusterSecret"] = image.cluster_secret
     if image.heartbeats:
         document["heartbeats"] = sorted(image.heartbeats.items())
     return document
@@ -125,6 +128,7 @@ def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
             quota_entity(entity): {str(key): float(rate) for key, rate in values.items()}
             for entity, values in document.get("clientQuotas", ())
         },
+        cluster_secret=str(document.get("clusterSecret", "")),
         strange=not (
             document.keys() <= _IMAGE_FIELDS
             and all(entry.keys() <= _TOPIC_FIELDS for entry in document["topics"])

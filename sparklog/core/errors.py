@@ -14,6 +14,7 @@
     - PreferredLeaderNotAvailable: the first replica is not in sync; try again when it is.
     - InvalidTopic: illegal topic name, or a topic that clients must not change.
     - PolicyViolation: the topic's settings, or a limit of the cluster, do not allow it.
+    - ClusterAuthorizationFailed: only brokers of the cluster may send the request.
     - SecurityDisabled: there is no authorizer, so there are no ACLs.
     - UnsupportedSaslMechanism: brokers do not authenticate.
     - ResourceNotFound: no such user has credentials.
@@ -164,6 +165,12 @@ class PolicyViolation(InvalidRequest):
     """The topic's settings, or a limit of the cluster, do not allow it: change them first."""
 
     kafka_code = 44
+
+
+class ClusterAuthorizationFailed(InvalidRequest):
+    """Only brokers of the cluster may ask for this."""
+
+    kafka_code = 31
 
 
 class RecordTooLarge(InvalidRequest):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from sparklog.broker.environment import Address, Environment
+from sparklog.broker.request import RequestContext
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Fenced, SparklogError
 from sparklog.testing.group_history import GroupLog, check_group
@@ -56,8 +57,8 @@ class SimNode(Protocol):
         """Hand over all partitions, then make `run` return."""
         ...
 
-    async def handle(self, request: Any) -> Any:
-        """Return the response to a request entity."""
+    async def handle(self, request: Any, context: RequestContext) -> Any:
+        """Return the response to a request entity of this client."""
         ...
 
 

@@ -25,15 +25,15 @@ from typing import Any
 from kio.static.constants import EntityType
 
 from sparklog.broker.environment import Address, Unreachable
-from sparklog.broker.request import CloseConnection
+from sparklog.broker.request import CloseConnection, RequestContext
 from sparklog.core.entropy import Entropy
 from sparklog.protocol import messages
 from sparklog.protocol.schemas import request_schema
 from sparklog.testing.virtual_loop import WORLD, Process, VirtualLoop
 from sparklog.testing.virtual_world import Trace
 
-Serve = Callable[[Any], Awaitable[Any]]
-"""Returns the response to a request entity.
+Serve = Callable[[Any, RequestContext], Awaitable[Any]]
+"""Returns the response to a request entity of a client.
 
 An exception closes the connection, and is recorded unless it is CloseConnection.
 """
@@ -61,6 +61,7 @@ class _Listener:
 @dataclass(slots=True, eq=False)
 class _Call:
     request: Any
+    context: RequestContext
     answer: asyncio.Future[Any]
     response: Any = None
     served: bool = False
@@ -127,7 +128,7 @@ class _Connection:
 
     async def _answer(self, listener: _Listener, call: _Call) -> None:
         try:
-            call.response = self._world.recoded(await listener.serve(call.request))
+            call.response = self._world.recoded(await listener.serve(call.request, call.context))
         except CloseConnection:
             self.reset("hung up")
         except Exception as error:
@@ -273,6 +274,7 @@ class SimNetwork:
         """Call from `host`."""
         self._world = world
         self._host = host
+        self._client_id_at: Callable[[Address], str | None] = lambda _: None
         self._connections: dict[tuple[Address, str], _Connection] = {}
 
     async def call(
@@ -290,7 +292,9 @@ class SimNetwork:
         if connection is None or connection.is_lost:
             connection = self._world.connect(self._host, peer)
             self._connections[peer, purpose] = connection
-        call = _Call(self._world.recoded(request), self._world.loop.create_future())
+        context = RequestContext(self._client_id_at(peer), self._host)
+        answer = self._world.loop.create_future()
+        call = _Call(self._world.recoded(request), context, answer)
         connection.send(call)
         try:
             async with asyncio.timeout(timeout_s):
@@ -302,6 +306,10 @@ class SimNetwork:
         finally:
             if connection.is_lost:
                 self._world.forget(connection)
+
+    def introduce(self, client_id_at: Callable[[Address], str]) -> None:
+        """See `environment.Network`."""
+        self._client_id_at = client_id_at
 
     async def close(self) -> None:
         """Close every connection."""

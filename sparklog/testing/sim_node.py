@@ -15,7 +15,7 @@ from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.node import BrokerNode
 from sparklog.broker.replicas import BrokerReplicas
-from sparklog.broker.request import UNTHROTTLED
+from sparklog.broker.request import UNTHROTTLED, RequestContext
 from sparklog.core.broker_settings import BrokerConfig, parse_broker_configs
 from sparklog.core.errors import OutcomeUnknown, Unavailable
 from sparklog.core.types import PartitionId
@@ -116,14 +116,14 @@ class SimulatedBroker:
         """Shut down in a controlled way."""
         await self.node.stop()
 
-    async def handle(self, request: Any) -> Any:
+    async def handle(self, request: Any, context: RequestContext) -> Any:
         """Return the response to a request entity, as the listener would."""
         if request.__api_key__ == Api.PRODUCE:
             frame = bytes(messages.encode_request(request, 0, None))[messages.SIZE_BYTES :]
             plain, reply = produce_frames.read(frame), _Reply(type(request))
             if plain is not None and self.node.begin_produce(plain, reply):
                 return await reply.response()
-        return await self.node.handle(request)
+        return await self.node.handle(request, context)
 
 
 class _Reply:

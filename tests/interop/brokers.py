@@ -7,7 +7,7 @@ with Brokers("memory://name", count=3) as brokers:
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
 
@@ -43,6 +43,11 @@ class Brokers:
     def bootstrap(self) -> str:
         """Return the addresses of all brokers, as clients take them."""
         return ",".join(f"{r.host}:{r.port}" for r in self._ready.values())
+
+    @property
+    def ready(self) -> Sequence[Ready]:
+        """Return what the brokers said when they served."""
+        return list(self._ready.values())
 
     def __enter__(self) -> Brokers:
         """Start all and wait until they serve."""

@@ -100,7 +100,7 @@ def test_a_broker_that_breaks_is_a_complaint_and_is_started_again() -> None:
 
 def test_a_cluster_that_never_answers_is_a_complaint() -> None:
     class Silent(ToyBroker):
-        async def handle(self, request: object) -> object:
+        async def handle(self, request: object, context: object) -> object:
             raise ConnectionError
 
     report = _run(1, Silent, Plan(storm_s=1.0, heal_s=5.0, faults=()))

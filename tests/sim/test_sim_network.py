@@ -33,7 +33,7 @@ class _Room:
         self.net.listen(SERVER, process, self._serve)
         return process
 
-    async def _serve(self, request: Any) -> Any:
+    async def _serve(self, request: Any, context: object) -> Any:
         self.asked.append(request)
         if isinstance(request, float):
             await asyncio.sleep(request)

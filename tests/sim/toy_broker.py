@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+from sparklog.broker.request import RequestContext
 from sparklog.core.errors import Unavailable
 from sparklog.protocol.api import Api
 from sparklog.protocol.batch_header import BatchHeader, parse_header
@@ -61,7 +62,7 @@ class ToyBroker:
     async def stop(self) -> None:
         self._stopped.set()
 
-    async def handle(self, request: Any) -> Any:
+    async def handle(self, request: Any, context: RequestContext) -> Any:
         answer = Answer.to(request)
         match Api(request.__api_key__):
             case Api.METADATA:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.answering import NO_THROTTLE, code_of
+from sparklog.broker.handlers.brokers_only import check_broker
 from sparklog.broker.handlers.init_producer_id import fenced_code
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.handlers.partitions import partition_of, topic_of
@@ -21,8 +22,9 @@ from sparklog.cluster.image import MetadataImage
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.transaction import EPOCH_BUMP_SINCE
 from sparklog.coordinator.transaction_state import Partition
-from sparklog.core.errors import SparklogError
+from sparklog.core.errors import ClusterAuthorizationFailed, SparklogError
 from sparklog.core.names import CLOSED_TOPICS
+from sparklog.protocol.api import Api
 from sparklog.protocol.building import Answer
 
 BATCHED_SINCE: Final = 4
@@ -39,6 +41,12 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
         return answer.response(
             throttle_time=NO_THROTTLE,
             results_by_topic_v3_and_below=_topics(answer, request.v3_and_below_topics, codes),
+        )
+    try:
+        check_broker(node, context, Api.ADD_PARTITIONS_TO_TXN.label)
+    except ClusterAuthorizationFailed as refused:
+        return answer.response(
+            throttle_time=NO_THROTTLE, error_code=code_of(refused), results_by_transaction=()
         )
     results = await asyncio.gather(*(_one(node, one) for one in request.transactions))
     return answer.response(

@@ -15,7 +15,7 @@ from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, message_of
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.handlers.partitions import partition_of, topic_of
 from sparklog.broker.marking import KnownProducer
-from sparklog.broker.request import BROKERS_CLIENT, RequestContext
+from sparklog.broker.request import RequestContext
 from sparklog.core.errors import NotServing, SparklogError, Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api import Api
@@ -43,7 +43,7 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
                 state = image.partition(where)
                 if state is not None and node.broker_id in state.replicas:
                     followed[state.leader].append((asked.name, number))
-    if not (context.client_id or "").startswith(BROKERS_CLIENT):  # not passed on twice
+    if not node.is_broker(context):  # not passed on twice
         for leader, places in followed.items():
             parts.update(await _ask(node, answer, leader, places))
     return answer.response(

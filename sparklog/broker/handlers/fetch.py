@@ -18,9 +18,10 @@ from sparklog.broker.fetch_reading import Fetched, FetchSpec
 from sparklog.broker.fetch_session import NO_SESSION, FetchAsked, FetchTurn, PartKey, TopicKey
 from sparklog.broker.fetch_sessions import LAST_EPOCH
 from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, leader_hints
+from sparklog.broker.handlers.brokers_only import check_broker
 from sparklog.broker.handlers.node import HandlerNode
 from sparklog.broker.handlers.partitions import partition_of, topic_known_as
-from sparklog.broker.request import RequestContext
+from sparklog.broker.request import CloseConnection, RequestContext
 from sparklog.cluster.image import MetadataImage, Topic
 from sparklog.core.client_quotas import CONSUMER_BYTE_RATE, Quotas
 from sparklog.core.errors import Fenced, NotServing, SparklogError
@@ -29,6 +30,8 @@ from sparklog.protocol.building import Answer
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 CONSUMER: Final = -1
+ERROR_SINCE: Final = 7
+"""Before, a refusal has no place in the answer."""
 TOPIC_IDS_SINCE: Final = 13
 LEADER_HINTS_SINCE: Final = 16
 DIVERGENCE_SINCE: Final = 12
@@ -39,8 +42,12 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     """Read what there is, or wait for it; every partition has its own error."""
     answer = Answer.to(request)
     try:
+        if _replica_id(request) != CONSUMER:
+            check_broker(node, context, "FetchFollower")
         turn = node.fetch_sessions.begin(_asked(request), asyncio.get_running_loop().time())
     except SparklogError as refused:
+        if answer.version < ERROR_SINCE:
+            raise CloseConnection(str(refused)) from None
         return answer.response(
             throttle_time=NO_THROTTLE,
             error_code=code_of(refused),

@@ -14,6 +14,7 @@ from sparklog.broker.metadata_access import MetadataAccess
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.produce_job import Produced, ProduceJob, Verified
 from sparklog.broker.producer_ids import ProducerIds
+from sparklog.broker.request import RequestContext
 from sparklog.broker.sight import Sight
 from sparklog.broker.throttle import Throttle
 from sparklog.broker.transactions import Transactions
@@ -150,6 +151,10 @@ class HandlerNode(Protocol):
     @property
     def sight(self) -> Sight:
         """Return which brokers this one has just lost sight of."""
+        ...
+
+    def is_broker(self, context: RequestContext) -> bool:
+        """Say whether a broker of this cluster asks, and not a client."""
         ...
 
     def background(self, work: Coroutine[Any, Any, None], name: str) -> None:

@@ -29,6 +29,9 @@ class Wires:
             raise Unreachable(f"nobody listens. peer={peer}")
         return await self.listeners[peer](request)
 
+    def introduce(self, client_id_at: Callable[[Address], str]) -> None:
+        """Callers are not told apart here: all count as this broker itself."""
+
     def hang_up(self, address: Address) -> None:
         self.listeners.pop(address, None)
 

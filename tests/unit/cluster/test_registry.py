@@ -266,6 +266,7 @@ def test_all_of_an_image_is_in_its_snapshot() -> None:
         {"g": {"consumer.session.timeout.ms": "50000"}},
         {(("client-id", None), ("user", "u")): {"producer_byte_rate": 1024.0}},
         heartbeats={1: 8},
+        cluster_secret="5" * 32,
     )
     document = json.loads(json.dumps(snapshot.to_document(image)))
     assert snapshot.from_document(document, 9) == image
@@ -389,7 +390,7 @@ def test_every_record_of_this_version_is_all_known() -> None:
         ControllerChangeRecord(1, "a", 1),
         ProducerIdsRecord(1, 0, 1000),
         HeartbeatRecord(1, 0),
-        ClusterRecord("c"),
+        ClusterRecord("c", "s"),
         RemoveTopicRecord("A" * 22),
     ]
     assert {type(record) for record in records} == set(get_args(Record))

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sparklog.broker.environment import Environment
+from sparklog.broker.broker_client import client_id, is_broker
+from sparklog.broker.environment import Address, Environment
 from sparklog.broker.fetch_reading import Fetched, FetchSpec
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.group_coordinator import GroupCoordinator
@@ -35,6 +36,10 @@ from tests.unit.broker.world import World
 Result = TypeVar("Result")
 HOST = "broker-1"
 TESTER = RequestContext("test", "127.0.0.1")
+SECRET = "5" * 32
+ADDRESS = Address(HOST, 9092)
+PEER = RequestContext(client_id(2, SECRET, ADDRESS), "127.0.0.1")
+"""Another broker of the cluster."""
 
 
 class ToyMarking:
@@ -200,6 +205,9 @@ class ToyNode:
         self.throttle = Throttle(self.config, self.metrics)
         self.heartbeat_answer: Any = None
         self.tasks: list[asyncio.Task[None]] = []
+
+    def is_broker(self, context: RequestContext) -> bool:
+        return is_broker(context.client_id, SECRET, ADDRESS)
 
     def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self.tasks.append(asyncio.get_running_loop().create_task(work, name=name))

@@ -190,3 +190,60 @@ def list_offsets(topic: str, *parts: tuple[int, int], version: int = 7) -> Any:
     )
     named = build_request_part(api, version, "ListOffsetsTopic", name=topic, partitions=asked)
     return build_request(api, version, replica_id=-1, isolation_level=0, topics=(named,))
+
+
+def broker_heartbeat(broker_id: int, broker_epoch: int) -> Any:
+    return build_request(
+        Api.BROKER_HEARTBEAT,
+        1,
+        broker_id=broker_id,
+        broker_epoch=broker_epoch,
+        current_metadata_offset=1,
+        want_fence=False,
+        want_shut_down=False,
+    )
+
+
+def write_txn_marker(
+    topic: str,
+    *partitions: int,
+    producer: tuple[int, int] = (7, 1),
+    is_commit: bool = False,
+    coordinator_epoch: int = 99,
+) -> Any:
+    api = Api.WRITE_TXN_MARKERS
+    marked = build_request_part(
+        api, 1, "WritableTxnMarkerTopic", name=topic, partition_indexes=partitions
+    )
+    marker = build_request_part(
+        api,
+        1,
+        "WritableTxnMarker",
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        transaction_result=is_commit,
+        coordinator_epoch=coordinator_epoch,
+        topics=(marked,),
+    )
+    return build_request(api, 1, markers=(marker,))
+
+
+def marked_codes(answer: Any) -> list[Any]:
+    return [p.error_code for m in answer.markers for t in m.topics for p in t.partitions]
+
+
+def add_partitions_for(topic: str, transactional_id: str, *, verify_only: bool = False) -> Any:
+    """As the leader of partition 0 asks, for a producer."""
+    api = Api.ADD_PARTITIONS_TO_TXN
+    added = build_request_part(api, 5, "AddPartitionsToTxnTopic", name=topic, partitions=(0,))
+    transaction = build_request_part(
+        api,
+        5,
+        "AddPartitionsToTxnTransaction",
+        transactional_id=transactional_id,
+        producer_id=7,
+        producer_epoch=1,
+        verify_only=verify_only,
+        topics=(added,),
+    )
+    return build_request(api, 5, transactions=(transaction,))

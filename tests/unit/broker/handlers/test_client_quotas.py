@@ -14,7 +14,7 @@ from sparklog.core.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, 
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api import Api
 from sparklog.protocol.building import build_request, build_request_part
-from tests.unit.broker.handlers.node import ToyNode, tell
+from tests.unit.broker.handlers.node import PEER, ToyNode, tell
 from tests.unit.broker.handlers.requests import create_topics, fetch, produce
 from tests.unit.broker.replica_cluster import batch
 
@@ -187,7 +187,7 @@ def test_a_consumer_is_charged_for_what_it_reads_and_given_no_more_than_its_wind
         assert response.throttle_time > timedelta(seconds=10)
         assert node.replicas.spec is not None
         assert node.replicas.spec.max_bytes == 1000
-        follower = await node.ask(fetch("t", (0, 0), replica_id=2), CLIENT)
+        follower = await node.ask(fetch("t", (0, 0), replica_id=2), PEER)
         assert follower.throttle_time == timedelta(0)
         assert node.replicas.spec.max_bytes > 1000
         assert where in node.replicas.logs

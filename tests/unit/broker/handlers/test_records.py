@@ -15,8 +15,9 @@ from sparklog.protocol.api import Api
 from sparklog.protocol.batch_header import ATTRIBUTES_AT, TRANSACTIONAL_BIT
 from sparklog.protocol.building import Answer, build_request, build_request_part
 from sparklog.protocol.topic_ids import topic_id_of, uuid_of
-from tests.unit.broker.handlers.node import ToyNode, tell
+from tests.unit.broker.handlers.node import PEER, ToyNode, tell
 from tests.unit.broker.handlers.requests import (
+    broker_heartbeat,
     create_topics,
     fetch,
     list_offsets,
@@ -166,7 +167,7 @@ def test_a_fetch_asks_for_no_more_than_the_broker_gives() -> None:
         uuid = await made(node)
         state = build_request_part(Api.FETCH, 15, "ReplicaState", replica_id=2, replica_epoch=5)
         more = {"replica_state": state, "max_wait": timedelta(milliseconds=-5), "min_bytes": -1}
-        await node.ask(fetch(uuid, (0, 0), version=15, **more))
+        await node.ask(fetch(uuid, (0, 0), version=15, **more), PEER)
         spec = node.replicas.spec
         assert spec is not None
         assert (spec.replica_id, spec.replica_epoch) == (2, 5)
@@ -316,19 +317,11 @@ def test_producers_are_refused_by_who_coordinates_nothing_or_is_deposed() -> Non
 
 def test_a_heartbeat_is_for_the_controller() -> None:
     async def story(node: ToyNode) -> None:
-        request = build_request(
-            Api.BROKER_HEARTBEAT,
-            1,
-            broker_id=2,
-            broker_epoch=1,
-            current_metadata_offset=1,
-            want_fence=False,
-            want_shut_down=False,
-        )
-        assert (await node.ask(request)).error_code is ErrorCode.not_controller
+        request = broker_heartbeat(2, 1)
+        assert (await node.ask(request, PEER)).error_code is ErrorCode.not_controller
         node.heartbeat_answer = Answer.to(request).response(
             throttle_time=timedelta(0), error_code=NONE, is_caught_up=True, should_shut_down=False
         )
-        assert (await node.ask(request)).is_caught_up
+        assert (await node.ask(request, PEER)).is_caught_up
 
     tell(story)

@@ -1,0 +1,30 @@
+"""Requests that only brokers of the cluster may send: clients get CLUSTER_AUTHORIZATION_FAILED.
+
+In Kafka these need the operation CLUSTER_ACTION. This is a guard before authentication; see
+decision 52 for what it does not protect against.
+"""
+
+from __future__ import annotations
+
+from sparklog.broker.handlers.node import HandlerNode
+from sparklog.broker.request import RequestContext
+from sparklog.core.errors import ClusterAuthorizationFailed
+
+
+def check_broker(node: HandlerNode, context: RequestContext, api: str) -> None:
+    """Reject a request of a client where only brokers may ask. It is counted.
+
+    Args:
+        node: this broker.
+        context: says who asks.
+        api: Kafka's name of the request, `FetchFollower` for a fetch of a replica.
+
+    Raises:
+        ClusterAuthorizationFailed: no broker of this cluster sent it.
+    """
+    if node.is_broker(context):
+        return
+    node.metrics.broker_call_refused(api)
+    raise ClusterAuthorizationFailed(
+        f"only brokers of the cluster may send this. request={api} client={context.client_host}"
+    )
