@@ -7,7 +7,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +28,7 @@ class Action(Enum):
     CUT_ANSWER = "forward, then close the connection in the middle of the body"
     HOLD = "forward, and keep the answer until `released` or closed"
     IGNORE_CONDITION = "forward without If-None-Match"
+    LOSE_RACES = "look for the object; if there is none, forward without If-None-Match"
 
 
 @dataclass
@@ -147,7 +148,10 @@ class _Handler(BaseHTTPRequestHandler):
         if rule is not None and action is Action.ANSWER:
             self._answer_error(rule)
             return
-        if action is Action.IGNORE_CONDITION:
+        if rule is not None and action is Action.LOSE_RACES and self._is_there():
+            self._answer_error(replace(rule, status=412, code="PreconditionFailed"))
+            return
+        if action in (Action.IGNORE_CONDITION, Action.LOSE_RACES):
             del self.headers["If-None-Match"]
         status, headers, answer = self._forward(body)
         if action is Action.HOLD:
@@ -167,6 +171,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(status, headers, answer, answer)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle  # noqa: N815 - named by HTTP
+
+    def _is_there(self) -> bool:
+        upstream = HTTPConnection("127.0.0.1", self.owner.upstream_port, timeout=FORWARD_TIMEOUT_S)
+        try:
+            headers = {name: self.headers[name] for name in ("Host", "Authorization")}
+            upstream.request("HEAD", self.path.partition("?")[0], headers=headers)
+            return upstream.getresponse().status == 200
+        finally:
+            upstream.close()
 
     def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         upstream = HTTPConnection("127.0.0.1", self.owner.upstream_port, timeout=FORWARD_TIMEOUT_S)

@@ -83,5 +83,6 @@ def _s3(
     if settings.hedge:
         store = HedgingStore(store, settings, clock)
     if settings.probe:
-        store = ProbingStore(store, f"{access.endpoint_url} {store.url}")
+        identity = f"{access.endpoint_url or 'aws'} s3://{bucket}"
+        store = ProbingStore(store, identity, clock=clock, entropy=entropy)
     return RetryingStore(store, counting.counters, settings, clock=clock, entropy=entropy)

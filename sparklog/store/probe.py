@@ -1,51 +1,84 @@
-"""Refuses a store that creates one key twice.
+"""Refuses a store on which two writers of one key both succeed.
 
-The whole log rests on put-if-absent, and some S3-compatible stores ignore If-None-Match: two
-writers would overwrite each other without noticing. So before a process first writes under a root,
-it creates the probe's key; unless that is refused because the key exists, it creates it again, and
-that must be refused. The key stays, so one request is the usual cost. Readers never probe.
+The whole log rests on put-if-absent. Some S3-compatible stores ignore If-None-Match; others honour
+it only when requests come one after the other. On both, writers overwrite each other's records. So
+before the first write under a root a store must pass a race (`probe_race`).
+
+The race is run once per root. Its result is kept under a name in the root, so a later process sends
+one GET. The name is made of endpoint and bucket: a copy on another store is raced again. A process
+that has seen a bucket pass asks no more. Readers never probe.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
+from threading import Lock
+from typing import Final
 
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
 from sparklog.core.errors import InvalidConfig
 from sparklog.core.forking import PerProcess
-from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, Weather
+from sparklog.store.base import Data, ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, Weather
+from sparklog.store.probe_race import NAMES, RACERS, race
 
-PROBE_KEY = "put-if-absent-probe"
+PROBE_PREFIX: Final = "put-if-absent-probe"
+"""Keys that begin so are the probe's. Older versions created this key itself."""
+_RESULT: Final = json.dumps(
+    {"put-if-absent": "holds", "names": NAMES, "racers": RACERS}, separators=(",", ":")
+).encode()
 _PROBED: PerProcess[set[str]] = PerProcess(set)
-"""Roots that passed, by URL and endpoint."""
+"""Buckets that passed, by endpoint and name."""
+_PROBING = PerProcess(Lock)
 
 
-def probe(store: ObjectStore) -> None:
-    """Check that `store` refuses to create a key twice. Cost: one put, or two.
+def result_key(identity: str) -> str:
+    """Return the key under which the result for a bucket at an endpoint is kept."""
+    return f"{PROBE_PREFIX}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+
+
+def probe(store: ObjectStore, identity: str, clock: Clock, entropy: Entropy) -> None:
+    """Check that `store` lets one writer of several create a key. Cost: one GET, or a race.
 
     Raises:
         InvalidConfig: it does not; use another store.
         Weather: it does not tell just now; try again.
     """
-    for _ in range(2):
-        outcome = store.put_if_absent(PROBE_KEY, b"")
-        if outcome is PutOutcome.EXISTS:
+    key = result_key(identity)
+    try:
+        if store.get(key) == _RESULT:
             return
-        if outcome is PutOutcome.UNKNOWN:
-            raise Weather(f"no answer to the probe. root={store.url}", unsettled=False)
-    raise InvalidConfig(
-        "this store creates an object that exists already, so two writers would overwrite each "
-        f"other; use a store that honours If-None-Match on puts. root={store.url} key={PROBE_KEY}"
-    )
+    except ObjectNotFound:
+        pass
+    try:
+        race(store, key, clock, entropy)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{error} endpoint={identity.partition(' ')[0]}") from error
+    store.put(key, _RESULT)
 
 
 class ProbingStore(ObjectStore):
-    """Passes everything on; probes before the first write of this process under this root."""
+    """Passes everything on; probes before the first write of this process to this bucket."""
 
-    def __init__(self, store: ObjectStore, identity: str) -> None:
-        """Probe `store` unless one of that `identity` has passed in this process."""
+    def __init__(
+        self,
+        store: ObjectStore,
+        identity: str,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        entropy: Entropy = SYSTEM_ENTROPY,
+    ) -> None:
+        """Probe `store` unless one of that `identity` has passed in this process.
+
+        `identity` is the endpoint, a blank, and the bucket's URL.
+        """
         self.url = store.url
         self._store = store
         self._identity = identity
+        self._clock = clock
+        self._entropy = entropy
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """See `ObjectStore.get`."""
@@ -55,7 +88,7 @@ class ProbingStore(ObjectStore):
         """See `ObjectStore.put_if_absent`.
 
         Raises:
-            InvalidConfig: the store creates one key twice.
+            InvalidConfig: the store lets two writers create one key.
         """
         self._probe()
         return self._store.put_if_absent(key, data)
@@ -65,8 +98,9 @@ class ProbingStore(ObjectStore):
         self._store.put(key, data)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """See `ObjectStore.list`. The probe's own key is not listed."""
-        return (i for i in self._store.list(prefix, start_after) if i.key != PROBE_KEY)
+        """See `ObjectStore.list`. The probe's own keys are not listed."""
+        found = self._store.list(prefix, start_after)
+        return (info for info in found if not info.key.startswith(PROBE_PREFIX))
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
@@ -89,12 +123,14 @@ class ProbingStore(ObjectStore):
         self._store.close()
 
     def _probe(self) -> None:
-        probed = _PROBED.get()
-        if self._identity in probed:
+        if self._identity in _PROBED.get():
             return
-        try:
-            probe(self._store)
-        except Weather as weather:
-            # Whatever became of the probe's key, the put itself was not sent.
-            raise Weather(str(weather), unsettled=False) from weather
-        probed.add(self._identity)
+        with _PROBING.get():
+            if self._identity in _PROBED.get():
+                return
+            try:
+                probe(self._store, self._identity, self._clock, self._entropy)
+            except Weather as weather:
+                # Whatever became of the probe's keys, the put itself was not sent.
+                raise Weather(str(weather), unsettled=False) from weather
+            _PROBED.get().add(self._identity)

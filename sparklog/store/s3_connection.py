@@ -20,6 +20,7 @@ from fsspec.asyn import get_loop
 
 from sparklog.store.s3_access import S3Access
 from sparklog.store.settings import StoreSettings
+from sparklog.store.starting_line import STARTING_LINE
 
 T = TypeVar("T")
 
@@ -35,6 +36,13 @@ class _SendOnce(AIOHTTPSession):  # type: ignore[misc]  # the library ships no t
         session = await super()._get_session(proxy_url)
         session._retry_connection = False  # noqa: SLF001 - aiohttp has no public switch
         return session
+
+
+async def _wait_for_the_others(**_: Any) -> None:
+    """Hold a signed put at the starting line of the thread that sends it, if there is one."""
+    line = STARTING_LINE.get()
+    if line is not None:
+        await line.pass_together()
 
 
 class S3Connection:
@@ -100,6 +108,7 @@ class S3Connection:
                 client = await self._context.__aenter__()
                 # aiohttp would wait for a "100 Continue" that some servers never send.
                 client.meta.events.unregister("before-call.s3", add_expect_header)
+                client.meta.events.register("before-send.s3.PutObject", _wait_for_the_others)
                 self._client = client
         return self._client
 

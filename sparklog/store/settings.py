@@ -31,9 +31,9 @@ class StoreSettings:
     """Connections to one S3 endpoint per process. At 50 MB/s each they fill a 25 Gbit/s card."""
 
     probe: bool = True
-    """S3 roots: before a process first writes, check that the store refuses to create a key twice.
-    One request, two if nobody did it before; without the check a store that ignores If-None-Match
-    would let two writers overwrite each other's records."""
+    """S3 roots: before the first write under a root, race for names to see that the store lets one
+    writer of several create each. About 120 requests once per root, then one GET per process. On a
+    store that loses the race, writers would overwrite each other's records."""
 
     retry_deadline_s: float = 30.0
     """How long one request is tried before Unavailable. Longer than S3 takes to split a hot

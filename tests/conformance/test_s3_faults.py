@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -12,9 +13,11 @@ import pytest
 from sparklog.core.clock import SYSTEM_CLOCK, Clock, ManualClock
 from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import InvalidConfig, Unavailable
+from sparklog.core.forking import PerProcess
 from sparklog.store.base import ObjectNotFound, PutOutcome
 from sparklog.store.open import open_store
-from sparklog.store.probe import PROBE_KEY
+from sparklog.store.probe import PROBE_PREFIX, result_key
+from sparklog.store.probe_race import NAMES, RACERS
 from sparklog.store.retrying import RetryingStore
 from sparklog.store.settings import StoreSettings
 from tests.conformance.conftest import BUCKET
@@ -31,7 +34,9 @@ HASTY = StoreSettings(
     retry_first_pause_ms=5,
     retry_pause_max_ms=100,
     hedge=False,
+    probe=False,  # it would send a hundred requests more in each test
 )
+PROBING = replace(HASTY, probe=True, read_timeout_s=30.0, retry_deadline_s=30.0)
 PATIENT = StoreSettings(retry_deadline_s=20.0, retry_first_pause_ms=5, retry_pause_max_ms=50)
 
 Open = Callable[..., RetryingStore]
@@ -62,8 +67,9 @@ def open_through(moto: MotoServer, proxy: FaultProxy) -> Iterator[Open]:
 
 @pytest.fixture
 def store(open_through: Open) -> RetryingStore:
-    """A store that is connected and probed, with its counters at zero."""
+    """A store that is connected, with its counters at zero."""
     store = open_through()
+    assert list(store.list("")) == []  # connects; unlike a put it is sent again when it takes long
     assert store.put_if_absent("connected", b"") is CREATED
     store.counters.reset()
     return store
@@ -309,47 +315,89 @@ def test_expired_credentials_are_unavailable_and_not_retried(
 # The probe
 
 
-def test_a_store_that_ignores_the_condition_is_refused_before_anything_is_written(
-    open_through: Open, proxy: FaultProxy
+@pytest.mark.parametrize("action", [Action.IGNORE_CONDITION, Action.LOSE_RACES])
+def test_a_store_that_loses_races_is_refused_before_anything_is_written(
+    open_through: Open, proxy: FaultProxy, action: Action
 ) -> None:
-    proxy.add(Action.IGNORE_CONDITION, "PUT")
-    store = open_through()
+    proxy.add(action, "PUT")
+    store = open_through(PROBING)
     for _ in range(2):
-        with pytest.raises(InvalidConfig, match="honours If-None-Match"):
+        with pytest.raises(InvalidConfig, match="honours If-None-Match on concurrent") as caught:
             store.put_if_absent("log/0", MINE)
+        for named in (store.url, proxy.endpoint_url, "such as Amazon S3"):
+            assert named in str(caught.value)
     assert proxy.sent("PUT", "log/0") == 0
     with pytest.raises(ObjectNotFound):
         store.get("log/0")
 
 
-def test_the_probe_costs_two_puts_for_a_root_one_for_a_process_and_none_for_a_reader(
-    moto: MotoServer, open_through: Open, proxy: FaultProxy
+def test_a_store_that_loses_races_is_right_when_asked_one_after_the_other(
+    open_through: Open, proxy: FaultProxy
 ) -> None:
-    reader = open_through()
+    proxy.add(Action.LOSE_RACES, "PUT")
+    store = open_through(HASTY)
+    assert store.put_if_absent("log/0", MINE) is CREATED
+    assert store.put_if_absent("log/0", b"other") is EXISTS
+    assert store.get("log/0") == MINE
+
+
+def test_the_race_is_run_once_for_a_root_and_never_for_a_reader(
+    moto: MotoServer, open_through: Open, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = open_through(PROBING)
     assert list(reader.list("")) == []
     assert proxy.sent("PUT") == 0
-    writer = open_through()
+    writer = open_through(PROBING)
     writer.put_if_absent("log/0", MINE)
     writer.put_if_absent("log/1", MINE)
-    assert proxy.sent("PUT", PROBE_KEY) == 2
-    again = open_store(writer.url, environment=moto.environment(proxy.endpoint_url))
+    result = result_key(f"{proxy.endpoint_url} s3://{BUCKET}")
+    assert proxy.sent("PUT", PROBE_PREFIX) == RACERS * NAMES + 1
+    assert proxy.sent("GET", PROBE_PREFIX) == NAMES + 1
+    assert proxy.sent("DELETE", PROBE_PREFIX) == NAMES
+    again = open_store(writer.url, PROBING, environment=moto.environment(proxy.endpoint_url))
     again.put_if_absent("log/2", MINE)
+    assert requests(again) == {"put": 1}
+    monkeypatch.setattr("sparklog.store.probe._PROBED", PerProcess(set))  # as in a new process
+    again.put_if_absent("log/3", MINE)
+    assert requests(again) == {"put": 2, "get": 1}
     again.close()
-    assert proxy.sent("PUT", PROBE_KEY) == 2
-    assert [info.key for info in writer.list("")] == ["log/0", "log/1", "log/2"]
-    other = moto.environment()  # another endpoint is another store, as for another process
-    elsewhere = open_store(writer.url, environment=other)
-    elsewhere.put_if_absent("log/3", MINE)
-    assert requests(elsewhere) == {"put": 2}
-    elsewhere.close()
+    assert [info.key for info in writer.list("")] == ["log/0", "log/1", "log/2", "log/3"]
+    assert writer.head(result).size_bytes > 0
+    assert open_through(PROBING).put_if_absent("log/0", MINE) is CREATED
+    assert proxy.sent("PUT", PROBE_PREFIX) == RACERS * NAMES + 1, "the bucket is the same"
+
+
+def test_another_endpoint_of_a_root_is_raced_again(
+    moto: MotoServer, open_through: Open, proxy: FaultProxy
+) -> None:
+    writer = open_through(PROBING)
+    writer.put_if_absent("log/0", MINE)
+    with fault_proxy(moto.port) as other:
+        elsewhere = open_store(
+            writer.url, PROBING, environment=moto.environment(other.endpoint_url)
+        )
+        elsewhere.put_if_absent("log/1", MINE)
+        elsewhere.close()
+        assert other.sent("PUT", PROBE_PREFIX) == RACERS * NAMES + 1
+
+
+def test_a_probe_result_that_is_damaged_is_made_anew(open_through: Open, proxy: FaultProxy) -> None:
+    store = open_through(PROBING)
+    result = result_key(f"{proxy.endpoint_url} s3://{BUCKET}")
+    store.put(result, b"damaged")
+    assert store.put_if_absent("log/0", MINE) is CREATED
+    assert proxy.sent("PUT", PROBE_PREFIX) == RACERS * NAMES + 2
+    assert b"holds" in store.get(result)
 
 
 def test_a_busy_moment_during_the_probe_does_not_fail_the_put(
     open_through: Open, proxy: FaultProxy
 ) -> None:
-    proxy.add(Action.ANSWER, "PUT", PROBE_KEY, times=1)
-    proxy.add(Action.LOSE_ANSWER, "PUT", PROBE_KEY, times=1)
-    assert open_through().put_if_absent("log/0", MINE) is CREATED
+    proxy.add(Action.ANSWER, "PUT", PROBE_PREFIX, times=1)
+    proxy.add(Action.LOSE_ANSWER, "PUT", PROBE_PREFIX, times=1)
+    conflict = {"status": 409, "code": "ConditionalRequestConflict"}
+    proxy.add(Action.ANSWER, "PUT", PROBE_PREFIX, times=3, **conflict)
+    assert open_through(PROBING).put_if_absent("log/0", MINE) is CREATED
 
 
 # Hedging
@@ -359,7 +407,9 @@ def test_a_get_that_hangs_is_answered_by_a_second_one(
     open_through: Open, proxy: FaultProxy
 ) -> None:
     # Hedged from the 41st on, and never given up: what hangs is answered by a second one or not.
-    settings = StoreSettings(read_timeout_s=3600, hedge_samples_min=40, hedge_after_min_ms=300)
+    settings = StoreSettings(
+        read_timeout_s=3600, hedge_samples_min=40, hedge_after_min_ms=300, probe=False
+    )
     store = open_through(settings)
     store.put_if_absent("log/0", MINE)
     for _ in range(40):
