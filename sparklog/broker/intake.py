@@ -1,7 +1,8 @@
 """How many bytes of requests a broker works on at once, over all its connections.
 
 A large request takes its bytes when its size is known, before they arrive. Requests that arrive
-have half of the budget at most, so that clients which never finish theirs leave the other half.
+have half of the budget at most, so that clients which never finish theirs leave the other half. A
+request larger than that half counts as the half until it is whole.
 """
 
 from __future__ import annotations
@@ -30,17 +31,19 @@ class Intake:
 
     def take(self, size: int) -> bool:
         """Take bytes and return True, or take none and return False."""
-        if self._used and self._used + size > self._limit:
+        if self._used and self._held() + size > self._limit:
             return False
         self._used += size
         return True
 
     def reserve(self, size: int) -> bool:
         """Take bytes for a request that arrives and return True, or take none and return False."""
-        if self._arriving and self._arriving + size > self._limit // 2:
+        half = self._limit // 2
+        if self._arriving and self._arriving + size > half:
             return False
-        if not self.take(size):
+        if self._used and self._held() + min(size, half) > self._limit:
             return False
+        self._used += size
         self._arriving += size
         return True
 
@@ -56,6 +59,10 @@ class Intake:
         """Return bytes, and let those who wait try: each of them once, the first come first."""
         self._used -= size
         for _ in range(len(self._waiting)):
-            if self._used >= self._limit:
+            if self._held() >= self._limit:
                 return
             self._waiting.popleft()()
+
+    def _held(self) -> int:
+        """Return the bytes that others cannot take; requests that arrive hold half at most."""
+        return self._used - max(0, self._arriving - self._limit // 2)

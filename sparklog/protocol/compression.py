@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from sparklog.core.errors import DataCorrupt
@@ -42,6 +43,7 @@ _GZIP_WINDOW: Final = 31
 """For zlib: the largest window, in gzip's format."""
 _READ_BYTES_MIN: Final = 64 * 1024
 _EXPECTED_RATIO: Final = 4
+_STEP_BYTES: Final = 8 * 1024 * 1024
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -173,21 +175,26 @@ def _read_gzip(view: memoryview, max_bytes: int) -> BytesLike:
 
 
 def _read_stream(view: memoryview, codec: Codec, max_bytes: int) -> BytesLike:
-    """Decompress in pieces that double, so that the allocation follows the actual size."""
-    pieces: list[bytes] = []
-    total = 0
-    wanted = max(_READ_BYTES_MIN, _EXPECTED_RATIO * len(view))
+    """Decompress small data in one piece; larger data into one buffer, which is never copied.
+
+    The buffer has room for `max_bytes`; only the pages that are written take memory.
+    """
+    wanted = min(max(_READ_BYTES_MIN, _EXPECTED_RATIO * len(view)), max_bytes + 1)
     with pa.CompressedInputStream(pa.py_buffer(view), _STREAMED[codec]) as stream:
-        while True:
-            wanted = min(wanted, max_bytes + 1 - total)
-            piece = stream.read(wanted)
-            pieces.append(piece)
-            total += len(piece)
-            if total > max_bytes:
-                raise _over_bound(codec, max_bytes)
-            if len(piece) < wanted:
-                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            wanted *= 2
+        first: bytes = stream.read(wanted)
+        if len(first) > max_bytes:
+            raise _over_bound(codec, max_bytes)
+        if len(first) < wanted:
+            return first
+        whole = np.empty(max_bytes + 1, np.uint8).data
+        whole[:wanted] = first
+        total = wanted
+        while total <= max_bytes:
+            count: int = stream.readinto(whole[total : total + _STEP_BYTES])
+            if not count:
+                return whole[:total]
+            total += count
+    raise _over_bound(codec, max_bytes)
 
 
 def _read_snappy(view: memoryview, max_bytes: int) -> BytesLike:

@@ -429,6 +429,19 @@ def test_a_request_larger_than_the_whole_budget_is_let_in_alone() -> None:
     assert intake.used_bytes == 10
 
 
+def test_a_request_larger_than_half_of_the_budget_leaves_the_other_half_while_it_arrives() -> None:
+    intake = Intake(10)
+    assert intake.reserve(10)
+    assert not intake.reserve(1)
+    assert intake.take(5)
+    assert not intake.take(1)
+    intake.give_back(5)
+    intake.arrived(10)
+    assert not intake.take(1)
+    intake.give_back(10)
+    assert intake.used_bytes == 0
+
+
 def test_headers_of_the_oldest_version_need_no_client_id() -> None:
     frame = bytes(messages.encode_request(heartbeat(), 3, None))[4:]
     assert messages.decode_request(frame)[0] == RequestHeader(18, 0, 3, None)
