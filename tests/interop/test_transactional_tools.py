@@ -59,7 +59,7 @@ def test_a_hanging_transaction_is_found_and_ended(brokers: Brokers, tool: KafkaT
     where = ("--topic", topic, "--partition", "0")
     (one,) = transactions(tool, "describe-producers", *where)
     start = one["CurrentTransactionStartOffset"]
-    assert int(start) > 0
+    assert int(start) == 0  # nothing but records takes an offset
     assert read(brokers.bootstrap, topic, 1) == []
     transactions(tool, "abort", *where, "--start-offset", start)
     (one,) = transactions(tool, "describe-producers", *where)
