@@ -19,9 +19,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from itertools import count
+from math import ceil
 from typing import Final, Generic
 
 from sparklog.broker.coordinator_log import CoordinatorLog
+from sparklog.broker.deadline_timer import EARLY_S
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_shard import LedShard, PendingBatch, QueuedMarker, S
 from sparklog.broker.metadata_access import MetadataAccess
@@ -95,7 +97,7 @@ class CoordinatorRuntime(Generic[S]):
     def led(self, partition: int, log: CoordinatorLog) -> None:
         """Take in that this broker serves a partition from now on: read its log, then serve."""
         self.retired(partition)
-        led: LedShard[S] = LedShard(partition, log)
+        led: LedShard[S] = LedShard(partition, log, self._expire)
         self._shards.led[partition] = led
         self._tasks.start(self._load(led), f"load {self.topic}-{partition}")
 
@@ -246,8 +248,8 @@ class CoordinatorRuntime(Generic[S]):
             self._run(led, event, own=True)
         except SparklogError as error:
             logger.warning("a coordinator put off %s-%d: %s", self.topic, led.partition, error)
-            if led.timer is None:
-                self._set_timer(led, asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
+            if not led.timer.is_set:
+                led.timer.set(asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
 
     def _take(self, led: LedShard[S], effects: Effects, *, own: bool) -> None:
         if effects.at_once:
@@ -282,34 +284,25 @@ class CoordinatorRuntime(Generic[S]):
         shard = led.shard
         deadline_ms = None if shard is None else shard.next_deadline_ms
         if deadline_ms is None:
-            if led.timer is not None:
-                led.timer.cancel()
-                led.timer = None
-            return
-        loop = asyncio.get_running_loop()
-        at_s = max((deadline_ms - self._began_ms) / 1000, loop.time() + 0.001)
-        if led.timer is not None:
-            if led.timer_s <= at_s:
-                return  # looks too early, and is set again then
             led.timer.cancel()
-        self._set_timer(led, at_s)
+            return
+        # One that is set for earlier looks too early, and is set again then.
+        soon_s = asyncio.get_running_loop().time() + EARLY_S
+        led.timer.set_no_later(max((deadline_ms - self._began_ms) / 1000, soon_s))
 
-    def _set_timer(self, led: LedShard[S], at_s: float) -> None:
-        led.timer_s = at_s
-        led.timer = asyncio.get_running_loop().call_at(at_s, self._expire, led)
-
-    def _expire(self, led: LedShard[S]) -> None:
-        led.timer = None
+    def _expire(self, led: LedShard[S], due_by_s: float) -> None:
         if led.shard is None:
             return
         try:
             self._shards.ready(led.partition)
         except SparklogError:
-            self._set_timer(led, asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
+            led.timer.set(asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
             return
         deadline_ms = led.shard.next_deadline_ms
-        if deadline_ms is not None and deadline_ms <= self._now_ms():
-            self._run_own(led, lambda shard, now_ms: shard.expire(now_ms))
+        due_by_ms = self._began_ms + ceil(due_by_s * 1000)
+        if deadline_ms is not None and deadline_ms <= due_by_ms:
+            now_ms = max(self._now_ms(), deadline_ms)
+            self._run_own(led, lambda shard, _: shard.expire(now_ms))
         else:
             self._arm(led)
 

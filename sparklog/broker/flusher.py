@@ -21,6 +21,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from sparklog.broker.damage import damaged
+from sparklog.broker.deadline_timer import DeadlineTimer
 from sparklog.broker.environment import Environment
 from sparklog.broker.led_partition import LedPartition
 from sparklog.broker.memory_budget import MemoryBudget
@@ -96,7 +97,7 @@ class Flusher:
         self._heap: list[tuple[float, int, _Plan]] = []
         self._order = count()
         self._running = 0
-        self._timer: asyncio.Handle | None = None
+        self._timer = DeadlineTimer(self._start_due)
 
     def committed(self, led: LedPartition) -> None:
         """Take in that a partition's high watermark moved. Cheap: called for every batch."""
@@ -164,17 +165,13 @@ class Flusher:
             self._hurry(largest, asyncio.get_running_loop().time())
 
     def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if self._heap and self._running < FLUSHES_AT_ONCE and not self._tasks.closed:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(self._heap[0][0], self._start_due)
+            self._timer.set(self._heap[0][0])
+        else:
+            self._timer.cancel()
 
-    def _start_due(self) -> None:
-        self._timer = None
-        now = asyncio.get_running_loop().time()
-        while self._heap and self._heap[0][0] <= now and self._running < FLUSHES_AT_ONCE:
+    def _start_due(self, due_by_s: float) -> None:
+        while self._heap and self._heap[0][0] <= due_by_s and self._running < FLUSHES_AT_ONCE:
             _, _, plan = heappop(self._heap)
             if plan.weight or self._plans.get(plan.led) is not plan:
                 continue

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from sparklog.broker.coordinator_log import CoordinatorLog, marker_batch, records_batch
+from sparklog.broker.deadline_timer import DeadlineTimer
 from sparklog.coordinator.effects import (
     CoordinatorRecord,
     Effects,
@@ -55,8 +57,13 @@ class PendingBatch:
 class LedShard(Generic[S]):
     """See the module."""
 
-    def __init__(self, partition: int, log: CoordinatorLog) -> None:
-        """Serve a partition from `log`, once it was read."""
+    def __init__(
+        self,
+        partition: int,
+        log: CoordinatorLog,
+        expire: Callable[[LedShard[S], float], None],
+    ) -> None:
+        """Serve a partition from `log`, once it was read; `expire` is called at deadlines."""
         self.partition = partition
         self.log = log
         self.shard: S | None = None
@@ -65,8 +72,7 @@ class LedShard(Generic[S]):
         self.gathered: deque[Effects | QueuedMarker] = deque()
         self.waiting: dict[Token, asyncio.Future[object]] = {}
         self.appending = False
-        self.timer: asyncio.TimerHandle | None = None
-        self.timer_s = 0.0
+        self.timer = DeadlineTimer(partial(expire, self))
         self.served_s = 0.0
         """Since when there is a shard, by the loop's clock."""
         self._pause_s = 0.0
@@ -86,9 +92,7 @@ class LedShard(Generic[S]):
         """Throw the shard away, and tell all who wait why."""
         self.shard = None
         self.gathered.clear()
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+        self.timer.cancel()
         waiting, self.waiting = self.waiting, {}
         for future in waiting.values():
             if not future.done():

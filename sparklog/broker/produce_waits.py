@@ -17,6 +17,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
+from sparklog.broker.deadline_timer import DeadlineTimer
 from sparklog.broker.purgatory import DelayedProduce
 
 End = Callable[[], None]
@@ -34,7 +35,7 @@ class ProduceWaits:
         self._order = count()
         self._looked_through_at = LOOKED_THROUGH_FROM
         self._ended: deque[End] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = DeadlineTimer(self._expire)
         self._waiting = 0
 
     def __len__(self) -> int:
@@ -49,7 +50,7 @@ class ProduceWaits:
         if len(self._deadlines) > self._looked_through_at:
             self._forget_ended()
         if self._deadlines[0][2] is request:
-            self._set_timer()
+            self._timer.set(deadline_s)
 
     def _note(self, end: End) -> None:
         self._waiting -= 1
@@ -70,19 +71,12 @@ class ProduceWaits:
         heapify(self._deadlines)
         self._looked_through_at = max(LOOKED_THROUGH_FROM, 2 * len(self._deadlines))
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._deadlines:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(self._deadlines[0][0], self._time_is_over)
-
-    def _time_is_over(self) -> None:
-        self._timer = None
-        heap, now_s = self._deadlines, asyncio.get_running_loop().time()
-        while heap and (heap[0][2].has_ended or heap[0][0] <= now_s):
+    def _expire(self, due_by_s: float) -> None:
+        """Give up the requests whose time is over."""
+        heap = self._deadlines
+        while heap and (heap[0][2].has_ended or heap[0][0] <= due_by_s):
             request = heappop(heap)[2]
             if not request.has_ended:
                 request.give_up()
-        self._set_timer()
+        if heap:
+            self._timer.set(heap[0][0])

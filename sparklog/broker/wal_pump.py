@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 
+from sparklog.broker.deadline_timer import DeadlineTimer
 from sparklog.broker.environment import Environment
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.task_scope import TaskScope
@@ -87,8 +88,7 @@ class WalPump:
         self._unacknowledged: deque[Window] = deque()
         self._unflushed: deque[Window] = deque()
         self._flushed: dict[PartitionId, int] = {}
-        self._timer: asyncio.Handle | None = None
-        self._timer_due_s = 0.0
+        self._timer = DeadlineTimer(self._put_due)
         self._pace = Pace(limits)
 
     @property
@@ -138,7 +138,7 @@ class WalPump:
 
     async def stop(self) -> None:
         """End all work; nothing is acknowledged any more."""
-        self._cancel_timer()
+        self._timer.cancel()
         await self._tasks.close()
 
     def append(
@@ -153,7 +153,7 @@ class WalPump:
             window = Window(since_s=now_s)
             self._gathered.append(window)
         window.add(batch, end_offset, sink, awaited=awaited)
-        if self._timer is None or self._timer_due_s > now_s:
+        if not self._timer.is_set or self._timer.at_s > now_s:
             self._look_soon()
         if not (awaited and self._starts_soon(now_s)):
             sink.wal_begun(end_offset)
@@ -162,7 +162,7 @@ class WalPump:
         """Say whether the put of what came last starts in a moment."""
         if len(self._gathered) > 1 or not self._writer.has_room:
             return False
-        return self._timer_due_s <= now_s + GATHERED_MAX_S
+        return self._timer.at_s <= now_s + GATHERED_MAX_S
 
     def flushed(self, partition: PartitionId, end_offset: int) -> None:
         """Take in that the partition's own log reaches `end_offset`."""
@@ -185,15 +185,7 @@ class WalPump:
         """
         if not self._writer.has_room:
             return
-        due_s = self._due_s()
-        if self._timer is not None and self._timer_due_s <= due_s:
-            return
-        self._cancel_timer()
-        self._timer_due_s = due_s
-        if due_s <= self._loop.time():
-            self._timer = self._loop.call_soon(self._look)
-        else:
-            self._timer = self._loop.call_at(due_s, self._look)
+        self._timer.set_no_later(self._due_s())
 
     def _due_s(self) -> float:
         """Return when what is gathered is to be put."""
@@ -201,17 +193,14 @@ class WalPump:
             return -inf
         return self._pace.due_s(self._gathered[0])
 
-    def _look(self) -> None:
-        """Put what is due. Called by the timer, and when a put has settled."""
-        self._cancel_timer()
+    def _put_due(self, due_by_s: float) -> None:
+        """Put the windows that are due by then. Called by the timer, and when a put has settled."""
+        self._timer.cancel()
         if self.stopped:
             return
-        while self._gathered and self._writer.has_room:
-            now_s = self._loop.time()
-            if self._due_s() > now_s:
-                break
+        while self._gathered and self._writer.has_room and self._due_s() <= due_by_s:
             window = self._gathered.popleft()
-            self._pace.put(window, now_s)
+            self._pace.put(window, self._loop.time())
             self._put_next(window)
         if self._gathered:
             self._look_soon()
@@ -242,7 +231,7 @@ class WalPump:
         self._metrics.wal_put(len(placed.data), window.count, took_s)
         for outcome in self._writer.handle(PutSettled(instruction.sequence, settled)):
             self._obey(outcome)
-        self._look()
+        self._put_due(self._loop.time())
 
     async def _settle(self, placed: Placed) -> Settled:
         wait_s = RETRY_FIRST_S
@@ -262,7 +251,7 @@ class WalPump:
             case Trim(start_sequence, end_sequence):
                 self._trimmer.trim(range(start_sequence, end_sequence))
             case Stop(sequence):
-                self._cancel_timer()
+                self._timer.cancel()
                 self._on_fenced(
                     "the write-ahead log was sealed: this incarnation is deposed. "
                     f"object={self._layout.key(sequence)}"
@@ -301,8 +290,3 @@ class WalPump:
         if self.stopped or self._writer.in_flight or self._writer.trimmable < WINDOWS_IDLE_MAX:
             return
         self._put_next(Window())
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -20,7 +20,6 @@ from sparklog.store.counting import CountingStore
 from sparklog.store.file import FileStore
 from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import shared_memory_store
-from sparklog.store.probe import ProbingStore
 from sparklog.store.retrying import RetryingStore
 from sparklog.store.root_url import parse_root_url
 from sparklog.store.s3_access import S3Access
@@ -76,6 +75,7 @@ def _s3(
     label_of: Callable[[str], str],
 ) -> RetryingStore:
     # The client libraries take half a second to import, which other roots need not wait for.
+    from sparklog.store.probe import ProbingStore  # noqa: PLC0415
     from sparklog.store.s3 import S3Store  # noqa: PLC0415
 
     counting = CountingStore(S3Store(bucket, prefix, access, settings), label_of)

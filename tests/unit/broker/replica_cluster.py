@@ -154,6 +154,7 @@ class ReplicaCluster:
             config=self.settings,
             fetch_sessions=broker.sessions,
             throttle=Throttle(self.settings, broker.metrics),
+            is_broker=lambda context: context is INTERNAL,
         )
 
         async def serve(request: Any) -> Any:
