@@ -17,6 +17,8 @@ DEPTH_MAX: Final = 64
 """Levels of objects and arrays. Tables of nested columns work up to about 100."""
 BYTES_MAX: Final = 16 << 20
 """Bytes of a text. Jackson, which Spark reads JSON with, takes strings up to 20,000,000."""
+STANDARD_JSON: Final = {"allowSingleQuotes": "false"}
+"""For Spark's readers. In text between single quotes `is_too_deep` would count other brackets."""
 _SENTINEL: Final = ",0,0,0]"
 _SENTINEL_LENGTH: Final = 3
 

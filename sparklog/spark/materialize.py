@@ -49,11 +49,12 @@ from sparklog.spark.materialize_tables import DeltaTables, Found, own_session
 from sparklog.spark.materialize_topic import MaterializedTopic, ranges_between
 from sparklog.spark.materialize_values import (
     BAD,
-    DEAD,
     classified,
+    dead_column,
     given_fields,
     rejected_rows,
     seen_fields,
+    split_documents,
     table_rows,
 )
 from sparklog.spark.progress import Progress, Report, StageSampler, Tally, watched
@@ -160,7 +161,8 @@ class Materialization:
         return found
 
     def _complete(self, found: Found, last: Commit) -> None:
-        if last.origin.mode == APPEND and found.rows == last.offsets:
+        whole = last.origin.mode == APPEND and not last.values.each_document
+        if whole and found.rows == last.offsets:
             return  # a row for every offset: none was rejected
         parked = self._tables.newest_rejected()
         if parked.commit is not None and parked.commit.batch >= last.batch:
@@ -220,9 +222,12 @@ class Materialization:
             return Values(job.format, job.schema)
         if job.schema is not None:
             given = given_fields(job.schema)
-            return Values(JSON, merged_given(self._fields, given).json())
-        growth = seen_fields(self._spark, self._read(ranges), self._fields)
-        return Values(JSON, growth.schema.json(), grows=True, clashes=growth.clashes)
+            schema = merged_given(self._fields, given).json()
+            return Values(JSON, schema, each_document=job.each_document)
+        records = self._read(ranges)
+        records = split_documents(records) if job.each_document else records
+        growth = seen_fields(self._spark, records, self._fields)
+        return Values(JSON, growth.schema.json(), True, growth.clashes, job.each_document)
 
     def _read(self, ranges: Ranges) -> DataFrame:
         job = self._job
@@ -260,16 +265,18 @@ class Materialization:
 
     def _merge(self, commit: Commit) -> Callable[[], int]:
         classified = self._classified(commit.ranges, commit)
-        rows = self._rows(classified.where(~sf.col(BAD)), commit, dead=True)
-        properties = needed_properties(self._fields, value_fields(rows.drop(DEAD).schema))
+        dead = dead_column(commit.values, self._fields)
+        rows = self._rows(classified.where(~sf.col(BAD)), commit, dead=dead)
+        wanted = StructType([one for one in rows.schema.fields if one.name != dead])
+        properties = needed_properties(self._fields, value_fields(wanted))
         if properties:
             self._tables.set_properties(properties)
         with self._watched():
-            self._tables.upsert(rows, commit)
+            self._tables.upsert(rows, commit, dead)
         # A merge reads its rows more than once, so that they are not counted on the way.
         return lambda: int(classified.agg(_rejected_count()).collect()[0]["bad"] or 0)
 
-    def _rows(self, good: DataFrame, commit: Commit, *, dead: bool = False) -> DataFrame:
+    def _rows(self, good: DataFrame, commit: Commit, *, dead: str | None = None) -> DataFrame:
         dated = DATE_COLUMN in self._job.partition_by
         return table_rows(good, commit.values, self._fields, dated=dated, dead=dead)
 

@@ -72,6 +72,7 @@ class MaterializeJob:
     isolation: str = ISOLATION_LEVELS[0]
     fail_on_data_loss: bool = True
     headers: bool = True
+    each_document: bool = False
     partition_by: tuple[str, ...] = ()
     max_per_batch: int = MAX_PER_BATCH
     optimize_every: int = OPTIMIZE_EVERY
@@ -137,6 +138,10 @@ def _add_values(parser: JobParser) -> None:
         help="fields of JSON to take: 'id BIGINT, …' (default: all there are; new ones become "
         "columns)",
     )  # fmt: skip
+    values.add_argument(
+        "--each-document", action="store_true",
+        help="a row for each JSON document where a value holds several (default: they are parked)",
+    )  # fmt: skip
     values.add_argument("--avro-schema", metavar="FILE", help="schema of Avro, as JSON")
     values.add_argument("--no-headers", action="store_true", help="leave the column _headers out")
     values.add_argument(
@@ -179,6 +184,8 @@ def _job(given: argparse.Namespace) -> MaterializeJob:
         raise InvalidRequest("--available-now ends by itself: leave --trigger out")
     if given.schema is not None and given.format != JSON:
         raise InvalidRequest("--schema is for --format json")
+    if given.each_document and (given.format != JSON or given.mode == UPSERT):
+        raise InvalidRequest("--each-document is for --format json and --mode append")
     if (given.avro_schema is not None) != (given.format == AVRO):
         raise InvalidRequest("--format avro and --avro-schema go together")
     partition_by = tuple(split_expressions(given.partition_by)) if given.partition_by else ()
@@ -200,6 +207,7 @@ def _job(given: argparse.Namespace) -> MaterializeJob:
         isolation=given.isolation_level,
         fail_on_data_loss=given.fail_on_data_loss == "true",
         headers=not given.no_headers,
+        each_document=given.each_document,
         partition_by=partition_by,
         max_per_batch=given.max_per_batch,
         optimize_every=given.optimize_every,

@@ -41,6 +41,8 @@ class Values:
     """New fields of JSON become columns."""
     clashes: tuple[str, ...] = ()
     """Paths of JSON fields that cannot be columns (`materialize_schema`); their rows are bad."""
+    each_document: bool = False
+    """A value may hold several JSON documents, and each is a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class Commit:
                 "schema": self.values.schema,
                 "grows": self.values.grows,
                 "clashes": self.values.clashes,
+                **({"each_document": True} if self.values.each_document else {}),
             },
         }
         return json.dumps(document, separators=(",", ":"))
@@ -230,5 +233,6 @@ def _commit(document: Mapping[str, Any]) -> Commit:
             values["schema"],
             bool(values["grows"]),
             tuple(str(path) for path in values["clashes"]),
+            bool(values.get("each_document", False)),
         ),
     )

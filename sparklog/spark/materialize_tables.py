@@ -25,7 +25,7 @@ from sparklog.core.errors import InvalidRequest
 from sparklog.spark.jars import DELTA_CATALOG, DELTA_COORDINATE, DELTA_EXTENSION
 from sparklog.spark.materialize_commit import APP_ID, Commit, parse_commit
 from sparklog.spark.materialize_schema import value_fields
-from sparklog.spark.materialize_values import DEAD
+from sparklog.spark.sql_names import quoted, spare_name
 
 SESSION_CONF: Final[Mapping[str, str]] = {
     # Delta looks its log up with this many tasks; its default of 50 is meant for millions of files.
@@ -119,20 +119,22 @@ class DeltaTables:
             writer = writer.partitionBy(*self._partition_by).option("optimizeWrite", "true")
         writer.save(self.table)
 
-    def upsert(self, rows: DataFrame, commit: Commit) -> None:
-        """Bring in the newest row of each key; a row that is `DEAD` takes its key away."""
+    def upsert(self, rows: DataFrame, commit: Commit, dead: str) -> None:
+        """Bring in the newest row of each key; a row whose column `dead` holds deletes its key."""
         newest = Window.partitionBy("_partition", "_key").orderBy(sf.desc("_offset"))
-        ranked = rows.withColumn("__rank", sf.row_number().over(newest))
-        source = ranked.where("__rank = 1").drop("__rank")
+        rank = spare_name("__sparklog_rank", rows.columns)
+        ranked = rows.withColumn(rank, sf.row_number().over(newest))
+        source = ranked.where(sf.col(rank) == 1).drop(rank)
         columns: dict[str, str | Column] = {
-            f"`{name}`": f"s.`{name}`" for name in rows.columns if name != DEAD
+            quoted(name): quoted("s", name) for name in rows.columns if name != dead
         }
         into = DeltaTable.forPath(self._spark, self.table).alias("t")
         on = "t._partition = s._partition AND t._key = s._key"
+        is_dead = quoted("s", dead)
         merge = into.merge(source.alias("s"), on).withSchemaEvolution()
-        merge = merge.whenMatchedDelete(f"s.{DEAD} AND s._offset > t._offset")
-        merge = merge.whenMatchedUpdate(f"NOT s.{DEAD} AND s._offset > t._offset", columns)
-        merge = merge.whenNotMatchedInsert(f"NOT s.{DEAD}", columns)
+        merge = merge.whenMatchedDelete(f"{is_dead} AND s._offset > t._offset")
+        merge = merge.whenMatchedUpdate(f"NOT {is_dead} AND s._offset > t._offset", columns)
+        merge = merge.whenNotMatchedInsert(f"NOT {is_dead}", columns)
         with self._marked(commit):
             merge.execute()
 
@@ -143,7 +145,7 @@ class DeltaTables:
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set properties of the table."""
         named = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-        self._spark.sql(f"ALTER TABLE delta.`{self.table}` SET TBLPROPERTIES ({named})")
+        self._spark.sql(f"ALTER TABLE {quoted('delta', self.table)} SET TBLPROPERTIES ({named})")
 
     def optimize(self) -> dict[str, int]:
         """Merge small files; returns how many went and how many came."""

@@ -95,6 +95,7 @@ class MaterializedTopic(Closeable):
             "startingOffsets": json.dumps({self._topic: starts}),
             "endingOffsets": json.dumps({self._topic: ends}),
             "failOnDataLoss": str(fail_on_data_loss).lower(),
+            "farTimestamps": "null",  # such a record is parked
         }
         return spark.read.format("sparklog").options(**options).schema(schema).load()
 

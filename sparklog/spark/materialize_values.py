@@ -7,14 +7,31 @@ format says, or a field of it does not fit its column: then nothing of it is in 
 from __future__ import annotations
 
 import json
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.avro.functions import from_avro, to_avro
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from sparklog.core.errors import InvalidRequest
+from sparklog.spark.json_text import (
+    STANDARD_JSON,
+    is_one_document,
+    is_too_deep,
+    is_too_large,
+    readable,
+)
 from sparklog.spark.materialize_commit import (
     AVRO,
     JSON,
@@ -25,19 +42,22 @@ from sparklog.spark.materialize_commit import (
 )
 from sparklog.spark.materialize_schema import (
     DATE_COLUMN,
+    FIELDS_MAX,
     RECORD_COLUMNS,
     Growth,
     column_of,
     grown,
     merged_given,
 )
+from sparklog.spark.sql_names import quoted, spare_name
 
 FIELDS: Final = "__sparklog_fields"
-DEAD: Final = "__sparklog_dead"
-"""The record has no value: with upserts, its key goes."""
 BAD: Final = "__sparklog_bad"
+_DEAD: Final = "__sparklog_dead"
 _CORRUPT: Final = "__sparklog_corrupt"
+_BLANKS: Final = " \t\r\n"
 _PERMISSIVE: Final = {"mode": "PERMISSIVE"}
+_FAR: Final = "the timestamp is outside the range of Spark"
 _CASE: Final = "spark.sql.caseSensitive"
 
 
@@ -69,47 +89,91 @@ def seen_fields(spark: SparkSession, records: DataFrame, known: StructType) -> G
     Raises:
         InvalidRequest: more fields than a table should have.
     """
-    text = sf.col("value").cast("string")
-    candidates = records.where(_is_json_object()).select(text.alias("value"))
+    text = readable(sf.col("value").cast("string"))
+    faulty = sf.lit(False)
+    for condition, _ in _text_faults():
+        faulty = faulty | sf.coalesce(condition, sf.lit(True))
+    candidates = records.where(~faulty).select(text.alias("value"))
     before = spark.conf.get(_CASE)
     spark.conf.set(_CASE, "true")
     try:
-        found = spark.read.json(
-            candidates, dropFieldIfAllNull=True, columnNameOfCorruptRecord=_CORRUPT
-        ).schema
+        options = {**STANDARD_JSON, "mode": "DROPMALFORMED", "dropFieldIfAllNull": "true"}
+        seen = spark.read.options(**options).json(candidates).schema
     finally:
         spark.conf.set(_CASE, before or "false")
-    seen = StructType([field for field in found.fields if field.name != _CORRUPT])
     return grown(known, seen)
 
 
 def classified(records: DataFrame, values: Values, mode: str) -> DataFrame:
     """Return `records` with what their values hold (`FIELDS`), and whether they are bad (`BAD`)."""
+    if values.each_document:
+        records = split_documents(records)
     if values.format == RAW:
         read, bad = sf.lit(None), sf.lit(False)
     elif values.format == AVRO:
         read = from_avro(sf.col("value"), values.schema or "", _PERMISSIVE)
         bad = sf.col("value").isNotNull() & _not_avro(values.schema or "")
     else:
-        fields = fields_of(values).add(StructField(_CORRUPT, StringType()))
-        options = {**_PERMISSIVE, "columnNameOfCorruptRecord": _CORRUPT}
-        read = sf.from_json(sf.col("value").cast("string"), fields, options)
-        unfit = (
-            ~_is_json_object() | sf.col(f"{FIELDS}.{_CORRUPT}").isNotNull() | _clash(values.clashes)
-        )
+        read = _read_json(fields_of(values))
+        unfit = _unfit(values) | sf.col(quoted(FIELDS, _corrupt_of(values))).isNotNull()
         bad = sf.col("value").isNotNull() & unfit
+    bad = bad | sf.col("timestamp").isNull()
     if mode == UPSERT:
         bad = bad | sf.col("key").isNull()
     return records.withColumn(FIELDS, read).withColumn(BAD, sf.coalesce(bad, sf.lit(False)))
 
 
+def split_documents(records: DataFrame) -> DataFrame:
+    """Return `records` with a row for each of the JSON documents that a value holds.
+
+    A value that is no series of documents stays as it is.
+    """
+    text = readable(sf.col("value").cast("string"))
+    several = sf.when(sf.is_valid_utf8(text) & ~is_one_document(text), text)
+    made: Any = arrow_udf  # PySpark's types want a number that it finds by itself
+    texts = made(_documents_of, "ARRAY<STRING>")(several)
+    documents = sf.transform(texts, lambda one: one.cast("binary"))
+    names = [name for name in records.columns if name != "value"]
+    one = sf.explode(sf.coalesce(documents, sf.array("value"))).alias("value")
+    return records.select(*names, one)
+
+
+def _documents_of(texts: pa.Array) -> pa.Array:
+    """Return the documents of each text; null where there is something else in it."""
+    found = [None if text is None else _split(text) for text in texts.to_pylist()]
+    return pa.array(found, pa.list_(pa.string()))
+
+
+def _split(text: str) -> list[str] | None:
+    decoder, found, rest = json.JSONDecoder(), [], text.strip(_BLANKS)
+    while rest:
+        try:
+            _, end = decoder.raw_decode(rest)
+        except ValueError:
+            return None
+        found.append(rest[:end])
+        rest = rest[end:].lstrip(_BLANKS)
+    return found or None
+
+
+def dead_column(values: Values, known: StructType) -> str:
+    """Return the name of a column that says that a record has no value: with upserts, its key goes.
+
+    `known`: fields of the table. No column of the table has the name.
+    """
+    names = [*known.names, *fields_of(values).names]
+    if values.format == AVRO:
+        names += avro_fields(values.schema or "")
+    return spare_name(_DEAD, names)
+
+
 def table_rows(
-    good: DataFrame, values: Values, known: StructType, *, dated: bool, dead: bool = False
+    good: DataFrame, values: Values, known: StructType, *, dated: bool, dead: str | None = None
 ) -> DataFrame:
     """Return the columns of the table, from classified records that are not bad.
 
-    With `dead`, there is a column `DEAD`, too. Fields have the types of `known` where the table's
-    columns are wider.
+    With `dead`, there is a column of that name, too (`dead_column`). Fields have the types of
+    `known` where the table's columns are wider.
 
     Raises:
         InvalidRequest: a field does not fit the table's column.
@@ -117,15 +181,16 @@ def table_rows(
     record = [sf.col(of).alias(name) for name, of in RECORD_COLUMNS.items() if of in good.columns]
     if dated:
         record.append(sf.to_date("timestamp").alias(DATE_COLUMN))
-    if dead:
-        record.append(sf.col("value").isNull().alias(DEAD))
+    if dead is not None:
+        record.append(sf.col("value").isNull().alias(dead))
     if values.format == RAW:
         return good.select(*record, "value")
     kind = good.schema[FIELDS].dataType
     fields_read = kind.fields if isinstance(kind, StructType) else []
-    given = StructType([field for field in fields_read if field.name != _CORRUPT])
+    corrupt = _corrupt_of(values) if values.format == JSON else None
+    given = StructType([field for field in fields_read if field.name != corrupt])
     fields = [
-        sf.col(f"{FIELDS}.`{_escaped(one.name)}`").cast(one.dataType).alias(column_of(one.name))
+        sf.col(quoted(FIELDS, one.name)).cast(one.dataType).alias(column_of(one.name))
         for one in merged_given(known, given).fields
     ]
     return good.select(*record, *fields)
@@ -146,19 +211,15 @@ def _not_avro(schema: str) -> Column:
     fields = avro_fields(schema)
     nothing = sf.lit(True)
     for name in fields:
-        nothing = nothing & sf.col(f"{FIELDS}.`{_escaped(name)}`").isNull()
+        nothing = nothing & sf.col(quoted(FIELDS, name)).isNull()
     if not all(fields.values()):
         return nothing
     return nothing & (to_avro(sf.col(FIELDS), schema) != sf.col("value"))
 
 
-def _is_json_object() -> Column:
-    """Say whether a value looks like one object; the parser says the rest.
-
-    The parser alone would take the first of two objects, and undecodable bytes for characters.
-    """
-    text = sf.col("value").cast("string")
-    trimmed = sf.btrim(text, sf.lit(" \t\r\n"))
+def is_json_object(text: Column) -> Column:
+    """Return whether a text looks like one object in UTF-8; the parser says the rest."""
+    trimmed = sf.btrim(text, sf.lit(_BLANKS))
     # Trimming copies the value, and hardly a value needs it. For an `or`, Spark would trim each one
     # beforehand, since one side of it says `trimmed` twice.
     looks = sf.when(_in_braces(text), sf.lit(True)).otherwise(_in_braces(trimmed))
@@ -169,46 +230,119 @@ def _in_braces(text: Column) -> Column:
     return text.startswith("{") & text.endswith("}")
 
 
-def _clash(paths: tuple[str, ...]) -> Column:
+def _read_json(fields: StructType) -> Column:
+    """Return the fields of a value as a struct, with one more for text that is no JSON."""
+    marked = StructType([*fields.fields, StructField(_corrupt_in(fields), StringType())])
+    options = {**STANDARD_JSON, **_PERMISSIVE, "columnNameOfCorruptRecord": _corrupt_in(fields)}
+    return sf.from_json(readable(sf.col("value").cast("string")), marked, options)
+
+
+def _corrupt_of(values: Values) -> str:
+    return _corrupt_in(fields_of(values))
+
+
+def _corrupt_in(fields: StructType) -> str:
+    """Return a name that no field has."""
+    return spare_name(_CORRUPT, fields.names)
+
+
+def _unfit(values: Values) -> Column:
+    """Return whether a value must not be read, or not all of it would be."""
     found = sf.lit(False)
-    for path in paths:
-        found = found | _at(path).isNotNull()
+    for condition, _ in _faults(values):
+        found = found | sf.coalesce(condition, sf.lit(True))
     return found
 
 
-def _at(path: str) -> Column:
-    variant = sf.try_parse_json(sf.col("value").cast("string"))
-    return sf.try_variant_get(variant, path, "variant")
+def _faults(values: Values) -> Iterator[tuple[Column, str]]:
+    """Yield what may be wrong with a value before its fields are read, with the reason."""
+    yield from _text_faults()
+    if values.clashes or not values.grows:
+        text = readable(sf.col("value").cast("string"))
+        yield _other_case(text, fields_of(values)), "a column differs from a field in case only"
+
+
+def _text_faults() -> Iterator[tuple[Column, str]]:
+    """Yield what may be wrong with a value's text, whatever its fields are."""
+    text = sf.col("value").cast("string")
+    yield is_too_large(text), "the value is too large"
+    yield is_too_deep(text), "the value is nested too deep"
+    safe = readable(text)
+    yield ~is_json_object(safe), "the value is not a JSON object"
+    yield ~is_one_document(safe), "the value is not one JSON document"
+    yield _has_too_many_fields(safe), f"the value has more than {FIELDS_MAX} fields"
+    yield _has_nameless_field(safe), "a field has an empty name"
+
+
+def _has_too_many_fields(text: Column) -> Column:
+    many = sf.size(sf.json_object_keys(text)) > FIELDS_MAX
+    return sf.when(sf.octet_length(text) > 4 * FIELDS_MAX, many).otherwise(sf.lit(False))
+
+
+def _has_nameless_field(text: Column) -> Column:
+    """Return whether a name is empty: only there an empty string meets a colon."""
+    nameless = text.rlike(r'(?<!\\)""[ \t\r\n]*+:')
+    return sf.when(text.contains('""'), nameless).otherwise(sf.lit(False))
+
+
+def _other_case(text: Column, kind: DataType) -> Column:
+    """Return whether a name in JSON text differs in case only from that of a field of a type."""
+    if isinstance(kind, ArrayType):
+        parts = sf.from_json(text, "ARRAY<STRING>", STANDARD_JSON)
+        return sf.exists(parts, lambda part: _or_no(_other_case(part, kind.elementType)))
+    if isinstance(kind, MapType):
+        parts = sf.map_values(sf.from_json(text, "MAP<STRING, STRING>", STANDARD_JSON))
+        return sf.exists(parts, lambda part: _or_no(_other_case(part, kind.valueType)))
+    if not isinstance(kind, StructType) or not kind.fields:
+        return sf.lit(False)
+    names = sf.array(*map(sf.lit, kind.names))
+    lowered = sf.array(*(sf.lit(name.lower()) for name in kind.names))
+    found = _or_no(
+        sf.exists(
+            sf.json_object_keys(text),
+            lambda key: sf.array_contains(lowered, sf.lower(key)) & ~sf.array_contains(names, key),
+        )
+    )
+    nested = [one for one in kind.fields if _has_names(one.dataType)]
+    if nested:
+        texts = StructType([StructField(one.name, StringType()) for one in nested])
+        inner = sf.from_json(text, texts, STANDARD_JSON)
+        for one in nested:
+            found = found | _or_no(_other_case(inner.getField(one.name), one.dataType))
+    return found
+
+
+def _or_no(condition: Column) -> Column:
+    return sf.coalesce(condition, sf.lit(False))
+
+
+def _has_names(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _has_names(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_names(kind.valueType)
+    return isinstance(kind, StructType)
 
 
 def _reason(values: Values, mode: str) -> Column:
-    reason = sf.when(sf.col("key").isNull() & sf.lit(mode == UPSERT), "the record has no key")
+    reason = sf.when(sf.col("timestamp").isNull(), _FAR)
+    reason = reason.when(sf.col("key").isNull() & sf.lit(mode == UPSERT), "the record has no key")
     if values.format != JSON:
         return reason.otherwise("the value does not fit the Avro schema")
-    parsed = sf.try_parse_json(sf.col("value").cast("string"))
-    reason = reason.when(~_is_json_object(), "the value is not a JSON object")
-    for path in values.clashes:
-        reason = reason.when(
-            _at(path).isNotNull(), f"a column differs from this field in case only: {path}"
-        )
-    for field in fields_of(values).fields:
-        if '"' in field.name:
-            continue
-        path = f'$["{field.name}"]'
-        given = sf.try_variant_get(parsed, path, "variant")
+    for condition, words in _faults(values):
+        reason = reason.when(sf.coalesce(condition, sf.lit(True)), words)
+    fields = fields_of(values)
+    texts = StructType([StructField(one.name, StringType()) for one in fields.fields])
+    given = _read_json(texts)
+    for field in fields.fields:
         kind = field.dataType.simpleString()
         reason = reason.when(
-            given.isNotNull()
-            & ~sf.is_variant_null(given)
-            & sf.col(f"{FIELDS}.`{_escaped(field.name)}`").isNull(),
+            given.getField(field.name).isNotNull() & sf.col(quoted(FIELDS, field.name)).isNull(),
             f"a field does not fit its column: {field.name} {kind}",
         )
+    corrupt = _corrupt_in(fields)
     reason = reason.when(
-        sf.col(f"{FIELDS}.{_CORRUPT}").isNotNull() & parsed.isNotNull(),
+        sf.col(quoted(FIELDS, corrupt)).isNotNull() & given.getField(corrupt).isNull(),
         "a field within a field does not fit its column",
     )
     return reason.otherwise("the value is not JSON")
-
-
-def _escaped(name: str) -> str:
-    return name.replace("`", "``")

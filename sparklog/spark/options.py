@@ -52,6 +52,7 @@ KNOWN: Final = (
     "minPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
+    "farTimestamps",
     "includeHeaders",
     "includeUnflushed",
     "isolationLevel",
@@ -119,6 +120,8 @@ class SourceOptions:
     unmatched_start_is_latest: bool = False
     """What to do where no record is at or after the starting time: begin at the end, or fail."""
     fail_on_data_loss: bool = True
+    far_timestamps_fail: bool = True
+    """What to do about a timestamp that Spark cannot hold: fail, or read null."""
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
@@ -255,6 +258,7 @@ def _parse(given: Mapping[str, str], default_start: int) -> SourceOptions:
         ending=_limit(given, "ending", LATEST),
         unmatched_start_is_latest=_unmatched_start_is_latest(given),
         fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
+        far_timestamps_fail=_far_timestamps_fail(given),
         min_partitions=_positive(given, "minPartitions"),
         max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
         max_offsets_per_trigger=at_most,
@@ -363,6 +367,13 @@ def _unmatched_start_is_latest(given: Mapping[str, str]) -> bool:
     if word not in ("error", "latest"):
         raise InvalidConfig(f"choose from error, latest. startingOffsetsByTimestampStrategy={word}")
     return word == "latest"
+
+
+def _far_timestamps_fail(given: Mapping[str, str]) -> bool:
+    word = given.get("fartimestamps", "").strip().lower()
+    if word not in ("", "fail", "null"):
+        raise InvalidConfig(f"choose from fail, null. farTimestamps={word}")
+    return word == "fail" if word else _flag(given, "failOnDataLoss", default=True)
 
 
 def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:

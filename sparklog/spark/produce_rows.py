@@ -20,7 +20,13 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.json_text import is_one_document, is_too_deep, is_too_large, readable
+from sparklog.spark.json_text import (
+    STANDARD_JSON,
+    is_one_document,
+    is_too_deep,
+    is_too_large,
+    readable,
+)
 from sparklog.spark.sql_names import quoted
 
 CSV_OPTIONS: Final = {
@@ -226,6 +232,7 @@ def _json_rows(spark: SparkSession, given: Input, options: Mapping[str, str]) ->
     whole = str(given.option("multiLine") or "false").lower() == "true"
     of_text = {key: value for key, value in options.items() if key.lower() not in _NOT_FOR_TEXT}
     of_json = {key: value for key, value in options.items() if key.lower() != "multiline"}
+    of_json |= STANDARD_JSON
     lines = _loaded(spark, given, "text", {**of_text, "wholetext": str(whole).lower()}, None)
     text = sf.ltrim(sf.col("value"), sf.lit("\ufeff")) if whole else sf.col("value")
     trimmed = sf.btrim(text, sf.lit(" \t\r\n"))
@@ -245,7 +252,9 @@ def _json_rows(spark: SparkSession, given: Input, options: Mapping[str, str]) ->
     )
     checked = lines.withColumn(MALFORMED, reason)
     listed = sf.from_json(
-        sf.when(line.startswith("[") & sf.col(MALFORMED).isNull(), line), "ARRAY<STRING>"
+        sf.when(line.startswith("[") & sf.col(MALFORMED).isNull(), line),
+        "ARRAY<STRING>",
+        STANDARD_JSON,
     )
     one = sf.explode(sf.when(listed.isNotNull(), listed).otherwise(sf.array(line)))
     documents = checked.withColumn(_PARSED, one)

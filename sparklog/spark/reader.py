@@ -44,6 +44,7 @@ class SparklogReader(DataSourceReader):
             arrow_schema(schema),
             options.fail_on_data_loss,
             options.committed_only,
+            options.far_timestamps_fail,
         )
         self._open_log = open_log
 

@@ -106,6 +106,8 @@ class Scan:
     fail_on_data_loss: bool
     committed_only: bool = False
     """Leave out what aborted transactions wrote."""
+    far_timestamps_fail: bool = True
+    """Fail at a timestamp that Spark cannot hold; else read null."""
 
     @property
     def unread(self) -> Unread:
@@ -229,7 +231,7 @@ class _Shape:
             "partition": pa.scalar(part.partition, pa.int32()),
         }
         self._repeated: dict[str, pa.Array] = {}
-        self._fails = scan.fail_on_data_loss
+        self._fails = scan.far_timestamps_fail
 
     def batch(self, stored: pa.RecordBatch) -> pa.RecordBatch:
         if not self._columns:
@@ -266,7 +268,7 @@ class _Shape:
         )
         if self._fails:
             raise DataCorrupt(
-                f"{told}; to read null instead set the source option failOnDataLoss to false, or "
+                f"{told}; to read null instead set the source option farTimestamps to null, or "
                 "leave the column out"
             )
         logger.warning("null instead: %s", told)

@@ -5,13 +5,17 @@ Spark takes whatever is between backticks as one name, if each backtick in it is
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def quoted(*names: str) -> str:
     """Return a column of Spark SQL: a name, or a path through structs. Any name will do."""
     return ".".join("`" + name.replace("`", "``") + "`" for name in names)
 
 
-def literal(text: str) -> str:
-    """Return a text as a string literal of Spark SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+def spare_name(wanted: str, taken: Iterable[str]) -> str:
+    """Return a name that differs from all that are taken by more than its case."""
+    lowered = {name.lower() for name in taken}
+    while wanted.lower() in lowered:
+        wanted += "_"
+    return wanted

@@ -72,6 +72,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             arrow_schema(schema),
             options.fail_on_data_loss,
             options.committed_only,
+            options.far_timestamps_fail,
         )
         self._open_log = open_log
         self._clock = clock

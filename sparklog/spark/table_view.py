@@ -26,8 +26,9 @@ from sparklog.spark.materialize_commit import UPSERT, Commit, check_origin, next
 from sparklog.spark.materialize_schema import DATE_COLUMN, value_fields
 from sparklog.spark.materialize_tables import newest_commit
 from sparklog.spark.materialize_topic import MaterializedTopic, ranges_between
-from sparklog.spark.materialize_values import BAD, DEAD, classified, table_rows
+from sparklog.spark.materialize_values import BAD, classified, dead_column, table_rows
 from sparklog.spark.root import parse_root
+from sparklog.spark.sql_names import quoted, spare_name
 
 _RANK: Final = "__sparklog_rank"
 
@@ -98,35 +99,36 @@ def join_table_and_log(
         live = topic.records(
             spark, ranges_between(starts, ends), headers="_headers" in past.columns
         )
-    recent = _rows_like(past, live, commit)
-    rows = _upserted(past, recent) if origin.mode == UPSERT else past.unionByName(recent)
+    if origin.mode == UPSERT:
+        dead = dead_column(commit.values, value_fields(past.schema))
+        rows = _upserted(past, _rows_like(past, live, commit, dead), dead)
+    else:
+        rows = past.unionByName(_rows_like(past, live, commit))
     return TableView(rows, found.version, starts, ends)
 
 
-def _rows_like(past: DataFrame, live: DataFrame, commit: Commit) -> DataFrame:
-    """Return records as rows of the table: its columns, types and order, and `DEAD` for upserts."""
-    upserts = commit.origin.mode == UPSERT
+def _rows_like(
+    past: DataFrame, live: DataFrame, commit: Commit, dead: str | None = None
+) -> DataFrame:
+    """Return records as rows of the table: its columns, types and order, and then `dead`."""
     good = classified(live, commit.values, commit.origin.mode).where(~sf.col(BAD))
     dated = DATE_COLUMN in past.columns
     known: StructType = value_fields(past.schema)
-    rows = table_rows(good, commit.values, known, dated=dated, dead=upserts)
+    rows = table_rows(good, commit.values, known, dated=dated, dead=dead)
     columns = [
-        sf.col(f"`{_escaped(one.name)}`")
+        sf.col(quoted(one.name))
         if one.name in rows.columns
         else sf.lit(None).cast(one.dataType).alias(one.name)
         for one in past.schema.fields
     ]
-    return rows.select(*columns, *([DEAD] if upserts else []))
+    return rows.select(*columns, *([dead] if dead else []))
 
 
-def _upserted(past: DataFrame, recent: DataFrame) -> DataFrame:
+def _upserted(past: DataFrame, recent: DataFrame, dead: str) -> DataFrame:
     """Return the newest row of each key, without keys whose newest record has no value."""
     newest = Window.partitionBy("_partition", "_key").orderBy(sf.desc("_offset"))
-    last = recent.withColumn(_RANK, sf.row_number().over(newest)).where(sf.col(_RANK) == 1)
+    rank = spare_name(_RANK, recent.columns)
+    last = recent.withColumn(rank, sf.row_number().over(newest)).where(sf.col(rank) == 1)
     kept = past.join(last.select("_partition", "_key"), ["_partition", "_key"], "left_anti")
-    alive = last.where(~sf.col(DEAD)).drop(_RANK, DEAD)
-    return kept.select(past.columns).unionByName(alive)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("`", "``")
+    alive = last.where(~sf.col(dead)).drop(rank, dead)
+    return kept.select(*map(quoted, past.columns)).unionByName(alive)

@@ -192,6 +192,45 @@ def test_upserts_keep_the_newest_row_of_a_key_and_a_view_does_too(
     assert {(r["_key"], r["value"]) for r in rows(spark, table)} == {(b"a", b"3"), (b"c", b"6")}
 
 
+def test_any_name_is_a_column_of_its_own_when_rows_are_upserted(
+    run: Run, spark: SparkSession, make_log: MakeLog, log_root: str, table: str
+) -> None:
+    """No name reaches another column: not by a backtick, a dot, or the name of a mark of ours."""
+    names = ["a", "a`.b", "a.b", "`", "s.`a`", "__sparklog_dead", "__sparklog_rank", "_key` = 1"]
+    names += ["__sparklog_corrupt", "__sparklog_fields", "__sparklog_bad"]
+    log = make_log(t=1)
+    append(log, 0, as_json(**dict(zip(names, range(11), strict=True))))
+    words = ("--mode", "upsert", "--no-headers")
+    run(*words)
+    run(*words)
+    newer = dict(zip(names, range(100, 111), strict=True))
+    append(log, 0, as_json(**newer))
+    view = table_view(spark, table, log_root).collect()
+    assert [{name: row[name] for name in names} for row in view] == [newer]
+    run(*words)
+    assert [{name: row[name] for name in names} for row in rows(spark, table)] == [newer]
+
+
+def test_no_value_stops_a_table_when_no_row_can_be_made_of_it(
+    run: Run, spark: SparkSession, make_log: MakeLog, table: str
+) -> None:
+    log = make_log(t=1)
+    deep = b'{"a":' * 600 + b"1" + b"}" * 600
+    append(log, 0, as_json(n=1), deep, b'{"n":2}{"n":3}', as_json(**{"": 1}))
+    far = pa.array([2**63 - 1], pa.timestamp("ms", tz="UTC"))
+    log.partition("t", 0).append([pa.record_batch({"value": [as_json(n=4)], "timestamp": far})])
+    append(log, 0, as_json(n=5))
+    run()
+    assert [row["n"] for row in rows(spark, table)] == [1, 5]
+    parked = [(row["offset"], row["reason"]) for row in rows(spark, table + "_rejected")]
+    assert parked == [
+        (1, "the value is nested too deep"),
+        (2, "the value is not one JSON document"),
+        (3, "a field has an empty name"),
+        (4, "the timestamp is outside the range of Spark"),
+    ]
+
+
 def test_avro_records_become_columns_and_other_bytes_are_parked(
     run: Run, spark: SparkSession, make_log: MakeLog, table: str, tmp_path: Path
 ) -> None:

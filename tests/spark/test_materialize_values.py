@@ -18,6 +18,10 @@ from sparklog.spark.materialize_values import (
 
 FIELDS = "a BIGINT, s STRUCT<x: DOUBLE>, t STRING"
 NO_OBJECT = "the value is not a JSON object"
+NOT_ONE = "the value is not one JSON document"
+TOO_DEEP = "the value is nested too deep"
+NAMELESS = "a field has an empty name"
+OTHER_CASE = "a column differs from a field in case only"
 
 REASONS: dict[bytes | None, str | None] = {
     b'{"a": 1, "s": {"x": 1}, "t": "text", "unknown": 1}': None,
@@ -29,8 +33,20 @@ REASONS: dict[bytes | None, str | None] = {
     b'{"a": 99999999999999999999}': "a field does not fit its column: a bigint",
     b'{"s": 5}': "a field does not fit its column: s struct<x:double>",
     b'{"s": {"x": "one"}}': "a field within a field does not fit its column",
-    b"{'a': 2}": None,  # as Spark reads JSON
-    b"{bad}": "the value is not JSON",
+    b"{'a': 2}": "the value is not JSON",
+    b'{"a": 1}{"a": 2}': NOT_ONE,
+    b'{"a": 1}\n{"a": 2}\n': NOT_ONE,
+    b'{"t": ' + b"[" * 600 + b"]" * 600 + b"}": TOO_DEEP,
+    b'{"t": ' + b"[" * 63 + b"]" * 63 + b"}": None,
+    b'{"t": "' + b"[" * 600 + b'"}': None,  # brackets in a string nest nothing
+    b"""{'"': """ + b"[" * 600 + b"]" * 600 + b""", '"': 1}""": "the value is not JSON",
+    b'{"": 1}': NAMELESS,
+    b'{"s": {"" : 1}}': NAMELESS,
+    b'{"t": "", "a": 3}': None,
+    b'{"t": "\\"\\":", "a": 4}': None,
+    b'{"A": 1}': OTHER_CASE,
+    b'{"s": {"X": 1}}': OTHER_CASE,
+    b"{bad}": NOT_ONE,
     b"{bad": NO_OBJECT,
     b"": NO_OBJECT,
     b"null": NO_OBJECT,
@@ -62,7 +78,10 @@ def test_values_that_do_not_fit_are_told_with_their_reason(spark: SparkSession) 
         (None, None, None),
         (None, None, None),
         (None, None, '{"any":[1]}'),
-        (2, None, None),
+        (None, None, "[" * 63 + "]" * 63),
+        (None, None, "[" * 600),
+        (3, None, ""),
+        (4, None, '"":'),
     ]
 
 
@@ -73,6 +92,8 @@ def test_fields_are_found_and_those_that_differ_in_case_only_park_their_rows(
     rows = records(
         spark, b'{"id": 1, "new": {"p": 1}}', b'{"ID": 2}', b'{"new": {"P": 2, "q": [1.5]}}',
         b'{"none": null, "empty": [], "deep": {}}', b"{bad", b'[{"listed": 1}]',
+        b'{"two": 1}{"three": 2}', b'{"": 1, "beside": 2}', b"{'quoted': 1}",
+        b'{"bottom": ' + b'{"a": ' * 600 + b"1" + b"}" * 601,
     )  # fmt: skip
     growth = seen_fields(spark.newSession(), rows, known)
     assert growth.clashes == ('$["ID"]', '$["new"]["p"]')
@@ -81,11 +102,43 @@ def test_fields_are_found_and_those_that_differ_in_case_only_park_their_rows(
     values = Values(schema=growth.schema.json(), grows=True, clashes=growth.clashes)
     bad = classified(rows, values, "append").where(BAD)
     told = rejected_rows(bad, values, "t", "append").orderBy("offset").collect()
-    assert [(row.offset, row.reason.split(":")[0]) for row in told] == [
-        (0, "a column differs from this field in case only"),
-        (1, "a column differs from this field in case only"),
+    assert [(row.offset, row.reason) for row in told] == [
+        (0, OTHER_CASE),
+        (1, OTHER_CASE),
         (4, NO_OBJECT),
         (5, NO_OBJECT),
+        (6, NOT_ONE),
+        (7, NAMELESS),
+        (8, "the value is not JSON"),
+        (9, TOO_DEEP),
+    ]
+
+
+def test_a_record_is_parked_when_spark_cannot_hold_its_timestamp(spark: SparkSession) -> None:
+    rows = records(spark, b'{"a": 1}').selectExpr(
+        "* EXCEPT (timestamp)", "CAST(NULL AS TIMESTAMP) AS timestamp"
+    )
+    for values in (Values(schema=given_fields("a INT").json()), Values("raw")):
+        bad = classified(rows, values, "append").where(BAD)
+        (row,) = rejected_rows(bad, values, "t", "append").collect()
+        assert row.reason == "the timestamp is outside the range of Spark"
+
+
+def test_each_document_is_a_row_when_values_hold_several(spark: SparkSession) -> None:
+    rows = records(
+        spark, b'{"a": 1} {"a": 2}\n{"a": "\xc3\xa9"}', b'{"a": 3}', None, b'{"a": 4}{bad', b"",
+        b'{"a": 5}' + b'{"a": ' * 600 + b"1" + b"}" * 600,
+    )  # fmt: skip
+    values = Values(schema=given_fields("a STRING").json(), each_document=True)
+    found = classified(rows, values, "append").cache()
+    good = table_rows(found.where(f"NOT {BAD}"), values, StructType([]), dated=False)
+    kept = good.orderBy("_offset", "a").select("_offset", "a").collect()
+    assert [tuple(row) for row in kept] == [(0, "1"), (0, "2"), (0, "é"), (1, "3"), (2, None)]
+    bad = rejected_rows(found.where(BAD), values, "t", "append").orderBy("offset").collect()
+    assert [(row.offset, row.reason) for row in bad] == [
+        (3, NO_OBJECT),
+        (4, NO_OBJECT),
+        (5, TOO_DEEP),
     ]
 
 

@@ -159,6 +159,7 @@ def test_a_time_goes_before_times_by_partition_and_those_before_offsets() -> Non
         ({"minPartitions": "two"}, "minPartitions must be positive"),
         ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition must be positive"),
         ({"failOnDataLoss": "no"}, "true, false"),
+        ({"farTimestamps": "none"}, "choose from fail, null"),
         ({"includeHeaders": "yes"}, "true, false"),
         (
             {

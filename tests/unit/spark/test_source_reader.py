@@ -94,10 +94,13 @@ def test_a_time_that_spark_cannot_hold_is_named_or_null() -> None:
         rows_of(made, columns, subscribe="far")
     rows = rows_of(made, ("value",), subscribe="far")
     assert rows == [(b"a",), (b"b",), (b"c",), (b"d",)]
-    reader = batch_reader(made, columns, subscribe="far", failOnDataLoss="false")
-    found = pa.Table.from_batches(b for p in reader.partitions() for b in reader.read(p))
-    micros = found["timestamp"].cast(pa.int64()).to_pylist()
-    assert micros == [1_000_000, 1_001_000, None, -9_223_372_036_854_775_000]
+    for option in ({"failOnDataLoss": "false"}, {"farTimestamps": "null"}):
+        reader = batch_reader(made, columns, subscribe="far", **option)
+        found = pa.Table.from_batches(b for p in reader.partitions() for b in reader.read(p))
+        micros = found["timestamp"].cast(pa.int64()).to_pylist()
+        assert micros == [1_000_000, 1_001_000, None, -9_223_372_036_854_775_000]
+    with pytest.raises(DataCorrupt, match="timestamp_ms=922337203"):
+        rows_of(made, columns, subscribe="far", failOnDataLoss="false", farTimestamps="fail")
 
 
 def test_batches_are_as_spark_wants_them(log: Log) -> None:
