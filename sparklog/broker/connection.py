@@ -28,6 +28,7 @@ from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.request import (
     UNTHROTTLED,
     CloseConnection,
+    ExpectedClose,
     Reply,
     RequestContext,
     Unanswered,
@@ -344,7 +345,8 @@ class Connection(asyncio.Protocol):
             if response is not None and not isinstance(response, Unanswered):
                 exchange.told = messages.encode_response(exchange.header, response)
         except CloseConnection as error:
-            logger.info("closing a connection: %s client=%s", error, self._host)
+            level = logging.DEBUG if isinstance(error, ExpectedClose) else logging.INFO
+            logger.log(level, "closing a connection: %s client=%s", error, self._host)
             self.close()
         except Exception as error:
             self._broke(exchange, error)

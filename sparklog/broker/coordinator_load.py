@@ -42,7 +42,7 @@ async def load(log: CoordinatorLog, shard: Shard, environment: Environment) -> i
     """
     end_offset = log.end_offset
     while not await log.wait_committed(end_offset, COMMIT_LOOK_S):
-        logger.info("coordinator waits for its log to be committed end_offset=%d", end_offset)
+        logger.debug("coordinator waits for its log to be committed end_offset=%d", end_offset)
     offset, count = log.log_start_offset, 0
     ahead = offset
     while offset < end_offset:

@@ -28,7 +28,7 @@ from sparklog.broker.node import BrokerNode, node_id
 from sparklog.broker.reach import Reach
 from sparklog.broker.ready import Ready
 from sparklog.broker.replicas import BrokerReplicas
-from sparklog.broker.request import BROKERS_CLIENT, CloseConnection, Reply, RequestContext
+from sparklog.broker.request import BROKERS_CLIENT, ExpectedClose, Reply, RequestContext
 from sparklog.broker.server import Server
 from sparklog.broker.task_scope import spawn
 from sparklog.broker.tcp_network import TcpNetwork
@@ -115,7 +115,7 @@ async def _serve(
 
     async def handle(request: Any, context: RequestContext) -> Any:
         if reach.arrived(context):
-            raise CloseConnection("the address leads here: there is nothing more to say")
+            raise ExpectedClose("the address leads here: there is nothing more to say")
         node = born.result() if born.done() else await asyncio.shield(born)
         return await node.handle(request, context)
 

@@ -18,6 +18,7 @@ from sparklog.broker.environment import Environment
 from sparklog.broker.fetcher import Fetchers
 from sparklog.broker.flusher import Flusher
 from sparklog.broker.followed_partition import FollowedPartition
+from sparklog.broker.gathered_notes import GatheredNotes
 from sparklog.broker.handover import Handover
 from sparklog.broker.held_tail import HeldTail
 from sparklog.broker.identity import Identity
@@ -71,6 +72,7 @@ class ReplicaRoles:
         """Hold nothing yet."""
         self._parts = parts
         self._takeover = Takeover(parts.environment)
+        self._notes = GatheredNotes(logger)
         self._ended = False
         self._image = MetadataImage()
         self._joinable: list[int] = []
@@ -146,6 +148,8 @@ class ReplicaRoles:
     def retire_all(self, why: str) -> None:
         """End every role, because of `why`; the next image may begin some anew."""
         for replica in self.replicas.values():
+            if replica.role is not None:
+                self._note(replica, f"giving up ({why})", replica.role.leader_epoch)
             self._retire(replica, why)
 
     def end(self, why: str) -> bool:
@@ -154,6 +158,7 @@ class ReplicaRoles:
             return False
         self._ended = True
         self.retire_all(why)
+        self._notes.log()
         return True
 
     # What led partitions ask for: `LeadershipListener`.
@@ -231,12 +236,14 @@ class ReplicaRoles:
         if state.leader == self._parts.identity.broker_id:
             role = RecoveringPartition(where, replica.layout, state, replica.held, replica.rules)
             replica.role = role
+            self._note(replica, "taking over", state.leader_epoch)
             self._parts.tasks.start(self._take_over(replica, role), f"take over {where}")
         elif state.leader != NO_LEADER:
             followed = FollowedPartition(
                 where, replica.layout.topic, state.leader, state.leader_epoch, replica.held
             )
             replica.role = followed
+            self._note(replica, "following", state.leader_epoch, f" leader={state.leader}")
             self._parts.fetchers.follow(followed)
 
     async def _take_over(self, replica: Replica, role: RecoveringPartition) -> None:
@@ -274,13 +281,7 @@ class ReplicaRoles:
         led.closing = self._parts.handover.draining
         replica.role = led
         self._parts.metrics.took_over(asyncio.get_running_loop().time() - role.started_s)
-        logger.info(
-            "leading partition=%s-%d epoch=%d end_offset=%d",
-            replica.layout.topic,
-            where.partition,
-            led.leader_epoch,
-            end_offset,
-        )
+        self._note(replica, "leading", led.leader_epoch, f" end_offset={end_offset}")
         if state.recovering or state.wals:
             self._parts.changes.recovered(led)
         self._look_at_next_leader(replica, led)
@@ -339,9 +340,13 @@ class ReplicaRoles:
 
     def _drop(self, replica: Replica) -> None:
         """Hold a partition no more."""
+        self._note(replica, "dropping", replica.state.leader_epoch)
         self._retire(replica, "this broker does not hold the partition any more")
         replica.held.reset(0)
         del self.replicas[replica.where]
+
+    def _note(self, replica: Replica, what: str, epoch: int, details: str = "") -> None:
+        self._notes.add(what, replica.layout.topic, replica.where.partition, epoch, details)
 
     def _drop_topic(self, topic: Topic) -> None:
         for number in range(topic.partitions):

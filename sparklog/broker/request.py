@@ -50,3 +50,7 @@ class Reply(Protocol):
 
 class CloseConnection(SparklogError):
     """The answer is to hang up: a producer that wants no answer learns of an error this way."""
+
+
+class ExpectedClose(CloseConnection):
+    """A close that is no news: the broker asked for it itself. It is logged at DEBUG."""

@@ -13,6 +13,7 @@ from typing import Final, Generic
 
 from sparklog.broker.coordinator_load import load
 from sparklog.broker.environment import Environment
+from sparklog.broker.gathered_notes import GatheredNotes
 from sparklog.broker.led_shard import RELOAD_FIRST_S, RELOAD_LONGEST_S, LedShard, S
 from sparklog.core.errors import DataCorrupt, NotEnoughReplicas, NotServing, SparklogError
 
@@ -31,6 +32,7 @@ class ShardLoader(Generic[S]):
         self._environment = environment
         self._topic = topic
         self._make_shard = make_shard
+        self._notes = GatheredNotes(logger)
         self._lanes = asyncio.Semaphore(LOADS_AT_ONCE)
 
     async def load(self, led: LedShard[S]) -> S | None:
@@ -66,12 +68,6 @@ class ShardLoader(Generic[S]):
         began_s = loop.time()
         shard = self._make_shard(led.partition, led.log.leader_epoch)
         replayed = await load(led.log, shard, self._environment)
-        logger.info(
-            "coordinator read its log topic=%s-%d leader_epoch=%d records=%d seconds=%.3f",
-            self._topic,
-            led.partition,
-            led.log.leader_epoch,
-            replayed,
-            loop.time() - began_s,
-        )
+        details = f" records={replayed} seconds={loop.time() - began_s:.3f}"
+        self._notes.add("coordinating", self._topic, led.partition, led.log.leader_epoch, details)
         return shard if led.log.live else None

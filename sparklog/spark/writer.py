@@ -68,7 +68,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
     Raises:
         InvalidConfig, InvalidRequest: options or columns that do not fit, or a save mode other
-            than append. UnknownTopicOrPartition: the topic of the option does not exist.
+            than append. InvalidTopic: the topic of the option holds the cluster's own state.
+            UnknownTopicOrPartition: it does not exist.
     """
     if overwrite:
         raise InvalidRequest(
@@ -78,6 +79,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     parsed = parse_sink_options(options, streaming=False)
     columns = check_sink_schema(schema, parsed.topic)
     if parsed.topic is not None:
+        check_not_closed(parsed.topic, "append to it")
         shared_log(parsed.root).topic(parsed.topic)
     return SparklogWriter(parsed, columns)
 

@@ -194,6 +194,12 @@ BAD: dict[str, tuple[list[str], dict[str, str], str]] = {
     ),
     "null topic": (["'v' AS value", "CAST(null AS STRING) AS topic"], {}, r"null topic present"),
     "unknown topic in a row": (["'v' AS value", "'nosuch' AS topic"], {}, r"topic=nosuch"),
+    "closed topic": (["'v' AS value"], {"topic": "__cluster_metadata"}, r"only the cluster itself"),
+    "closed topic in a row": (
+        ["'v' AS value", "'__cluster_metadata' AS topic"],
+        {},
+        r"only the cluster itself can append to it\. topic=__cluster_metadata",
+    ),
     "too large": (["repeat('v', 1100000) AS value"], {"topic": "t"}, r"max\.message\.bytes"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
@@ -13,7 +14,7 @@ from sparklog.broker import handlers, reach
 from sparklog.broker.environment import Address
 from sparklog.broker.metadata_log import MetadataLog
 from sparklog.broker.reach import Reach
-from sparklog.broker.request import CloseConnection, RequestContext
+from sparklog.broker.request import ExpectedClose, RequestContext
 from sparklog.broker.server import Server
 from sparklog.broker.tcp_network import TcpNetwork
 from sparklog.cluster.image import Broker, MetadataImage
@@ -42,7 +43,7 @@ class Place:
 
     async def _handle(self, request: Any, context: RequestContext) -> Any:
         if self.reach.arrived(context):
-            raise CloseConnection("it is here")
+            raise ExpectedClose("it is here")
         return await handlers.handle(self._identity, request, context)
 
     async def __aenter__(self) -> Place:
@@ -85,13 +86,18 @@ def watch(place: Place, *brokers: Broker) -> None:
     place.reach.watch(cast("MetadataLog", Metadata(*brokers)))
 
 
-def test_an_address_that_leads_here_says_nothing() -> None:
+def test_an_address_that_leads_here_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "sparklog.broker.connection")
+
     async def story(one: Place, two: Place) -> None:
         one.reach.try_own(one.bound, one.bound)
         watch(one, registered(1, one.bound), registered(2, two.bound))
         assert await one.tried() == []
 
     run(story)
+    closed = [r.levelno for r in caplog.records if "closing a connection" in r.getMessage()]
+    assert closed
+    assert set(closed) == {logging.DEBUG}
 
 
 def test_an_address_that_leads_here_through_a_proxy_says_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -228,6 +229,42 @@ def test_a_store_that_is_away_is_said_of_few_of_the_partitions_that_meet_it(
         assert "unsaid_before=49" in told[-1]
         world.objects.weather = StoreWeather()
         await until_led(cluster, wheres, 1)
+
+    world.run(story())
+
+
+def test_one_line_tells_of_many_partitions_and_details_are_debug(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    caplog.set_level(logging.DEBUG, "sparklog.broker.replica_roles")
+
+    def lines(level: int) -> list[str]:
+        return [
+            r.getMessage()
+            for r in caplog.records
+            if r.name == "sparklog.broker.replica_roles" and r.levelno == level
+        ]
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        for broker_id in (1, 2):
+            await cluster.start(broker_id)
+        wheres = cluster.create([1, 2], 40)
+        await until_led(cluster, wheres, 1)
+        await asyncio.sleep(1)  # in simulated time: the notes gather
+        five = "events-0, events-1, events-2, events-3, events-4"
+        assert f"following 40 partitions epoch 0: {five} and 35 more" in lines(logging.INFO)
+        led = [line for line in lines(logging.INFO) if line.startswith("leading")]
+        assert 1 <= len(led) <= 3
+        assert sum(line.startswith("leading") for line in lines(logging.DEBUG)) == 40
+        caplog.clear()
+        await cluster.fence(1)
+        await until_led(cluster, wheres, 2)
+        await asyncio.sleep(1)  # in simulated time: the notes gather
+        told = lines(logging.INFO)
+        assert f"taking over 40 partitions epoch 1: {five} and 35 more" in told
+        assert any(line.startswith("giving up (this incarnation is deposed) 40") for line in told)
 
     world.run(story())
 
