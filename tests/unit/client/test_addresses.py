@@ -6,7 +6,7 @@ from sparklog.client.addresses import BrokerAddress, bootstrap_addresses
 from sparklog.core.errors import InvalidRequest
 
 
-def test_lists_of_addresses_are_read_with_kafkas_port_as_default() -> None:
+def test_addresses_have_kafkas_port_by_default() -> None:
     assert bootstrap_addresses("a:1, b:2,c,[::1]:3,[::2],") == [
         BrokerAddress("a", 1),
         BrokerAddress("b", 2),
@@ -19,6 +19,6 @@ def test_lists_of_addresses_are_read_with_kafkas_port_as_default() -> None:
 
 
 @pytest.mark.parametrize("servers", ["", ",", ":1", "a:", "a:x", "a:0", "a:65536", "a:-1"])
-def test_what_is_no_address_is_refused(servers: str) -> None:
+def test_invalid_addresses_are_rejected(servers: str) -> None:
     with pytest.raises(InvalidRequest, match="host:port"):
         bootstrap_addresses(servers)

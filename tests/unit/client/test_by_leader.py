@@ -1,4 +1,4 @@
-"""Questions to the leaders of partitions, put again while news of a topic is on its way."""
+"""Requests to the leaders of partitions, repeated while metadata of a topic spreads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE_S = 5.0
 
 
 class Cluster:
-    """Brokers that tell of one topic, and its leader, who hears of it later."""
+    """Brokers with metadata of one topic, whose leader learns of it later."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = ManualClock()
@@ -50,14 +50,14 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return Cluster(monkeypatch)
 
 
-def test_a_leader_that_has_not_heard_of_a_new_topic_is_asked_again(cluster: Cluster) -> None:
+def test_leader_is_asked_again_when_a_new_topic_is_unknown(cluster: Cluster) -> None:
     not_yet = UnknownTopicOrPartition("not yet")
     cluster.answers = [not_yet, not_yet, 7]
     assert cluster.ask() == 7
     assert 0 < cluster.clock.monotonic_s() < PATIENCE_S
 
 
-def test_one_that_never_hears_of_it_is_not_asked_for_ever(cluster: Cluster) -> None:
+def test_leader_is_asked_until_a_limit(cluster: Cluster) -> None:
     cluster.answers = [UnknownTopicOrPartition("never. partition=orders-0")]
     found = cluster.ask()
     assert isinstance(found, UnknownTopicOrPartition)
@@ -65,7 +65,7 @@ def test_one_that_never_hears_of_it_is_not_asked_for_ever(cluster: Cluster) -> N
     assert PATIENCE_S <= cluster.clock.monotonic_s() < 2 * PATIENCE_S
 
 
-def test_a_topic_of_which_no_broker_tells_is_not_asked_for(cluster: Cluster) -> None:
+def test_leader_is_not_asked_for_a_topic_without_metadata(cluster: Cluster) -> None:
     cluster.exists = False
     assert isinstance(cluster.ask(), UnknownTopicOrPartition)
     assert cluster.clock.monotonic_s() == 0

@@ -49,7 +49,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[Record]:
     return records
 
 
-def test_a_record_comes_back_as_it_was_sent(bootstrap: str, topic: str) -> None:
+def test_record_round_trips_through_a_broker(bootstrap: str, topic: str) -> None:
     with sparklog.Producer(bootstrap) as producer:
         delivered = producer.send(
             topic, b"value", key=b"key", headers=[("h", b"1"), ("h", None)], timestamp_ms=12345
@@ -62,7 +62,7 @@ def test_a_record_comes_back_as_it_was_sent(bootstrap: str, topic: str) -> None:
     )
 
 
-def test_keys_go_where_javas_client_would_put_them(bootstrap: str, topic: str) -> None:
+def test_keys_go_to_javas_partitions(bootstrap: str, topic: str) -> None:
     keys = [f"key {n}".encode() for n in range(50)]
     with Producer(bootstrap) as producer:
         sent = [producer.send(topic, None, key=key) for key in keys]
@@ -73,14 +73,14 @@ def test_keys_go_where_javas_client_would_put_them(bootstrap: str, topic: str) -
     ]
 
 
-def test_leaving_the_producer_waits_for_every_answer(bootstrap: str, topic: str) -> None:
+def test_producer_waits_for_every_outcome_at_exit(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap) as producer:
         sent = [producer.send(topic, b"x", partition=1) for _ in range(100)]
     offsets = [delivery.result().offset for delivery in sent]
     assert offsets == list(range(offsets[0], offsets[0] + 100))
 
 
-def test_a_failure_nobody_asked_for_is_raised_at_the_flush(bootstrap: str, topic: str) -> None:
+def test_flush_raises_a_failure_that_no_caller_has_read(bootstrap: str, topic: str) -> None:
     producer = Producer(bootstrap)
     delivery = producer.send(topic, b"x", partition=7)
     with pytest.raises(UnknownTopicOrPartition, match=topic):
@@ -92,7 +92,7 @@ def test_a_failure_nobody_asked_for_is_raised_at_the_flush(bootstrap: str, topic
         producer.send(topic, b"x" * 2_000_000)
 
 
-def test_an_exception_drops_what_was_not_sent(bootstrap: str, topic: str) -> None:
+def test_producer_drops_unsent_records_after_an_exception(bootstrap: str, topic: str) -> None:
     settings = {"linger.ms": 60_000, "batch.num.messages": 1_000_000}
     producer = Producer(bootstrap, settings)
     delivery = producer.send(topic, b"x")
@@ -101,7 +101,7 @@ def test_an_exception_drops_what_was_not_sent(bootstrap: str, topic: str) -> Non
         delivery.result(timeout_s=5)
 
 
-def test_waiting_for_an_answer_has_a_bound(topic: str) -> None:
+def test_result_has_a_timeout(topic: str) -> None:
     nobody = Producer("127.0.0.1:1", {"message.timeout.ms": 100_000})
     with pytest.raises(OutcomeUnknown, match="look before"):
         nobody.send(topic, b"x").result(timeout_s=0.2)
@@ -109,7 +109,7 @@ def test_waiting_for_an_answer_has_a_bound(topic: str) -> None:
         nobody.flush(0.1)
 
 
-def test_settings_are_checked_and_the_servers_are_no_setting(bootstrap: str) -> None:
+def test_settings_are_checked_and_exclude_the_servers(bootstrap: str) -> None:
     with pytest.raises(InvalidConfig, match=r"no\.such"):
         Producer(bootstrap, {"no.such": 1})
     with pytest.raises(InvalidConfig, match=r"no\.such"):
@@ -118,7 +118,7 @@ def test_settings_are_checked_and_the_servers_are_no_setting(bootstrap: str) -> 
         Producer(bootstrap, {"bootstrap.servers": "x"})
 
 
-def test_a_consumer_starts_where_it_is_told(bootstrap: str, topic: str) -> None:
+def test_consumer_starts_at_the_assigned_offset(bootstrap: str, topic: str) -> None:
     tp = TopicPartition(topic, 0)
     with Producer(bootstrap) as producer:
         sent = [producer.send(topic, b"%d" % n, partition=0) for n in range(5)]
@@ -143,7 +143,7 @@ def _poll_for_ever(consumer: Consumer) -> None:
         consumer.poll()
 
 
-def test_administration_uses_the_words_of_a_log(bootstrap: str, topic: str) -> None:
+def test_admin_has_the_methods_of_a_log(bootstrap: str, topic: str) -> None:
     with sparklog.Admin(bootstrap) as admin:
         with pytest.raises(TopicAlreadyExists):
             admin.create_topic(topic)

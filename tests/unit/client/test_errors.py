@@ -31,7 +31,7 @@ UNKNOWN_OUTCOME = {
         (87, errors.InvalidRequest),
     ],
 )
-def test_a_code_means_the_same_from_a_broker_and_from_the_library(
+def test_error_code_has_one_class_for_broker_and_library(
     code: int, kind: type[SparklogError]
 ) -> None:
     from_broker = of_code(code, "broken.", "not done", topic="t", skipped=None)
@@ -44,7 +44,7 @@ def test_a_code_means_the_same_from_a_broker_and_from_the_library(
 
 
 @pytest.mark.parametrize("code", [code for code in ErrorCode if code > 0])
-def test_every_code_has_an_answer_and_only_retriable_ones_say_try_again(code: ErrorCode) -> None:
+def test_every_error_code_has_a_class_that_fits_retries(code: ErrorCode) -> None:
     error = of_code(code, None, "not done")
     assert code.name.replace("_", " ") in str(error)
     if error.retriable:
@@ -53,7 +53,7 @@ def test_every_code_has_an_answer_and_only_retriable_ones_say_try_again(code: Er
         assert code in UNKNOWN_OUTCOME
 
 
-def test_codes_of_a_newer_protocol_are_told_by_number() -> None:
+def test_unknown_error_code_is_reported_by_number() -> None:
     assert "error=9999" in str(of_code(9999, None, "not done"))
 
 
@@ -68,7 +68,7 @@ def test_codes_of_a_newer_protocol_are_told_by_number() -> None:
         ("_STATE", SparklogError),
     ],
 )
-def test_the_librarys_own_errors(name: str, kind: type[SparklogError]) -> None:
+def test_library_errors_map_to_classes(name: str, kind: type[SparklogError]) -> None:
     raised = confluent_kafka.KafkaException(
         confluent_kafka.KafkaError(getattr(confluent_kafka.KafkaError, name))
     )
@@ -77,5 +77,5 @@ def test_the_librarys_own_errors(name: str, kind: type[SparklogError]) -> None:
     assert f"error={name.lstrip('_')}" in str(error)
 
 
-def test_an_exception_without_an_error_keeps_its_words() -> None:
+def test_exception_without_an_error_keeps_its_message() -> None:
     assert "odd" in str(of_exception(confluent_kafka.KafkaException("odd"), "not done"))

@@ -32,7 +32,7 @@ Reply = Callable[[bytes], bytes | None]
 
 
 def framed(connection: socket.socket) -> bytes | None:
-    """Read one frame, or None when the client is gone."""
+    """Read one frame, or None when the client has gone."""
     head = connection.recv(4, socket.MSG_WAITALL)
     if len(head) < 4:
         return None
@@ -41,7 +41,7 @@ def framed(connection: socket.socket) -> bytes | None:
 
 @contextmanager
 def peer(*replies: Reply) -> Iterator[BrokerAddress]:
-    """Listen, and answer the requests of each connection in turn; None hangs up."""
+    """Listen, and respond to the requests of each connection in turn; None closes it."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -69,7 +69,7 @@ def peer(*replies: Reply) -> Iterator[BrokerAddress]:
 
 
 def versions(*apis: tuple[Api, int, int]) -> Reply:
-    """Answer ApiVersions."""
+    """Respond to ApiVersions."""
 
     def reply(frame: bytes) -> bytes:
         header, request = decode_request(frame)
@@ -89,7 +89,7 @@ def _none() -> object:
     return ErrorCode.none
 
 
-def test_a_broker_is_asked_what_it_speaks() -> None:
+def test_connection_reads_the_brokers_versions() -> None:
     with (
         peer(versions((Api.METADATA, 0, 9), (Api.FETCH, 4, 12))) as address,
         WireConnection(address) as connection,
@@ -104,27 +104,27 @@ def test_a_broker_is_asked_what_it_speaks() -> None:
             connection.version(Api.PRODUCE, 0, 12)
 
 
-def test_a_value_that_the_protocol_has_no_room_for_is_refused_and_nothing_sent() -> None:
+def test_request_is_not_sent_when_a_value_does_not_fit() -> None:
     with peer(versions((Api.METADATA, 0, 9))) as address, WireConnection(address) as connection:
         with pytest.raises(InvalidRequest, match="does not fit Kafka's protocol"):
             connection.call(build_request(Api.INIT_PRODUCER_ID, 3, **FAR))
-        with pytest.raises(OutcomeUnknown):  # the peer hangs up: it hears of this one only
+        with pytest.raises(OutcomeUnknown):  # the peer closes after its only response
             connection.call(build_request(Api.INIT_PRODUCER_ID, 3, **{**FAR, "producer_id": 1}))
 
 
-def test_nobody_listening_is_unavailable() -> None:
+def test_connection_is_unavailable_without_a_listener() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = BrokerAddress(*listener.getsockname()[:2])
     with pytest.raises(Unavailable, match=str(address)):
         WireConnection(address)
 
 
-def test_a_peer_that_hangs_up_at_once_is_unavailable() -> None:
+def test_connection_is_unavailable_when_the_peer_hangs_up() -> None:
     with peer(lambda _: None) as address, pytest.raises(Unavailable):
         WireConnection(address)
 
 
-def test_a_peer_that_never_answers_is_unavailable_in_time() -> None:
+def test_connection_is_unavailable_when_the_peer_is_silent() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         pytest.raises(Unavailable, match="timed out"),
@@ -133,12 +133,12 @@ def test_a_peer_that_never_answers_is_unavailable_in_time() -> None:
 
 
 @pytest.mark.parametrize("size", [b"HTTP", b"\xff\xff\xff\xff", b"\x00\x00\x00\x00"])
-def test_a_peer_that_speaks_something_else_is_told_as_such(size: bytes) -> None:
+def test_connection_rejects_a_peer_that_is_not_a_broker(size: bytes) -> None:
     with peer(lambda _: size) as address, pytest.raises(DataCorrupt, match="no broker"):
         WireConnection(address)
 
 
-def test_a_lost_answer_leaves_the_outcome_open() -> None:
+def test_call_has_an_unknown_outcome_when_the_response_is_lost() -> None:
     with (
         peer(versions((Api.METADATA, 0, 12)), lambda _: None) as address,
         WireConnection(address) as connection,
@@ -147,7 +147,7 @@ def test_a_lost_answer_leaves_the_outcome_open() -> None:
         connection.call(build_request(Api.METADATA, 4, topics=(), allow_auto_topic_creation=False))
 
 
-def test_an_answer_to_another_request_is_refused() -> None:
+def test_response_to_another_request_is_rejected() -> None:
     with (
         peer(
             versions((Api.METADATA, 0, 12)), lambda _: struct.pack(">ii", 8, 77) + b"\0" * 4
@@ -158,7 +158,7 @@ def test_an_answer_to_another_request_is_refused() -> None:
         connection.call(build_request(Api.METADATA, 4, topics=(), allow_auto_topic_creation=False))
 
 
-def test_a_question_goes_to_the_next_broker_and_a_change_does_not_once_sent() -> None:
+def test_read_is_repeated_elsewhere_but_a_change_is_not() -> None:
     asked = []
 
     def hang_up(frame: bytes) -> None:
@@ -181,9 +181,9 @@ def test_a_question_goes_to_the_next_broker_and_a_change_does_not_once_sent() ->
         brokers.close()
 
 
-def test_a_connection_that_the_broker_closed_meanwhile_is_not_used_for_a_change() -> None:
+def test_change_does_not_use_a_closed_connection() -> None:
     with peer(versions((Api.METADATA, 0, 12))) as address, WireConnection(address) as connection:
-        while not connection.ended:  # the peer hangs up after its only answer
+        while not connection.ended:  # the peer closes after its only response
             pass
         assert connection.ended
 

@@ -1,4 +1,4 @@
-"""What another version stores in the metadata log, which decides by itself."""
+"""Records of another version in the metadata log."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.unit.log.records import batch
 
 
 def stored(log: Log, values: list[bytes]) -> None:
-    """Append metadata records, whatever they say."""
+    """Append metadata records without checks."""
     layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
     PartitionLog(log.store, layout).append([batch(values)])
 
 
 def spelled(*records: Record) -> list[bytes]:
-    """Return records as they are stored."""
+    """Return records in their stored form."""
     return [bytes(text) for text in codec.encode(records).column("value").to_pylist()]

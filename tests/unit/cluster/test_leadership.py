@@ -1,4 +1,4 @@
-"""What a leader decides about its followers and the high watermark, case by case."""
+"""A leader's decisions about its followers and the high watermark, case by case."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def leading(
     )
 
 
-def test_a_lone_leader_commits_what_the_wal_holds() -> None:
+def test_lone_leader_commits_up_to_the_durable_end() -> None:
     for rules in (STORAGE, MEMORY):
         leader = leading(isr=(1,), rules=rules)
         leader.appended(110)
@@ -39,7 +39,7 @@ def test_a_lone_leader_commits_what_the_wal_holds() -> None:
         assert leader.durable(103) == ()
 
 
-def test_storage_and_every_in_sync_broker_hold_what_is_committed() -> None:
+def test_commit_waits_for_the_wal_and_all_in_sync_replicas() -> None:
     leader = leading()
     leader.appended(110)
     assert leader.durable(110) == ()
@@ -47,7 +47,7 @@ def test_storage_and_every_in_sync_broker_hold_what_is_committed() -> None:
     assert leader.follower_fetched(3, 104, 1_001) == (HighWatermark(104),)
 
 
-def test_two_in_sync_brokers_commit_without_storage_when_the_topic_says_so() -> None:
+def test_commit_in_memory_needs_two_in_sync_replicas() -> None:
     leader = leading(isr=(1, 2), rules=MEMORY)
     leader.appended(110)
     assert leader.follower_fetched(2, 107, 1_001) == (HighWatermark(107),)
@@ -55,11 +55,12 @@ def test_two_in_sync_brokers_commit_without_storage_when_the_topic_says_so() -> 
 
 
 @pytest.mark.parametrize("rules", [STORAGE, MEMORY])
-def test_acks_1_needs_the_wal_or_one_follower_that_is_surely_in_sync(rules: CommitRules) -> None:
+def test_acks_1_needs_the_wal_or_one_in_sync_follower(rules: CommitRules) -> None:
     leader = leading(isr=(1, 2), rules=rules)
     leader.appended(110)
     assert leader.copied_end == 100
-    leader.follower_fetched(3, 108, 1_001)  # is asked to join, and counts only when it has
+    # is proposed for the ISR, and counts only after the commit
+    leader.follower_fetched(3, 108, 1_001)
     assert leader.copied_end == 100
     leader.follower_fetched(2, 104, 1_001)
     assert leader.copied_end == 104
@@ -70,7 +71,7 @@ def test_acks_1_needs_the_wal_or_one_follower_that_is_surely_in_sync(rules: Comm
     assert leader.copied_end == 109, "it never moves back"
 
 
-def test_a_pending_shrink_makes_the_last_two_wait_for_storage() -> None:
+def test_commit_waits_for_the_wal_while_a_shrink_is_pending() -> None:
     leader = leading(isr=(1, 2), rules=MEMORY)
     leader.appended(110)
     assert leader.tick(1_001 + LAG_MS) == (ShrinkIsr(frozenset({2})),)
@@ -78,7 +79,7 @@ def test_a_pending_shrink_makes_the_last_two_wait_for_storage() -> None:
     assert leader.durable(108) == (HighWatermark(108),)
 
 
-def test_an_expansion_counts_at_once_and_makes_memory_enough_only_when_committed() -> None:
+def test_pending_expansion_counts_for_commits_only() -> None:
     leader = leading(isr=(1,), rules=MEMORY)
     assert leader.follower_fetched(2, 100, 1_001) == (ExpandIsr(2),)
     assert leader.maximal_isr == {1, 2}
@@ -92,7 +93,7 @@ def test_an_expansion_counts_at_once_and_makes_memory_enough_only_when_committed
     assert leader.pending is None
 
 
-def test_a_refused_expansion_is_no_longer_waited_for() -> None:
+def test_commit_stops_waiting_for_a_rejected_expansion() -> None:
     leader = leading(isr=(1,))
     leader.follower_fetched(2, 100, 1_001)
     leader.appended(110)
@@ -100,7 +101,7 @@ def test_a_refused_expansion_is_no_longer_waited_for() -> None:
     assert leader.isr_refused() == (HighWatermark(110),)
 
 
-def test_other_metadata_changes_leave_a_proposal_pending() -> None:
+def test_proposal_stays_pending_after_other_metadata_changes() -> None:
     leader = leading(isr=(1,))
     leader.follower_fetched(2, 100, 1_001)
     leader.metadata_changed(replicas=(1, 2, 3), isr=(1,), joinable=(1, 2), now_ms=1_002)
@@ -108,7 +109,7 @@ def test_other_metadata_changes_leave_a_proposal_pending() -> None:
     assert leader.follower_fetched(3, 100, 1_003) == ()
 
 
-def test_a_shrink_stays_pending_until_the_isr_shows_it() -> None:
+def test_shrink_stays_pending_until_the_isr_shows_it() -> None:
     leader = leading(isr=(1, 2), rules=MEMORY)
     leader.appended(110)
     leader.tick(1_001 + LAG_MS)
@@ -118,7 +119,7 @@ def test_a_shrink_stays_pending_until_the_isr_shows_it() -> None:
     assert leader.pending is None
 
 
-def test_what_a_follower_had_before_it_began_anew_does_not_count() -> None:
+def test_restarted_follower_starts_without_records() -> None:
     leader = leading(isr=(1, 2))
     leader.appended(110)
     leader.follower_fetched(2, 110, 1_001)
@@ -127,7 +128,7 @@ def test_what_a_follower_had_before_it_began_anew_does_not_count() -> None:
     assert leader.follower_fetched(2, 110, 1_002) == (HighWatermark(110),)
 
 
-def test_a_follower_joins_when_it_has_what_is_committed() -> None:
+def test_follower_joins_the_isr_when_it_has_all_committed() -> None:
     leader = leading(isr=(1,))
     leader.appended(110)
     leader.durable(110)
@@ -135,14 +136,14 @@ def test_a_follower_joins_when_it_has_what_is_committed() -> None:
     assert leader.follower_fetched(2, 110, 1_002) == (ExpandIsr(2),)
 
 
-def test_a_fenced_follower_does_not_join() -> None:
+def test_fenced_follower_does_not_join_the_isr() -> None:
     leader = leading(isr=(1,))
     leader.metadata_changed(replicas=(1, 2, 3), isr=(1,), joinable=(1, 3), now_ms=1_000)
     assert leader.follower_fetched(2, 100, 1_001) == ()
     assert leader.follower_fetched(3, 100, 1_001) == (ExpandIsr(3),)
 
 
-def test_a_follower_always_a_round_trip_behind_stays_in_sync() -> None:
+def test_follower_one_round_trip_behind_stays_in_sync() -> None:
     leader = leading(isr=(1, 2))
     now_ms, end = 1_000, 100
     for _ in range(10):
@@ -153,7 +154,7 @@ def test_a_follower_always_a_round_trip_behind_stays_in_sync() -> None:
         assert leader.tick(now_ms) == ()
 
 
-def test_a_follower_that_never_catches_up_is_asked_out() -> None:
+def test_follower_is_removed_when_it_never_catches_up() -> None:
     leader = leading(isr=(1, 2))
     end, at, now_ms = 100, 100, 1_000
     asked: tuple[object, ...] = ()
@@ -166,13 +167,13 @@ def test_a_follower_that_never_catches_up_is_asked_out() -> None:
     assert asked == (ShrinkIsr(frozenset({2})),)
 
 
-def test_a_follower_of_an_idle_partition_stays_in_sync() -> None:
+def test_follower_of_an_idle_partition_stays_in_sync() -> None:
     leader = leading(isr=(1, 2))
     leader.follower_fetched(2, 100, 1_001)
     assert leader.tick(1_001 + 10 * LAG_MS) == ()
 
 
-def test_the_last_other_broker_stays_while_the_leader_alone_would_hold_what_is_committed() -> None:
+def test_last_follower_stays_while_only_memory_holds_committed() -> None:
     leader = leading(isr=(1, 2), rules=MEMORY)
     leader.appended(110)
     leader.follower_fetched(2, 110, 1_001)
@@ -183,7 +184,7 @@ def test_the_last_other_broker_stays_while_the_leader_alone_would_hold_what_is_c
     assert leader.tick(late_ms) == (ShrinkIsr(frozenset({2})),)
 
 
-def test_a_broker_that_lost_its_memory_is_asked_out_at_once() -> None:
+def test_replica_that_lost_its_memory_is_removed_at_once() -> None:
     leader = leading(isr=(1, 2, 3))
     leader.appended(110)
     leader.durable(110)
@@ -193,7 +194,7 @@ def test_a_broker_that_lost_its_memory_is_asked_out_at_once() -> None:
     assert leader.high_watermark == 110
 
 
-def test_what_is_flushed_need_not_be_copied() -> None:
+def test_follower_need_not_copy_flushed_records() -> None:
     leader = leading(isr=(1, 2))
     leader.appended(110)
     leader.durable(110)
@@ -205,7 +206,7 @@ def test_what_is_flushed_need_not_be_copied() -> None:
     assert leader.pending is None
 
 
-def test_strangers_and_offsets_never_given_out_are_ignored() -> None:
+def test_fetches_of_strangers_or_beyond_the_log_are_ignored() -> None:
     leader = leading(isr=(1, 2))
     leader.appended(110)
     leader.durable(110)
@@ -214,7 +215,7 @@ def test_strangers_and_offsets_never_given_out_are_ignored() -> None:
     assert leader.high_watermark == 100
 
 
-def test_the_high_watermark_stays_when_the_rules_get_stricter() -> None:
+def test_high_watermark_stays_when_rules_get_stricter() -> None:
     leader = leading(isr=(1, 2), rules=MEMORY)
     leader.appended(110)
     leader.follower_fetched(2, 110, 1_001)
@@ -222,7 +223,7 @@ def test_the_high_watermark_stays_when_the_rules_get_stricter() -> None:
     assert leader.high_watermark == 110
 
 
-def test_too_few_in_sync_is_told_before_and_after_the_append() -> None:
+def test_too_few_in_sync_fails_before_and_after_the_append() -> None:
     leader = leading(isr=(1, 2), rules=CommitRules(min_insync_replicas=2))
     leader.check_enough()
     leader.appended(110)
@@ -239,12 +240,12 @@ def test_too_few_in_sync_is_told_before_and_after_the_append() -> None:
     assert before.value.retriable
 
 
-def test_no_more_in_sync_replicas_are_asked_for_than_there_are_replicas() -> None:
+def test_min_isr_is_capped_at_the_number_of_replicas() -> None:
     leader = leading(isr=(1,), replicas=(1,), rules=CommitRules(min_insync_replicas=2))
     leader.check_enough()
 
 
-def test_rules_come_from_the_topic() -> None:
+def test_commit_rules_come_from_topic_settings() -> None:
     config = parse_topic_configs({"sparklog.commit": "memory", "min.insync.replicas": "2"})
     assert CommitRules.of(config, 5_000) == CommitRules(
         waits_for_storage=False, min_insync_replicas=2, replica_lag_time_max_ms=5_000

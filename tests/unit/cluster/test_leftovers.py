@@ -1,4 +1,4 @@
-"""What lies beside partitions: publication records, write-ahead logs, strays of deleted topics."""
+"""Objects beside partitions: publication records, write-ahead logs, strays of deleted topics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def published(log: Log, clock: ManualClock, writer: str, sequence: int) -> Stage
     return part
 
 
-def test_the_newest_record_of_each_writer_stays(log: Log, clock: ManualClock) -> None:
+def test_newest_record_of_each_writer_stays(log: Log, clock: ManualClock) -> None:
     log.create_topic("t")
     for sequence in range(3):
         published(log, clock, "q", sequence)
@@ -53,11 +53,11 @@ def test_the_newest_record_of_each_writer_stays(log: Log, clock: ManualClock) ->
     published(log, clock, "r", 1)
     later = run(leftovers.publication_records(clock.now_ms()), log.store)
     assert sorted(i.key[-8:] for i in later.doomed) == ["000.json", "000.json", "001.json"]
-    # What is too old to be published by anybody protects nothing.
+    # An expired record, which can no longer be published, protects no object.
     assert {(r.writer, r.sequence) for r in later.newest} == {("r", 1)}
 
 
-def test_a_damaged_record_is_told(log: Log, clock: ManualClock) -> None:
+def test_damaged_publication_record_is_reported(log: Log, clock: ManualClock) -> None:
     key = "commits/q/00000000000000000007.json"
     log.store.put(key, b"{}")
     found = run(leftovers.publication_records(clock.now_ms()), log.store)
@@ -70,7 +70,7 @@ def wal(store: MemoryStore, layout: WalLayout, objects: int) -> None:
         store.put(layout.key(sequence), encode(layout, WalHeader(kind, sequence, 0, "a" * 32)))
 
 
-def test_write_ahead_logs_that_nothing_names_are_cleared_but_for_their_seal(
+def test_unreferenced_wal_is_cleared_except_its_seal(
     clock: ManualClock,
 ) -> None:
     store = MemoryStore("wals", clock)
@@ -100,7 +100,7 @@ def test_write_ahead_logs_that_nothing_names_are_cleared_but_for_their_seal(
     assert left() == []
 
 
-def test_strays_of_deleted_topics_go_and_graves_stay(log: Log, clock: ManualClock) -> None:
+def test_strays_of_deleted_topics_go_and_tombstones_stay(log: Log, clock: ManualClock) -> None:
     kept, gone = log.create_topic("kept"), log.create_topic("gone", 2)
     log.partition("gone", 0).append([batch([b"x"])])
     log.delete_topic("gone")
@@ -119,7 +119,7 @@ def test_strays_of_deleted_topics_go_and_graves_stay(log: Log, clock: ManualCloc
     assert found.unknown == ()
 
 
-def test_a_folder_without_graves_is_told_and_left_alone(log: Log) -> None:
+def test_folder_without_tombstones_is_reported_and_kept(log: Log) -> None:
     strange = log.create_topic("strange")
     log.partition("strange", 0).append([batch([b"x"])])
     log.partition("strange", 0).absorb_tail()
@@ -128,7 +128,7 @@ def test_a_folder_without_graves_is_told_and_left_alone(log: Log) -> None:
     assert len(found.unknown) == 1
 
 
-def test_old_snapshots_of_the_registry_go(log: Log) -> None:
+def test_old_registry_snapshots_are_deleted(log: Log) -> None:
     for number in range(1, 5):
         log.store.put(f"{REGISTRY}0/snapshot/{number:020d}.json", b"{}")
     log.store.put(f"{REGISTRY}0/snapshot/notes.txt", b"mine")

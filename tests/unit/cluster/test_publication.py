@@ -1,4 +1,4 @@
-"""Publishing to many partitions: once, whoever does it, however often, whatever happens between."""
+"""Publication to many partitions: exactly once, from any process and after any failure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARTITIONS = 3
 
 
 class CuttingStore(PassingStore):
-    """A store whose power goes at the n-th put, before or after it took effect."""
+    """A store that loses power at the n-th put, before or after its effect."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
@@ -90,7 +90,7 @@ def objects(store: ObjectStore) -> set[str]:
     return {info.key for info in store.list("")}
 
 
-def test_a_batch_reaches_all_of_its_partitions_in_the_order_given(log: Log) -> None:
+def test_publish_appends_to_all_partitions_in_order(log: Log) -> None:
     done = publish(log, "q", 0, [stage(log, 0, b"a"), stage(log, 2, b"c"), stage(log, 0, b"b")])
     assert contents(log) == [[b"a", b"b"], [], [b"c"]]
     assert {str(p): (a.base_offset, a.end_offset) for p, a in done.items()} == {
@@ -99,7 +99,7 @@ def test_a_batch_reaches_all_of_its_partitions_in_the_order_given(log: Log) -> N
     }
 
 
-def test_publishing_the_same_staging_again_changes_nothing(log: Log) -> None:
+def test_publish_changes_nothing_when_repeated(log: Log) -> None:
     staged = [stage(log, 0, b"a"), stage(log, 1, b"b")]
     publish(log, "q", 0, staged)
     again = publish(log, "q", 0, staged)
@@ -107,9 +107,7 @@ def test_publishing_the_same_staging_again_changes_nothing(log: Log) -> None:
     assert contents(log) == [[b"a"], [b"b"], []]
 
 
-def test_who_comes_second_publishes_what_the_record_says_and_drops_its_own(
-    log: Log, store: CuttingStore
-) -> None:
+def test_publish_uses_an_existing_record_and_drops_its_own(log: Log, store: CuttingStore) -> None:
     publish(log, "q", 0, [stage(log, 0, b"a"), stage(log, 1, b"b")])
     before = objects(store)
     publish(log, "q", 0, [stage(log, 1, b"b"), stage(log, 2, b"a")])
@@ -117,14 +115,14 @@ def test_who_comes_second_publishes_what_the_record_says_and_drops_its_own(
     assert objects(store) == before
 
 
-def test_a_later_batch_does_not_hide_an_earlier_one_in_other_partitions(log: Log) -> None:
+def test_publish_of_an_earlier_batch_is_idempotent_per_partition(log: Log) -> None:
     publish(log, "q", 0, [stage(log, 0, b"a")])
     publish(log, "q", 1, [stage(log, 1, b"b")])
     publish(log, "q", 0, [stage(log, 1, b"a")])
     assert contents(log) == [[b"a"], [b"b"], []]
 
 
-def test_two_writers_do_not_hide_each_other(log: Log) -> None:
+def test_publish_keeps_two_writers_apart(log: Log) -> None:
     publish(log, "q", 5, [stage(log, 0, b"a")])
     publish(log, "r", 0, [stage(log, 0, b"b")])
     assert contents(log) == [[b"a", b"b"], [], []]
@@ -132,7 +130,7 @@ def test_two_writers_do_not_hide_each_other(log: Log) -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("cut_at", range(PARTITIONS + 1))
-def test_a_cut_at_any_put_is_mended_by_publishing_again(
+def test_publish_completes_after_a_crash_at_any_put(
     log: Log, store: CuttingStore, clock: ManualClock, cut_at: int, after: bool
 ) -> None:
     staged = [stage(log, p, b"%d" % p) for p in range(PARTITIONS)]
@@ -150,7 +148,9 @@ def test_a_cut_at_any_put_is_mended_by_publishing_again(
 
 
 @pytest.mark.parametrize("lost", ["commits/", "/0/log/", "/1/log/"])
-def test_a_lost_reply_is_no_second_batch(log: Log, store: CuttingStore, lost: str) -> None:
+def test_publish_appends_once_when_a_reply_is_lost(
+    log: Log, store: CuttingStore, lost: str
+) -> None:
     staged = [stage(log, 0, b"a"), stage(log, 1, b"b")]
     store.lose_reply = lost
     publish(log, "q", 0, staged)
@@ -158,15 +158,13 @@ def test_a_lost_reply_is_no_second_batch(log: Log, store: CuttingStore, lost: st
     assert contents(log) == [[b"a"], [b"b"], []]
 
 
-def test_an_empty_batch_leaves_no_object(log: Log, store: CuttingStore) -> None:
+def test_publish_of_an_empty_batch_creates_no_object(log: Log, store: CuttingStore) -> None:
     before = objects(store)
     assert publish(log, "q", 0, []) == {}
     assert objects(store) == before
 
 
-def test_an_empty_batch_still_publishes_what_an_earlier_attempt_decided(
-    log: Log, store: CuttingStore
-) -> None:
+def test_publish_of_an_empty_batch_completes_an_earlier_one(log: Log, store: CuttingStore) -> None:
     staged = [stage(log, 0, b"a")]
     store.puts, store.cut_at = [], 1
     with pytest.raises(Unavailable):
@@ -176,7 +174,9 @@ def test_an_empty_batch_still_publishes_what_an_earlier_attempt_decided(
     assert contents(log) == [[b"a"], [], []]
 
 
-def test_a_deleted_topic_is_told_before_anything_is_decided(log: Log, store: CuttingStore) -> None:
+def test_publish_fails_before_deciding_when_a_topic_is_deleted(
+    log: Log, store: CuttingStore
+) -> None:
     staged = stage(log, 0, b"a")
     log.delete_topic("t")
     with pytest.raises(UnknownTopicOrPartition, match=r"topics --create --topic t"):
@@ -184,7 +184,7 @@ def test_a_deleted_topic_is_told_before_anything_is_decided(log: Log, store: Cut
     assert commit_key("q", 0) not in objects(store)
 
 
-def test_a_topic_that_was_created_again_gets_nothing_of_the_old_one(log: Log) -> None:
+def test_publish_rejects_records_staged_for_the_old_topic(log: Log) -> None:
     staged = stage(log, 0, b"a")
     log.delete_topic("t")
     log.create_topic("t", PARTITIONS)
@@ -196,20 +196,20 @@ def test_a_topic_that_was_created_again_gets_nothing_of_the_old_one(log: Log) ->
     assert contents(log) == [[b"b"], [], []]
 
 
-def test_one_batch_cannot_hold_both_lives_of_a_topic(log: Log) -> None:
+def test_merge_rejects_two_ids_of_one_topic(log: Log) -> None:
     old = stage(log, 0, b"a")
     with pytest.raises(UnknownTopicOrPartition, match=r"deleted and created again"):
         merged([old, replace(old, topic_id="B" * 22)])
 
 
-def test_a_batch_older_than_writers_are_remembered_is_refused_where_nothing_tells(
+def test_batch_older_than_writer_history_is_rejected(
     log: Log, store: CuttingStore, clock: ManualClock
 ) -> None:
     staged = [stage(log, 0, b"a"), stage(log, 1, b"b")]
     publish(log, "q", 0, staged, clock=clock)
     clock.sleep_s(8 * 24 * 3600)
     publish(log, "other", 0, [stage(log, 0, b"x")], clock=clock)
-    log.partition("t", 0).absorb_tail()  # forgets writers that were silent too long ...
+    log.partition("t", 0).absorb_tail()  # forgets writers that were silent for too long
     log.partition("t", 0).append([pa.RecordBatch.from_pydict({"value": [b"y"]})])
     log.partition("t", 0).absorb_tail()
     forgotten = "q" not in log.partition("t", 0).view().manifest.writers
@@ -219,7 +219,7 @@ def test_a_batch_older_than_writers_are_remembered_is_refused_where_nothing_tell
     assert contents(log) == [[b"a", b"x", b"y"], [b"b"], []]
 
 
-def test_a_batch_without_a_key_may_be_appended_again_without_harm(
+def test_append_once_is_idempotent_without_a_commit_key(
     log: Log, store: CuttingStore, clock: ManualClock
 ) -> None:
     staged = [stage(log, 0, b"a"), stage(log, 1, b"b"), stage(log, 0, b"c")]
@@ -233,7 +233,7 @@ def test_a_batch_without_a_key_may_be_appended_again_without_harm(
     assert contents(log) == [[b"a", b"c"], [b"b"], []]
 
 
-def test_dropped_staging_is_deleted_but_not_what_is_kept(log: Log, store: CuttingStore) -> None:
+def test_drop_staged_deletes_only_unreferenced_objects(log: Log, store: CuttingStore) -> None:
     one, other = stage(log, 0, b"a"), stage(log, 0, b"b")
     drop_staged(log, [one, other], but=[other])
     publish(log, "q", 0, [other])
@@ -242,7 +242,7 @@ def test_dropped_staging_is_deleted_but_not_what_is_kept(log: Log, store: Cuttin
 
 
 @pytest.mark.parametrize("writer", ["", "a/b", "..", "ä", "x" * 250])
-def test_a_writer_that_is_no_name_is_refused(log: Log, writer: str) -> None:
+def test_publish_rejects_an_invalid_writer_name(log: Log, writer: str) -> None:
     with pytest.raises(InvalidRequest, match="not a writer"):
         publish(log, writer, 0, [])
 
@@ -252,7 +252,7 @@ def _publication() -> Publication:
     return Publication("q", 4, "n" * 32, 5, (StagedPartition("t", "A" * 22, 1, (reference,)),))
 
 
-def test_a_record_reads_as_it_was_written() -> None:
+def test_publication_record_round_trips() -> None:
     assert decode(encode(_publication()), "x") == _publication()
 
 
@@ -269,11 +269,11 @@ def _damaged() -> Iterable[bytes]:
         yield good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :]
 
 
-def test_a_damaged_record_is_named_and_never_published() -> None:
+def test_damaged_publication_record_is_rejected_by_name() -> None:
     for data in _damaged():
         with pytest.raises(DataCorrupt, match=r"commits/q/4\.json"):
             decode(data, "commits/q/4.json")
 
 
-def test_a_place_is_named_as_kafka_names_it() -> None:
+def test_staged_partition_has_kafkas_partition_name() -> None:
     assert _publication().partitions[0].place == TopicPartition("t", 1)

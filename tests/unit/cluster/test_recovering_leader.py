@@ -1,4 +1,4 @@
-"""A leader deposed before it had recovered: whoever follows it marks the log before it serves."""
+"""A leader deposed before it had recovered: the next leader fences the log before it serves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def drafted(base_offset: int, leader_epoch: int) -> FlushDraft:
     return draft_batches(LAYOUT, [data], f"{leader_epoch:032x}", codec="lz4")
 
 
-def test_who_follows_a_leader_that_recovered_need_not_mark_the_log() -> None:
+def test_new_leader_does_not_fence_the_log_after_a_recovered_one() -> None:
     served = Partition(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=4)
     assert not led_by(served, 2, (2,)).take_lead
 
@@ -36,13 +36,13 @@ def test_who_follows_a_leader_that_recovered_need_not_mark_the_log() -> None:
         Partition(replicas=(1, 2), leader=1, leader_epoch=1, recovering=True, take_lead=True),
     ],
 )
-def test_who_follows_nobody_or_a_leader_that_was_recovering_marks_the_log(
+def test_new_leader_fences_the_log_after_an_unrecovered_one(
     before: Partition,
 ) -> None:
     assert led_by(before, 2, (2,)).take_lead
 
 
-def test_what_a_deposed_leader_recovers_late_meets_the_mark() -> None:
+def test_late_recovery_of_a_deposed_leader_is_fenced() -> None:
     store = MemoryStore("memory://late")
     view = run(take_lead(PartitionView(LAYOUT), 1, "a" * 32), store)
     view = run(flush_at(view, drafted(0, 1), 1), store)
@@ -56,7 +56,7 @@ def test_what_a_deposed_leader_recovers_late_meets_the_mark() -> None:
     assert served.end_offset == 4
 
 
-def test_what_a_deposed_leader_recovers_in_time_is_before_the_mark() -> None:
+def test_early_recovery_of_a_deposed_leader_precedes_the_fence() -> None:
     store = MemoryStore("memory://in-time")
     view = run(take_lead(PartitionView(LAYOUT), 1, "a" * 32), store)
     run(flush_at(view, drafted(0, 1), 2), store)

@@ -1,4 +1,4 @@
-"""The registry: topics made, changed and deleted by many, with nothing but the log between them."""
+"""The registry: several logs create, change and delete topics on one root."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def store() -> MemoryStore:
     return MemoryStore("registry")
 
 
-def test_a_topic_is_seen_by_every_other_opening(store: MemoryStore) -> None:
+def test_topic_is_visible_to_other_logs_on_the_root(store: MemoryStore) -> None:
     made = Log(store).create_topic("flights", 3, {"retention.ms": "1000"})
     seen = Log(store).topic("flights")
     assert seen == made
@@ -61,7 +61,7 @@ def test_a_topic_is_seen_by_every_other_opening(store: MemoryStore) -> None:
     assert seen.configs == {"retention.ms": "1000"}
 
 
-def test_a_recreated_topic_shares_nothing_with_the_old_one(store: MemoryStore) -> None:
+def test_recreated_topic_shares_nothing_with_the_old_one(store: MemoryStore) -> None:
     log, other = Log(store), Log(store)
     first = log.create_topic("flights", 1)
     log.partition("flights", 0).append([batch([b"old"])])
@@ -78,7 +78,7 @@ def test_a_recreated_topic_shares_nothing_with_the_old_one(store: MemoryStore) -
 
 
 @pytest.mark.parametrize("absorbed", [False, True])
-def test_who_has_not_heard_of_a_deletion_is_told(store: MemoryStore, absorbed: bool) -> None:
+def test_stale_writer_fails_after_the_topic_was_deleted(store: MemoryStore, absorbed: bool) -> None:
     log, other, late = Log(store), Log(store), Log(store)
     log.create_topic("flights", 2)
     log.partition("flights", 0).append([batch([b"old"])])
@@ -96,7 +96,7 @@ def test_who_has_not_heard_of_a_deletion_is_told(store: MemoryStore, absorbed: b
         other.topic("flights")
 
 
-def test_a_damaged_topic_can_be_deleted(store: MemoryStore) -> None:
+def test_damaged_topic_can_be_deleted(store: MemoryStore) -> None:
     log = Log(store)
     log.create_topic("flights", 1)
     partition = log.partition("flights", 0)
@@ -121,7 +121,7 @@ def test_partitions_grow_and_never_shrink(store: MemoryStore) -> None:
         log.partition("t", 5)
 
 
-def test_bad_requests_say_what_to_do(store: MemoryStore) -> None:
+def test_invalid_requests_raise_clear_errors(store: MemoryStore) -> None:
     log = Log(store)
     log.create_topic("a.b", 1)
     with pytest.raises(TopicAlreadyExists, match=r"topic=a\.b"):
@@ -152,7 +152,7 @@ def test_settings_are_set_and_removed(store: MemoryStore) -> None:
     assert entry.size_bytes < 3000
 
 
-def test_a_name_is_given_once_however_many_ask(store: MemoryStore) -> None:
+def test_topic_name_is_created_once_in_a_race(store: MemoryStore) -> None:
     def create(_: int) -> str:
         try:
             return Log(store).create_topic("wanted", 1).topic_id
@@ -164,7 +164,7 @@ def test_a_name_is_given_once_however_many_ask(store: MemoryStore) -> None:
     assert ids == [Log(store).topic("wanted").topic_id]
 
 
-def test_a_snapshot_bounds_the_replay_and_is_only_a_hint(
+def test_snapshot_bounds_the_replay_and_is_optional(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "SNAPSHOT_EVERY", 4)
@@ -181,7 +181,7 @@ def test_a_snapshot_bounds_the_replay_and_is_only_a_hint(
     assert Log(store).topics() == expected
 
 
-def test_the_longest_legal_name_fits_a_file_system(tmp_path: Path) -> None:
+def test_longest_legal_topic_name_fits_a_file_system(tmp_path: Path) -> None:
     with open_log(str(tmp_path)) as log:
         longest = ["x" * 248 + end for end in "ab"]
         for name in longest:
@@ -191,7 +191,7 @@ def test_the_longest_legal_name_fits_a_file_system(tmp_path: Path) -> None:
             assert log.partition(name, 0).view().end_offset == 1
 
 
-def test_topics_take_the_defaults_of_all_where_they_set_nothing(store: MemoryStore) -> None:
+def test_topic_uses_cluster_defaults_where_it_sets_nothing(store: MemoryStore) -> None:
     log = Log(store)
     log.create_topic("before", 1, {"retention.ms": "5"})
     log.alter_topic_defaults({"log.retention.ms": "7", "compression.type": "zstd"})
@@ -207,7 +207,7 @@ def test_topics_take_the_defaults_of_all_where_they_set_nothing(store: MemorySto
     assert Log(store).partition("after", 0).config.codec == "lz4"
 
 
-def test_a_snapshot_keeps_the_defaults_of_all_topics(
+def test_snapshot_keeps_the_defaults_of_all_topics(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "SNAPSHOT_EVERY", 2)
@@ -221,7 +221,7 @@ def test_a_snapshot_keeps_the_defaults_of_all_topics(
     assert Log(store).topic("a").settings == {"min.insync.replicas": "2"}
 
 
-def test_a_default_that_a_topic_contradicts_is_refused_and_names_the_topic(
+def test_default_is_rejected_when_a_topic_contradicts_it(
     store: MemoryStore,
 ) -> None:
     log = Log(store)
@@ -238,7 +238,7 @@ def test_a_default_that_a_topic_contradicts_is_refused_and_names_the_topic(
     assert log.topic_defaults() == {"log.cleaner.min.compaction.lag.ms": "10"}
 
 
-def test_what_is_set_for_a_group_is_in_the_snapshot_too() -> None:
+def test_snapshot_keeps_group_settings() -> None:
     name = "consumer.session.timeout.ms"
     broker = parse_broker_configs({})
     image = MetadataImage().applied(
@@ -251,7 +251,7 @@ def test_what_is_set_for_a_group_is_in_the_snapshot_too() -> None:
     assert registry.alter_group_configs(image, "g", broker, {name: "50000"}, ()) == []
 
 
-def test_all_of_an_image_is_in_its_snapshot() -> None:
+def test_snapshot_keeps_the_whole_image() -> None:
     state = Partition((1, 2), (1,), 1, 3, 4, True, ("1-a",), (2,), (1,), 2, True)
     defaults = {"retention.ms": "7"}
     image = MetadataImage(
@@ -270,7 +270,8 @@ def test_all_of_an_image_is_in_its_snapshot() -> None:
     )
     document = json.loads(json.dumps(snapshot.to_document(image)))
     assert snapshot.from_document(document, 9) == image
-    # Whatever an image gets to know is to be in it: `strange` alone is about this version.
+    # A new field of an image must be in its snapshot, except `strange`, which concerns this
+    # version.
     parts: list[MetadataImage | Topic | Broker | Partition]
     parts = [image, *image.topics.values(), *image.brokers.values(), state]
     for part in parts:
@@ -278,7 +279,7 @@ def test_all_of_an_image_is_in_its_snapshot() -> None:
             assert getattr(part, known.name) or known.name == "strange", known.name
 
 
-def test_settings_of_a_newer_version_are_kept_told_and_without_effect(store: MemoryStore) -> None:
+def test_newer_settings_are_kept_and_have_no_effect(store: MemoryStore) -> None:
     log = Log(store)
     log.create_topic("t", 1, {"retention.ms": "5"})
     own = ConfigRecord("t", "from.tomorrow", "7")
@@ -289,7 +290,7 @@ def test_settings_of_a_newer_version_are_kept_told_and_without_effect(store: Mem
     assert seen.topic("t").configs == {"from.tomorrow": "7", "retention.ms": "6"}
     assert seen.topic_defaults() == {"log.from.tomorrow": "8", "log.retention.bytes": "9"}
     seen.partition("t", 0).append([batch([b"x"])])
-    # Who replaces all settings gives back what he was told.
+    # A client that replaces all settings returns the ones that it read.
     log.alter_configs("t", {"from.tomorrow": "7", "retention.ms": "6"})
     for change in ({"from.tomorrow": "8"}, {"from.the.day.after": "1"}):
         with pytest.raises(InvalidConfig, match="unknown setting"):
@@ -303,12 +304,12 @@ def test_settings_of_a_newer_version_are_kept_told_and_without_effect(store: Mem
 
 
 NEWER = {"compression.type": "brotli", "min.compaction.lag.ms": "auto"}
-"""Settings that are known, with values that are not."""
+"""Known settings with unknown values."""
 
 
 @pytest.fixture
 def newer(store: MemoryStore) -> Log:
-    """Return a log with a topic and defaults that a newer version has set, and a topic beside."""
+    """Return a log with a topic and defaults of a newer version, and another topic."""
     log = Log(store)
     log.create_topic("t", 1, {"retention.ms": "5"})
     log.create_topic("beside", 1)
@@ -317,29 +318,29 @@ def newer(store: MemoryStore) -> Log:
     return Log(store)
 
 
-def test_values_of_a_newer_version_leave_reads_and_writes_alone(newer: Log) -> None:
+def test_newer_values_do_not_affect_reads_and_writes(newer: Log) -> None:
     newer.partition("t", 0).append([batch([b"x"])])
     assert newer.partition("t", 0).readable().end_offset == 1
     assert newer.partition("t", 0).config.codec == "lz4"
 
 
-def test_values_of_a_newer_version_hinder_no_other_change(newer: Log) -> None:
+def test_newer_values_do_not_block_other_changes(newer: Log) -> None:
     newer.alter_configs("t", {"retention.ms": "6"})
     newer.alter_configs("beside", {"retention.ms": "6"})
     newer.create_topic("after", 1, {"retention.ms": "7"})
     newer.alter_topic_defaults({"log.retention.bytes": "9"})
-    # Who replaces all settings gives back what he was told.
+    # A client that replaces all settings returns the ones that it read.
     newer.alter_configs("t", {**NEWER, "max.compaction.lag.ms": "9"}, remove=["retention.ms"])
     assert newer.topic("t").configs == {**NEWER, "max.compaction.lag.ms": "9"}
     assert newer.topic_defaults() == {"log.segment.bytes": "fitting", "log.retention.bytes": "9"}
-    # The topic has a value of its own, whatever it means, so the default does not contradict it.
+    # The topic has a value of its own, even if unknown, so the default does not contradict it.
     newer.alter_topic_defaults({"log.cleaner.min.compaction.lag.ms": "10"})
     newer.alter_configs("t", {"max.compaction.lag.ms": "8"})
     with pytest.raises(InvalidConfig, match=r"min\.compaction\.lag\.ms=10"):
         newer.alter_configs("t", remove=["min.compaction.lag.ms"])
 
 
-def test_values_of_a_newer_version_are_set_and_removed_by_name(newer: Log) -> None:
+def test_newer_values_are_replaced_and_removed_by_name(newer: Log) -> None:
     for change in ({"compression.type": "other"}, {"max.compaction.lag.ms": "auto"}):
         with pytest.raises(InvalidConfig, match="takes"):
             newer.alter_configs("t", change)
@@ -361,7 +362,7 @@ def test_values_of_a_newer_version_are_set_and_removed_by_name(newer: Log) -> No
     ],
     ids=["type", "field", "resource"],
 )
-def test_no_snapshot_is_stored_that_lacks_what_a_newer_version_said(
+def test_snapshot_is_not_stored_when_newer_records_were_skipped(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, newer: list[bytes]
 ) -> None:
     monkeypatch.setattr(snapshot, "SNAPSHOT_EVERY", 2)
@@ -377,8 +378,8 @@ def test_no_snapshot_is_stored_that_lacks_what_a_newer_version_said(
     assert set(Log(store).topics()) == {"before", *"abc"}
 
 
-def test_every_record_of_this_version_is_all_known() -> None:
-    """One that says everything it can: nothing of it is taken for a newer version's."""
+def test_records_of_this_version_are_not_taken_for_newer() -> None:
+    """Records with all fields set: none of them looks like a newer version's."""
     records: list[Record] = [
         TopicRecord("t", "A" * 22, 2),
         Partition((1, 2), (1,), 1, 3, 4, True, ("1-a",), (2,), (1,), 2, True).record("A" * 22, 0),
@@ -400,7 +401,7 @@ def test_every_record_of_this_version_is_all_known() -> None:
     assert codec.decode(codec.encode(records), 0) == (records, False)
 
 
-def test_a_snapshot_of_a_newer_version_says_that_it_holds_more() -> None:
+def test_snapshot_of_a_newer_version_is_marked_strange() -> None:
     document = snapshot.to_document(MetadataImage())
     assert not snapshot.from_document(document, 0).strange
     assert snapshot.from_document({**document, "acls": []}, 0).strange
@@ -409,7 +410,7 @@ def test_a_snapshot_of_a_newer_version_says_that_it_holds_more() -> None:
 
 
 class CountedTopics(dict[str, Topic]):
-    """Counts how often all topics are looked through."""
+    """Counts the scans over all topics."""
 
     looks = 0
 
@@ -422,7 +423,7 @@ class CountedTopics(dict[str, Topic]):
         return super().values()
 
 
-def test_topics_created_together_look_through_the_existing_ones_once() -> None:
+def test_topics_of_one_request_scan_existing_topics_once() -> None:
     topics = CountedTopics({f"old.{n}": Topic(f"old.{n}", f"{n:022}") for n in range(100)})
     image = MetadataImage(topics=topics, brokers={1: Broker(1, "a", "localhost", 9092, None, 0)})
     existing = registry.ExistingTopics(image)
@@ -437,9 +438,7 @@ def test_topics_created_together_look_through_the_existing_ones_once() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CLOSED_TOPICS))
-def test_what_holds_the_clusters_state_is_not_created_or_deleted_at_a_root(
-    store: MemoryStore, name: str
-) -> None:
+def test_cluster_topic_is_not_created_or_deleted_by_clients(store: MemoryStore, name: str) -> None:
     log = Log(store)
     with pytest.raises(InvalidTopic, match="the cluster's own state"):
         log.create_topic(name)

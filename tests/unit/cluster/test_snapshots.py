@@ -1,4 +1,4 @@
-"""Named snapshots: what they keep, from whom, and when they are refused."""
+"""Named snapshots: the objects that they keep, and the creations that fail."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def made(log: Log, clock: ManualClock, name: str = "s") -> NamedSnapshot:
 
 
 def retain(log: Log, clock: ManualClock) -> int:
-    """Run retention twice, a delay apart; return how many objects it deleted."""
+    """Run retention twice, with the delay in between; return the number of deleted objects."""
     deleted = 0
     for _ in range(2):
         clock.sleep_s(61)
@@ -91,9 +91,7 @@ def stored(log: Log, part: str) -> list[str]:
     return [info.key for info in log.store.list("") if part in info.key]
 
 
-def test_a_snapshot_keeps_records_that_retention_lets_go_until_it_is_dropped(
-    log: Log, clock: ManualClock
-) -> None:
+def test_snapshot_keeps_records_until_it_is_dropped(log: Log, clock: ManualClock) -> None:
     snapshot = made(log, clock)
     assert [(p.place, p.log_start_offset, p.end_offset, p.rows) for p in snapshot.partitions] == [
         (TopicPartition("t", 0), 0, 5, 5),
@@ -114,9 +112,7 @@ def test_a_snapshot_keeps_records_that_retention_lets_go_until_it_is_dropped(
         read_snapshot(log.store, "s")
 
 
-def test_a_snapshot_shows_what_was_there_though_the_log_is_merged_and_deleted(
-    log: Log, clock: ManualClock
-) -> None:
+def test_snapshot_is_readable_after_merge_and_deletion(log: Log, clock: ManualClock) -> None:
     made(log, clock, "first")
     kept = read(log, "first")
     partition = log.partition("t", 0)
@@ -145,9 +141,7 @@ def strays(log: Log, clock: ManualClock, topic_id: str) -> list[str]:
     return [info.key for info in found.doomed]
 
 
-def test_of_a_deleted_topic_what_snapshots_have_goes_when_they_are_dropped(
-    log: Log, clock: ManualClock
-) -> None:
+def test_deleted_topic_keeps_snapshot_objects_until_the_drop(log: Log, clock: ManualClock) -> None:
     topic_id = log.topic("t").topic_id
     made(log, clock)
     log.partition("t", 0).append([numbered(5, 1)])
@@ -161,7 +155,7 @@ def test_of_a_deleted_topic_what_snapshots_have_goes_when_they_are_dropped(
     assert len(stored(log, topic_id)) == 2, "the graves"
 
 
-def test_a_name_is_taken_once_and_the_loser_leaves_nothing(log: Log, clock: ManualClock) -> None:
+def test_snapshot_name_is_taken_once_and_the_loser_cleans_up(log: Log, clock: ManualClock) -> None:
     made(log, clock)
     pins = stored(log, PINS)
     with pytest.raises(InvalidRequest, match="exists already"):
@@ -175,7 +169,7 @@ def test_a_name_is_taken_once_and_the_loser_leaves_nothing(log: Log, clock: Manu
     assert stored(log, PINS) == pins
 
 
-def test_who_loses_the_race_for_a_name_takes_his_pins_back(
+def test_creation_removes_its_pins_when_it_loses_the_race(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rival = made(log, clock, "rival")
@@ -193,10 +187,10 @@ def test_who_loses_the_race_for_a_name_takes_his_pins_back(
     assert stored(log, PINS) == pins
 
 
-def test_retention_between_look_and_pin_is_noticed(
+def test_creation_detects_retention_between_refresh_and_pin(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retention moves the log start, and deletes, just before the pin is there."""
+    """Retention moves the log start and deletes, just before the pin exists."""
     encode_manifest = manifests.encode
     moved: list[int] = []
 
@@ -212,7 +206,7 @@ def test_retention_between_look_and_pin_is_noticed(
     assert len(stored(log, PINS)) == 2, "the pin that came too late is gone"
 
 
-def test_a_partition_that_cannot_be_pinned_leaves_no_snapshot(log: Log, clock: ManualClock) -> None:
+def test_creation_leaves_nothing_when_a_partition_is_damaged(log: Log, clock: ManualClock) -> None:
     layout = log.partition("t", 1).layout
     log.store.put(layout.key(layout.chain_name(4)), b"damaged")
     with pytest.raises(DataCorrupt):
@@ -221,7 +215,7 @@ def test_a_partition_that_cannot_be_pinned_leaves_no_snapshot(log: Log, clock: M
     assert not stored(log, "snapshots/")
 
 
-def test_leaders_are_waited_for_until_patience_ends(log: Log, clock: ManualClock) -> None:
+def test_creation_waits_for_leaders_to_flush_until_a_limit(log: Log, clock: ManualClock) -> None:
     wanted = {TopicPartition("t", 1): 6}
     with pytest.raises(Unavailable, match="did not flush"):
         create_snapshot(log, "s", ["t"], flushed=wanted, patience_s=5, clock=clock)
@@ -231,9 +225,7 @@ def test_leaders_are_waited_for_until_patience_ends(log: Log, clock: ManualClock
     assert snapshot.by_place[TopicPartition("t", 1)].end_offset == 6
 
 
-def test_what_lies_behind_an_open_transaction_of_a_query_is_waited_for(
-    log: Log, clock: ManualClock
-) -> None:
+def test_creation_waits_for_an_open_transaction_of_a_query(log: Log, clock: ManualClock) -> None:
     partition = log.partition("t", 1)
     layout = partition.layout
     view = run(take_lead(partition.view(), 1, "a" * 32), log.store)
@@ -265,7 +257,7 @@ def test_what_lies_behind_an_open_transaction_of_a_query_is_waited_for(
     assert len(read(log, partition=1)) == 4 + 5 + 2
 
 
-def test_pins_that_no_snapshot_names_go_when_they_are_old(log: Log, clock: ManualClock) -> None:
+def test_retention_deletes_old_pins_without_a_snapshot(log: Log, clock: ManualClock) -> None:
     made(log, clock)
     log.store.delete(named_snapshot_key("s"))
     made(log, clock, "kept")
@@ -281,7 +273,7 @@ def test_pins_that_no_snapshot_names_go_when_they_are_old(log: Log, clock: Manua
     assert len(read(log, "kept")) == 5
 
 
-def test_a_damaged_pin_keeps_everything(log: Log, clock: ManualClock) -> None:
+def test_retention_deletes_nothing_when_a_pin_is_damaged(log: Log, clock: ManualClock) -> None:
     made(log, clock)
     (pin,) = [key for key in stored(log, PINS) if "/0/pinned" in key]
     log.store.put(pin, b"damaged")
@@ -300,7 +292,7 @@ def test_a_damaged_pin_keeps_everything(log: Log, clock: ManualClock) -> None:
     assert stored(log, "/0/log/00000000000000000003.arrow")
 
 
-def test_a_creation_that_takes_too_long_is_given_up(
+def test_creation_fails_when_it_takes_too_long(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encode_manifest = manifests.encode
@@ -315,7 +307,7 @@ def test_a_creation_that_takes_too_long_is_given_up(
     assert not stored(log, PINS)
 
 
-def test_an_unknown_outcome_keeps_the_pins(
+def test_creation_keeps_pins_when_the_outcome_is_unknown(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = log.store.put_if_absent
@@ -329,9 +321,7 @@ def test_an_unknown_outcome_keeps_the_pins(
     assert len(stored(log, PINS)) == 2
 
 
-def test_a_snapshot_object_that_is_not_as_the_format_says_is_refused(
-    log: Log, clock: ManualClock
-) -> None:
+def test_malformed_snapshot_object_is_rejected(log: Log, clock: ManualClock) -> None:
     data = encode(made(log, clock))
     assert decode(data, "s") == read_snapshot(log.store, "s")
     for bad in (

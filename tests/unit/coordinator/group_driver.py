@@ -1,4 +1,4 @@
-"""A shard of groups with a log behind it, and clients that know what they were told."""
+"""GroupDriver: a shard of groups with its log, and clients that remember their responses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RANGE = (("range", READS_T),)
 
 @dataclass
 class Stored:
-    """One record of the log, with the transaction it is part of."""
+    """One record of the log, with its transaction."""
 
     record: CoordinatorRecord
     producer: ProducerIdentity | None
@@ -54,7 +54,7 @@ class Stored:
 
 @dataclass
 class Driver:
-    """Sends events and keeps what comes of them. The log is what was committed."""
+    """Sends events and keeps their replies. The log has the committed records."""
 
     settings: GroupSettings = SETTINGS
     now_ms: int = 1_000_000
@@ -69,7 +69,7 @@ class Driver:
     # Time and faults.
 
     def wait(self, span_ms: int) -> None:
-        """Let time pass; everything due happens when it is due."""
+        """Let time pass; every deadline is handled when it is due."""
         until_ms = self.now_ms + span_ms
         while (due_ms := self.shard.next_deadline_ms) is not None and due_ms <= until_ms:
             self.now_ms = max(self.now_ms, due_ms)
@@ -79,7 +79,7 @@ class Driver:
         self.now_ms = until_ms
 
     def fail_over(self) -> set[Token]:
-        """Have a new leader replay the log; return the tokens that get no answer any more."""
+        """Let a new leader replay the log; return the tokens that get no reply."""
         lost = set(range(1, self.asked + 1)) - self.replies.keys()
         for token in lost:
             self.replies[token] = None
@@ -114,7 +114,7 @@ class Driver:
     def join(
         self, member_id: str = "", *, new: str = "new", instance: str | None = None, **more: object
     ) -> Token:
-        """Join; return the token that the answer will have."""
+        """Join; return the token of the reply."""
         base = JoinRequest(
             group_id=GROUP,
             member_id=member_id,
@@ -131,7 +131,7 @@ class Driver:
         return self.submit(lambda s, t, n: s.join(asked, t, n))
 
     def member(self, name: str, **more: object) -> Token:
-        """Have a new dynamic member join as clients do, in two steps."""
+        """Let a new dynamic member join as clients do, in two steps."""
         told = self.reply(self.join(new=name, **more), Joined)  # type: ignore[arg-type]
         assert told.error is ErrorCode.member_id_required, told
         return self.join(told.member_id, **more)  # type: ignore[arg-type]
@@ -165,7 +165,7 @@ class Driver:
     def stable(
         self, *names: str, share: Callable[[str], bytes] = lambda name: f"share of {name}".encode()
     ) -> int:
-        """Have members form a group whose first one leads; return the generation."""
+        """Let members form a group whose first one leads; return the generation."""
         tokens = [self.member(name) for name in names]
         self.wait(2 * DELAY_MS)
         joined = [self.reply(token, Joined) for token in tokens]
@@ -220,7 +220,7 @@ class Driver:
         assert isinstance(code, ErrorCode)
         return code
 
-    # Within.
+    # Helpers.
 
     def submit(self, event: Callable[[GroupShard, Token, int], Effects]) -> Token:
         self.asked += 1
@@ -228,7 +228,7 @@ class Driver:
         return self.asked
 
     def reply(self, token: Token, kind: type[Kind]) -> Kind:
-        """Return the answer to a token, which there must be."""
+        """Return the reply for a token, which must exist."""
         assert token in self.replies, "no answer yet"
         reply = self.replies[token]
         assert isinstance(reply, kind), reply

@@ -1,4 +1,4 @@
-"""Commits of members that have not heard of their newest epoch: what they still may commit."""
+"""Commits by members with an older epoch: which partitions they may still commit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def a_group(**about: Any) -> ConsumerGroup:
     ("epoch", "numbers", "code"),
     [
         (6, (0, 1, 2), NONE),
-        (6, (3,), NONE),  # whose epoch is right is believed
+        (6, (3,), NONE),  # the current epoch is accepted for any partition
         (7, (0,), STALE),
         (5, (0, 1, 2), NONE),
         (4, (0, 2), NONE),
@@ -55,7 +55,7 @@ def a_group(**about: Any) -> ConsumerGroup:
         (-1, (0,), STALE),
     ],
 )
-def test_what_a_member_has_had_since_its_epoch_it_may_commit(
+def test_commit_accepts_partitions_held_since_an_older_epoch(
     epoch: int, numbers: tuple[int, ...], code: ErrorCode
 ) -> None:
     assert commit(a_group(), "a", epoch, *numbers) is code
@@ -66,7 +66,7 @@ def test_what_a_member_has_had_since_its_epoch_it_may_commit(
         assert commit(a_group(), "a", epoch, *numbers, **more) is told
 
 
-def test_who_may_commit_at_all() -> None:
+def test_commit_is_checked_against_member_and_epoch() -> None:
     group = a_group()
     assert commit(group, "b", 6, 0) is UNKNOWN
     assert commit(group, "", -1, 0) is UNKNOWN
@@ -80,13 +80,13 @@ def test_who_may_commit_at_all() -> None:
     assert commit(a_group(classic=RANGE), "a", 6, 0, knows_epochs=False) is NONE
 
 
-def test_a_topic_made_anew_is_another_one() -> None:
+def test_commit_without_topic_id_is_stale_in_an_older_epoch() -> None:
     offset = OffsetToCommit("orders", 0, 5, -1, "", None)
     asked = CommitRequest("g", MemberIdentity("a"), 5, (offset,))
     assert a_group().check_commit(asked) is STALE
 
 
-def test_a_group_that_is_not_is_told_of_as_the_client_understands_it() -> None:
+def test_commit_to_unknown_group_gets_an_error_of_its_version() -> None:
     def refused(**more: Any) -> ErrorCode:
         (code,) = Driver().commit(offset_of("t", 1), generation=3, **more)
         return code
@@ -97,7 +97,7 @@ def test_a_group_that_is_not_is_told_of_as_the_client_understands_it() -> None:
     assert refused(producer=PRODUCER, knows_epochs=False) is GENERATION
 
 
-def test_a_rebalance_under_way_refuses_no_commit_of_what_a_member_keeps() -> None:
+def test_commit_of_kept_partitions_succeeds_while_rebalancing() -> None:
     coordinator = Coordinator()
     coordinator.join("a")
     coordinator.join("b")
@@ -115,7 +115,7 @@ def test_a_rebalance_under_way_refuses_no_commit_of_what_a_member_keeps() -> Non
     assert commit(group, "a", 2, 2) is STALE, "another member had it since"
 
 
-def test_a_static_member_that_comes_back_has_what_it_had_from_its_first_epoch_on() -> None:
+def test_returned_static_member_commits_from_its_first_epoch() -> None:
     coordinator = Coordinator()
     coordinator.join("a", "i")
     coordinator.send("a", -2, instance_id="i")
@@ -130,7 +130,7 @@ def test_a_static_member_that_comes_back_has_what_it_had_from_its_first_epoch_on
     assert commit(group, "a2", 1, 4) is STALE
 
 
-def test_what_was_under_way_while_another_had_a_static_members_place_is_refused() -> None:
+def test_late_commit_is_rejected_after_a_static_replacement() -> None:
     coordinator = Coordinator()
     coordinator.join("a", "i")
     coordinator.send("a", -2, instance_id="i")
@@ -145,7 +145,7 @@ def test_what_was_under_way_while_another_had_a_static_members_place_is_refused(
     assert commit(group, "a", 2, 0) is NONE
 
 
-def test_what_is_given_up_and_handed_back_is_had_since_then() -> None:
+def test_reassigned_partition_counts_as_held_since_then() -> None:
     coordinator = Coordinator()
     coordinator.join("a")
     coordinator.join("b")

@@ -1,4 +1,4 @@
-"""Consumer groups of the newer protocol: each thing that a coordinator says to a member."""
+"""Consumer groups of the newer protocol: the coordinator's responses to members."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def parts(*numbers: int) -> Parts:
     return frozenset((TOPIC, number) for number in numbers)
 
 
-def test_a_second_member_gets_what_the_first_has_given_up() -> None:
+def test_second_member_gets_partitions_that_the_first_revoked() -> None:
     coordinator = Coordinator()
     first = coordinator.join("a")
     assert (first.epoch, first.assignment) == (1, parts(0, 1, 2, 3))
@@ -113,7 +113,7 @@ def test_a_second_member_gets_what_the_first_has_given_up() -> None:
     assert coordinator.send("b", 2).assignment is None, "it was told"
 
 
-def test_members_ask_again_soon_while_partitions_change_hands() -> None:
+def test_heartbeat_interval_is_short_while_partitions_move() -> None:
     coordinator = Coordinator()
     assert coordinator.join("a").heartbeat_interval_ms == 5000
     assert coordinator.join("b").heartbeat_interval_ms == 500
@@ -122,7 +122,7 @@ def test_members_ask_again_soon_while_partitions_change_hands() -> None:
     assert coordinator.send("b", 2).heartbeat_interval_ms == 5000
 
 
-def test_a_lost_answer_is_told_again() -> None:
+def test_heartbeat_response_is_full_after_a_lost_one() -> None:
     coordinator = Coordinator()
     coordinator.join("a")
     again = coordinator.send(
@@ -135,7 +135,7 @@ def test_a_lost_answer_is_told_again() -> None:
     assert (missed.epoch, missed.assignment) == (2, parts(0, 1, 2, 3, 4))
 
 
-def test_who_is_not_heard_of_or_does_not_give_up_is_removed() -> None:
+def test_member_is_removed_when_silent_or_not_revoking() -> None:
     coordinator = Coordinator()
     coordinator.join("a")
     coordinator.join("b")
@@ -153,7 +153,7 @@ def test_who_is_not_heard_of_or_does_not_give_up_is_removed() -> None:
     assert coordinator.state == "Empty"
 
 
-def test_epochs_fence() -> None:
+def test_heartbeat_is_fenced_by_a_wrong_epoch() -> None:
     coordinator = Coordinator()
     coordinator.join("a")
     with pytest.raises(FencedMemberEpoch):
@@ -168,7 +168,7 @@ def test_epochs_fence() -> None:
     assert rejoined.assignment == parts(0, 1, 2, 3, 4)
 
 
-def test_a_static_member_that_comes_back_has_what_it_had() -> None:
+def test_returned_static_member_keeps_its_partitions() -> None:
     coordinator = Coordinator()
     before = coordinator.join("a", "i1")
     coordinator.join("b", "i2")
@@ -191,13 +191,13 @@ def test_a_static_member_that_comes_back_has_what_it_had() -> None:
     assert coordinator.members == set()
 
 
-def test_patterns_follow_the_topics_and_a_hostile_one_costs_nothing() -> None:
+def test_patterns_follow_topics_and_hostile_ones_are_cheap() -> None:
     coordinator = Coordinator()
     joined = coordinator.join("a", names=None, regex="ord.*")
     assert joined.assignment == parts(0, 1, 2, 3)
     left_alone = coordinator.send("a", 1, names=(), regex="rder")
     assert left_alone.assignment == NONE, "the whole name must match"
-    # An engine that goes back and tries again would take 2**249 steps, and never end.
+    # A backtracking engine would take 2**249 steps, and never end.
     assert matching("(a+)+b", ["a" * 249]) == frozenset()
     assert matching("a|b", ["a", "b", "ab"]) == {"a", "b"}
     for wrong in ("(", "a)|(b", "(?=a)", "a" * 20_000, "((a{1000}){1000}){1000}"):
@@ -207,7 +207,7 @@ def test_patterns_follow_the_topics_and_a_hostile_one_costs_nothing() -> None:
         coordinator.send("a", 2, regex="[")
 
 
-def test_what_is_wrong_is_refused_and_changes_nothing() -> None:
+def test_invalid_heartbeat_is_rejected_and_changes_nothing() -> None:
     coordinator = Coordinator(GroupSettings(group_consumer_max_size=1))
     with pytest.raises(GroupIdNotFound):
         coordinator.send("a", 1)
@@ -232,7 +232,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing() -> None:
     assert coordinator.members == {"a"}
 
 
-def test_the_assignor_that_most_members_want_is_taken() -> None:
+def test_assignor_is_the_one_most_members_ask_for() -> None:
     coordinator = Coordinator()
     coordinator.join("a", assignor="range")
     coordinator.join("b")
@@ -243,7 +243,7 @@ def test_the_assignor_that_most_members_want_is_taken() -> None:
     assert found.assignor == "uniform"
 
 
-def test_topics_that_are_not_there_yet_are_read_once_they_are() -> None:
+def test_subscribed_topic_is_assigned_once_it_exists() -> None:
     coordinator = Coordinator()
     assert coordinator.join("a", names=("orders", "later")).assignment == parts(0, 1, 2, 3)
     assert coordinator.join("b", names=("later",)).assignment == NONE
@@ -253,7 +253,7 @@ def test_topics_that_are_not_there_yet_are_read_once_they_are() -> None:
     assert replace(description, members=()).state == "Reconciling"
 
 
-def test_only_the_assignors_on_offer_are_taken_and_the_first_is_the_default() -> None:
+def test_first_enabled_assignor_is_the_default() -> None:
     coordinator = Coordinator(GroupSettings(group_consumer_assignors=("range",)))
     with pytest.raises(UnsupportedAssignor, match="Supported assignors: range"):
         coordinator.join("a", assignor="uniform")
@@ -263,7 +263,7 @@ def test_only_the_assignors_on_offer_are_taken_and_the_first_is_the_default() ->
     assert found.assignor == "range"
 
 
-def test_a_group_has_times_of_its_own() -> None:
+def test_group_uses_its_own_timeouts() -> None:
     coordinator = Coordinator()
     coordinator.configs["consumer.heartbeat.interval.ms"] = 7_000
     coordinator.configs["consumer.session.timeout.ms"] = 50_000

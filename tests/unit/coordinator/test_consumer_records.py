@@ -1,4 +1,4 @@
-"""Records of consumer groups: Kafka's bytes, and nothing else is read."""
+"""Records of consumer groups: Kafka's bytes, and rejection of all others."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ GOLDEN: list[tuple[ConsumerRecord, str, str]] = [
 
 
 @pytest.mark.parametrize(("record", "key", "value"), GOLDEN)
-def test_records_have_kafkas_bytes(record: ConsumerRecord, key: str, value: str) -> None:
+def test_consumer_records_equal_kafkas_bytes(record: ConsumerRecord, key: str, value: str) -> None:
     stored = CoordinatorRecord(bytes.fromhex(key), bytes.fromhex(value))
     assert write_record(record) == stored
     assert read_record(stored) == record
@@ -87,7 +87,7 @@ def test_records_have_kafkas_bytes(record: ConsumerRecord, key: str, value: str)
         ResolvedPattern("g", "p", None),
     ],
 )
-def test_tombstones_come_back(record: ConsumerRecord) -> None:
+def test_tombstones_round_trip(record: ConsumerRecord) -> None:
     stored = write_record(record)
     assert stored.value is None
     assert read_record(stored) == record
@@ -96,14 +96,14 @@ def test_tombstones_come_back(record: ConsumerRecord) -> None:
 @pytest.mark.parametrize(
     ("epoch", "told", "since"),
     [
-        (4, "00", 4),  # of before Kafka 4.3
+        (4, "00", 4),  # before Kafka 4.3
         (4, "01 00 01 00", 4),
         (-2, "00", 0),
         (4, "01 00 05 02 00000001", 4),
         (4, "02 00 09 03 00000001 00000001 07 01 ff", 1),
     ],
 )
-def test_where_no_epochs_of_partitions_are_told_the_members_counts(
+def test_missing_partition_epochs_default_to_the_member_epoch(
     epoch: int, told: str, since: int
 ) -> None:
     number = epoch.to_bytes(4, "big", signed=True).hex()
@@ -113,7 +113,7 @@ def test_where_no_epochs_of_partitions_are_told_the_members_counts(
     assert found.since == dict.fromkeys(PARTS, since)
 
 
-def test_records_of_before_kafka_4_are_passed_over() -> None:
+def test_records_before_kafka_4_are_skipped() -> None:
     old = CoordinatorRecord(bytes.fromhex("0004 000167"), b"?")
     assert read_record(old) == OldRecord("g")
 
@@ -129,6 +129,6 @@ def test_records_of_before_kafka_4_are_passed_over() -> None:
         (f"0008 {MEMBER}", "0000 00000004 00000003 63 01 01 00"),
     ],
 )
-def test_what_is_no_such_record_is_refused(key: str, value: str) -> None:
+def test_malformed_consumer_record_is_rejected(key: str, value: str) -> None:
     with pytest.raises(DataCorrupt):
         read_record(CoordinatorRecord(bytes.fromhex(key), bytes.fromhex(value)))

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`: what is written is read again, and nonsense is refused."""
+"""Records of `__consumer_offsets`: round trips, and rejection of malformed bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ groups = st.builds(
 
 
 @given(st.builds(OffsetKey, texts, texts, int32s))
-def test_the_key_of_an_offset_is_read_again(key: OffsetKey) -> None:
+def test_offset_key_round_trips(key: OffsetKey) -> None:
     data = write_offset_key(key)
     assert key_kind(data) == 1
     assert read_offset_key(data) == key
@@ -56,29 +56,29 @@ def test_the_key_of_an_offset_is_read_again(key: OffsetKey) -> None:
 @given(
     st.builds(OffsetValue, times, int32s, texts, times, st.just(-1), st.none() | st.uuids()),
 )
-def test_a_committed_offset_is_read_again(value: OffsetValue) -> None:
+def test_committed_offset_round_trips(value: OffsetValue) -> None:
     assert read_offset_value(write_offset_value(value)) == value
 
 
-def test_an_offset_with_an_expiry_loses_its_epoch_as_in_kafka() -> None:
+def test_offset_with_an_expiry_loses_its_epoch_as_in_kafka() -> None:
     value = OffsetValue(7, 3, "m", 10, expire_ms=99)
     assert read_offset_value(write_offset_value(value)) == OffsetValue(7, -1, "m", 10, 99)
 
 
 @given(texts)
-def test_the_key_of_a_group_is_read_again(group_id: str) -> None:
+def test_group_key_round_trips(group_id: str) -> None:
     data = write_group_key(GroupKey(group_id))
     assert key_kind(data) == 2
     assert read_group_key(data) == GroupKey(group_id)
 
 
 @given(groups)
-def test_a_group_is_read_again(value: GroupValue) -> None:
+def test_group_value_round_trips(value: GroupValue) -> None:
     assert read_group_value(write_group_value(value)) == value
 
 
 @given(st.binary(max_size=80))
-def test_whatever_the_bytes_they_are_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_rejected(data: bytes) -> None:
     for read in (read_offset_key, read_offset_value, read_group_key, read_group_value):
         try:
             read(data)
@@ -87,13 +87,13 @@ def test_whatever_the_bytes_they_are_read_or_refused(data: bytes) -> None:
 
 
 @given(groups, st.data())
-def test_a_cut_group_is_refused(value: GroupValue, draw: st.DataObject) -> None:
+def test_truncated_group_is_rejected(value: GroupValue, draw: st.DataObject) -> None:
     data = write_group_value(value)
     with pytest.raises(DataCorrupt):
         read_group_value(data[: draw.draw(st.integers(0, len(data) - 1))])
 
 
-def test_old_and_new_versions_are_read() -> None:
+def test_old_and_new_versions_are_decoded() -> None:
     v0 = bytes.fromhex("0000000000000000000500016d0000000000000064")
     assert read_offset_value(v0) == OffsetValue(5, -1, "m", 100)
     topic_id = UUID(int=1)
@@ -122,7 +122,7 @@ KAFKAS_NOTE = (
 )
 
 
-def test_keys_of_a_real_kafka_are_read_and_written() -> None:
+def test_keys_equal_those_of_a_real_kafka() -> None:
     key = OffsetKey("g-ünï", "t", 1)
     assert read_offset_key(bytes.fromhex(KAFKAS_OFFSET_KEY)) == key
     assert write_offset_key(key).hex() == KAFKAS_OFFSET_KEY
@@ -130,7 +130,7 @@ def test_keys_of_a_real_kafka_are_read_and_written() -> None:
     assert write_group_key(GroupKey("g-ünï")).hex() == KAFKAS_GROUP_KEY
 
 
-def test_groups_of_a_real_kafka_are_read_and_written() -> None:
+def test_groups_equal_those_of_a_real_kafka() -> None:
     value = read_group_value(bytes.fromhex(KAFKAS_GROUP))
     assert (value.protocol_type, value.generation, value.protocol) == ("consumer", 1, "range")
     (member,) = value.members
@@ -144,7 +144,7 @@ def test_groups_of_a_real_kafka_are_read_and_written() -> None:
     assert write_group_value(new).hex() == KAFKAS_NEW_GROUP
 
 
-def test_offsets_of_a_real_kafka_are_read_and_written() -> None:
+def test_offsets_equal_those_of_a_real_kafka() -> None:
     value = read_offset_value(bytes.fromhex(KAFKAS_OFFSET))
     assert (value.offset, value.leader_epoch, value.metadata) == (5, 0, "")
     assert value.topic_id is not None

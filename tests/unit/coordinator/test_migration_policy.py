@@ -1,4 +1,4 @@
-"""Whether a group with members may change its protocol: `group.consumer.migration.policy`."""
+"""Migration of groups with members between the protocols: `group.consumer.migration.policy`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ASSIGNED = encode_assignment({"t": (0,)}, 0)
 NULL = bytes.fromhex("ffffffff")
 USER_DATA = bytes.fromhex("00000002 0102")
 SAID = READS_T.removesuffix(NULL) + USER_DATA
-"""A subscription as assignors write it that remember what a member had."""
+"""A subscription in the format of assignors that remember a member's partitions."""
 SAID_LATER = READS_T.removesuffix(NULL) + bytes.fromhex("00000002 0103")
 TOLD = ASSIGNED.removesuffix(NULL) + USER_DATA
-"""An assignment as librdkafka writes it: with what the member said."""
+"""An assignment in librdkafka's format: with the member's own user data."""
 
 
 def driver(policy: str) -> Driver:
@@ -48,7 +48,7 @@ def consumer(driven: Driver, epoch: int) -> ConsumerHeartbeatAnswer:
 def assigned(
     driven: Driver, assignment: bytes, protocols: Protocols, *, instance: str | None = None
 ) -> int:
-    """Have a member `old` that was assigned this; return the generation."""
+    """Add a member `old` with this assignment; return the generation."""
     member_id = "" if instance else driven.reply(driven.join(new="old"), Joined).member_id
     token = driven.join(member_id, new="old", instance=instance, protocols=protocols)
     driven.wait(1)
@@ -62,7 +62,7 @@ def kind(driven: Driver) -> str:
 
 
 @pytest.mark.parametrize("policy", ["bidirectional", "upgrade"])
-def test_a_group_with_members_moves_to_the_newer_protocol(policy: str) -> None:
+def test_group_with_members_upgrades_to_the_newer_protocol(policy: str) -> None:
     driven = driver(policy)
     driven.stable("old", share=lambda _: ASSIGNED)
     consumer(driven, JOIN)
@@ -84,7 +84,7 @@ def test_a_group_with_members_moves_to_the_newer_protocol(policy: str) -> None:
         ("range", b"what only its assignor knows", False),
     ],
 )
-def test_a_group_with_an_assignor_of_its_own_stays_classic(
+def test_group_with_its_own_assignor_stays_classic(
     protocol: str, assignment: bytes, moves: bool
 ) -> None:
     driven = driver("bidirectional")
@@ -101,8 +101,8 @@ def test_a_group_with_an_assignor_of_its_own_stays_classic(
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
 @pytest.mark.parametrize("later", ["range", "roundrobin"])
-def test_a_group_moves_while_its_members_join_again(state: str, later: str) -> None:
-    """What they say is newer than what they were assigned, and may be for another assignor."""
+def test_group_upgrades_while_its_members_rejoin(state: str, later: str) -> None:
+    """Their subscriptions are newer than their assignments, and may be for another assignor."""
     driven = driver("bidirectional")
     assigned(driven, TOLD, (("range", SAID), ("roundrobin", SAID)))
     driven.member("other", protocols=(("range", READS_T), ("roundrobin", READS_T)))
@@ -114,7 +114,7 @@ def test_a_group_moves_while_its_members_join_again(state: str, later: str) -> N
     assert kind(driven) == "consumer"
 
 
-def test_a_group_moves_after_a_static_member_came_back_in_its_place() -> None:
+def test_group_upgrades_after_a_static_member_returned() -> None:
     driven = driver("bidirectional")
     assigned(driven, TOLD, (("range", SAID),), instance="one")
     back = driven.reply(driven.join(new="again", instance="one"), Joined)
@@ -124,7 +124,7 @@ def test_a_group_moves_after_a_static_member_came_back_in_its_place() -> None:
 
 
 @pytest.mark.parametrize("policy", ["downgrade", "disabled"])
-def test_a_group_with_members_stays_classic(policy: str) -> None:
+def test_group_with_members_stays_classic_without_upgrade_policy(policy: str) -> None:
     driven = driver(policy)
     generation = driven.stable("old")
     with pytest.raises(GroupIdNotFound):
@@ -145,7 +145,7 @@ def test_a_group_with_members_stays_classic(policy: str) -> None:
         ("disabled", "consumer"),
     ],
 )
-def test_a_group_moves_back_when_only_classic_members_are_left(policy: str, after: str) -> None:
+def test_group_downgrades_when_only_classic_members_are_left(policy: str, after: str) -> None:
     driven = driver(policy)
     consumer(driven, JOIN)
     driven.member("old")

@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what is found, what a transaction changes, what expires."""
+"""Committed offsets: permission to commit, fetches, transactions and expiry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRODUCER = ProducerIdentity(7, 0)
 A = MemberIdentity("a")
 
 
-def test_a_commit_is_found_again_also_by_a_new_coordinator() -> None:
+def test_commit_is_fetched_after_a_change_of_coordinator() -> None:
     driver = Driver()
     assert driver.commit(offset_of("t", 5, metadata="note"), offset_of("t", 6, 1)) == OK * 2
     driver.commit(offset_of("t", 8))
@@ -32,14 +32,14 @@ def test_a_commit_is_found_again_also_by_a_new_coordinator() -> None:
         driver.fail_over()
 
 
-def test_all_offsets_of_a_group_are_found_without_naming_them() -> None:
+def test_fetch_without_partitions_returns_all_offsets() -> None:
     driver = Driver()
     driver.commit(offset_of("t", 5), offset_of("u", 6))
     token = driver.submit(lambda s, t, n: s.fetch(FetchRequest(GROUP, None), t, n))
     assert [o.offset for o in driver.reply(token, FoundOffsets).offsets] == [5, 6]
 
 
-def test_members_alone_commit_for_a_group_that_has_some() -> None:
+def test_commit_is_rejected_from_clients_that_are_not_members() -> None:
     driver = Driver()
     generation = driver.stable("a")
     offset = offset_of("t", 5)
@@ -55,14 +55,14 @@ def test_members_alone_commit_for_a_group_that_has_some() -> None:
     assert rejoining == (ErrorCode.rebalance_in_progress,)
 
 
-def test_a_commit_with_a_generation_for_no_group_is_refused() -> None:
+def test_commit_with_a_generation_is_rejected_without_a_group() -> None:
     driver = Driver()
     refused = driver.commit(offset_of("t", 5), member=A, generation=3, knows_epochs=False)
     assert refused == (ErrorCode.illegal_generation,)
     assert driver.listed() == ()
 
 
-def test_a_fenced_static_member_commits_nothing() -> None:
+def test_commit_of_fenced_static_member_is_rejected() -> None:
     driver = Driver()
     token = driver.join(new="a", instance="i")
     driver.wait(DELAY_MS)
@@ -74,7 +74,7 @@ def test_a_fenced_static_member_commits_nothing() -> None:
     assert refused == (ErrorCode.fenced_instance_id,)
 
 
-def test_a_commit_keeps_its_member_alive() -> None:
+def test_commit_extends_the_session_of_its_member() -> None:
     driver = Driver()
     generation = driver.stable("a")
     for number in range(5):
@@ -82,7 +82,7 @@ def test_a_commit_keeps_its_member_alive() -> None:
         assert driver.commit(offset_of("t", number), member=A, generation=generation) == OK
 
 
-def test_too_long_a_note_is_refused_for_its_partition_alone() -> None:
+def test_too_long_metadata_is_rejected_for_its_partition_only() -> None:
     driver = Driver()
     codes = driver.commit(
         offset_of("t", 1, metadata="x" * 4096), offset_of("t", 2, 1, "\U0001f600" * 2048 + "é")
@@ -94,7 +94,7 @@ def test_too_long_a_note_is_refused_for_its_partition_alone() -> None:
     assert driver.listed() == ()
 
 
-def test_a_note_is_measured_in_characters_as_kafka_does() -> None:
+def test_metadata_length_is_counted_as_in_java() -> None:
     driver = Driver()
     notes = "é" * 4096, "\U0001f600" * 2048
     for number, note in enumerate(notes):
@@ -105,7 +105,7 @@ def test_a_note_is_measured_in_characters_as_kafka_does() -> None:
 # Transactions.
 
 
-def test_offsets_of_a_transaction_count_when_it_commits() -> None:
+def test_transactional_offsets_apply_when_it_commits() -> None:
     driver = Driver()
     driver.commit(offset_of("t", 5))
     assert driver.commit(offset_of("t", 9), producer=PRODUCER) == OK
@@ -120,7 +120,7 @@ def test_offsets_of_a_transaction_count_when_it_commits() -> None:
         driver.fail_over()
 
 
-def test_offsets_of_an_aborted_transaction_never_were() -> None:
+def test_transactional_offsets_vanish_when_it_aborts() -> None:
     driver = Driver()
     driver.commit(offset_of("t", 9), producer=PRODUCER)
     assert driver.listed()[0].group_id == GROUP
@@ -133,7 +133,7 @@ def test_offsets_of_an_aborted_transaction_never_were() -> None:
 
 @pytest.mark.parametrize("how", ["group", "offsets", "topic"])
 @pytest.mark.parametrize("fails_over", [False, True])
-def test_a_transaction_that_ends_later_brings_nothing_back(how: str, fails_over: bool) -> None:
+def test_deleted_offset_stays_deleted_when_a_transaction_ends(how: str, fails_over: bool) -> None:
     driver = Driver()
     driver.commit(offset_of("t", 5), offset_of("u", 5))
     driver.commit(offset_of("t", 9), offset_of("t", 9, 1), producer=PRODUCER)
@@ -154,7 +154,7 @@ def test_a_transaction_that_ends_later_brings_nothing_back(how: str, fails_over:
 
 
 @pytest.mark.parametrize("fails_over", [None, "before", "after"])
-def test_a_later_commit_stands_whenever_an_earlier_transaction_ends(fails_over: str | None) -> None:
+def test_later_commit_wins_over_an_earlier_transaction(fails_over: str | None) -> None:
     driver = Driver()
     driver.commit(offset_of("u", 1))
     driver.commit(offset_of("t", 9), producer=PRODUCER)
@@ -167,7 +167,7 @@ def test_a_later_commit_stands_whenever_an_earlier_transaction_ends(fails_over: 
     assert driver.offset("t").offset == 12
 
 
-def test_a_transaction_of_an_older_client_needs_no_member() -> None:
+def test_transactional_commit_of_older_client_needs_no_member() -> None:
     driver = Driver()
     generation = driver.stable("a")
     assert driver.commit(offset_of("t", 1), producer=PRODUCER) == OK
@@ -178,7 +178,7 @@ def test_a_transaction_of_an_older_client_needs_no_member() -> None:
 # Deletion and expiry.
 
 
-def test_offsets_of_topics_that_members_read_are_not_deleted() -> None:
+def test_delete_keeps_offsets_of_subscribed_topics() -> None:
     driver = Driver()
     generation = driver.stable("a")
     driver.commit(offset_of("t", 1), offset_of("u", 2), member=A, generation=generation)
@@ -191,14 +191,14 @@ def test_offsets_of_topics_that_members_read_are_not_deleted() -> None:
     assert driver.delete_offsets(("t", 0)).offsets == OK
 
 
-def test_offsets_of_no_group_are_not_deleted() -> None:
+def test_delete_of_offsets_is_rejected_without_a_group() -> None:
     assert Driver().delete_offsets(("t", 0)).error is ErrorCode.group_id_not_found
     driver = Driver()
     driver.member("w", protocol_type="connect", protocols=(("compatible", b"?"),))
     assert driver.delete_offsets(("t", 0)).error is ErrorCode.non_empty_group
 
 
-def test_a_group_is_deleted_with_its_offsets() -> None:
+def test_delete_removes_a_group_with_its_offsets() -> None:
     driver = Driver()
     driver.stable("a")
     driver.leave(A)
@@ -210,7 +210,7 @@ def test_a_group_is_deleted_with_its_offsets() -> None:
         driver.fail_over()
 
 
-def test_a_group_with_very_many_offsets_is_deleted() -> None:
+def test_delete_removes_a_group_with_many_offsets_in_steps() -> None:
     driver = Driver()
     for first in range(0, 2_500, 500):
         driver.commit(*(offset_of("t", 1, first + n) for n in range(500)))
@@ -220,7 +220,7 @@ def test_a_group_with_very_many_offsets_is_deleted() -> None:
         driver.fail_over()
 
 
-def test_a_commit_too_large_for_one_batch_changes_nothing() -> None:
+def test_too_large_commit_changes_nothing() -> None:
     driver = Driver()
     driver.commit(offset_of("t", 1))
     with pytest.raises(RecordTooLarge):
@@ -228,7 +228,7 @@ def test_a_commit_too_large_for_one_batch_changes_nothing() -> None:
     assert driver.offset("t").offset == 1
 
 
-def test_offsets_of_a_consumer_without_a_group_expire_after_their_commit() -> None:
+def test_offsets_without_members_expire_after_their_commit() -> None:
     driver = Driver(EXPIRING)
     driver.commit(offset_of("t", 1))
     driver.wait(RETENTION_MS - 1)
@@ -241,7 +241,7 @@ def test_offsets_of_a_consumer_without_a_group_expire_after_their_commit() -> No
     assert driver.listed() == ()
 
 
-def test_offsets_of_a_group_expire_after_its_last_member_left() -> None:
+def test_offsets_expire_after_the_last_member_left() -> None:
     driver = Driver(EXPIRING)
     generation = driver.stable("a")
     driver.commit(offset_of("t", 1), offset_of("u", 1), member=A, generation=generation)
@@ -258,7 +258,7 @@ def test_offsets_of_a_group_expire_after_its_last_member_left() -> None:
     assert driver.listed() == ()
 
 
-def test_older_clients_say_for_how_long() -> None:
+def test_offsets_expire_after_an_older_clients_retention_time() -> None:
     driver = Driver(EXPIRING)
     driver.commit(offset_of("t", 1), retention_ms=5_000)
     driver.commit(offset_of("u", 1), retention_ms=2 * RETENTION_MS)
@@ -268,7 +268,7 @@ def test_older_clients_say_for_how_long() -> None:
     assert driver.offset("u").offset == 1
 
 
-def test_what_a_transaction_may_change_does_not_expire() -> None:
+def test_offsets_do_not_expire_while_a_transaction_is_pending() -> None:
     driver = Driver(EXPIRING)
     driver.commit(offset_of("t", 1))
     driver.commit(offset_of("t", 2), producer=PRODUCER)
@@ -276,7 +276,7 @@ def test_what_a_transaction_may_change_does_not_expire() -> None:
     assert driver.offset("t").offset == 1
 
 
-def test_offsets_of_deleted_topics_are_forgotten() -> None:
+def test_offsets_are_removed_when_their_topic_is_deleted() -> None:
     driver = Driver()
     driver.commit(offset_of("t", 1), offset_of("u", 2))
     token = driver.submit(lambda s, t, n: s.forget_topics(frozenset({"t"}), t, n))
@@ -286,7 +286,7 @@ def test_offsets_of_deleted_topics_are_forgotten() -> None:
         driver.fail_over()
 
 
-def test_many_expired_offsets_are_forgotten_bit_by_bit() -> None:
+def test_many_expired_offsets_are_removed_in_steps() -> None:
     driver = Driver(EXPIRING)
     for number in range(2_500):
         driver.commit(offset_of("t", 1, number), group_id=f"g{number}")

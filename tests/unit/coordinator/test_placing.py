@@ -1,4 +1,4 @@
-"""Which partition coordinates a name: the numbers are those of Java's `String.hashCode`."""
+"""Placement of names in partitions, with numbers from Java's `String.hashCode`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from sparklog.coordinator.placing import java_hash, partition_for
         ("\U0001f600", 55357 * 31 + 56832),
     ],
 )
-def test_hash_is_javas(text: str, number: int) -> None:
+def test_hash_equals_javas(text: str, number: int) -> None:
     wrapped = (number + 2**31) % 2**32 - 2**31
     assert java_hash(text) == wrapped
 
 
-def test_the_lowest_hash_belongs_to_the_first_partition() -> None:
+def test_lowest_hash_maps_to_the_first_partition() -> None:
     assert partition_for("polygenelubricants", 50) == 0
 
 
-def test_negative_hashes_count_by_their_absolute_value() -> None:
+def test_negative_hashes_map_by_their_absolute_value() -> None:
     name = "group-b-7"
     assert partition_for(name, 50) == abs(java_hash(name)) % 50

@@ -1,4 +1,4 @@
-"""Members of classic groups: joining, sharing, leaving, falling silent; as clients see it."""
+"""Members of classic groups, from the client's side: joins, syncs, leaves and expired sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.coordinator.group_driver import (
 )
 
 
-def test_members_that_come_together_share_one_generation() -> None:
+def test_first_rebalance_collects_members_into_one_generation() -> None:
     driver = Driver()
     first = driver.member("a")
     driver.wait(DELAY_MS - 1)
@@ -45,7 +45,7 @@ def test_members_that_come_together_share_one_generation() -> None:
     ]
 
 
-def test_a_first_rebalance_waits_no_longer_than_its_members_may() -> None:
+def test_first_rebalance_ends_at_the_rebalance_timeout() -> None:
     driver = Driver()
     tokens = [driver.member("m0", rebalance_timeout_ms=3 * DELAY_MS)]
     for number in range(1, 4):
@@ -57,7 +57,7 @@ def test_a_first_rebalance_waits_no_longer_than_its_members_may() -> None:
     assert len(driver.reply(tokens[0], Joined).members) >= 3
 
 
-def test_a_newcomer_makes_everybody_join_again() -> None:
+def test_new_member_makes_all_members_rejoin() -> None:
     driver = Driver()
     generation = driver.stable("a")
     newcomer = driver.member("b")
@@ -69,7 +69,7 @@ def test_a_newcomer_makes_everybody_join_again() -> None:
     assert driver.heartbeat("a", generation) is ErrorCode.illegal_generation
 
 
-def test_who_does_not_join_again_in_time_is_no_member_any_more() -> None:
+def test_member_is_removed_when_it_does_not_rejoin_in_time() -> None:
     driver = Driver()
     generation = driver.stable("a", "b")
     newcomer = driver.member("c")
@@ -82,7 +82,7 @@ def test_who_does_not_join_again_in_time_is_no_member_any_more() -> None:
     assert driver.heartbeat("a", generation + 1) is ErrorCode.unknown_member_id
 
 
-def test_a_silent_member_is_let_go_when_its_session_ends() -> None:
+def test_member_is_removed_when_its_session_expires() -> None:
     driver = Driver()
     generation = driver.stable("a", "b")
     codes = []
@@ -95,7 +95,7 @@ def test_a_silent_member_is_let_go_when_its_session_ends() -> None:
     assert driver.heartbeat("b", generation) is ErrorCode.unknown_member_id
 
 
-def test_a_member_that_leaves_leaves_at_once() -> None:
+def test_member_leaves_at_once() -> None:
     driver = Driver()
     generation = driver.stable("a", "b")
     assert driver.leave(MemberIdentity("b"), MemberIdentity("x")).members == (
@@ -108,7 +108,7 @@ def test_a_member_that_leaves_leaves_at_once() -> None:
     assert driver.leave(MemberIdentity("a")).members == (ErrorCode.unknown_member_id,)
 
 
-def test_a_member_that_is_removed_while_it_waits_is_told_to_begin_again() -> None:
+def test_waiting_join_gets_an_error_when_its_member_is_removed() -> None:
     driver = Driver()
     generation = driver.stable("a", "b")
     waits = driver.join("b", protocols=(("range", b"other"),))
@@ -119,7 +119,7 @@ def test_a_member_that_is_removed_while_it_waits_is_told_to_begin_again() -> Non
     assert driver.heartbeat("a", generation + 1) is ErrorCode.none
 
 
-def test_a_newcomer_that_waits_too_long_is_given_up() -> None:
+def test_new_member_is_removed_when_it_waits_too_long() -> None:
     driver = Driver()
     static(driver, "a")
     patient = {"rebalance_timeout_ms": 10 * NEW_MEMBER_TIMEOUT_MS}
@@ -132,7 +132,7 @@ def test_a_newcomer_that_waits_too_long_is_given_up() -> None:
     assert driver.reply(newcomer, Joined).error is ErrorCode.unknown_member_id
 
 
-def test_who_brings_no_assignment_in_time_is_let_go() -> None:
+def test_leader_is_removed_when_it_sends_no_assignment_in_time() -> None:
     driver = Driver()
     tokens = [driver.member("a"), driver.member("b")]
     driver.wait(2 * DELAY_MS)
@@ -148,7 +148,7 @@ def test_who_brings_no_assignment_in_time_is_let_go() -> None:
     assert driver.reply(driver.join("b"), Joined).leader == "b"
 
 
-def test_a_client_that_missed_the_answer_gets_it_again() -> None:
+def test_repeated_join_gets_the_same_generation() -> None:
     driver = Driver()
     generation = driver.stable("a", "b")
     assert driver.reply(driver.join("b"), Joined).generation == generation
@@ -156,7 +156,7 @@ def test_a_client_that_missed_the_answer_gets_it_again() -> None:
     assert driver.describe().state == "Stable"
 
 
-def test_a_leader_that_joins_again_wants_a_rebalance() -> None:
+def test_leader_that_rejoins_starts_a_rebalance() -> None:
     driver = Driver()
     generation = driver.stable("a", "b")
     leader = driver.join("a")
@@ -165,14 +165,14 @@ def test_a_leader_that_joins_again_wants_a_rebalance() -> None:
     assert driver.reply(leader, Joined).generation == generation + 1
 
 
-def test_other_interests_of_a_member_make_a_rebalance() -> None:
+def test_changed_subscription_starts_a_rebalance() -> None:
     driver = Driver()
     generation = driver.stable("a", "b")
     driver.join("b", protocols=(("range", b"other"),))
     assert driver.heartbeat("a", generation) is ErrorCode.rebalance_in_progress
 
 
-def test_the_protocol_is_one_that_all_know_and_most_prefer() -> None:
+def test_protocol_is_common_to_all_and_preferred_by_most() -> None:
     driver = Driver()
     tokens = [
         driver.member("a", protocols=(("x", b""), ("range", b""), ("sticky", b""))),
@@ -187,7 +187,7 @@ def test_the_protocol_is_one_that_all_know_and_most_prefer() -> None:
     assert refused.error is ErrorCode.inconsistent_group_protocol
 
 
-def test_an_id_given_out_and_not_used_holds_a_rebalance_up_for_one_session() -> None:
+def test_unused_member_id_delays_a_rebalance_for_one_session() -> None:
     driver = Driver()
     generation = driver.stable("a")
     driver.join(new="b")
@@ -198,14 +198,14 @@ def test_an_id_given_out_and_not_used_holds_a_rebalance_up_for_one_session() -> 
     assert driver.reply(driver.join("b"), Joined).error is ErrorCode.unknown_member_id
 
 
-def test_older_clients_join_in_one_step() -> None:
+def test_older_client_joins_in_one_step() -> None:
     driver = Driver()
     token = driver.join(new="a", requires_member_id=False)
     driver.wait(DELAY_MS)
     assert driver.reply(token, Joined).member_id == "a"
 
 
-def test_a_group_has_at_most_so_many_members() -> None:
+def test_join_is_rejected_when_the_group_is_full() -> None:
     driver = Driver(GroupSettings(group_max_size=2))
     generation = driver.stable("a", "b")
     assert driver.reply(driver.join(new="c"), Joined).error is ErrorCode.group_max_size_reached
@@ -224,7 +224,7 @@ def test_a_group_has_at_most_so_many_members() -> None:
         ({"member_id": "stranger"}, ErrorCode.unknown_member_id),
     ],
 )
-def test_a_join_that_cannot_be_is_refused_and_leaves_nothing(
+def test_invalid_join_is_rejected_and_creates_no_group(
     more: dict[str, object], error: ErrorCode
 ) -> None:
     driver = Driver()
@@ -233,7 +233,7 @@ def test_a_join_that_cannot_be_is_refused_and_leaves_nothing(
     assert driver.listed() == ()
 
 
-def test_requests_about_a_group_that_is_not_there() -> None:
+def test_requests_are_rejected_when_the_group_does_not_exist() -> None:
     driver = Driver()
     assert driver.heartbeat("a", 1) is ErrorCode.unknown_member_id
     assert driver.reply(driver.sync("a", 1), Synced).error is ErrorCode.unknown_member_id
@@ -242,7 +242,7 @@ def test_requests_about_a_group_that_is_not_there() -> None:
     assert driver.delete() is ErrorCode.group_id_not_found
 
 
-def test_a_sync_of_another_generation_or_protocol_is_refused() -> None:
+def test_sync_is_rejected_for_another_generation_or_protocol() -> None:
     driver = Driver()
     generation = driver.stable("a")
 
@@ -255,7 +255,7 @@ def test_a_sync_of_another_generation_or_protocol_is_refused() -> None:
     assert error(protocol=None, protocol_type=None) is ErrorCode.none
 
 
-def test_a_join_sent_again_leaves_the_first_one_not_unanswered() -> None:
+def test_first_join_gets_a_response_when_it_is_sent_again() -> None:
     driver = Driver()
     first = driver.member("a")
     second = driver.join("a")
@@ -264,7 +264,7 @@ def test_a_join_sent_again_leaves_the_first_one_not_unanswered() -> None:
     assert driver.reply(second, Joined).error is ErrorCode.none
 
 
-def test_a_group_too_large_to_be_stored_gets_no_assignment() -> None:
+def test_sync_is_rejected_when_the_group_is_too_large_to_store() -> None:
     driver = Driver()
     token = driver.member("a")
     driver.wait(DELAY_MS)
@@ -280,7 +280,7 @@ def test_a_group_too_large_to_be_stored_gets_no_assignment() -> None:
 
 
 def static(driver: Driver, *names: str) -> int:
-    """Have static members `i-<name>` form a group led by the first."""
+    """Let static members `i-<name>` form a group led by the first."""
     tokens = [driver.join(new=name, instance=f"i-{name}") for name in names]
     driver.wait(2 * DELAY_MS)
     generation = driver.reply(tokens[0], Joined).generation
@@ -291,7 +291,7 @@ def static(driver: Driver, *names: str) -> int:
     return generation
 
 
-def test_a_static_member_that_restarts_gets_its_share_back_without_a_rebalance() -> None:
+def test_restarted_static_member_keeps_its_assignment() -> None:
     driver = Driver()
     generation = static(driver, "a", "b")
     back = driver.reply(driver.join(new="b2", instance="i-b"), Joined)
@@ -305,7 +305,7 @@ def test_a_static_member_that_restarts_gets_its_share_back_without_a_rebalance()
 
 
 @pytest.mark.parametrize("knows", [True, False])
-def test_a_static_leader_that_restarts_assigns_nothing(knows: bool) -> None:
+def test_restarted_static_leader_does_not_assign_again(knows: bool) -> None:
     driver = Driver()
     generation = static(driver, "a", "b")
     token = driver.join(new="a2", instance="i-a", can_skip_assignment=knows)
@@ -320,7 +320,7 @@ def test_a_static_leader_that_restarts_assigns_nothing(knows: bool) -> None:
     assert {m.member_id for m in driver.describe().members} == {"a2", "b"}
 
 
-def test_a_static_member_that_restarts_in_a_rebalance_fences_the_one_before_it() -> None:
+def test_restarted_static_member_fences_its_old_process() -> None:
     driver = Driver()
     generation = static(driver, "a", "b")
     driver.join("a", instance="i-a")  # the leader wants a rebalance
@@ -334,7 +334,7 @@ def test_a_static_member_that_restarts_in_a_rebalance_fences_the_one_before_it()
     assert driver.reply(new, Joined).generation == generation + 2
 
 
-def test_a_static_member_that_restarts_while_it_waits_to_join_waits_on() -> None:
+def test_restarted_static_member_continues_to_wait_for_the_join() -> None:
     driver = Driver()
     generation = driver.stable("x")
     driver.join(new="a", instance="i")
@@ -349,7 +349,7 @@ def test_a_static_member_that_restarts_while_it_waits_to_join_waits_on() -> None
     assert (joined.error, joined.generation) == (ErrorCode.none, generation + 1)
 
 
-def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
+def test_leave_removes_a_static_member_by_its_instance_id() -> None:
     driver = Driver()
     generation = static(driver, "a", "b")
     left = driver.leave(MemberIdentity("", "i-b"), MemberIdentity("", "i-x"))
@@ -357,7 +357,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
     assert driver.heartbeat("a", generation, "i-a") is ErrorCode.rebalance_in_progress
 
 
-def test_static_members_that_are_away_keep_their_place_until_their_session_ends() -> None:
+def test_absent_static_member_stays_until_its_session_expires() -> None:
     driver = Driver()
     generation = static(driver, "a", "b")
     newcomer = driver.member("c", rebalance_timeout_ms=SESSION_MS // 2)
@@ -371,7 +371,7 @@ def test_static_members_that_are_away_keep_their_place_until_their_session_ends(
 # A new coordinator.
 
 
-def test_a_new_coordinator_goes_on_with_members_as_they_were() -> None:
+def test_new_coordinator_keeps_members_and_sessions() -> None:
     driver = Driver()
     generation = driver.stable("a", "b")
     before = driver.describe()
@@ -385,7 +385,7 @@ def test_a_new_coordinator_goes_on_with_members_as_they_were() -> None:
     assert driver.describe().state == "Empty"
 
 
-def test_a_group_that_is_too_large_by_now_shrinks_to_whoever_comes_first() -> None:
+def test_group_shrinks_to_the_first_joins_when_over_its_limit() -> None:
     driver = Driver()
     generation = driver.stable("a", "b", "c")
     driver.settings = GroupSettings(group_max_size=2)
@@ -398,11 +398,11 @@ def test_a_group_that_is_too_large_by_now_shrinks_to_whoever_comes_first() -> No
     assert driver.reply(tokens[0], Joined).generation == generation + 1
 
 
-def test_settings_have_the_same_defaults_here_and_in_the_brokers_table() -> None:
+def test_group_settings_have_the_brokers_defaults() -> None:
     assert GroupSettings.of(parse_broker_configs({})) == GroupSettings()
 
 
-def test_a_rebalance_that_a_new_coordinator_does_not_know_is_done_again() -> None:
+def test_lost_rebalance_is_repeated_by_a_new_coordinator() -> None:
     driver = Driver()
     generation = driver.stable("a", "b")
     driver.member("c")
@@ -416,7 +416,7 @@ def test_a_rebalance_that_a_new_coordinator_does_not_know_is_done_again() -> Non
     assert driver.reply(newcomer, Joined).generation == generation + 1
 
 
-def test_a_deleted_group_stays_deleted() -> None:
+def test_deleted_group_stays_deleted_after_a_replay() -> None:
     driver = Driver()
     generation = driver.stable("a")
     assert driver.delete() is ErrorCode.non_empty_group

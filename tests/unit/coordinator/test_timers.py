@@ -14,7 +14,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_the_earliest_deadline_that_stands_comes_first(
+def test_timers_return_the_earliest_current_deadline_first(
     given_steps: list[tuple[str, int, int]],
 ) -> None:
     timers: Timers[int] = Timers()
@@ -36,7 +36,7 @@ def test_the_earliest_deadline_that_stands_comes_first(
         assert len(timers) == len(plain)
 
 
-def test_a_deadline_moved_on_and_on_takes_no_memory() -> None:
+def test_timers_stay_small_when_a_deadline_moves_later() -> None:
     timers: Timers[str] = Timers()
     for now_ms in range(10_000):
         timers.set("member", now_ms + 10)
@@ -45,7 +45,7 @@ def test_a_deadline_moved_on_and_on_takes_no_memory() -> None:
     assert len(timers._heap) == 1
 
 
-def test_a_deadline_moved_far_and_back_again_and_again_takes_no_memory() -> None:
+def test_timers_stay_small_when_a_deadline_moves_to_and_fro() -> None:
     timers: Timers[str] = Timers()
     timers.set("idle", 10**7)
     for round_ms in range(0, 100_000, 10):

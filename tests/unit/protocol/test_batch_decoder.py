@@ -1,4 +1,4 @@
-"""One batch to Arrow rows: what is refused, and what other clients get away with."""
+"""Decoding of one batch to Arrow rows: rejected bytes, and accepted quirks of other clients."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sparklog.protocol.record_batch import BatchSettings, Codec, decode, encode
 from tests.unit.protocol.golden import data_of
 
 ONE = bytes([12, 0, 0, 0, 1, 1, 0])
-"""The shortest record there is: offset delta 0, key and value null."""
+"""The shortest record: offset delta 0, key and value null."""
 
 
 def batch_of(records: bytes, count: int, last_offset_delta: int | None = None) -> bytes:
-    """Return a batch with a right checksum around any bytes."""
+    """Return a batch with a valid checksum around any bytes."""
     delta = max(0, count - 1) if last_offset_delta is None else last_offset_delta
     header = BatchHeader(100, 0, 0, 2, 0, 0, delta, 1_000, 1_000, -1, -1, -1, count)
     return seal_header(header, records) + records
@@ -31,13 +31,13 @@ def record(*fields: int | bytes) -> bytes:
     return bytes([len(body) << 1]) + body
 
 
-def test_the_shortest_record_is_read() -> None:
+def test_shortest_record_is_decoded() -> None:
     assert record(0, 0, -1, -1, 0) == ONE
     (row,) = decode(batch_of(ONE, 1)).records.drop_columns(["timestamp"]).to_pylist()
     assert row == {"offset": 100, "key": None, "value": None, "headers": None}
 
 
-def test_columns_have_the_promised_types() -> None:
+def test_decoded_columns_have_the_schemas_types() -> None:
     for name in ("mixed-none", "one-record", "empty"):
         assert decode(data_of(name)).records.schema == RECORDS_SCHEMA
 
@@ -70,7 +70,7 @@ def test_columns_have_the_promised_types() -> None:
         (record(0, 0, -1, -1, 1, 0, -1, 0), 1, "a record's length is not that of its fields"),
     ],
 )
-def test_malformed_records_are_refused_with_their_reason(
+def test_malformed_records_are_rejected_with_a_reason(
     records: bytes, count: int, reason: str
 ) -> None:
     with pytest.raises(DataCorrupt, match=reason):
@@ -93,29 +93,29 @@ def with_a_gap(records: bytes, count: int) -> bytes:
         (record(0, 1, -1, -1, 0) + ONE, 2),
     ],
 )
-def test_offset_deltas_rise_where_a_batch_has_gaps(records: bytes, count: int) -> None:
+def test_offset_deltas_must_rise_when_a_batch_has_gaps(records: bytes, count: int) -> None:
     with pytest.raises(DataCorrupt, match="an offset delta does not rise, or passes"):
         decode(with_a_gap(records, count))
 
 
-def test_records_are_numbered_by_their_place_where_a_batch_has_no_gap() -> None:
+def test_records_are_numbered_by_index_when_a_batch_has_no_gap() -> None:
     records = record(0, 1, -1, -1, 0) + record(0, 2, -1, -1, 0) + record(0, 3, -1, -1, 0)
     rows = decode(batch_of(records, 3)).records
     assert rows.column("offset").to_pylist() == [100, 101, 102]
 
 
-def test_the_error_names_the_record() -> None:
+def test_decode_error_names_the_record() -> None:
     records = ONE + record(0, 1, -1, -1, 0) + record(0, 1, -1, -1, 0)
     with pytest.raises(DataCorrupt, match="base_offset=100 record=2 record_count=3"):
         decode(with_a_gap(records, 3))
 
 
-def test_a_count_of_billions_costs_no_memory() -> None:
+def test_huge_record_count_costs_no_memory() -> None:
     with pytest.raises(DataCorrupt, match=r"record_count=2147483647 bytes=7"):
         decode(batch_of(ONE, 2**31 - 1))
 
 
-def test_any_negative_length_is_a_null_as_in_java() -> None:
+def test_negative_length_is_a_null_as_in_java() -> None:
     (row,) = decode(batch_of(record(0, 0, -2, -60, 0), 1)).records.to_pylist()
     assert (row["key"], row["value"]) == (None, None)
 
@@ -130,12 +130,12 @@ def test_header_keys_that_are_not_utf8_keep_their_bytes() -> None:
     ]
 
 
-def test_bytes_after_the_batch_are_refused() -> None:
+def test_bytes_after_the_batch_are_rejected() -> None:
     with pytest.raises(DataCorrupt, match=r"bytes follow the record batch.*extra_bytes=1$"):
         decode(data_of("one-record") + b"x")
 
 
-def test_a_wrong_checksum_is_refused_unless_it_was_checked_before() -> None:
+def test_wrong_checksum_is_rejected_unless_already_verified() -> None:
     changed = bytearray(data_of("one-record"))
     changed[17] ^= 1
     with pytest.raises(DataCorrupt, match="fails its CRC-32C"):
@@ -143,7 +143,7 @@ def test_a_wrong_checksum_is_refused_unless_it_was_checked_before() -> None:
     assert decode(changed, verify_crc=False).records.num_rows == 1
 
 
-def test_a_batch_that_grows_beyond_the_bound_is_refused() -> None:
+def test_batch_is_rejected_when_it_decompresses_over_the_limit() -> None:
     data = data_of("blocks-zstd")
     assert decode(data, max_decompressed_bytes=303_045).records.num_rows == 3
     with pytest.raises(DataCorrupt, match="more than the bound"):
@@ -151,7 +151,7 @@ def test_a_batch_that_grows_beyond_the_bound_is_refused() -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
-def test_records_that_are_not_what_the_codec_says_are_refused(codec: Codec) -> None:
+def test_records_of_another_codec_are_rejected(codec: Codec) -> None:
     header = parse_header(data_of("one-record"))._replace(attributes=int(codec))
     records = data_of("one-record")[HEADER_BYTES:]
     with pytest.raises(DataCorrupt, match=f"not valid {codec.name.lower()}"):
@@ -159,7 +159,7 @@ def test_records_that_are_not_what_the_codec_says_are_refused(codec: Codec) -> N
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, pa.py_buffer])
-def test_any_buffer_is_read_and_arrays_outlive_it(kind: type) -> None:
+def test_any_buffer_type_is_decoded_and_arrays_outlive_it(kind: type) -> None:
     data = bytearray(data_of("mixed-none"))
     wanted = decode(bytes(data)).records.to_pylist()
     found = decode(kind(data)).records

@@ -1,4 +1,4 @@
-"""Arrow rows to batches: shapes of columns, limits, and splitting."""
+"""Encoding of Arrow rows to batches: shapes of columns, limits, and splitting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rows_of(*rows: dict[str, Any]) -> pa.RecordBatch:
 
 
 def numbered(count: int, value_bytes: int = 10) -> pa.RecordBatch:
-    """Build `count` rows whose values say which row they are."""
+    """Build `count` rows whose values have their row numbers."""
     return rows_of(
         *(
             {"timestamp": T + i, "key": b"%d" % i, "value": b"%d" % i * value_bytes}
@@ -68,7 +68,7 @@ def test_columns_of_the_null_type_are_null() -> None:
     assert [found.column(name).null_count for name in ("key", "value", "headers")] == [2, 2, 2]
 
 
-def test_slices_with_nulls_are_written_from_their_own_first_row() -> None:
+def test_slices_with_nulls_are_encoded_from_their_first_row() -> None:
     headers = [None, [], [("h", b"1"), ("h", None)], None, [("", b"")], [("x", b"y" * 200)]] * 5
     rows = rows_of(
         *(
@@ -89,8 +89,8 @@ def test_slices_with_nulls_are_written_from_their_own_first_row() -> None:
             assert found == whole.slice(start, length)
 
 
-def test_header_lists_whose_nulls_hide_values_are_written_without_them() -> None:
-    """A null list may span entries of the child array; Arrow allows it, and they are not there."""
+def test_null_header_lists_are_encoded_without_hidden_values() -> None:
+    """A null list may span entries of the child array; Arrow allows it; they are not encoded."""
     children = pa.array(
         [{"key": f"h{i}", "value": b"%d" % i} for i in range(4)], HEADERS_TYPE.value_type
     )
@@ -108,14 +108,14 @@ def test_header_lists_whose_nulls_hide_values_are_written_without_them() -> None
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_binary(), pa.large_string(), pa.binary_view(), pa.binary(2)]
 )
-def test_other_types_of_bytes_are_written_alike(kind: pa.DataType) -> None:
+def test_other_byte_types_are_encoded_alike(kind: pa.DataType) -> None:
     rows = pa.RecordBatch.from_arrays([pa.array([b"ab", None], pa.binary()).cast(kind)], ["value"])
     assert values([decode(encode(rows, base_offset=0))]) == [b"ab", None]
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
-def test_timestamps_of_any_unit_and_zone_are_written_in_milliseconds(unit: str, zone: str) -> None:
+def test_timestamps_of_any_unit_are_encoded_in_milliseconds(unit: str, zone: str) -> None:
     array = pa.array([1, None, 3], pa.timestamp("s", zone)).cast(pa.timestamp(unit, zone))
     batch = decode(encode(pa.RecordBatch.from_arrays([array], ["timestamp"]), base_offset=0))
     assert timestamps(batch) == [1000, -1, 3000]
@@ -138,20 +138,20 @@ def test_timestamps_of_any_unit_and_zone_are_written_in_milliseconds(unit: str, 
         ("offset", ["a"], r"offset must be int64 without nulls"),
     ],
 )
-def test_columns_that_are_no_records_are_refused(name: str, column: list[Any], reason: str) -> None:
+def test_columns_outside_the_schema_are_rejected(name: str, column: list[Any], reason: str) -> None:
     rows = pa.RecordBatch.from_arrays([pa.array(column)], [name])
     with pytest.raises(InvalidRequest, match=reason):
         encode(rows, base_offset=0)
 
 
-def test_a_column_given_twice_is_refused() -> None:
+def test_duplicate_column_is_rejected() -> None:
     rows = pa.RecordBatch.from_arrays([pa.array([b"a"])] * 2, ["value", "value"])
     with pytest.raises(InvalidRequest, match="at most once"):
         encode(rows, base_offset=0)
 
 
 @pytest.mark.parametrize("column", ["key", "value"])
-def test_arrow_offsets_that_lead_outside_are_corrupt(column: str) -> None:
+def test_arrow_offsets_outside_the_data_are_corrupt(column: str) -> None:
     for ends in ([0, 900, 4], [0, -5, 4], [3, 1, 4]):
         buffers = [None, pa.array(ends, pa.int32()).buffers()[1], pa.py_buffer(b"abcd")]
         bad = pa.Array.from_buffers(pa.binary(), 2, buffers)
@@ -159,7 +159,7 @@ def test_arrow_offsets_that_lead_outside_are_corrupt(column: str) -> None:
             encode(pa.RecordBatch.from_arrays([bad], [column]), base_offset=0)
 
 
-def test_gaps_are_kept_also_at_both_ends() -> None:
+def test_offset_gaps_are_kept_also_at_both_ends() -> None:
     rows = rows_of({"offset": 12, "value": b"a"}, {"offset": 40, "value": b"b"})
     data = encode(rows, base_offset=10, last_offset=45)
     header = parse_header(data)
@@ -168,30 +168,30 @@ def test_gaps_are_kept_also_at_both_ends() -> None:
 
 
 @pytest.mark.parametrize("offsets", [[5, 5], [6, 5], [9, 8], [4, 6]])
-def test_offsets_that_do_not_rise_from_the_base_are_refused(offsets: list[int]) -> None:
+def test_offsets_must_rise_from_the_base(offsets: list[int]) -> None:
     rows = rows_of(*({"offset": offset, "value": b""} for offset in offsets))
     with pytest.raises(InvalidRequest, match="offsets must rise"):
         encode(rows, base_offset=5)
 
 
 @pytest.mark.parametrize("last_offset", [6, -1, 5 + 2**31])
-def test_a_last_offset_that_cannot_be_is_refused(last_offset: int) -> None:
+def test_impossible_last_offset_is_rejected(last_offset: int) -> None:
     with pytest.raises(InvalidRequest, match="last_offset is out of range"):
         encode(numbered(3), base_offset=5, last_offset=last_offset)
 
 
 @pytest.mark.parametrize("base_offset", [-1, 2**63 - 3, 2**63])
-def test_a_base_offset_without_room_is_refused(base_offset: int) -> None:
+def test_too_high_base_offset_is_rejected(base_offset: int) -> None:
     with pytest.raises(InvalidRequest, match="base_offset leaves no room"):
         encode(numbered(3), base_offset=base_offset)
 
 
-def test_the_last_offsets_there_are_can_be_written() -> None:
+def test_highest_offsets_are_encoded() -> None:
     found = decode(encode(numbered(3), base_offset=2**63 - 5)).records
     assert found.column("offset").to_pylist()[-1] == 2**63 - 3
 
 
-def test_offsets_too_far_apart_make_two_batches() -> None:
+def test_offsets_too_far_apart_are_split_into_two_batches() -> None:
     rows = rows_of(*({"offset": offset, "value": b""} for offset in (0, 2**31 - 1, 2**31)))
     with pytest.raises(InvalidRequest, match=r"too far apart for one batch.*row=2"):
         encode(rows, base_offset=0)
@@ -199,7 +199,7 @@ def test_offsets_too_far_apart_make_two_batches() -> None:
     assert [(h.base_offset, h.last_offset) for h in headers] == [(0, 2**31 - 1), (2**31, 2**31)]
 
 
-def test_a_first_offset_too_far_from_the_base_moves_the_base() -> None:
+def test_base_offset_moves_when_the_first_offset_is_too_far() -> None:
     rows = rows_of({"offset": 2**31 + 5, "value": b"a"}, {"offset": 2**31 + 9, "value": b"b"})
     with pytest.raises(InvalidRequest, match=r"too far apart for one batch.*row=0"):
         encode(rows, base_offset=5)
@@ -207,10 +207,10 @@ def test_a_first_offset_too_far_from_the_base_moves_the_base() -> None:
     (data,) = encode_many(rows, settings, base_offset=5, max_batch_bytes=1000)
     header = parse_header(data)
     assert (header.base_offset, header.last_offset) == (2**31 + 5, 2**31 + 9)
-    assert header.base_sequence == 0  # 2**31 further on, sequence numbers are round again
+    assert header.base_sequence == 0  # 2**31 further on, sequence numbers have wrapped
 
 
-def test_a_batch_without_rows_keeps_offsets_and_producer() -> None:
+def test_empty_batch_keeps_offsets_and_producer() -> None:
     settings = BatchSettings(producer_id=5, producer_epoch=1, base_sequence=44)
     nothing = numbered(1).slice(0, 0)
     data = encode(nothing, settings, base_offset=3_000, last_offset=3_009)
@@ -223,7 +223,7 @@ def test_a_batch_without_rows_keeps_offsets_and_producer() -> None:
     assert list(encode_many(nothing, base_offset=0, max_batch_bytes=1000)) == []
 
 
-def test_a_batch_without_rows_may_name_a_codec() -> None:
+def test_empty_batch_may_have_a_codec() -> None:
     for codec in Codec:
         data = encode(
             numbered(1).slice(0, 0), BatchSettings(codec=codec), base_offset=0, last_offset=0
@@ -241,12 +241,14 @@ def test_a_batch_without_rows_may_name_a_codec() -> None:
         ({"is_transactional": True}, "needs a producer id"),
     ],
 )
-def test_settings_that_no_header_holds_are_refused(settings: dict[str, Any], reason: str) -> None:
+def test_settings_outside_the_headers_range_are_rejected(
+    settings: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(InvalidRequest, match=reason):
         BatchSettings(**settings)
 
 
-def test_log_append_time_takes_rows_of_one_timestamp() -> None:
+def test_log_append_time_needs_rows_of_one_timestamp() -> None:
     rows = rows_of(*({"timestamp": t, "value": b""} for t in (5, 5, 6)))
     with pytest.raises(InvalidRequest, match=r"one timestamp.*row=2"):
         encode(rows, APPEND_TIME, base_offset=0)
@@ -257,7 +259,7 @@ def test_log_append_time_takes_rows_of_one_timestamp() -> None:
     assert [one.header.max_timestamp for one in batches] == [5, 6]
 
 
-def test_the_max_timestamp_is_that_of_the_latest_record() -> None:
+def test_max_timestamp_is_that_of_the_latest_record() -> None:
     rows = rows_of(*({"timestamp": t, "value": b""} for t in (T, T + 9, T - 9)))
     header = parse_header(encode(rows, base_offset=0))
     assert (header.base_timestamp, header.max_timestamp) == (T, T + 9)
@@ -290,7 +292,7 @@ def test_splitting_is_greedy() -> None:
         assert len(encode(longer.to_batches()[0], base_offset=base_offset)) > 1_000
 
 
-def test_splitting_carries_gaps_over() -> None:
+def test_splitting_keeps_offset_gaps() -> None:
     rows = rows_of(*({"offset": 7 * i + 3, "value": bytes(50)} for i in range(100)))
     batches = [decode(b) for b in encode_many(rows, base_offset=0, max_batch_bytes=500)]
     assert len(batches) > 10
@@ -301,13 +303,13 @@ def test_splitting_carries_gaps_over() -> None:
     ]
 
 
-def test_a_record_over_the_limit_is_named() -> None:
+def test_record_over_the_limit_is_rejected_by_row() -> None:
     rows = rows_of({"value": b"a"}, {"value": bytes(5_000)}, {"value": b"b"})
     with pytest.raises(RecordTooLarge, match=r"row=1 batch_bytes=50\d\d max.message.bytes=1000"):
         list(encode_many(rows, base_offset=0, max_batch_bytes=1_000))
 
 
-def test_a_record_over_the_limit_that_compresses_below_it_is_written() -> None:
+def test_record_over_the_limit_is_encoded_when_it_compresses() -> None:
     rows = rows_of({"value": b"a"}, {"value": bytes(50_000)}, {"value": b"b"})
     settings = BatchSettings(Codec.ZSTD)
     data = list(encode_many(rows, settings, base_offset=0, max_batch_bytes=1_000))
@@ -315,14 +317,14 @@ def test_a_record_over_the_limit_that_compresses_below_it_is_written() -> None:
     assert max(map(len, data)) <= 1_000
 
 
-def test_a_batch_that_compression_makes_too_large_is_written_plain() -> None:
+def test_batch_is_uncompressed_when_compression_makes_it_larger() -> None:
     rows = rows_of({"value": bytes(range(256))})
     limit = len(encode(rows, base_offset=0))
     (data,) = encode_many(rows, BatchSettings(Codec.GZIP), base_offset=0, max_batch_bytes=limit)
     assert parse_header(data).codec is Codec.NONE
 
 
-def test_the_delete_horizon_is_what_deltas_count_from() -> None:
+def test_deltas_count_from_the_delete_horizon() -> None:
     settings = BatchSettings(delete_horizon_ms=T + 86_400_000)
     batch = decode(encode(numbered(3), settings, base_offset=0))
     assert batch.header.delete_horizon_ms == T + 86_400_000

@@ -1,4 +1,4 @@
-"""The header of a record batch: reading, refusing, and stamping in place."""
+"""The header of a record batch: decoding, rejecting, and stamping in place."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def with_field(position: int, layout: str, value: int) -> bytes:
         (57, "i", 9, "record_count=9 exceeds last_offset_delta=7"),
     ],
 )
-def test_a_header_that_contradicts_itself_is_refused_with_its_reason(
+def test_inconsistent_header_is_rejected_with_a_reason(
     position: int, layout: str, value: int, reason: str
 ) -> None:
     with pytest.raises(DataCorrupt, match=reason):
@@ -59,12 +59,12 @@ def test_a_header_that_contradicts_itself_is_refused_with_its_reason(
 
 
 @pytest.mark.parametrize("size", [0, 1, 16, 17, 60])
-def test_a_header_that_is_cut_short_is_refused(size: int) -> None:
+def test_truncated_header_is_rejected(size: int) -> None:
     with pytest.raises(DataCorrupt, match=f"cut short inside its header.*bytes={size} "):
         parse_header(DATA[:size])
 
 
-def test_a_batch_that_is_cut_short_is_refused() -> None:
+def test_truncated_batch_is_rejected() -> None:
     header = parse_header(DATA)
     with pytest.raises(DataCorrupt, match="cut short"):
         whole_batch(DATA[:-1], header)
@@ -72,14 +72,14 @@ def test_a_batch_that_is_cut_short_is_refused() -> None:
         check_crc(DATA[:-1], header)
 
 
-def test_a_changed_byte_after_the_checksum_is_found() -> None:
+def test_checksum_detects_a_changed_byte() -> None:
     changed = bytearray(DATA)
     changed[-1] ^= 1
     with pytest.raises(DataCorrupt, match="fails its CRC-32C"):
         check_crc(changed, parse_header(changed))
 
 
-def test_stamping_offset_and_epoch_leaves_the_checksum_right() -> None:
+def test_stamping_offset_and_epoch_keeps_the_checksum() -> None:
     buffer = bytearray(b"before" + DATA)
     stamp_offset(buffer, 2**40, 12, position=6)
     header = parse_header(buffer, 6)
@@ -107,12 +107,12 @@ def test_stamping_back_to_create_time_restores_the_bytes() -> None:
     assert bytes(buffer) == DATA
 
 
-def test_stamping_a_batch_that_is_cut_short_is_refused() -> None:
+def test_stamping_a_truncated_batch_is_rejected() -> None:
     with pytest.raises(DataCorrupt, match="cut short"):
         stamp_max_timestamp(bytearray(DATA[:-1]), TimestampType.LOG_APPEND_TIME, 5)
 
 
-def test_attribute_bits_read_one_by_one() -> None:
+def test_attribute_bits_are_decoded_one_by_one() -> None:
     plain = parse_header(DATA)
     for bits, field in ((0x10, "is_transactional"), (0x20, "is_control")):
         assert getattr(plain._replace(attributes=bits), field)
@@ -124,12 +124,12 @@ def test_attribute_bits_read_one_by_one() -> None:
     assert [plain._replace(attributes=0x78 | codec).codec for codec in Codec] == list(Codec)
 
 
-def test_bits_that_mean_nothing_yet_are_kept() -> None:
+def test_unused_attribute_bits_are_kept() -> None:
     header = parse_header(with_field(21, "h", 0x4000))
     assert BatchHeader._make(header).to_bytes()[21:23] == b"\x40\x00"
 
 
-def test_after_the_last_sequence_number_comes_zero() -> None:
+def test_sequence_number_wraps_to_zero() -> None:
     assert increment_sequence(2**31 - 1, 1) == 0
     assert increment_sequence(2**31 - 2, 7) == 5
     assert increment_sequence(3, 4) == 7

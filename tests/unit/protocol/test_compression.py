@@ -1,4 +1,4 @@
-"""The four codecs: what is read, what is written, and what hostile bytes may cost."""
+"""The four codecs: read formats, written formats, and the cost of hostile bytes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def noise(size: int) -> bytes:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("size", SIZES)
-def test_any_size_comes_back(codec: Codec, size: int) -> None:
+def test_compression_round_trips_any_size(codec: Codec, size: int) -> None:
     for plain in (noise(size), bytes(size)):
         assert bytes(decompress(compress(plain, codec), codec)) == plain
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_cut_short_anywhere_is_corrupt(codec: Codec) -> None:
+def test_truncated_bytes_are_corrupt(codec: Codec) -> None:
     packed = compress(noise(700), codec)
     # A xerial stream may end after any block, also right after its header.
     whole = {0, 16} if codec is Codec.SNAPPY else set()
@@ -41,7 +41,7 @@ def test_cut_short_anywhere_is_corrupt(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_bytes_after_the_end_are_corrupt_but_for_gzip(codec: Codec) -> None:
+def test_bytes_after_the_end_are_corrupt_except_for_gzip(codec: Codec) -> None:
     data = compress(noise(700), codec) + b"junk!"
     if codec is Codec.GZIP:
         assert bytes(decompress(data, codec)) == noise(700)
@@ -51,7 +51,7 @@ def test_bytes_after_the_end_are_corrupt_but_for_gzip(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_bound_holds_to_the_byte(codec: Codec) -> None:
+def test_decompression_limit_is_exact(codec: Codec) -> None:
     plain = bytes(3_000_000)
     packed = compress(plain, codec)
     assert bytes(decompress(packed, codec, len(plain))) == plain
@@ -59,7 +59,7 @@ def test_the_bound_holds_to_the_byte(codec: Codec) -> None:
         decompress(packed, codec, len(plain) - 1)
 
 
-def test_a_snappy_block_that_promises_gigabytes_costs_nothing() -> None:
+def test_snappy_block_with_a_huge_length_costs_no_memory() -> None:
     promise = b"\xff\xff\xff\xff\x0f" + b"\x00a"
     before = pa.total_allocated_bytes()
     for bomb in (promise, b"\x82SNAPPY\x00" + struct.pack(">iii", 1, 1, len(promise)) + promise):
@@ -68,7 +68,7 @@ def test_a_snappy_block_that_promises_gigabytes_costs_nothing() -> None:
     assert pa.total_allocated_bytes() == before
 
 
-def test_raw_snappy_is_read_as_librdkafka_writes_it() -> None:
+def test_raw_snappy_of_librdkafka_is_decompressed() -> None:
     plain = noise(100_000)
     raw = pa.Codec("snappy").compress(plain, asbytes=True)
     assert bytes(decompress(raw, Codec.SNAPPY)) == plain
@@ -86,40 +86,40 @@ def test_snappy_is_written_in_xerial_blocks_of_32_kib() -> None:
     assert sizes == [32_768, 32_768, 32_768, 1_696]
 
 
-def test_xerial_streams_one_after_the_other_are_one() -> None:
+def test_concatenated_xerial_streams_are_decompressed() -> None:
     packed = compress(b"one", Codec.SNAPPY) + compress(b"two", Codec.SNAPPY)
     assert bytes(decompress(packed, Codec.SNAPPY)) == b"onetwo"
 
 
 @pytest.mark.parametrize("length", [-1, 1_000_000, 2**31 - 1])
-def test_a_xerial_block_of_a_wrong_length_is_corrupt(length: int) -> None:
+def test_xerial_block_of_a_wrong_length_is_corrupt(length: int) -> None:
     packed = bytearray(compress(b"some text", Codec.SNAPPY))
     struct.pack_into(">i", packed, 16, length)
     with pytest.raises(DataCorrupt, match="snappy"):
         decompress(packed, Codec.SNAPPY)
 
 
-def test_lz4_blocks_are_independent_or_java_would_refuse_them() -> None:
+def test_lz4_blocks_are_independent_as_java_requires() -> None:
     packed = compress(bytes(300_000), Codec.LZ4)
     assert packed[:4] == struct.pack("<I", 0x184D2204)
     version, independent = packed[4] >> 6, packed[4] >> 5 & 1
     assert (version, independent) == (1, 1)
-    # Arrow's own frame of the same bytes is what may not be sent.
+    # Arrow's own frame of the same bytes must not be sent.
     assert pa.Codec("lz4").compress(bytes(300_000), asbytes=True)[4] >> 5 & 1 == 0
 
 
-def test_lz4_frames_of_any_kind_are_read() -> None:
+def test_lz4_frames_of_any_kind_are_decompressed() -> None:
     plain = noise(200_000) + bytes(200_000)
     frame = pa.Codec("lz4").compress(plain, asbytes=True)
     assert bytes(decompress(frame, Codec.LZ4)) == plain
 
 
-def test_gzip_members_one_after_the_other_are_one() -> None:
+def test_concatenated_gzip_members_are_decompressed() -> None:
     packed = gzip.compress(b"one") + gzip.compress(b"two")
     assert bytes(decompress(packed, Codec.GZIP)) == b"onetwo"
 
 
-def test_levels_change_what_is_written_and_not_what_is_read() -> None:
+def test_levels_change_the_size_but_not_the_content() -> None:
     plain = b"".join(b"%d flights late by %d minutes;" % (i, i * i % 97) for i in range(5_000))
     for codec, low, high in ((Codec.GZIP, 1, 9), (Codec.ZSTD, 1, 19)):
         small, large = compress(plain, codec, high), compress(plain, codec, low)

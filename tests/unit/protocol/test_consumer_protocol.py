@@ -1,4 +1,4 @@
-"""What consumers of a classic group tell each other, as bytes."""
+"""The embedded protocol of consumers in a classic group, as bytes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ EMPTY_DATA = bytes.fromhex("ffffffff")
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_an_assignment_comes_back(version: int) -> None:
+def test_assignment_round_trips(version: int) -> None:
     assignment = {"a": (0, 3), "b": (1,)}
     assert decode_assignment(encode_assignment(assignment, version)) == assignment
     assert decode_assignment(b"") == {}
 
 
-def test_subscriptions_of_every_version_are_read() -> None:
+def test_subscriptions_of_every_version_are_decoded() -> None:
     oldest = bytes.fromhex("0000 00000001") + TOPIC + EMPTY_DATA
     assert decode_subscription(oldest) == Subscription(("t",), {})
     owned = bytes.fromhex("00000001") + TOPIC + bytes.fromhex("00000002 00000000 00000005")
@@ -42,7 +42,7 @@ def test_subscriptions_of_every_version_are_read() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_member_bytes_are_decoded_or_rejected(data: bytes) -> None:
     for decode in (decode_assignment, decode_subscription):
         try:
             decode(data)

@@ -17,7 +17,7 @@ EXPECTED = expected()
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_a_batch_of_a_real_client_holds_what_the_client_put_in(name: str) -> None:
+def test_batch_of_a_real_client_decodes_to_its_records(name: str) -> None:
     found = describe(data_of(name))
     assert len(found) == len(EXPECTED[name])
     for batch, wanted in zip(found, EXPECTED[name], strict=True):
@@ -30,7 +30,7 @@ def test_every_golden_file_is_described() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_message_sets_of_old_formats_are_refused_by_name(magic: int) -> None:
+def test_old_message_formats_are_rejected_by_name(magic: int) -> None:
     with pytest.raises(
         DataCorrupt, match=rf"message set of magic {magic} refused.*Produce version 3"
     ):
@@ -38,8 +38,8 @@ def test_message_sets_of_old_formats_are_refused_by_name(magic: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_a_decoded_batch_is_written_again_as_the_client_wrote_it(name: str) -> None:
-    """Uncompressed bytes have one spelling; compressed ones decode to the same."""
+def test_decoded_batch_encodes_to_the_clients_bytes(name: str) -> None:
+    """Uncompressed bytes have one form; compressed ones decode to the same."""
     for one in split_batches(data_of(name)):
         header, batch = one.header, decode(one.data)
         settings = BatchSettings(
@@ -61,8 +61,8 @@ def test_a_decoded_batch_is_written_again_as_the_client_wrote_it(name: str) -> N
         )
         wanted = describe_batch(batch)
         found = describe_batch(decode(again))
-        # Java notes record timestamps beside LogAppendTime, and a first timestamp in an empty
-        # batch; Arrow rows have none of that.
+        # Java stores record timestamps beside LogAppendTime, and a first timestamp in an empty
+        # batch; Arrow rows have neither.
         free = {"size_bytes"} if header.codec else set()
         if header.timestamp_type or not header.record_count:
             free |= {"size_bytes", "base_timestamp", "max_timestamp"}
@@ -73,7 +73,7 @@ def test_a_decoded_batch_is_written_again_as_the_client_wrote_it(name: str) -> N
         }
 
 
-def test_keys_hash_to_the_partitions_that_java_finds() -> None:
+def test_keys_hash_to_javas_partitions() -> None:
     vectors = json.loads((FOLDER / "murmur2.json").read_text())
     assert len(vectors) == 20
     for vector in vectors:
@@ -82,7 +82,7 @@ def test_keys_hash_to_the_partitions_that_java_finds() -> None:
             assert partition_for_key(key, partitions) == vector[f"of_{partitions}"]
 
 
-def test_a_header_is_written_again_as_it_was() -> None:
+def test_header_round_trips() -> None:
     for name in EXPECTED:
         data = data_of(name)
         header = parse_header(data)

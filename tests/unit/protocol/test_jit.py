@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept, and that they come late; each case in a process of its own."""
+"""Cache folders and late loading of compiled kernels; each case in a process of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(code: str, root: Path, **environment: str) -> str:
 
 
 def install_into(folder: Path) -> Path:
-    """Copy sparklog to where nothing has been compiled yet."""
+    """Copy sparklog to a folder without compiled code."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(SOURCE, folder / "sparklog", ignore=ignored)
     (folder / "tmp").mkdir()
@@ -56,7 +56,7 @@ def install(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy in which one process has compiled what it needs."""
+    """A copy in which one process has compiled its kernels."""
     folder = install_into(tmp_path_factory.mktemp("compiled"))
     assert run(PLACE_KEYS, folder) == "0"
     return folder
@@ -64,13 +64,13 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compiled(compiled_once: Path, tmp_path: Path) -> Path:
-    """A copy of that with its code, which any change can be made to."""
+    """A copy of that with its code, which a test may change."""
     return Path(shutil.copytree(compiled_once, tmp_path / "copy"))
 
 
 @pytest.fixture
 def read_only_install(install: Path) -> Path:
-    """Put files where folders for code are needed, so that even root can keep none."""
+    """Put files where cache folders are needed, so that even root cannot cache."""
     for room in (install / "sparklog").rglob("*/"):
         (room / "__pycache__").write_text("not a folder")
     return install
@@ -89,7 +89,7 @@ def test_importing_the_codec_loads_no_compiler() -> None:
     assert run(code, SOURCE.parent) == "[]"
 
 
-def test_one_key_is_placed_without_a_compiler() -> None:
+def test_one_key_is_partitioned_without_a_compiler() -> None:
     code = (
         "import sys; from sparklog.protocol.partitioner import partition_for_key; "
         "print(partition_for_key(b'foobar', 1000), 'numba' in sys.modules)"
@@ -120,11 +120,11 @@ def test_kernels_are_found_without_a_compiler_wherever_they_are_kept(
     assert run(KERNELS_ARE_KEPT, root, **environment) == "True False"
 
 
-def test_a_second_process_loads_what_the_first_compiled(compiled: Path) -> None:
+def test_second_process_loads_compiled_kernels(compiled: Path) -> None:
     assert run(PLACE_KEYS, compiled) == "1"
 
 
-def test_a_read_only_install_keeps_code_in_a_private_folder(read_only_install: Path) -> None:
+def test_read_only_install_caches_code_in_a_private_folder(read_only_install: Path) -> None:
     environment = no_home(read_only_install)
     assert run(PLACE_KEYS, read_only_install, **environment) == "0"
     (folder,) = (read_only_install / "tmp").glob("sparklog-kernels-*")
@@ -144,17 +144,17 @@ tempfile.TemporaryFile = refuse
 """
 
 
-def test_code_beside_the_source_is_loaded_where_it_cannot_be_written(compiled: Path) -> None:
+def test_code_beside_the_source_is_loaded_when_read_only(compiled: Path) -> None:
     assert run(UNWRITABLE + PLACE_KEYS, compiled, **no_home(compiled)) == "1"
     assert not list((compiled / "tmp").iterdir())
 
 
-def test_kernels_are_compiled_where_nothing_is_beside_the_source_nor_can_be(install: Path) -> None:
+def test_kernels_are_compiled_when_read_only_and_uncached(install: Path) -> None:
     (install / "sparklog" / "protocol" / "__pycache__").mkdir(exist_ok=True)
     assert run(UNWRITABLE + PLACE_KEYS, install, **no_home(install)) == "0"
 
 
-def test_a_folder_that_others_can_write_is_not_trusted(read_only_install: Path) -> None:
+def test_folder_writable_by_others_is_not_trusted(read_only_install: Path) -> None:
     folder = read_only_install / "tmp" / f"sparklog-kernels-{os.getuid()}"
     folder.mkdir()
     folder.chmod(0o777)
@@ -162,7 +162,7 @@ def test_a_folder_that_others_can_write_is_not_trusted(read_only_install: Path) 
     assert list(folder.iterdir()) == []
 
 
-def test_without_any_place_for_code_kernels_still_work(read_only_install: Path) -> None:
+def test_kernels_work_without_any_cache_folder(read_only_install: Path) -> None:
     (read_only_install / "tmp" / f"sparklog-kernels-{os.getuid()}").write_text("no folder")
     assert run(PLACE_KEYS, read_only_install, **no_home(read_only_install)) == "0"
 

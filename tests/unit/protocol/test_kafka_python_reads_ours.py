@@ -38,7 +38,7 @@ RECORDS = pa.RecordBatch.from_pylist(ROWS, RECORDS_SCHEMA)
 
 
 def read(data: bytes) -> list[dict[str, Any]]:
-    """Return what kafka-python finds, as rows; checksums included."""
+    """Return kafka-python's rows; it verifies checksums, too."""
     rows = []
     for batch in MemoryRecords(data):
         assert batch.validate_crc()
@@ -56,24 +56,24 @@ def read(data: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("codec", READABLE)
-def test_one_batch_is_read_with_every_field(codec: Codec) -> None:
+def test_kafka_python_reads_every_field_of_a_batch(codec: Codec) -> None:
     assert read(encode(RECORDS, BatchSettings(codec), base_offset=10)) == ROWS
 
 
 @pytest.mark.parametrize("codec", READABLE)
-def test_many_batches_are_read_as_one_log(codec: Codec) -> None:
+def test_kafka_python_reads_many_batches_as_one_log(codec: Codec) -> None:
     batches = encode_many(RECORDS, BatchSettings(codec), base_offset=0, max_batch_bytes=2_000)
     assert read(b"".join(batches)) == ROWS
 
 
-def test_log_append_time_is_read_from_the_header() -> None:
+def test_kafka_python_reads_log_append_time() -> None:
     same = [dict(row, timestamp=T) for row in ROWS]
     rows = pa.RecordBatch.from_pylist(same, RECORDS_SCHEMA)
     settings = BatchSettings(timestamp_type=TimestampType.LOG_APPEND_TIME)
     assert read(encode(rows, settings, base_offset=0)) == same
 
 
-def test_producer_fields_and_markers_are_read() -> None:
+def test_kafka_python_reads_producer_fields_and_markers() -> None:
     settings = BatchSettings(
         producer_id=7, producer_epoch=3, base_sequence=90, is_transactional=True, leader_epoch=4
     )

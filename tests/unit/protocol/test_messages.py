@@ -1,4 +1,4 @@
-"""The table of APIs, versions nobody answers, and messages built for any version."""
+"""The table of APIs, unsupported versions, and messages built for any version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_version_in_the_table_has_a_request_and_a_response() -> None:
             assert response_schema(api, version).__version__ == version
 
 
-def test_clients_are_told_that_produce_starts_at_zero_and_of_no_brokers_business() -> None:
+def test_advertised_versions_start_produce_at_zero() -> None:
     told = {key: (lowest, highest) for key, lowest, highest in advertised()}
     assert told[Api.PRODUCE] == (0, 13)
     assert told[Api.FETCH] == (4, 18)
@@ -34,7 +34,7 @@ def test_clients_are_told_that_produce_starts_at_zero_and_of_no_brokers_business
 
 
 @pytest.mark.parametrize(("key", "version"), [(18, 6), (18, -1), (0, 2), (9_999, 0), (-1, 0)])
-def test_what_is_not_answered_comes_with_its_header(key: int, version: int) -> None:
+def test_unsupported_version_error_has_the_header(key: int, version: int) -> None:
     frame = struct.pack(">hhi", key, version, 7) + b"\xff" * 9
     with pytest.raises(UnsupportedVersion) as refused:
         messages.decode_request(frame)
@@ -42,25 +42,25 @@ def test_what_is_not_answered_comes_with_its_header(key: int, version: int) -> N
     assert refused.value.kafka_code == 35
 
 
-def test_bytes_behind_a_request_are_passed_over() -> None:
+def test_bytes_after_a_request_are_ignored() -> None:
     frame = bytes(messages.encode_request(build_request(Api.API_VERSIONS, 0), 1, None))[4:]
     assert messages.decode_request(frame)[0].client_id is None
     assert messages.decode_request(frame + b"\0\0\0") == messages.decode_request(frame)
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0\0\0\0\0\0\0"])
-def test_a_frame_shorter_than_a_header_is_refused(frame: bytes) -> None:
+def test_frame_shorter_than_a_header_is_rejected(frame: bytes) -> None:
     with pytest.raises(InvalidRequest, match="shorter"):
         messages.decode_request(frame)
 
 
-def test_a_response_shorter_than_a_correlation_id_is_refused() -> None:
+def test_response_shorter_than_a_correlation_id_is_rejected() -> None:
     with pytest.raises(DataCorrupt, match="shorter"):
         messages.correlation_id_of(b"\0")
 
 
 @pytest.mark.parametrize("version", [0, 3, 4])
-def test_the_header_of_api_versions_never_has_tags(version: int) -> None:
+def test_response_header_of_api_versions_never_has_tags(version: int) -> None:
     answer = Answer(Api.API_VERSIONS, version).response(
         error_code=ErrorCode.none, api_keys=(), throttle_time=timedelta(0)
     )
@@ -68,7 +68,7 @@ def test_the_header_of_api_versions_never_has_tags(version: int) -> None:
     assert struct.unpack_from(">iih", frame)[1:] == (9, 0)
 
 
-def test_a_version_takes_the_fields_it_has() -> None:
+def test_message_takes_the_fields_of_its_version() -> None:
     broker = {"node_id": 1, "host": "h", "port": 9, "rack": "r"}
     oldest = Answer(Api.METADATA, 0).entity("MetadataResponseBroker", **broker)
     newest = Answer(Api.METADATA, 13).entity("MetadataResponseBroker", **broker)
@@ -76,33 +76,33 @@ def test_a_version_takes_the_fields_it_has() -> None:
     assert newest.rack == "r"
 
 
-def test_a_field_that_no_version_has_is_a_mistake() -> None:
+def test_field_that_no_version_has_raises() -> None:
     with pytest.raises(TypeError, match="no version has it"):
         Answer(Api.METADATA, 1).entity("MetadataResponseBroker", node_id=1, hots="h")
     with pytest.raises(TypeError, match="no such structure"):
         Answer(Api.METADATA, 1).entity("Broker")
 
 
-def test_a_missing_field_is_a_mistake() -> None:
+def test_missing_field_raises() -> None:
     with pytest.raises(TypeError, match="missing"):
         Answer(Api.METADATA, 1).entity("MetadataResponseBroker", node_id=1)
 
 
-def test_null_where_none_may_be_is_never_sent() -> None:
+def test_null_in_a_required_field_raises() -> None:
     broker = Answer(Api.METADATA, 0).entity("MetadataResponseBroker", node_id=1, host=None, port=1)
     answer = Answer(Api.METADATA, 0).response(brokers=(broker,), topics=())
     with pytest.raises(TypeError, match="may not be null"):
         messages.encode_response(RequestHeader(3, 0, 1), answer)
 
 
-def test_a_topic_id_survives_the_wire() -> None:
+def test_topic_id_round_trips() -> None:
     topic_id = new_topic_id(SeededEntropy(4))
     assert topic_id_of(uuid_of(topic_id)) == topic_id
     with pytest.raises(ValueError, match="not a topic id"):
         uuid_of("short")
 
 
-def test_a_text_longer_than_old_lengths_can_say_is_refused_in_new_messages_too() -> None:
+def test_too_long_text_is_rejected_in_flexible_messages_too() -> None:
     def frame(length: int) -> bytes:
         request = build_request(
             Api.HEARTBEAT,

@@ -1,4 +1,4 @@
-"""Batches of a few records are the same bytes, whoever writes them."""
+"""Batches of a few records have the same bytes from both encoders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ texts = st.none() | st.binary(max_size=300)
     st.booleans(),
     st.booleans(),
 )
-def test_a_small_batch_is_what_the_column_encoder_writes(
+def test_small_batch_equals_the_column_encoders_bytes(
     records: list[tuple[bytes | None, bytes | None]],
     timestamp_ms: int,
     is_transactional: bool,
