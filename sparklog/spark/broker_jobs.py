@@ -1,9 +1,10 @@
 """One long-lived Spark job per broker, submitted again whenever it ends.
 
 A broker's job has one task and a thread, a job group and a FAIR pool of its own, so brokers start
-and end without regard to each other and to queries. Spark repeats a task whose process was killed;
-everything else comes back here, is told as an event, and is tried again after a while that grows
-while the broker does not get to serve.
+and end without regard to each other and to queries. Spark repeats no task (`SERVE_CONF`), so that
+a task that ends its executor does not go on to the next. Whatever becomes of a broker's task comes
+back here, is told as an event, and is tried again: at once, or after a while that grows while the
+broker does not get to serve.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.spark.broker_plan import BrokerPlan
 from sparklog.spark.broker_slots import RESOURCE, Claim
-from sparklog.spark.broker_task import FAILED, REFUSED, SCHEMA, task_of
+from sparklog.spark.broker_task import FAILED, KILLED, REFUSED, SCHEMA, task_of
 from sparklog.spark.job import failure_line
 
 BACK_OFF_FIRST_S = 0.5
 BACK_OFF_MAX_S = 30.0
+KILLED_WAIT_MAX_S = 1.0
+"""A broker that others kill is back soon, however often that happens."""
 STEADY_S = 60.0
 """A broker that ran this long was well: its next start is not delayed."""
 
@@ -106,6 +109,8 @@ class BrokerJob:
                 self._tell(self._plan.broker_id, ended)
                 return
             wait_s = back_off.after(ran_s)
+            if outcome == KILLED:
+                wait_s = min(wait_s, KILLED_WAIT_MAX_S)
             self._tell(self._plan.broker_id, {**ended, "again_in_s": wait_s})
             if outcome == REFUSED:
                 return
@@ -119,7 +124,7 @@ class BrokerJob:
             context.setLocalProperty("spark.scheduler.pool", self.group)
             row = self._rows().collect()[0]
         except (Py4JError, PySparkException, OSError) as error:
-            return FAILED, failure_line(error)
+            return KILLED, failure_line(error)
         except AttributeError:  # PySpark's way to say so
             return FAILED, "the session has ended"
         return row["outcome"], row["message"]

@@ -4,6 +4,9 @@ A slot is Spark's bookkeeping of a core; a broker occupies its task's slots for 
 executor is wanted, so that a lost executor costs one broker, and a free slot on each, so that
 queries run beside them. Pure: what Spark has is an argument, what follows is the answer.
 
+Where there are more executors than brokers, a broker claims all slots of its own, so that jobs and
+queries run where no broker does: a task that ends its executor ends no broker.
+
 How a broker claims an executor, in order of preference:
   resource   the executors have one `broker` each (standalone, local-cluster)
   cores      its task takes more than half of the executor's slots, so no second one fits
@@ -59,14 +62,28 @@ def slots_each(master: str, conf: Mapping[str, str]) -> int | None:
     return int(conf.get("spark.executor.cores", "0")) or None
 
 
-def claim_of(master: str, conf: Mapping[str, str]) -> Claim:
-    """Return how brokers claim executors; `conf` is the session's, as it is."""
+def executors_of(master: str, conf: Mapping[str, str]) -> int | None:
+    """Return how many executors there will be; None where the configuration does not say."""
+    machine = cluster_in_one_machine(master)
+    if machine is not None:
+        return machine[0]
+    if master.startswith("spark://"):
+        each = int(conf.get("spark.executor.cores", "0"))
+        return int(conf.get("spark.cores.max", "0")) // each or None if each else None
+    return int(conf.get("spark.executor.instances", "0")) or None
+
+
+def claim_of(master: str, conf: Mapping[str, str], brokers: int) -> Claim:
+    """Return how so many brokers claim executors; `conf` is the session's, as it is."""
     if master.startswith("local") and cluster_in_one_machine(master) is None:
         return Claim()  # Spark refuses resource profiles in its one-process mode
     if conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
         return Claim()  # a profile would need executors of its own kind
+    whole = slots_each(master, conf) if (executors_of(master, conf) or 0) > brokers else None
     if conf.get(RESOURCE_AMOUNT, "0") not in ("", "0"):
-        return Claim(resource=True)
+        return Claim(resource=True, cores=whole)
+    if whole is not None:
+        return Claim(cores=whole)
     cores = int(conf.get("spark.executor.cores", "0"))
     return Claim(cores=cores // 2 + 1) if cores > 2 else Claim()
 

@@ -1,7 +1,7 @@
 """The task that is a broker: what runs on an executor, in a Python worker of its own.
 
 The task ends in good order, with one row that says how it went, when the broker has drained or
-could not go on. It fails, and Spark starts it again at once, only when its process is killed. So
+could not go on. It fails only when its process is killed, and the driver hands its job in again. So
 an error that would come again, such as a port in use, is waited out by the driver instead of being
 tried a hundred times.
 
@@ -34,6 +34,8 @@ from sparklog.spark.process_watch import die_with_parents
 
 DRAINED = "drained"
 FAILED = "failed"
+KILLED = "killed"
+"""Its process, or the executor's, was killed: the task has told nothing."""
 REFUSED = "refused"
 """The settings are wrong: trying again would end the same."""
 

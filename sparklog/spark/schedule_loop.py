@@ -127,6 +127,13 @@ class ScheduledJobs:
         if over:
             self._cut_off(one)
 
+    def cut_short(self) -> None:
+        """Cancel what the runs do in Spark now; such a run has failed."""
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            session.cancel()
+
     def stop(self, timeout_s: float) -> bool:
         """Begin no run, end those that run; returns whether all have ended in time."""
         with self._lock:
@@ -139,10 +146,7 @@ class ScheduledJobs:
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 return False
-            with self._lock:
-                sessions = list(self._sessions.values())
-            for session in sessions:  # again and again: a run may be between two of Spark's jobs
-                session.cancel()
+            self.cut_short()  # again and again: a run may be between two of Spark's jobs
             for worker in self._workers:
                 worker.join(min(CANCEL_EVERY_S, left_s) / len(self._workers))
         return True

@@ -146,7 +146,7 @@ class _Launcher:
         self._progress = progress
         self._events: SimpleQueue[tuple[int, Mapping[str, Any]]] = SimpleQueue()
         self._conf = dict(spark.sparkContext.getConf().getAll())
-        self._claim = claim_of(master, self._conf)
+        self._claim = claim_of(master, self._conf, job.brokers)
         self._slots_each = slots_each(master, self._conf)
         token = new_nonce(SYSTEM_ENTROPY)
         self._control = ControlServer(self._tell, token)
@@ -180,6 +180,7 @@ class _Launcher:
             self._advise()
             if self._upkeep is not None:
                 self._upkeep.begin(brokers_serve=self._serving.all_ready)
+                self._upkeep.give_way(brokers_wait=self._serving.waits)
             if self._serving.refused:
                 self.drain()
                 raise InvalidRequest("a broker refuses its settings: see its line above")

@@ -17,8 +17,8 @@ SERVE_CONF: Mapping[str, str] = {
     "spark.scheduler.mode": "FAIR",
     # A second copy of a broker is of no use.
     "spark.speculation": "false",
-    # A killed broker counts as a failure of its task, over weeks.
-    "spark.task.maxFailures": "1000",
+    # What ends an executor once would end the next one, too. Brokers are started again by us.
+    "spark.task.maxFailures": "1",
 }
 ONE_MACHINE_CONF: Mapping[str, str] = {
     # The application's own shares processors with brokers: where it compiled twice and collected

@@ -45,8 +45,9 @@ class ServeJob:
 
     @property
     def default_master(self) -> str:
-        """Return executors on this machine: one per broker, with a slot for queries beside it."""
-        return f"local-cluster[{self.brokers},2,1024]"
+        """Return executors on this machine: one per broker, and one for jobs and queries if any."""
+        others = self.schedule is not None or self.connect_port is not None
+        return f"local-cluster[{self.brokers + others},2,1024]"
 
     @property
     def broker_ids(self) -> range:

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparklog.broker.environment import Address
-from sparklog.spark.broker_task import DRAINED, REFUSED
+from sparklog.spark.broker_task import DRAINED, KILLED, REFUSED
+
+KILLED_TEXT = "its process has ended; it is started again"
 
 
 @dataclass(slots=True)
@@ -58,6 +60,11 @@ class Serving:
     def all_ready(self) -> bool:
         """Return whether every broker serves."""
         return all(broker.state == "ready" for broker in self.brokers.values())
+
+    @property
+    def waits(self) -> bool:
+        """Return whether a broker whose process has ended has no other one yet."""
+        return any(broker.state in ("lost", "ended") for broker in self.brokers.values())
 
     @property
     def never_ready(self) -> list[int]:
@@ -113,7 +120,7 @@ class Serving:
         if kind == "hung up" and before in ("starting", "ready"):
             return self._hung_up(broker, before)
         if kind == "ended":
-            return self._ended(broker, event)
+            return self._ended(broker, before, event)
         return []
 
     def _ready(self, broker: BrokerStatus, event: Mapping[str, Any]) -> list[Notice]:
@@ -144,9 +151,9 @@ class Serving:
         broker.state = "lost"
         if self.stopping or before != "ready":
             return []
-        return [_notice(broker, "lost", "its process has ended; Spark starts it again")]
+        return [_notice(broker, "lost", KILLED_TEXT)]
 
-    def _ended(self, broker: BrokerStatus, event: Mapping[str, Any]) -> list[Notice]:
+    def _ended(self, broker: BrokerStatus, before: str, event: Mapping[str, Any]) -> list[Notice]:
         outcome, message = event.get("outcome"), str(event.get("message", ""))
         broker.state = "refused" if outcome == REFUSED else "ended"
         if self.stopping:
@@ -155,6 +162,9 @@ class Serving:
             return [_notice(broker, "stopped", text, {"drained": good})]
         if outcome == DRAINED:
             return [_notice(broker, "drained", "drained at a signal; it is started again")]
+        if outcome == KILLED and before in ("ready", "lost"):
+            broker.state = "lost"
+            return [_notice(broker, "lost", KILLED_TEXT)] if before == "ready" else []
         wait_s = event.get("again_in_s", 0.0)
         again = "" if outcome == REFUSED else f"; again in {wait_s:g} s"
         return [_notice(broker, "failed", f"{message}{again}", {"message": message})]

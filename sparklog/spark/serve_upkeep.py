@@ -27,6 +27,8 @@ from sparklog.spark.upkeep_warm_up import WarmUp
 
 BEGIN_AFTER_S: Final = 60.0
 """Jobs need no brokers, but their history may be led: they wait for brokers, and not for ever."""
+GIVE_WAY_AFTER_S: Final = 10.0
+"""An executor of this machine is back in less."""
 STOP_TIMEOUT_S: Final = 15.0
 """For jobs to end, and for brokers to take what their history says of that."""
 
@@ -68,6 +70,7 @@ class Upkeep:
         self._requests = Listener(log, application_name(), self._jobs)
         self._warm_up = WarmUp(spark, schedule)
         self._begun = False
+        self._waits_since_s: float | None = None
         self._may_begin_s = SYSTEM_CLOCK.monotonic_s() + BEGIN_AFTER_S
 
     def begin(self, *, brokers_serve: bool) -> None:
@@ -78,6 +81,19 @@ class Upkeep:
             self._warm_up.start()
             self._jobs.start()
             self._requests.start()
+
+    def give_way(self, *, brokers_wait: bool) -> None:
+        """Cut jobs short when brokers wait for an executor long. Call it as often as you like.
+
+        A broker that has an executor of its own needs all of its slots, and the tasks of a job
+        may have come there in between.
+        """
+        now_s = SYSTEM_CLOCK.monotonic_s()
+        if not brokers_wait or self._waits_since_s is None:
+            self._waits_since_s = now_s if brokers_wait else None
+        elif now_s - self._waits_since_s > GIVE_WAY_AFTER_S:
+            self._waits_since_s = now_s
+            self._jobs.cut_short()
 
     def stop(self) -> bool:
         """End what runs; returns whether all has ended in time."""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 
+from sparklog.spark import jobs_table
 from sparklog.spark.job import run_job
 from sparklog.spark.serve import serve_with
 from sparklog.spark.serve_arguments import parse_serve
 from tests.spark import echo_broker
 
+CRASHING = "tests.spark.crashing_job"
+
 if __name__ == "__main__":
+    kinds = {**jobs_table._MODULES, "crash": (CRASHING, CRASHING)}
+    jobs_table._MODULES = kinds
     sys.exit(run_job("sparklog serve", parse_serve, serve_with(echo_broker.run)))

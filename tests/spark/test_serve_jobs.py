@@ -12,9 +12,10 @@ from urllib.request import urlopen
 
 import pyarrow as pa
 
+from sparklog.cluster.open import open_log
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.log.effects import run
-from sparklog.spark.job_history import DONE
+from sparklog.spark.job_history import DONE, FAILED
 from sparklog.spark.job_history_log import read_history
 from sparklog.spark.schedule import CATCH_UP, SEEN
 from sparklog.spark.schedule_claims import Claim, take
@@ -101,7 +102,7 @@ def test_executors_have_the_python_of_jobs_before_one_runs(tmp_path: Path) -> No
     with SparklogCluster(tmp_path, program=words) as cluster:
 
         def pythons() -> list[int] | None:
-            """Return how many each executor has started, once all have those of jobs, too."""
+            """Return how many each executor has started, once all have."""
             started = children()
             executors = descendants(cluster.process.pid)
             found = [
@@ -109,7 +110,48 @@ def test_executors_have_the_python_of_jobs_before_one_runs(tmp_path: Path) -> No
                 for executor in executors
                 if is_running(executor, "CoarseGrainedExecutorBackend")
             ]
-            return found if len(found) == 2 and min(found) == 2 else None
+            return found if len(found) == 3 and min(found) == 1 else None
 
-        assert eventually(pythons, "each executor has one for brokers and one for jobs") == [2, 2]
+        assert eventually(pythons, "each executor has one, for a broker or for jobs") == [1, 1, 1]
         assert not [one for one in cluster.seen if one["event"] == "job"]
+
+
+CRASHES = """
+[jobs.exit]
+kind = "crash"
+cron = "0 3 * * *"
+arguments = ["exit"]
+
+[jobs.memory]
+kind = "crash"
+cron = "0 3 * * *"
+arguments = ["memory"]
+
+[jobs.stack]
+kind = "crash"
+cron = "0 3 * * *"
+arguments = ["stack"]
+"""
+
+
+def test_no_broker_is_lost_when_jobs_end_their_executors(log_root: str, tmp_path: Path) -> None:
+    """By a call of exit, without memory, and by a stack that overflows."""
+    schedule = tmp_path / "jobs.toml"
+    schedule.write_text(CRASHES)
+    jobs = {"exit", "memory", "stack"}
+    with open_log(log_root) as log:
+        log.create_topic("t", 1)
+        for job in jobs:
+            seen_ms = SYSTEM_CLOCK.now_ms() - 2 * DAY_MS
+            assert run(take(Claim(job, seen_ms, SEEN, claimed_ms=seen_ms)), log.store)
+    program = (sys.executable, str(PROGRAM), "--brokers", "2", "--jobs", str(schedule))
+    with SparklogCluster(tmp_path, program=program, root=log_root) as cluster:
+        before = {number: one["pid"] for number, one in cluster.brokers.items()}
+        failed = [cluster.until("job", outcome=FAILED) for _ in jobs]
+        assert {one["job"] for one in failed} == jobs
+        assert {number: one["pid"] for number, one in cluster.brokers.items()} == before
+        assert not [one for one in cluster.seen if one["event"] in ("lost", "failed")]
+    with open_log(log_root) as log:
+        messages = [one.message for one in read_history(log).newest_first()]
+    assert len(messages) == len(jobs)
+    assert all("failed 1 times" in text for text in messages), messages

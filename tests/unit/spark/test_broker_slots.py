@@ -25,6 +25,13 @@ from sparklog.spark.broker_slots import (
         ("k8s://https://host", {"spark.executor.cores": "4"}, Claim(cores=3)),
         ("yarn", {"spark.executor.cores": "2"}, Claim()),
         ("yarn", {}, Claim()),
+        ("local-cluster[4,2,1024]", {RESOURCE_AMOUNT: "1"}, Claim(resource=True, cores=2)),
+        ("yarn", {"spark.executor.cores": "3", "spark.executor.instances": "4"}, Claim(cores=3)),
+        (
+            "spark://host:7077",
+            {"spark.executor.cores": "2", "spark.cores.max": "8"},
+            Claim(cores=2),
+        ),
         (
             "yarn",
             {"spark.executor.cores": "3", "spark.dynamicAllocation.enabled": "true"},
@@ -35,7 +42,7 @@ from sparklog.spark.broker_slots import (
 def test_a_broker_claims_an_executor_where_the_master_allows_it(
     master: str, conf: dict[str, str], claim: Claim
 ) -> None:
-    assert claim_of(master, conf) == claim
+    assert claim_of(master, conf, 3) == claim
 
 
 def test_slots_are_what_the_configuration_says_if_it_says_so() -> None:
@@ -46,7 +53,7 @@ def test_slots_are_what_the_configuration_says_if_it_says_so() -> None:
 
 @pytest.mark.parametrize("cores", range(3, 20))
 def test_two_brokers_never_fit_one_executor_and_a_query_always_does(cores: int) -> None:
-    claim = claim_of("yarn", {"spark.executor.cores": str(cores)})
+    claim = claim_of("yarn", {"spark.executor.cores": str(cores)}, 3)
     assert claim.cores is not None
     assert claim.cores < cores < 2 * claim.cores
 

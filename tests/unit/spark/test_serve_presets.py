@@ -29,9 +29,10 @@ def test_every_preset_is_tested() -> None:
 @pytest.mark.parametrize("name", MASTERS)
 def test_a_preset_needs_no_advice(name: str) -> None:
     found = settings(name)
-    claim = claim_of(MASTERS[name], found)
+    claim = claim_of(MASTERS[name], found, 3)
     assert claim.exclusive
-    assert advice(3, Slots(3, int(found["spark.executor.cores"])), claim, found) == []
+    assert claim.cores == int(found["spark.executor.cores"]), "jobs run where no broker does"
+    assert advice(3, Slots(4, int(found["spark.executor.cores"])), claim, found) == []
 
 
 @pytest.mark.parametrize("name", MASTERS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparklog.spark.broker_task import KILLED
 from sparklog.spark.serve_state import Notice, Serving
 
 
@@ -41,6 +42,21 @@ def test_a_killed_broker_is_told_and_its_return_too() -> None:
     assert not serving.all_ready
     started(serving, 1, 101)
     assert texts(ready(serving, 1)) == ["broker 1: ready at h:9092 (pid 101, start 2)"]
+
+
+def test_a_killed_broker_is_told_once_whoever_hears_of_it_first() -> None:
+    killed = {"event": "ended", "outcome": KILLED, "message": "Lost task", "again_in_s": 0.0}
+    for first, second in ((killed, {"event": "hung up"}), ({"event": "hung up"}, killed)):
+        serving = Serving([1])
+        started(serving, 1)
+        ready(serving, 1)
+        assert texts(serving.handle(1, first)) == [
+            "broker 1: its process has ended; it is started again"
+        ]
+        assert serving.handle(1, second) == []
+        assert serving.waits
+        started(serving, 1, 101)
+        assert not serving.waits
 
 
 def test_an_address_that_changed_is_announced_again() -> None:
