@@ -19,8 +19,10 @@ from sparklog.coordinator.effects import CoordinatorRecord, Shard
 from sparklog.core.errors import DataCorrupt
 from sparklog.protocol.batch_decoder import DecodedBatch
 from sparklog.protocol.batch_header import BatchHeader, parse_header
+from sparklog.protocol.compression import DECOMPRESSED_BYTES_MAX
 from sparklog.protocol.control import end_transaction, read_control
 from sparklog.protocol.record_batch import decode
+from sparklog.protocol.unfolded_size import unfolded_bytes_max
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +70,11 @@ async def _replay(
     if header.size_bytes <= DECODED_INLINE_BYTES:
         rows = decode(data, verify_crc=False).records
     else:
-        rows = (await environment.compute(decode, data)).records
+        rows = (
+            await environment.unfold(
+                2 * unfolded_bytes_max(data, DECOMPRESSED_BYTES_MAX), None, decode, data
+            )
+        ).records
     standing = _newest_of_each_key(rows)
     for at in range(0, standing.num_rows, REPLAYED_AT_ONCE):
         some = standing.slice(at, REPLAYED_AT_ONCE)

@@ -8,13 +8,17 @@ own clock, which a simulation owns too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, TypeVarTuple
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 
+from sparklog.broker.memory_budget import MemoryBudget
 from sparklog.core.clock import Clock
 from sparklog.core.entropy import Entropy
 from sparklog.log.effects import Protocol as LogProtocol
 from sparklog.store.base import Data, ObjectInfo, PutOutcome
+
+UNFOLDING_BYTES: Final = 256 << 20
+"""What batches may unfold to at a time where no setting says otherwise."""
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -124,3 +128,37 @@ class Environment:
     clock: Clock
     entropy: Entropy
     compute: Compute
+    unfolding: MemoryBudget = field(default_factory=lambda: unfolding_budget(UNFOLDING_BYTES))
+
+    async def unfold(
+        self,
+        size_bytes: int,
+        timeout_s: float | None,
+        function: Callable[[*Arguments], Result],
+        *arguments: *Arguments,
+    ) -> Result:
+        """Return `function(*arguments)`, run elsewhere once there is memory for what it unfolds.
+
+        Work waits in its turn. Work larger than the whole budget runs when no other does.
+
+        Args:
+            size_bytes: what the work decompresses to at most; 0 waits for nothing.
+            timeout_s: how long to wait for memory; None: without end.
+            function: the work.
+            arguments: for the function.
+
+        Raises:
+            Unavailable: no memory within `timeout_s`; the work did not begin.
+        """
+        if not size_bytes:
+            return await self.compute(function, *arguments)
+        await self.unfolding.take(size_bytes, timeout_s)
+        try:
+            return await self.compute(function, *arguments)
+        finally:
+            self.unfolding.give_back(size_bytes)
+
+
+def unfolding_budget(limit_bytes: int) -> MemoryBudget:
+    """Return a budget for what compressed batches unfold to."""
+    return MemoryBudget(limit_bytes, "no memory to decompress more batches at a time")

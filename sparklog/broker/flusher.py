@@ -45,6 +45,8 @@ from sparklog.log.producer_rebuild import Document, snapshot
 from sparklog.log.producer_snapshot import save_producers
 from sparklog.log.view import PartitionView
 from sparklog.log.wire_segment import FlushDraft, draft_batches
+from sparklog.protocol.batch_run import RUN_BYTES
+from sparklog.protocol.unfolded_size import unfolded_bytes_max
 
 logger = logging.getLogger(__name__)
 
@@ -220,7 +222,10 @@ class Flusher:
         view = led.view
         batches = _first_bytes(led.tail.batches(view.end_offset, to_offset), led.rules.flush_bytes)
         nonce = new_nonce(self._environment.entropy)
-        draft = await self._environment.compute(_draft, led.layout, batches, nonce, led.rules)
+        draft = await self._environment.unfold(
+            draft_bytes_max(batches, led.rules), None,
+            _draft, led.layout, batches, nonce, led.rules,
+        )  # fmt: skip
         if not led.live:
             return
         view = await self._environment.store.run(flush_at(view, draft, led.leader_epoch))
@@ -275,6 +280,16 @@ class Flusher:
             logger.warning("deposed partition=%s epoch=%d", led.where, led.leader_epoch)
             led.retire(NotServing(f"deposed; refresh metadata. partition={led.where}"))
         self.forget(led)
+
+
+def draft_bytes_max(batches: list[bytes], rules: TopicRules) -> int:
+    """Return what a flush of compressed batches can unfold to: a run's bytes, and its columns.
+
+    Plain batches are in the tail's budget already, so they count 0.
+    """
+    limit_bytes = rules.batches.decompressed_bytes_max
+    sizes = [unfolded_bytes_max(batch, limit_bytes) for batch in batches]
+    return 2 * min(sum(sizes), RUN_BYTES + max(sizes, default=0))
 
 
 def _draft(

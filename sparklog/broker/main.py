@@ -20,7 +20,7 @@ import uvloop
 
 from sparklog.broker import handlers
 from sparklog.broker.async_store import ThreadedCompute, ThreadedStore
-from sparklog.broker.environment import Address, Environment
+from sparklog.broker.environment import Address, Environment, unfolding_budget
 from sparklog.broker.listeners import advertised_of, listener_of
 from sparklog.broker.metrics import BrokerMetrics
 from sparklog.broker.metrics_server import MetricsServer
@@ -50,6 +50,8 @@ STOP_ASKED_EVERY_S: Final = 0.2
 CONNECTIONS_DRAIN_S: Final = 2.0
 """How long clients may take to read their last answers."""
 COMPUTE_THREADS_MAX: Final = 4
+UNFOLDING_SHARE: Final = 2
+"""Half of `queued.max.request.bytes`: so much may compressed batches unfold to at a time."""
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the event loop may keep threads waiting that come back from a disk. A put makes nine
@@ -108,7 +110,14 @@ async def _serve(
 ) -> None:
     compute = ThreadedCompute(min(COMPUTE_THREADS_MAX, os.cpu_count() or 1))
     network = TcpNetwork(f"{BROKERS_CLIENT}{node_id(config)}")
-    environment = Environment(store, network, SYSTEM_CLOCK, SYSTEM_ENTROPY, compute)
+    environment = Environment(
+        store,
+        network,
+        SYSTEM_CLOCK,
+        SYSTEM_ENTROPY,
+        compute,
+        unfolding_budget(config.whole("queued.max.request.bytes") // UNFOLDING_SHARE),
+    )
     metrics = BrokerMetrics(counters)
     born: asyncio.Future[BrokerNode] = asyncio.get_running_loop().create_future()
     reach = Reach(node_id(config), new_nonce(SYSTEM_ENTROPY), TcpNetwork, note)

@@ -13,18 +13,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import Final
 
 from sparklog.core.errors import Unavailable
+
+UNFLUSHED: Final = "no room for more unflushed data: the storage is slower than the producers"
 
 
 class MemoryBudget:
     """A number of bytes that appends share."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        """Let appends hold `limit_bytes` together."""
+    def __init__(self, limit_bytes: int, full: str = UNFLUSHED) -> None:
+        """Let appends hold `limit_bytes` together; `full` says what it means that they do."""
         assert limit_bytes > 0, limit_bytes
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
+        self._full = full
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @property
@@ -44,8 +48,8 @@ class MemoryBudget:
         self.used_bytes += size_bytes
         return True
 
-    async def take(self, size_bytes: int, timeout_s: float) -> None:
-        """Take room, waiting for it.
+    async def take(self, size_bytes: int, timeout_s: float | None) -> None:
+        """Take room, waiting for it, without end if `timeout_s` is None.
 
         Raises:
             Unavailable: no room within `timeout_s`; nothing was taken (Kafka: REQUEST_TIMED_OUT).
@@ -60,9 +64,8 @@ class MemoryBudget:
         except TimeoutError:
             self._leave(size_bytes, turn)
             raise Unavailable(
-                "no room for more unflushed data: the storage is slower than the producers; send "
-                f"again. used_bytes={self.used_bytes} limit_bytes={self.limit_bytes} "
-                f"wanted_bytes={size_bytes} waited_s={timeout_s:g}"
+                f"{self._full}; send again. used_bytes={self.used_bytes} "
+                f"limit_bytes={self.limit_bytes} wanted_bytes={size_bytes} waited_s={timeout_s}"
             ) from None
         except asyncio.CancelledError:
             self._leave(size_bytes, turn)

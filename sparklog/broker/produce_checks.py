@@ -20,7 +20,7 @@ from sparklog.log.batch_check import (
     check_batch,
     check_reference,
 )
-from sparklog.log.reference_batch import ReferenceBatch, check_references
+from sparklog.log.reference_batch import TEXT_BYTES_MAX, ReferenceBatch, check_references
 from sparklog.protocol.batch_header import (
     ATTRIBUTES_AT,
     HEADER_BYTES,
@@ -60,8 +60,17 @@ def check_all(
         try:
             outcomes.append(check_batch(records, rules, now_ms, loop_time=loop_time))
         except SparklogError as error:
-            outcomes.append(error)
+            outcomes.append(_without_frames(error))
     return outcomes
+
+
+def _without_frames(error: SparklogError) -> SparklogError:
+    """Return a refusal that no longer holds the decompressed records it was raised beside.
+
+    Refusals are remembered; their tracebacks would keep every frame's local variables.
+    """
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 class ReferenceChecks:
@@ -83,7 +92,7 @@ class ReferenceChecks:
             except TimeoutError:
                 job.results[where] = timed_out(where)
             except SparklogError as error:
-                job.results[where] = error
+                job.results[where] = _without_frames(error)
 
         await asyncio.gather(*(check(where, data) for where, data in job.batches.items()))
 
@@ -95,8 +104,8 @@ class ReferenceChecks:
         role = self._find(where)
         now_ms = self._environment.clock.now_ms()
         async with lanes:
-            opened = await self._environment.compute(
-                check_reference, data, role.rules.batches, now_ms
+            opened = await self._environment.unfold(
+                2 * TEXT_BYTES_MAX, None, check_reference, data, role.rules.batches, now_ms
             )
             await self._environment.store.run(check_references(role.layout, opened[1]))
         return opened

@@ -65,6 +65,7 @@ from sparklog.core.errors import (
 from sparklog.core.types import PartitionId
 from sparklog.log.batch_check import CheckedBatch, LoopTime, NeedsTime
 from sparklog.protocol.batch_header import BatchHeader, BytesLike
+from sparklog.protocol.unfolded_size import unfolded_bytes_max
 
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -299,7 +300,14 @@ class Producing:
         if outcomes is None:
             now_ms = self._environment.clock.now_ms()
             work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
-            outcomes = await self._environment.compute(check_all, work, now_ms)
+            unfolded = max(
+                unfolded_bytes_max(data, rules.decompressed_bytes_max) for data, rules in work
+            )
+            left_s = max(0.0, job.deadline - asyncio.get_running_loop().time())
+            try:
+                outcomes = await self._environment.unfold(unfolded, left_s, check_all, work, now_ms)
+            except Unavailable as error:
+                outcomes = [error] * len(work)
         return self._accepted(job, leaders, outcomes)
 
     def _checked_at_once(

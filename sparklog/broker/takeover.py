@@ -28,6 +28,7 @@ from typing import TypeVar
 
 from sparklog.broker.damage import damaged
 from sparklog.broker.environment import Environment
+from sparklog.broker.flusher import draft_bytes_max
 from sparklog.broker.merged_tails import merged
 from sparklog.broker.recovering_partition import RecoveringPartition
 from sparklog.broker.recovery_order import RecoveryOrder
@@ -148,7 +149,9 @@ class Takeover:
     ) -> PartitionView:
         """Flush a segment's worth of `batches`, which begin at the end of `view`."""
         nonce = new_nonce(self._environment.entropy)
-        draft = await self._environment.compute(
+        draft = await self._environment.unfold(
+            draft_bytes_max(batches, role.rules),
+            None,
             lambda: draft_batches(
                 role.layout,
                 batches,
@@ -156,7 +159,7 @@ class Takeover:
                 codec=role.rules.codec,
                 level=role.rules.zstd_level,
                 indexes_keys=role.rules.indexes_keys,
-            )
+            ),
         )
         if not role.live:
             return view

@@ -157,21 +157,32 @@ def _problem_of_lz4(view: memoryview) -> str | None:
 
 
 def _read_gzip(view: memoryview, max_bytes: int) -> BytesLike:
-    """Decompress gzip members; ignore trailing bytes that do not begin another member."""
-    pieces: list[bytes] = []
-    total = 0
+    """Decompress gzip members; ignore trailing bytes that do not begin another member.
+
+    Small data is one piece, larger data one buffer, as in `_read_stream`.
+    """
+    whole = memoryview(b"")
+    total = members = 0
     rest: BytesLike = view
-    while not pieces or bytes(rest[: len(_GZIP_MAGIC)]) == _GZIP_MAGIC:
+    while not members or bytes(rest[: len(_GZIP_MAGIC)]) == _GZIP_MAGIC:
         member = zlib.decompressobj(_GZIP_WINDOW)
-        piece = member.decompress(rest, max_bytes + 1 - total)
-        pieces.append(piece)
-        total += len(piece)
-        if total > max_bytes:
-            raise _over_bound(Codec.GZIP, max_bytes)
-        if not member.eof:  # it got all bytes and returned all output
-            raise ValueError("cut short")
-        rest = member.unused_data
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        members += 1
+        ended = False
+        while not ended:
+            piece = member.decompress(rest, min(_STEP_BYTES, max_bytes + 1 - total))
+            ended = member.eof
+            rest = member.unused_data if ended else member.unconsumed_tail
+            if total + len(piece) > max_bytes:
+                raise _over_bound(Codec.GZIP, max_bytes)
+            if not piece and not ended:
+                raise ValueError("cut short")
+            if not whole:
+                if ended and not total and bytes(rest[: len(_GZIP_MAGIC)]) != _GZIP_MAGIC:
+                    return piece
+                whole = np.empty(max_bytes, np.uint8).data
+            whole[total : total + len(piece)] = piece
+            total += len(piece)
+    return whole[:total]
 
 
 def _read_stream(view: memoryview, codec: Codec, max_bytes: int) -> BytesLike:
@@ -200,15 +211,34 @@ def _read_stream(view: memoryview, codec: Codec, max_bytes: int) -> BytesLike:
 def _read_snappy(view: memoryview, max_bytes: int) -> BytesLike:
     """Decompress xerial's framing, or raw snappy where its magic is missing."""
     codec = pa.Codec("snappy")
-    pieces: list[bytes] = []
+    blocks = [(block, _snappy_size(block)) for block in _snappy_blocks(view)]
+    size_bytes = sum(size for _, size in blocks)
+    if size_bytes > max_bytes:
+        raise _over_bound(Codec.SNAPPY, max_bytes)
+    if len(blocks) == 1:
+        (one,) = blocks
+        only: bytes = codec.decompress(*one, asbytes=True)
+        return only
+    whole = np.empty(size_bytes, np.uint8).data
+    at = 0
+    for block, size in blocks:
+        whole[at : at + size] = codec.decompress(block, size, asbytes=True)
+        at += size
+    return whole
+
+
+def snappy_size(view: memoryview, blocks_max: int) -> int:
+    """Return what snappy data says that it decompresses to; the decoder holds it to that.
+
+    Raises:
+        ValueError: malformed, or of more than `blocks_max` blocks.
+    """
     total = 0
-    for block in _snappy_blocks(view):
-        size_bytes = _snappy_size(block)
-        total += size_bytes
-        if total > max_bytes:
-            raise _over_bound(Codec.SNAPPY, max_bytes)
-        pieces.append(codec.decompress(block, size_bytes, asbytes=True))
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    for number, block in enumerate(_snappy_blocks(view)):
+        if number >= blocks_max:
+            raise ValueError("too many blocks")
+        total += _snappy_size(block)
+    return total
 
 
 def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:

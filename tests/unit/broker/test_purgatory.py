@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from sparklog.broker.environment import unfolding_budget
 from sparklog.broker.memory_budget import MemoryBudget
+from sparklog.broker.produce_checks import check_all
 from sparklog.broker.purgatory import DelayedFetch, DelayedProduce, FetchWaits, OffsetWaits
-from sparklog.core.errors import NotServing, Unavailable
+from sparklog.core.errors import InvalidRecord, NotServing, Unavailable
 from sparklog.core.types import PartitionId
+from sparklog.log.batch_check import BatchRules
+from sparklog.protocol.batch_header import Codec
 from tests.unit.broker.world import World
+from tests.unit.log.wire import raw_batch, record
 
 ONE, TWO = PartitionId("t" * 22, 0), PartitionId("t" * 22, 1)
 
@@ -170,3 +176,36 @@ def test_an_append_that_is_cancelled_in_the_moment_of_its_turn_gives_the_room_ba
         assert budget.used_bytes == 0
 
     world.run(story())
+
+
+def test_unfolding_waits_in_turn_and_runs_oversize_work_alone() -> None:
+    world = World()
+
+    async def story() -> None:
+        environment = replace(world.environment(), unfolding=unfolding_budget(100))
+        held: list[int] = []
+
+        async def unfold(size_bytes: int) -> None:
+            await environment.unfold(
+                size_bytes, None, lambda: held.append(environment.unfolding.used_bytes)
+            )
+
+        await asyncio.gather(*(unfold(n) for n in (60, 300, 50, 50, 0)))
+        assert sorted(held)[-1] == 300
+        assert all(used <= 100 or used == 300 for used in held)
+        assert environment.unfolding.used_bytes == 0
+        assert environment.unfolding.try_take(100)
+        with pytest.raises(Unavailable, match="no memory to decompress"):
+            await environment.unfold(1, 5, int)
+
+    world.run(story())
+
+
+def test_a_refused_batch_keeps_no_decompressed_records_when_it_is_remembered() -> None:
+    batch = raw_batch([record(0, bytes(100_000))], codec=Codec.ZSTD)
+    rules = BatchRules(max_message_bytes=1 << 20, decompressed_bytes_max=50_000)
+    (refused,) = check_all([(batch, rules)], 0)
+    assert isinstance(refused, InvalidRecord)
+    assert refused.__traceback__ is None
+    assert refused.__cause__ is None
+    assert refused.__context__ is None

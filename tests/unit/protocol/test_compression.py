@@ -9,8 +9,11 @@ import pyarrow as pa
 import pytest
 
 from sparklog.core.errors import DataCorrupt
+from sparklog.protocol.batch_header import HEADER_BYTES
 from sparklog.protocol.compression import compress, decompress
 from sparklog.protocol.record_batch import Codec
+from sparklog.protocol.unfolded_size import unfolded_bytes_max
+from tests.unit.log.wire import raw_batch, record
 
 CODECS = [codec for codec in Codec if codec is not Codec.NONE]
 SIZES = [0, 1, 100, 32 * 1024, 64 * 1024, 64 * 1024 + 1, 300_000]
@@ -125,3 +128,30 @@ def test_levels_change_the_size_but_not_the_content() -> None:
         small, large = compress(plain, codec, high), compress(plain, codec, low)
         assert len(small) < len(large)
         assert decompress(small, codec) == decompress(large, codec) == plain
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", SIZES)
+def test_unfolded_bytes_max_is_never_less_than_the_batch_decompresses_to(
+    codec: Codec, size: int
+) -> None:
+    for plain in (noise(size), bytes(size)):
+        batch = raw_batch([record(0, plain)], codec=codec)
+        unfolded = len(decompress(memoryview(batch)[HEADER_BYTES:], codec))
+        assert unfolded <= unfolded_bytes_max(batch, 1 << 30)
+        assert unfolded_bytes_max(batch, unfolded - 1) == unfolded - 1
+
+
+def test_unfolded_bytes_max_is_exact_for_snappy_and_close_for_blocks() -> None:
+    plain = [record(0, bytes(300_000))]
+    assert unfolded_bytes_max(raw_batch(plain, codec=Codec.NONE), 1 << 30) == 0
+    for codec, slack in ((Codec.SNAPPY, 0), (Codec.LZ4, 64 << 10), (Codec.ZSTD, 128 << 10)):
+        batch = raw_batch(plain, codec=codec)
+        unfolded = len(decompress(memoryview(batch)[HEADER_BYTES:], codec))
+        assert unfolded_bytes_max(batch, 1 << 30) <= unfolded + slack
+
+
+def test_unfolded_bytes_max_is_the_limit_when_no_frame_follows() -> None:
+    for codec in (Codec.LZ4, Codec.ZSTD):
+        whole = raw_batch([record(0, noise(700))], codec=codec)
+        assert unfolded_bytes_max(whole + b"\xff" * 9, 1 << 20) == 1 << 20
