@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -40,6 +41,8 @@ def settings(plan: BrokerPlan, **environment: str) -> dict[str, str]:
 def test_three_brokers_on_this_machine_need_no_words() -> None:
     job = parse_serve(ROOT)
     assert job.default_master == "local-cluster[3,2,1024]"
+    with_queries = replace(job, connect_port=15002)
+    assert with_queries.default_master == "local-cluster[4,2,1024]", "one for jobs and queries"
     found = [settings(plan) for plan in plans()]
     assert [one["node.id"] for one in found] == ["1", "2", "3"]
     assert [one["listeners"] for one in found] == [
