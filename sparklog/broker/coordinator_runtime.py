@@ -252,6 +252,8 @@ class CoordinatorRuntime(Generic[S]):
                 led.timer.set(asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
 
     def _take(self, led: LedShard[S], effects: Effects, *, own: bool) -> None:
+        for note in effects.notes:
+            logger.info("%s", note)
         if effects.at_once:
             led.reply(effects.replies)
             if not effects.records and not effects.errands:

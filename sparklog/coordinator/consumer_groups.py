@@ -12,6 +12,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.coordinator import group_notes
 from sparklog.coordinator.classic_group import ClassicGroup
 from sparklog.coordinator.consumer_group import ConsumerGroup, ConsumerGroupState, ConsumerMember
 from sparklog.coordinator.consumer_membership import Change, check, heartbeat, leave, remove
@@ -71,6 +72,13 @@ class ConsumerTimer(IntEnum):
     """A classic member must join again, and has not done so for too long."""
 
 
+_WHY: Final = {
+    ConsumerTimer.SESSION: "its session expired",
+    ConsumerTimer.REVOKE: "it did not revoke partitions in time",
+    ConsumerTimer.REJOIN: "it did not join again in time",
+}
+"""Why a member is removed when its time is up."""
+
 Configs = Callable[[str], Config]
 """Returns a group's own settings, as far as they are valid."""
 
@@ -95,6 +103,12 @@ class ConsumerGroups:
         self._groups: dict[str, ConsumerGroup] = {}
         self._topics: Topics = NoTopics()
         """The topics of the last heartbeat: a member may expire between heartbeats."""
+        self._notes: list[str] = []
+
+    def take_notes(self) -> list[str]:
+        """Return the lines for the log since the last call."""
+        notes, self._notes = self._notes, []
+        return notes
 
     def get(self, group_id: str) -> ConsumerGroup | None:
         """Return a consumer group, or None."""
@@ -145,6 +159,7 @@ class ConsumerGroups:
                 continue
             change = Change(group, self._topics, now_ms)
             remove(member, change)
+            self._note(change, f"Member {group_notes.name(member_id)} fenced because {_WHY[kind]}")
             self._cancel_timers(group_id, member_id)
             records += change.records
         return [write_record(record) for record in records]
@@ -176,6 +191,11 @@ class ConsumerGroups:
         replaced = group.static.get(asked.instance_id or "")
         member = heartbeat(group, asked, change, self._settings.group_consumer_max_size)
         self._groups[asked.group_id] = group
+        who = group_notes.name(member.member_id)
+        if known is None:
+            self._note(change, f"Member {who} with {_client(member)} joined the consumer group")
+        elif change.records:
+            self._note(change, f"subscriptions or topics of member {who} changed", told=False)
         if replaced is not None and replaced != member.member_id:
             self._cancel_timers(group.group_id, replaced)
         began = known is None or known.epoch != member.epoch or not _is_revoking(known)
@@ -273,14 +293,18 @@ class ConsumerGroups:
         """Remove classic members that leave; return a code for each, and the records."""
         group = self._groups[asked.group_id]
         change, codes = Change(group, self._topics, now_ms), []
+        left: list[str] = []
         for who in asked.members:
             found = find_classic(group, who)
             if isinstance(found, ErrorCode):
                 codes.append(found)
                 continue
             remove(found, change)
+            left.append(found.member_id)
             self._cancel_timers(group.group_id, found.member_id)
             codes.append(ErrorCode.none)
+        if left:
+            self._note(change, f"Members {group_notes.members(left)} left by LeaveGroup")
         records = [write_record(record) for record in change.records]
         return Left(ErrorCode.none, tuple(codes)), records
 
@@ -296,12 +320,20 @@ class ConsumerGroups:
         self, group: ConsumerGroup, asked: ConsumerHeartbeat, change: Change
     ) -> tuple[ConsumerHeartbeatAnswer, list[CoordinatorRecord]]:
         leave(group, asked, change)
+        kind = "Static member" if asked.epoch == LEAVE_STATIC_EPOCH else "Member"
+        self._note(change, f"{kind} {group_notes.name(asked.member_id)} left the consumer group")
         if asked.epoch == LEAVE_STATIC_EPOCH:
             self._timers.cancel((group.group_id, asked.member_id, ConsumerTimer.REVOKE))
         else:
             self._cancel_timers(group.group_id, asked.member_id)
         answer = ConsumerHeartbeatAnswer(asked.member_id, asked.epoch, self._interval_ms(group))
         return answer, [write_record(record) for record in change.records]
+
+    def _note(self, change: Change, what: str, *, told: bool = True) -> None:
+        """Note what happened to a member, and the epochs that rose because of it."""
+        if told:
+            self._notes.append(f"[GroupId {group_notes.name(change.group.group_id)}] {what}")
+        self._notes += group_notes.bumped(change.records, what)
 
     def _interval_ms(self, group: ConsumerGroup) -> int:
         """Return the heartbeat interval in ms: short while partitions move."""
@@ -342,3 +374,7 @@ class ConsumerGroups:
 
 def _is_revoking(member: ConsumerMember) -> bool:
     return member.has.state is MemberState.UNREVOKED_PARTITIONS
+
+
+def _client(member: ConsumerMember) -> str:
+    return f"client id {group_notes.name(member.about.client_id)}"

@@ -55,6 +55,8 @@ class Effects:
     """Work for the partition's leader after the records are committed."""
     transactional: ProducerIdentity | None = None
     """The producer whose transaction has the records; they apply when it commits."""
+    notes: tuple[str, ...] = ()
+    """Lines for the log of the broker, at INFO."""
 
 
 NOTHING: Final = Effects()

@@ -133,7 +133,7 @@ class GroupShard:
             for member in group.members.values():
                 rebalancing.keep_session(group, member, turn)
             if len(group.members) > self._settings.group_max_size:
-                rebalancing.rebalance(group, turn)
+                rebalancing.rebalance(group, turn, "freshly loaded group is over capacity")
         self._consumers.loaded(now_ms)
         self._timers.set(OFFSETS_KEY, now_ms + self._settings.offsets_retention_check_interval_ms)
         return self._effects(turn)
@@ -364,7 +364,8 @@ class GroupShard:
     def _effects(self, turn: Turn, records: Iterable[CoordinatorRecord] = ()) -> Effects:
         written = (*map(stored, turn.changed.values()), *records)
         self._position += len(written)
-        return Effects(written, tuple(turn.replies))
+        notes = (*turn.notes, *self._consumers.take_notes())
+        return Effects(written, tuple(turn.replies), notes=notes)
 
     def _join_consumers(self, asked: JoinRequest, token: Token, turn: Turn) -> Effects:
         """Handle a classic member's join to a consumer group."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.coordinator import group_notes
 from sparklog.coordinator.classic_group import ClassicGroup, GroupState, Member
 from sparklog.coordinator.effects import Token
 from sparklog.coordinator.group_messages import Joined, JoinRequest, MemberIdentity
@@ -95,7 +96,12 @@ def _add(group: ClassicGroup, asked: JoinRequest, member_id: str, token: Token, 
     group.add(member)
     group.grew = True
     turn.timers.set(session_key(group, member_id), turn.now_ms + NEW_MEMBER_TIMEOUT_MS)
-    rebalance(group, turn)
+    who, client = group_notes.name(member_id), group_notes.name(asked.client_id)
+    turn.notes.append(
+        f"Member {who} with client id {client} joins group {group_notes.name(group.group_id)} "
+        f"in {group.state} state, adding it to the group"
+    )
+    rebalance(group, turn, f"adding new member {who}")
 
 
 def _update(
@@ -103,9 +109,12 @@ def _update(
 ) -> None:
     """Update a member and rebalance. An older join of it gets REBALANCE_IN_PROGRESS."""
     answer_join(member, Joined(ErrorCode.rebalance_in_progress, member.member_id), turn)
+    who = group_notes.name(member.member_id)
+    changed = member.protocols != asked.protocols
     _take(member, asked)
     member.join_token = token
-    rebalance(group, turn)
+    reason = f"updating metadata of member {who}" if changed else f"member {who} rejoining"
+    rebalance(group, turn, reason)
 
 
 def _take(member: Member, asked: JoinRequest) -> None:
@@ -154,7 +163,13 @@ def _replace(
     """
     fail_waiting(member, ErrorCode.fenced_instance_id, turn)
     turn.timers.cancel(session_key(group, member.member_id))
-    old_leader = group.leader
+    old_leader, old_id = group.leader, group_notes.name(member.member_id)
+    who = group_notes.name(asked.new_member_id)
+    instance = group_notes.name(asked.instance_id or "")
+    turn.notes.append(
+        f"Static member with instance id {instance} of group {group_notes.name(group.group_id)} "
+        f"joins anew: {who} replaces {old_id}"
+    )
     group.replace(member, asked.new_member_id)
     _take(member, asked)
     keep_session(group, member, turn)
@@ -166,9 +181,9 @@ def _replace(
     if member.is_new:  # a waiting new member sends no heartbeats
         turn.timers.set(session_key(group, member.member_id), turn.now_ms + NEW_MEMBER_TIMEOUT_MS)
     if group.state is GroupState.PREPARING_REBALANCE:
-        rebalance(group, turn)
+        rebalance(group, turn, f"static member {instance} joins anew")
     else:
-        prepare(group, turn)
+        prepare(group, turn, f"static member {instance} joins anew")
 
 
 def _in_place(

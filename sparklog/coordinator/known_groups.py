@@ -18,6 +18,7 @@ from sparklog.coordinator.consumer_groups import ConsumerGroups
 from sparklog.coordinator.consumer_messages import JOIN_EPOCH, ConsumerHeartbeat
 from sparklog.coordinator.effects import CoordinatorRecord
 from sparklog.coordinator.group_messages import JoinRequest
+from sparklog.coordinator.group_notes import name
 from sparklog.coordinator.group_offsets import GroupOffsets
 from sparklog.coordinator.group_records import (
     GroupKey,
@@ -155,6 +156,7 @@ class KnownGroups:
         if asked.epoch != JOIN_EPOCH or not may_upgrade:
             raise GroupIdNotFound(f"Group {asked.group_id} is not a consumer group.")
         records = self.consumers.upgrade(classic, topics, turn.now_ms)
+        turn.notes.append(f"[GroupId {name(classic.group_id)}] Upgraded to a consumer group")
         for member in classic.members.values():
             rebalancing.fail_waiting(member, ErrorCode.rebalance_in_progress, turn)
             self._timers.cancel(rebalancing.session_key(classic, member.member_id))
@@ -178,12 +180,13 @@ class KnownGroups:
         for group_id in left:
             classic, buried = self.consumers.downgrade(group_id, turn.now_ms)
             records += buried
+            turn.notes.append(f"[GroupId {name(group_id)}] Downgraded to a classic group")
             self.classic[group_id] = classic
             for member in classic.members.values():
                 rebalancing.keep_session(classic, member, turn)
             # This record follows the tombstones of the consumer group, or a replay would delete it.
             records.append(stored(classic))
-            rebalancing.rebalance(classic, turn)
+            rebalancing.rebalance(classic, turn, "downgrade from a consumer group")
         return records
 
 

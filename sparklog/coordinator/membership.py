@@ -11,6 +11,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.coordinator import group_notes
 from sparklog.coordinator.classic_group import ClassicGroup, GroupState, Member
 from sparklog.coordinator.effects import Token
 from sparklog.coordinator.group_messages import (
@@ -70,10 +71,12 @@ def sync(group: ClassicGroup, asked: SyncRequest, token: Token, turn: Turn) -> N
 
 def leave(group: ClassicGroup, asked: LeaveRequest, turn: Turn) -> Left:
     """Remove members; return a code for each."""
-    before = len(group.members)
+    before = set(group.members)
     codes = tuple(_leave(group, who, turn) for who in asked.members)
-    if len(group.members) < before:
-        rebalance(group, turn)
+    if gone := before - group.members.keys():
+        who, name = group_notes.members(gone), group_notes.name(group.group_id)
+        turn.notes.append(f"Members {who} left group {name} by LeaveGroup")
+        rebalance(group, turn, f"removing {who} on LeaveGroup")
     return Left(ErrorCode.none, codes)
 
 
@@ -110,6 +113,11 @@ def _sync_completing(
     member.sync_token = token
     synced(group, member.member_id, turn)
     if member.member_id == group.leader:
+        turn.notes.append(
+            f"Assignment received from leader {group_notes.name(member.member_id)} for group "
+            f"{group_notes.name(group.group_id)} for generation {group.generation}. "
+            f"The group has {len(group.members)} members"
+        )
         share(group, assignments, ErrorCode.none, turn)
         group.become(GroupState.STABLE, turn.now_ms)
         turn.store(group)

@@ -19,6 +19,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from sparklog.coordinator import group_notes
 from sparklog.coordinator.classic_group import ClassicGroup, GroupState, Member
 from sparklog.coordinator.effects import Token
 from sparklog.coordinator.group_messages import NO_MEMBER, Joined, Synced
@@ -54,6 +55,8 @@ class Turn:
     replies: list[tuple[Token, object]] = field(default_factory=list)
     changed: dict[str, ClassicGroup] = field(default_factory=dict)
     """Groups whose record must be written."""
+    notes: list[str] = field(default_factory=list)
+    """Lines for the log of the broker."""
 
     def answer(self, token: Token, reply: object) -> None:
         """Add a reply to a caller."""
@@ -64,20 +67,21 @@ class Turn:
         self.changed[group.group_id] = group
 
 
-def rebalance(group: ClassicGroup, turn: Turn) -> None:
-    """Begin a rebalance, or continue the current one."""
+def rebalance(group: ClassicGroup, turn: Turn, reason: str) -> None:
+    """Begin a rebalance because of `reason`, or continue the current one."""
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_if_joined(group, turn)
     else:
-        prepare(group, turn)
+        prepare(group, turn, reason)
 
 
-def prepare(group: ClassicGroup, turn: Turn) -> None:
+def prepare(group: ClassicGroup, turn: Turn, reason: str) -> None:
     """Begin a rebalance. The next heartbeat returns REBALANCE_IN_PROGRESS to each member."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         share(group, {}, ErrorCode.rebalance_in_progress, turn)
     turn.timers.cancel(sync_key(group))
     is_first = group.state is GroupState.EMPTY
+    turn.notes.append(group_notes.preparing(group.group_id, group.state, group.generation, reason))
     group.become(GroupState.PREPARING_REBALANCE, turn.now_ms)
     if is_first:
         delay_ms = turn.settings.group_initial_rebalance_delay_ms
@@ -117,14 +121,22 @@ def complete_join(group: ClassicGroup, turn: Turn) -> None:
     for member in absent:
         turn.timers.cancel(session_key(group, member.member_id))
         group.remove(member.member_id)
+    if absent:
+        who = group_notes.members(m.member_id for m in absent)
+        turn.notes.append(f"{_named(group)} removed members who haven't joined: {who}")
     if group.members and not group.elect_joined_leader():
         # Only static members are left, and none has joined: wait until they join or expire.
         turn.timers.set(join_key(group), turn.now_ms + group.rebalance_timeout_ms)
         return
     group.begin_generation(turn.now_ms)
     if not group.members:
+        turn.notes.append(f"{_named(group)} with generation {group.generation} is now empty")
         turn.store(group)
         return
+    turn.notes.append(
+        f"Stabilized {_named(group, 'group')} generation {group.generation} "
+        f"with {len(group.members)} members"
+    )
     for member in group.members.values():
         answer_join(member, joined(group, member), turn)
         member.is_new = False
@@ -136,10 +148,12 @@ def sync_time_is_up(group: ClassicGroup, turn: Turn) -> None:
     """Remove members that did not send SyncGroup, and rebalance without them."""
     if not group.to_sync:
         return
+    who = group_notes.members(group.to_sync)
+    turn.notes.append(f"{_named(group)} removed members who haven't sent their sync: {who}")
     for member_id in sorted(group.to_sync):
         turn.timers.cancel(session_key(group, member_id))
         drop(group, group.members[member_id], turn)
-    prepare(group, turn)
+    prepare(group, turn, f"removing {who} on pending sync request expiration")
 
 
 def synced(group: ClassicGroup, member_id: str, turn: Turn) -> None:
@@ -161,11 +175,11 @@ def share(
             keep_session(group, member, turn)
 
 
-def remove(group: ClassicGroup, member: Member, turn: Turn) -> None:
-    """Remove a member and rebalance."""
+def remove(group: ClassicGroup, member: Member, turn: Turn, reason: str) -> None:
+    """Remove a member and rebalance because of `reason`."""
     turn.timers.cancel(session_key(group, member.member_id))
     drop(group, member, turn)
-    rebalance(group, turn)
+    rebalance(group, turn, reason)
 
 
 def drop(group: ClassicGroup, member: Member, turn: Turn) -> None:
@@ -191,7 +205,11 @@ def session_is_over(group: ClassicGroup, member_id: str, turn: Turn) -> None:
         return
     waits = member.join_token is not None or member.sync_token is not None
     if member.is_new or not waits:
-        remove(group, member, turn)
+        who = group_notes.name(member_id)
+        turn.notes.append(
+            f"Member {who} in {_named(group, 'group')} has failed, removing it from the group"
+        )
+        remove(group, member, turn, f"removing member {who} on heartbeat expiration")
 
 
 def keep_session(group: ClassicGroup, member: Member, turn: Turn) -> None:
@@ -237,6 +255,10 @@ def joined(group: ClassicGroup, member: Member) -> Joined:
 def assigned(group: ClassicGroup, member: Member) -> Synced:
     """Return a member's assignment."""
     return Synced(ErrorCode.none, group.protocol_type, group.protocol, member.assignment)
+
+
+def _named(group: ClassicGroup, noun: str = "Group") -> str:
+    return f"{noun} {group_notes.name(group.group_id)}"
 
 
 def session_key(group: ClassicGroup, member_id: str) -> TimerKey:

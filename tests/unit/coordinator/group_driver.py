@@ -61,6 +61,8 @@ class Driver:
     log: list[Stored | tuple[ProducerIdentity, bool]] = field(default_factory=list)
     replies: dict[Token, object] = field(default_factory=dict)
     asked: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What the broker's log says."""
 
     def __post_init__(self) -> None:
         self.shard = GroupShard(self.settings)
@@ -235,6 +237,7 @@ class Driver:
         return reply
 
     def _take(self, effects: Effects) -> None:
+        self.notes += effects.notes
         for record in effects.records:
             self.log.append(Stored(record, effects.transactional, self.now_ms))
         for token, reply in effects.replies:
