@@ -83,8 +83,12 @@ class Log(Closeable):
         with self._lock:
             image = self._image if self._image is not None else self._newest_snapshot()
             view = self._metadata.probe() if probing else self._metadata.view()
-            if image.end_offset > view.end_offset:  # a snapshot of another, deleted log
-                image = MetadataImage()
+            if image.end_offset > view.end_offset:
+                raise DataCorrupt(
+                    "the metadata log ends before its snapshot: objects at its end are gone; run "
+                    f"verify. snapshot_end={image.end_offset} log_end_offset={view.end_offset} "
+                    f"partition={view.layout.folder}"
+                )
             for batch in self._metadata.read(
                 image.end_offset, view.end_offset, ("value",), view=view
             ):

@@ -140,6 +140,7 @@ def _confirm(
 ) -> Protocol[tuple[PartitionView, Appended | None]]:
     """The name was free. Was it free because nobody had it, or because it had been deleted?"""
     newer, moved = yield from newer_manifest(view)
+    newer.check_manifest()
     base = view.end_offset
     if not moved or newer.manifest.position <= view.position:
         if newer.position == view.position:

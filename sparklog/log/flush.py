@@ -51,6 +51,7 @@ def flush_at(view: PartitionView, flush: FlushDraft, leader_epoch: int) -> Proto
         outcome = yield from put(view.layout.key(view.next_name), flush.data)
         if outcome is PutOutcome.CREATED:
             newer, _ = yield from newer_manifest(view)
+            newer.check_manifest()
             if newer.position == view.position:
                 return newer.extended(flush.segment, len(flush.data))
         view = yield from refresh(view)

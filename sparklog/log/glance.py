@@ -18,7 +18,6 @@ from sparklog.log.refresh import (
     follow_chain,
     follow_names,
     newer_manifest,
-    positions_from,
     refresh,
 )
 from sparklog.log.view import PartitionView
@@ -48,9 +47,9 @@ def glance_at(
     """
     versions = [v for info in listed if (v := layout.manifest_version(info.key)) is not None]
     view = yield from at_newest(PartitionView(layout), versions)
-    if view.manifest.deleted or view.unreadable:
+    if view.manifest.deleted:
         return None
     try:
-        return (yield from follow_names(view, positions_from(view, listed)))
+        return (yield from follow_names(view, listed))
     except DataCorrupt:
         return None

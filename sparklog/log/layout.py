@@ -29,7 +29,7 @@ _TOPIC_FOLDER = re.compile(r"topics/([A-Za-z0-9._-]{1,249})~([A-Za-z0-9_-]{22})/
 _CHAIN_NAME = re.compile(r"log/(\d{20})(?:~(?!0{10})(\d{10}))?\.arrow")
 _MANIFEST_NAME = re.compile(r"manifest/(\d{20})\.arrow")
 _STAGED_NAME = re.compile(r"staged/[0-9a-f]{32}\.arrow")
-_REWRITTEN_NAME = re.compile(r"log/\d{20}-[0-9a-f]{32}\.arrow")
+_REWRITTEN_NAME = re.compile(r"log/(\d{20})-[0-9a-f]{32}\.arrow")
 _SNAPSHOT_NAME = re.compile(r"snapshot/(\d{20})\.json")
 _PIN_NAME = re.compile(r"pinned/([0-9a-f]{32})\.arrow")
 _NAMED_SNAPSHOT_KEY = re.compile(r"snapshots/([A-Za-z0-9._-]{1,249})\.json")
@@ -226,6 +226,11 @@ class PartitionLayout:
         """Return the position in a chain segment's key, or None for any other object."""
         match = _CHAIN_NAME.fullmatch(self.relative(key))
         return ChainPosition(int(match.group(1)), int(match.group(2) or 0)) if match else None
+
+    def rewritten_base(self, key: str) -> int | None:
+        """Return the base offset in a merged segment's key, or None for any other object."""
+        match = _REWRITTEN_NAME.fullmatch(self.relative(key))
+        return int(match.group(1)) if match else None
 
     def manifest_version(self, key: str) -> int | None:
         """Return the version in a manifest's key, or None for any other object."""

@@ -84,6 +84,7 @@ def _fence(
         outcome = yield from put(view.layout.key(view.next_name), data)
         if outcome is PutOutcome.CREATED:
             newer, _ = yield from newer_manifest(view)
+            newer.check_manifest()
             if newer.position == view.position:
                 return newer.extended(draft.placed(base), len(data))
         # Only this leader writes this epoch, so the log itself tells whether the fence is in.

@@ -24,14 +24,19 @@ LOST_RACES_MAX = 100
 Plan = Callable[[PartitionView], Manifest | None]
 
 
-def change(view: PartitionView, plan: Plan, nonce: str) -> Protocol[PartitionView]:
+def change(
+    view: PartitionView, plan: Plan, nonce: str, *, over_manifests: bool = False
+) -> Protocol[PartitionView]:
     """Publish what `plan` makes of the newest view. Returns the view afterwards.
 
+    `over_manifests`: see `refresh`.
+
     Raises:
+        DataCorrupt: as `refresh`.
         Unavailable: too many lost races; try again later.
     """
     for _ in range(LOST_RACES_MAX):
-        view = yield from refresh(view)
+        view = yield from refresh(view, over_manifests=over_manifests)
         planned = plan(view)
         if planned is None:
             return view

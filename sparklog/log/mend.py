@@ -1,8 +1,9 @@
 """Repairing a partition: only what provably changes nothing that anybody could read.
 
   R1  a hint that is damaged or wrong is deleted: the log tells the same
-  R2  what every reader sees because the newest manifest is damaged becomes the next version; of
-      damaged versions that nothing depends on any more the objects go
+  R2  where the newest manifest is damaged, the version before it and the chain become the next
+      one, unless an object that these do not name may hold later records; of damaged versions that
+      nothing depends on any more the objects go
   R3  a merged object that is damaged gives way to copies of the objects it was made of, where an
       older manifest names them, all are whole, and no compaction came between: that may have
       removed their rows, or the markers that tell what became of these. Copies, since whoever
@@ -27,6 +28,7 @@ from sparklog.log import manifest as manifests
 from sparklog.log.cover import cover
 from sparklog.log.damage import Damage, Kind
 from sparklog.log.garbage import DAY_MS
+from sparklog.log.layout import is_data_name, is_staged_name
 from sparklog.log.manifest import REWRITTEN_NONCE, Entry, Manifest
 from sparklog.log.manifest_change import with_tail
 from sparklog.log.reading import SegmentReader
@@ -74,6 +76,8 @@ class Mender:
         broken = self._of(Kind.CHAIN)
         if broken:
             return [*done, *(one for damage in broken for one in self._rejoined(damage))]
+        if self._newest_is_damaged():
+            return [*done, *self._new_manifest()]  # nothing else may be changed before
         for entry in self._entries_with(Kind.INDEX):
             done += self._reindexed(entry)
         for entry in self._entries_with(Kind.SEGMENT):
@@ -205,15 +209,15 @@ class Mender:
         return is_published(after, [replacement])
 
     def _new_manifest(self) -> list[Mended]:
-        """Write down what is read anyway, and delete the damaged versions (R2)."""
+        """Write down what the older version tells, and delete the damaged versions (R2)."""
         damaged = [d.object for d in self._of(Kind.MANIFEST)]
-        if not damaged:
-            return []
         done = []
-        newest = self._layout.key(self._layout.manifest_name(self._newest_name()))
+        newest = self._newest_key()
         if newest in damaged:
+            if self._may_be_longer(self._names[self._layout.relative(newest)].modified_ms):
+                return []
             if not self._repair.dry_run:
-                self._repair.change(_as_read)
+                self._repair.change(_as_read, over_manifests=True)
             done.append(Mended(newest, "its place is taken by a new version of what is read"))
         for key in damaged:
             if key != newest and self._is_settled(key):
@@ -222,8 +226,29 @@ class Mender:
                 done.append(Mended(key, "deleted: newer versions have taken its place"))
         return done
 
-    def _newest_name(self) -> int:
-        return self._found.view.manifest_name_version
+    def _newest_key(self) -> str:
+        view = self._found.view
+        return self._layout.key(self._layout.manifest_name(view.manifest_name_version))
+
+    def _newest_is_damaged(self) -> bool:
+        return any(d.object == self._newest_key() for d in self._of(Kind.MANIFEST))
+
+    def _may_be_longer(self, written_ms: int) -> bool:
+        """Say whether a manifest written then may name records after the end that is read."""
+        view = self._found.view
+        named = {e.object for e in view.entries} | {one.name for one in view.tail}
+        for name, info in self._names.items():
+            if name in named or not is_data_name(name) or info.modified_ms > written_ms:
+                continue
+            if is_staged_name(name):
+                return True  # a reference to it may be in that manifest only
+            segment, at = self._segment_at(name), self._layout.chain_position(info.key)
+            base = at.offset if at is not None else self._layout.rewritten_base(info.key)
+            if segment is None or base is None:
+                return True
+            if base + segment.end_offset - segment.base_offset > view.end_offset:
+                return True
+        return False
 
     def _is_settled(self, key: str) -> bool:
         info = self._names[self._layout.relative(key)]

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from math import inf
 from threading import Lock
 
 import pyarrow as pa
@@ -35,6 +36,8 @@ from sparklog.store.base import ObjectStore
 
 logger = logging.getLogger(__name__)
 
+LOOK_AGAIN_S = 60.0
+"""A direct writer lists the log again before it appends, if it did so longer ago than this."""
 DEFAULT_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 
 
@@ -81,6 +84,8 @@ class PartitionLog:
         self._reader = SegmentReader(store, layout, self._pool)
         self._view = PartitionView(layout)
         self._fresh = False
+        self._looked_s = -inf
+        """When all names of the log were listed last."""
         self._lock = Lock()
 
     def view(self, *, refreshed: bool = True) -> PartitionView:
@@ -93,9 +98,13 @@ class PartitionLog:
         """
         with self._lock:
             if refreshed or not self._fresh:
-                self._view = self._run(refresh(self._view))
-                self._fresh = True
+                self._refresh()
             return self._view
+
+    def _refresh(self) -> None:
+        self._view = self._run(refresh(self._view))
+        self._fresh = True
+        self._looked_s = self._clock.monotonic_s()
 
     def readable(self, *, probing: bool = False) -> PartitionView:
         """Return the partition as far as it can be read; the view's `damage` says why no further.
@@ -126,8 +135,10 @@ class PartitionLog:
             DataCorrupt: the tail is damaged.
         """
         with self._lock:
-            self._view = self._run(probe(self._view) if self._fresh else refresh(self._view))
-            self._fresh = True
+            if self._fresh:
+                self._view = self._run(probe(self._view))
+            else:
+                self._refresh()
             return self._view
 
     def append(
@@ -301,9 +312,9 @@ class PartitionLog:
     ) -> Appended | None:
         commit = Commit(key, self._clock.now_ms()) if key is not None else None
         with self._lock:
-            if not self._fresh:
-                self._view = self._run(refresh(self._view))
-                self._fresh = True
+            # A name below later ones may have got lost, and would be taken for the next free one.
+            if not self._fresh or self._clock.monotonic_s() - self._looked_s > LOOK_AGAIN_S:
+                self._refresh()
             self._view, done = self._run(append(self._view, Candidate(draft, commit, only_at)))
             if len(self._view.tail) >= self.config.tail_segments_max:
                 self._absorb(self.config.tail_segments_max)

@@ -101,14 +101,17 @@ def _size_from_index(segment: Segment, footer_bytes: int) -> int:
     return stream_end + 8 + footer_bytes
 
 
-def refresh(view: PartitionView) -> Protocol[PartitionView]:
+def refresh(view: PartitionView, *, over_manifests: bool = False) -> Protocol[PartitionView]:
     """Return the partition as it is now. One listing of the log and one of manifests when idle.
 
+    `over_manifests` passes over newer manifests that cannot be read: for repair only.
+
     Raises:
-        DataCorrupt: a segment of the tail is damaged, or the chain is broken.
+        DataCorrupt: a segment of the tail is damaged, the chain has a hole, or the newest manifest
+            cannot be read. What lies beyond is not known, so nobody may write there.
     """
     view = yield from readable(view)
-    if view.damage is not None:
+    if view.damage is not None and not (over_manifests and view.damage is view.manifest_damage):
         raise view.damage
     return view
 
@@ -122,14 +125,49 @@ def readable(view: PartitionView) -> Protocol[PartitionView]:
         # The same object is returned where nothing changed.
         known = view if view.damage is None else replace(view, damage=None)
         view, _ = yield from newer_manifest(known)
-        view = yield from _followed(view, (yield from _names_after(view)))
+        listed = yield from _listed_after(view)
+        view = yield from _followed(view, positions_from(view, listed))
+        beyond = None if view.damage is not None else _beyond(view, listed)
+        # The listing may have missed what was appended while it was made.
+        if beyond and (yield from get(view.layout.key(view.next_name), -1)) is not None:
+            continue
         view, moved = yield from newer_manifest(view)
         if not moved:
-            return view
+            return _with_damage(view, beyond)
     raise DataCorrupt(
         "the manifest kept changing while the tail was read; is a job rewriting in a loop? "
         f"partition={view.layout.folder}"
     )
+
+
+def _beyond(view: PartitionView, listed: Iterable[ObjectInfo]) -> str | None:
+    """Return the first object that only a log longer than the view's can have, if there is one.
+
+    The chain has no name after the first free one. A rewritten object holds records from before
+    its log's end.
+    """
+    layout = view.layout
+    for info in listed:
+        position = layout.chain_position(info.key)
+        rewritten = layout.rewritten_base(info.key)
+        if position is not None and position > view.position:
+            return info.key
+        if rewritten is not None and rewritten >= view.end_offset:
+            return info.key
+    return None
+
+
+def _with_damage(view: PartitionView, beyond: str | None) -> PartitionView:
+    """Return the view with what keeps it from telling where the log ends, if anything does."""
+    if view.damage is not None:
+        return view
+    if beyond is not None:
+        hole = DataCorrupt(
+            "an object of the log is gone, and there are objects after it; run verify. "
+            f"object={view.layout.key(view.next_name)} later_object={beyond}"
+        )
+        return replace(view, damage=hole)
+    return view if view.manifest_damage is None else replace(view, damage=view.manifest_damage)
 
 
 def unreadable(view: PartitionView) -> DataCorrupt:
@@ -169,7 +207,8 @@ def probe(view: PartitionView) -> Protocol[PartitionView]:
 def newer_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
     """Look for a newer manifest. Returns the view from there, and whether there was a newer name.
 
-    The tail that the newer manifest now covers is dropped. Damaged versions are passed over.
+    The tail that the newer manifest now covers is dropped. Versions that cannot be read are passed
+    over, and the view's `manifest_damage` tells of them.
 
     Raises:
         TopicDeleted: the newest manifest says so.
@@ -198,7 +237,7 @@ def at_newest(view: PartitionView, versions: Sequence[int]) -> Protocol[Partitio
     """Return the view moved to the newest of these manifests that can be read, if any can."""
     layout = view.layout
     found = view.manifest
-    unreadable = list(view.unreadable)
+    damage: DataCorrupt | None = None
     for version in sorted(versions, reverse=True):
         name = layout.manifest_name(version)
         data = yield from get(layout.key(name))
@@ -207,20 +246,31 @@ def at_newest(view: PartitionView, versions: Sequence[int]) -> Protocol[Partitio
         try:
             candidate = manifests.decode(data, layout, layout.key(name))
         except DataCorrupt as error:
-            unreadable.append(str(error))
+            damage = damage or _newest_unreadable(error)
             continue
         found = candidate
         break
-    return at_manifest(view, found, max(versions, default=0), tuple(unreadable))
+    else:  # what is known is older still
+        damage = damage or view.manifest_damage
+    return at_manifest(view, found, max(versions, default=0), damage)
+
+
+def _newest_unreadable(error: DataCorrupt) -> DataCorrupt:
+    return DataCorrupt(
+        f"the newest manifest cannot be read, so nobody knows where the log ends: {error}"
+    )
 
 
 def at_manifest(
     view: PartitionView,
     found: Manifest,
     highest: int,
-    unreadable: tuple[str, ...] = (),
+    damage: DataCorrupt | None = None,
 ) -> PartitionView:
-    """Return the view moved to manifest `found`; the tail that it covers is dropped."""
+    """Return the view moved to manifest `found`; the tail that it covers is dropped.
+
+    `damage` says that a newer version than `found` cannot be read.
+    """
     tail = tuple(t for t in view.tail if t.position >= found.position)
     if tail and tail[0].position != found.position:
         tail = ()
@@ -229,29 +279,27 @@ def at_manifest(
         manifest=found,
         manifest_name_version=max(highest, view.manifest_name_version),
         tail=tail,
-        unreadable=unreadable,
+        manifest_damage=damage,
     )
 
 
 def follow_chain(view: PartitionView) -> Protocol[PartitionView]:
     """Extend the view by the segments that now follow its end.
 
-    Names that do not continue the chain are orphans and are passed over.
-
     Raises:
-        DataCorrupt: one is damaged, or gone.
+        DataCorrupt: one is damaged, or gone, or the newest manifest cannot be read. Or there seems
+            to be a hole: `refresh` tells whether there is.
     """
-    return (yield from follow_names(view, (yield from _names_after(view))))
+    return (yield from follow_names(view, (yield from _listed_after(view))))
 
 
-def _names_after(view: PartitionView) -> Protocol[dict[ChainPosition, int]]:
-    """Return the bytes of the chain's objects at and after the view's end, by position."""
+def _listed_after(view: PartitionView) -> Protocol[Sequence[ObjectInfo]]:
+    """Return the objects of the log at and after the view's end, and rewritten ones from there."""
     layout = view.layout
     end = view.end_offset
     # At one offset '-' (rewritten) sorts before '.', and that before '~' (after fences).
     after = layout.key(layout.chain_name(end - 1)) if end else ""
-    listed = yield from list_after(layout.chain_prefix, after)
-    return positions_from(view, listed)
+    return (yield from list_after(layout.chain_prefix, after))
 
 
 def positions_from(view: PartitionView, listed: Iterable[ObjectInfo]) -> dict[ChainPosition, int]:
@@ -264,19 +312,14 @@ def positions_from(view: PartitionView, listed: Iterable[ObjectInfo]) -> dict[Ch
     }
 
 
-def follow_names(
-    view: PartitionView, sizes: Mapping[ChainPosition, int]
-) -> Protocol[PartitionView]:
-    """Extend the view by those of the chain's objects at these positions that follow its end.
-
-    Args:
-        view: to be extended.
-        sizes: bytes of each object, by its position.
+def follow_names(view: PartitionView, listed: Sequence[ObjectInfo]) -> Protocol[PartitionView]:
+    """Extend the view by those of the listed objects that follow its end.
 
     Raises:
-        DataCorrupt: one is damaged, or gone.
+        DataCorrupt: see `follow_chain`.
     """
-    view = yield from _followed(view, sizes)
+    view = yield from _followed(view, positions_from(view, listed))
+    view = _with_damage(view, _beyond(view, listed))
     if view.damage is not None:
         raise view.damage
     return view

@@ -51,10 +51,13 @@ class Repair:
         """Run a protocol on the partition's store."""
         return run(protocol, self.store, self.pool)
 
-    def change(self, plan: Plan) -> PartitionView:
-        """Change the newest manifest; the plan looks again after every lost race."""
-        changing = change(PartitionView(self.layout), plan, next(self.nonces()))
-        return self.run(changing)
+    def change(self, plan: Plan, *, over_manifests: bool = False) -> PartitionView:
+        """Change the newest manifest; the plan looks again after every lost race.
+
+        `over_manifests`: go by the newest that can be read.
+        """
+        view, nonce = PartitionView(self.layout), next(self.nonces())
+        return self.run(change(view, plan, nonce, over_manifests=over_manifests))
 
     def salvaged(
         self,

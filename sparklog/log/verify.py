@@ -125,14 +125,14 @@ def examine(
 def _manifest_damages(
     store: ObjectStore, layout: PartitionLayout, listed: Sequence[ObjectInfo]
 ) -> Iterator[Damage]:
-    for info in listed:
-        if layout.manifest_version(info.key) is None:
-            continue
+    keys = [info.key for info in listed if layout.manifest_version(info.key) is not None]
+    for key in keys:
         try:
-            manifests.decode(store.get(info.key), layout, info.key)
+            manifests.decode(store.get(key), layout, key)
         except DataCorrupt as error:
-            what = f"{error} (the version before it is used)"
-            yield Damage(info.key, what, kind=Kind.MANIFEST)
+            is_newest = key == max(keys)
+            told = "nobody may write until it is repaired" if is_newest else "a newer one is used"
+            yield Damage(key, f"{error} ({told})", kind=Kind.MANIFEST)
         except ObjectNotFound:
             continue
 

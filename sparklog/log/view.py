@@ -52,10 +52,19 @@ class PartitionView:
     manifest_name_version: int = 0
     """The highest manifest name seen, readable or not."""
     tail: tuple[TailSegment, ...] = ()
-    unreadable: tuple[str, ...] = field(default=(), compare=False)
-    """Manifests that were passed over because they are damaged."""
+    manifest_damage: DataCorrupt | None = field(default=None, compare=False)
+    """Why a newer manifest than this one was passed over, if one was."""
     damage: DataCorrupt | None = field(default=None, compare=False)
-    """Why it ends where it does, if what follows cannot be read. Only views of `readable` tell."""
+    """Why it ends where it does, if more may follow. Only views of `readable` tell."""
+
+    def check_manifest(self) -> None:
+        """Reject what would rely on this manifest where a newer one cannot be read.
+
+        Raises:
+            DataCorrupt: a newer one cannot be read.
+        """
+        if self.manifest_damage is not None:
+            raise self.manifest_damage
 
     @property
     def log_start_offset(self) -> int:

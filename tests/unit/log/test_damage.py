@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
+from sparklog.core.clock import ManualClock
 from sparklog.core.errors import DataCorrupt
-from sparklog.log.partition_log import LogConfig, PartitionLog
+from sparklog.log.effects import run
+from sparklog.log.led import take_lead
+from sparklog.log.partition_log import LOOK_AGAIN_S, LogConfig, PartitionLog
+from sparklog.log.refresh import refresh
+from sparklog.log.verify import verify
+from sparklog.log.view import PartitionView
+from sparklog.store.base import ObjectInfo
 from sparklog.store.memory import MemoryStore
 from tests.unit.log.records import LAYOUT, batch, numbered, open_partition, values
 
@@ -66,7 +76,9 @@ def test_an_append_never_continues_behind_a_damaged_segment(store: MemoryStore) 
         open_partition(store).append([numbered(5, 1)])
 
 
-def test_an_unreadable_manifest_is_passed_over_for_the_chain(store: MemoryStore) -> None:
+def test_records_are_read_by_an_older_manifest_when_the_newest_is_damaged(
+    store: MemoryStore,
+) -> None:
     log = open_partition(store)
     for i in range(6):
         log.append([numbered(i, 1)])
@@ -76,21 +88,110 @@ def test_an_unreadable_manifest_is_passed_over_for_the_chain(store: MemoryStore)
         overwrite(store, LAYOUT.manifest_name(version), b"rubbish that is no manifest")
     again = open_partition(store)
     assert values(again, 0, 6) == [b"value-%d" % i for i in range(6)]
-    assert len(again.view().unreadable) == 2
-    again.append([numbered(6, 1)])
-    again.absorb_tail()
-    healed = open_partition(store)
-    assert healed.view().manifest.version == newest + 1
-    assert values(healed, 0, 7) == [b"value-%d" % i for i in range(7)]
+    assert_nobody_writes(store, LAYOUT.manifest_name(newest))
+    with pytest.raises(DataCorrupt, match="offsets from 6 on cannot be read"):
+        values(again, 0, 7)
 
 
-def test_without_any_readable_manifest_the_whole_chain_is_followed(store: MemoryStore) -> None:
+def test_the_whole_chain_is_read_when_no_manifest_can_be(store: MemoryStore) -> None:
     log = open_partition(store)
     for i in range(3):
         log.append([numbered(i, 1)])
     log.absorb_tail()
     overwrite(store, LAYOUT.manifest_name(1), b"")
     assert values(open_partition(store), 0, 3) == [b"value-%d" % i for i in range(3)]
+    assert_nobody_writes(store, LAYOUT.manifest_name(1))
+
+
+def test_an_older_manifest_does_no_harm_when_it_is_damaged(store: MemoryStore) -> None:
+    log = open_partition(store)
+    for i in range(2):
+        log.append([numbered(i, 1)])
+        log.absorb_tail()
+    overwrite(store, LAYOUT.manifest_name(1), b"rubbish")
+    assert open_partition(store).append([numbered(2, 1)]).base_offset == 2
+
+
+def assert_nobody_writes(store: MemoryStore, named: str) -> None:
+    """Every way to write to the partition, or to delete of it, fails and names the damage."""
+    before = {info.key: store.get(info.key) for info in store.list("")}
+    tries: list[Callable[[], object]] = [
+        lambda: open_partition(store).append([numbered(9, 1)]),
+        lambda: open_partition(store).append_at([numbered(9, 1)], 2),
+        lambda: open_partition(store).delete_records(-1),
+        lambda: open_partition(store).absorb_tail(),
+        lambda: open_partition(store).view(),
+        lambda: run(take_lead(run(refresh(PartitionView(LAYOUT)), store), 0, "0" * 32), store),
+    ]
+    for attempt in tries:
+        with pytest.raises(DataCorrupt, match=named):
+            attempt()
+    assert {info.key: store.get(info.key) for info in store.list("")} == before
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("absorbed", [False, True])
+def test_a_hole_is_not_taken_for_the_end(store: MemoryStore, lost: int, absorbed: bool) -> None:
+    log = open_partition(store)
+    if absorbed:
+        log.append([numbered(0, 2)])
+        log.absorb_tail()
+    first = 2 if absorbed else 0
+    for i in range(4):
+        log.append([numbered(first + 2 * i, 2)])
+    name = LAYOUT.chain_name(first + 2 * lost)
+    store.delete(LAYOUT.key(name))
+    assert_nobody_writes(store, name)
+    end = first + 2 * lost
+    assert values(open_partition(store), 0, end) == [b"value-%d" % i for i in range(end)]
+    with pytest.raises(DataCorrupt, match=name):
+        values(open_partition(store), 0, end + 1)
+    with ThreadPoolExecutor(1) as pool:
+        (damage,) = verify(store, LAYOUT, pool, deep=False, now_ms=1 << 42).damages
+    assert (damage.object, damage.lost_base, damage.lost_end) == (LAYOUT.key(name), end, end + 2)
+
+
+def test_a_writer_that_looked_long_ago_does_not_fill_a_hole(store: MemoryStore) -> None:
+    clock = ManualClock()
+    writer, others = PartitionLog(store, LAYOUT, clock=clock), open_partition(store)
+    writer.append([numbered(0, 2)])
+    for i in range(1, 4):
+        others.append([numbered(2 * i, 2)])
+    store.delete(LAYOUT.key(LAYOUT.chain_name(2)))
+    clock.sleep_s(2 * LOOK_AGAIN_S)
+    with pytest.raises(DataCorrupt, match=LAYOUT.chain_name(2)):
+        writer.append([numbered(99, 1)])
+
+
+class Late(MemoryStore):
+    """Lists what was there before the last two appends, and then the very last of these."""
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        found = list(super().list(prefix, start_after))
+        hidden = LAYOUT.key(LAYOUT.chain_name(2))
+        yield from [one for one in found if one.key != hidden or self.listed]
+        self.listed += prefix == LAYOUT.chain_prefix
+
+    listed = 0
+
+
+def test_a_listing_that_missed_an_append_is_no_hole() -> None:
+    store = Late("late")
+    log = open_partition(store)
+    store.listed = 1
+    for i in range(3):
+        log.append([numbered(2 * i, 2)])
+    store.listed = 0
+    assert values(open_partition(store), 0, 6) == [b"value-%d" % i for i in range(6)]
+
+
+def test_a_lost_manifest_is_not_taken_for_the_end(store: MemoryStore) -> None:
+    """A merged object holds records that the manifests which are left do not name."""
+    log = open_partition(store)
+    log.append([numbered(0, 2)])
+    log.absorb_tail()
+    store.put(LAYOUT.key(LAYOUT.rewritten_name(2, "a" * 32)), b"of records that were merged")
+    assert_nobody_writes(store, LAYOUT.chain_name(2))
 
 
 @pytest.mark.parametrize(

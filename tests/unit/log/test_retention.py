@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 from sparklog.core.clock import ManualClock
+from sparklog.core.errors import DataCorrupt
 from sparklog.core.settings import parse_topic_configs
 from sparklog.log.effects import run
 from sparklog.log.entry_times import WrittenTimes, newest_ms, oldest_ms
@@ -268,8 +269,20 @@ def test_a_damaged_manifest_in_use_keeps_everything(
     log.absorb_tail()
     log.delete_records(3)
     clock.sleep_s(3600)
-    store.put(LAYOUT.key(LAYOUT.manifest_name(3)), b"damaged")
+    log.append([numbered(3, 1)])
+    log.absorb_tail()
+    store.put(LAYOUT.key(LAYOUT.manifest_name(2)), b"damaged")
     assert "run verify" in look(store, clock).problem
+
+
+def test_nothing_is_looked_for_when_the_newest_manifest_cannot_be_read(
+    store: MemoryStore, clock: ManualClock, log: PartitionLog
+) -> None:
+    log.append([numbered(0, 3)])
+    log.absorb_tail()
+    store.put(LAYOUT.key(LAYOUT.manifest_name(2)), b"damaged")
+    with pytest.raises(DataCorrupt, match="the newest manifest cannot be read"):
+        look(store, clock)
 
 
 def test_names_of_others_are_left_alone(
