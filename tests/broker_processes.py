@@ -171,6 +171,7 @@ class BrokerProcesses:
 
     def isolate(self, one: BrokerProcess) -> None:
         """Cut a broker off from the others; clients and store reach everybody. For proxied ones."""
+        self._check_names()
         for broker in self.brokers:
             assert broker.proxy is not None
             cut_off = [one] if broker is not one else [b for b in self.brokers if b is not one]
@@ -178,9 +179,16 @@ class BrokerProcesses:
 
     def refuse_all_links(self) -> None:
         """Have every broker refuse the others; clients and store reach everybody. Proxied ones."""
+        self._check_names()
         for broker in self.brokers:
             assert broker.proxy is not None
             broker.proxy.refuse(*(_name(other) for other in self.brokers if other is not broker))
+
+    def _check_names(self) -> None:
+        """Check that the proxies know brokers by name: else a fault of a link would do nothing."""
+        names = {_name(broker) for broker in self.brokers}
+        seen = {name for b in self.brokers if b.proxy is not None for name in b.proxy.seen}
+        assert names & seen, f"no proxy knows a broker as its caller. callers={sorted(seen)}"
 
     def heal(self) -> None:
         """Undo everything: each broker is there, runs, and hears the others."""

@@ -1,15 +1,18 @@
 """A proxy in front of one broker that knows who is calling, so that pairs can be cut off.
 
-Every connection begins with a request that names its client, and a broker's own connections are
-named `broker-<id>`. What passes between two that are cut is held back, both ways, and goes on its
-way after `mend`, as packets that TCP sends again. Needs no privileges, unlike network namespaces.
+Every connection begins with a request that names its client. A broker's name is `broker-<id>`,
+whatever its client id says behind that. What passes between two that are cut is held back, both
+ways, and goes on its way after `mend`, as packets that TCP sends again. Needs no privileges, unlike
+network namespaces.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import threading
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
 NAME_AT = 12
@@ -17,6 +20,8 @@ NAME_AT = 12
 CHUNK_BYTES = 1 << 16
 CONNECT_S = 2.0
 NO_NAME = -1
+BROKER = re.compile(r"broker-[0-9]+(?=[ -]|$)")
+"""A broker's name; a space and its code, or `-reach-…`, may follow in its client id."""
 
 
 class WireProxy:
@@ -28,11 +33,18 @@ class WireProxy:
         self._cut: set[str] = set()
         self._refused: set[str] = set()
         self._callers: dict[socket.socket, str] = {}
+        self._seen: set[str] = set()
         self._mended = threading.Condition()
         self._closed = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def seen(self) -> AbstractSet[str]:
+        """Return the names of all callers so far."""
+        with self._mended:
+            return frozenset(self._seen)
 
     def lead_to(self, port: int | None) -> None:
         """Forward connections to another port from now on, or refuse them."""
@@ -105,6 +117,7 @@ class WireProxy:
 
     def _admit(self, caller: socket.socket, name: str) -> None:
         with self._mended:
+            self._seen.add(name)
             if name in self._refused:
                 raise ConnectionRefusedError
             self._callers[caller] = name
@@ -134,7 +147,9 @@ def _name_of(frame: bytes) -> str:
     if len(frame) < NAME_AT + 2:
         return ""
     (size,) = struct.unpack_from(">h", frame, NAME_AT)
-    return "" if size == NO_NAME else frame[NAME_AT + 2 : NAME_AT + 2 + size].decode()
+    client_id = "" if size == NO_NAME else frame[NAME_AT + 2 : NAME_AT + 2 + size].decode()
+    broker = BROKER.match(client_id)
+    return client_id if broker is None else broker[0]
 
 
 def _reset(connection: socket.socket) -> None:
