@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 BACKLOG: Final = 512
 """Connections the kernel holds until they are accepted: a restart meets all clients at once."""
 SWEEPS_PER_IDLE_TIME: Final = 4
+SWEEP_SHORTEST_S: Final = 0.01
 
 
 class Server:
@@ -45,6 +46,7 @@ class Server:
         """Returns the settings in force, once the broker has read them."""
         self._refused = Repeated()
         self._idle_s = config.whole("connections.max.idle.ms") / 1000
+        """Negative: connections may be idle for ever."""
         metrics = BrokerMetrics() if metrics is None else metrics
         metrics.watch(Gauge.CONNECTIONS, lambda: len(self._connections))
         self._service = Service(
@@ -80,7 +82,8 @@ class Server:
         port = int(sockets[0].getsockname()[1])
         for one in sockets:
             self._servers.append(await loop.create_server(self._accept, sock=one, backlog=BACKLOG))
-        self._sweep()
+        if self._idle_s >= 0 and self._sweeper is None:
+            self._sweep()
         return Address(address.host, port)
 
     async def stop(self, drain_s: float = 0.0) -> None:
@@ -126,7 +129,8 @@ class Server:
         oldest = loop.time() - self._idle_s
         for connection in [c for c in self._connections if c.active_s < oldest and not c.busy]:
             connection.close()
-        self._sweeper = loop.call_later(self._idle_s / SWEEPS_PER_IDLE_TIME, self._sweep)
+        pause_s = max(self._idle_s / SWEEPS_PER_IDLE_TIME, SWEEP_SHORTEST_S)
+        self._sweeper = loop.call_later(pause_s, self._sweep)
 
 
 def _begin_none(asked: PlainProduce, reply: Reply) -> bool:

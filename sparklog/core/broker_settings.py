@@ -52,9 +52,8 @@ _SOCKET = (
         600_000,
         Acts.BROKER,
         "A connection that asks nothing for so long is closed; clients close theirs after 9 "
-        "minutes, and mind it less when they do it themselves.",
+        "minutes, and mind it less when they do it themselves. A negative number closes none.",
         unit="ms",
-        at_least=1,
     ),
 )
 

@@ -293,6 +293,24 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
     tell(handler, story, connections_max_idle_ms="50")
 
 
+def test_server_closes_idle_connections_soon_when_they_may_not_idle() -> None:
+    async def story(server: Server, address: Address) -> None:
+        assert await (await Client.connect(address)).hung_up()
+
+    tell(answer_any, story, connections_max_idle_ms="0")
+
+
+@pytest.mark.parametrize("idle_ms", ["-1", "-600000"])
+def test_server_keeps_idle_connections_when_their_time_is_negative(idle_ms: str) -> None:
+    async def story(server: Server, address: Address) -> None:
+        idle = await Client.connect(address)
+        await asyncio.sleep(0.1)  # a server that took it for a time would have closed it by now
+        idle.send(heartbeat(), 1)
+        assert await idle.next_id() == 1
+
+    tell(answer_any, story, connections_max_idle_ms=idle_ms)
+
+
 def test_a_frame_over_the_limit_is_refused_and_one_at_it_is_not() -> None:
     async def story(server: Server, address: Address) -> None:
         fits, large = metadata("t" * 80), metadata("t" * 81)

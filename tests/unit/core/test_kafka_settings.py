@@ -17,7 +17,6 @@ STRICTER: Final = {
     "broker.heartbeat.interval.ms": NO_TIME,
     "broker.id": "-1 is the default, and a negative id is refused",
     "broker.session.timeout.ms": NO_TIME,
-    "connections.max.idle.ms": NO_TIME,
     "default.replication.factor": "a topic has one replica at least; Kafka says so at its creation",
     "group.initial.rebalance.delay.ms": NO_TIME,
     "log.cleaner.io.max.bytes.per.second": "nothing would ever be compacted",
