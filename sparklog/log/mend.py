@@ -2,8 +2,8 @@
 
   R1  a hint that is damaged or wrong is deleted: the log tells the same
   R2  where the newest manifest is damaged, the version before it and the chain become the next
-      one, unless an object that these do not name may hold later records; of damaged versions that
-      nothing depends on any more the objects go
+      one, unless later records may exist or have been deleted; of damaged versions that nothing
+      depends on any more the objects go
   R3  a merged object that is damaged gives way to copies of the objects it was made of, where an
       older manifest names them, all are whole, and no compaction came between: that may have
       removed their rows, or the markers that tell what became of these. Copies, since whoever
@@ -214,7 +214,8 @@ class Mender:
         done = []
         newest = self._newest_key()
         if newest in damaged:
-            if self._may_be_longer(self._names[self._layout.relative(newest)].modified_ms):
+            written_ms = self._names[self._layout.relative(newest)].modified_ms
+            if self._may_be_longer(written_ms) or not self._is_kept(written_ms):
                 return []
             if not self._repair.dry_run:
                 self._repair.change(_as_read, over_manifests=True)
@@ -246,9 +247,30 @@ class Mender:
             base = at.offset if at is not None else self._layout.rewritten_base(info.key)
             if segment is None or base is None:
                 return True
-            if base + segment.end_offset - segment.base_offset > view.end_offset:
+            # A put by an old view may have taken a merged object's offsets: told as a failure.
+            known = view.end_offset if at is not None else view.manifest.end_offset
+            if base + segment.end_offset - segment.base_offset > known:
                 return True
         return False
+
+    def _is_kept(self, written_ms: int) -> bool:
+        """Say whether an object shows that nothing was deleted from the older manifest's end on.
+
+        Retention deletes from the start, so an object from just before or after that end shows it.
+        """
+        view = self._found.view
+        names = [view.tail[0].name] if view.tail else []
+        names += [e.object for e in view.manifest.entries[-1:]]
+        names += [n for n in self._names if self._merged_end(n) == view.manifest.end_offset]
+        found = [info for name in names if (info := self._names.get(name)) is not None]
+        return any(info.modified_ms <= written_ms for info in found)
+
+    def _merged_end(self, name: str) -> int | None:
+        base = self._layout.rewritten_base(self._layout.key(name))
+        segment = self._segment_at(name) if base is not None else None
+        if base is None or segment is None:
+            return None
+        return base + segment.end_offset - segment.base_offset
 
     def _is_settled(self, key: str) -> bool:
         info = self._names[self._layout.relative(key)]

@@ -10,6 +10,9 @@ import pytest
 from sparklog.broker.metrics import Gauge
 from sparklog.broker.produce_job import Produced
 from sparklog.core.errors import PartitionDamaged
+from sparklog.log.effects import run
+from sparklog.log.manifest_change import absorb_tail, change
+from sparklog.store.memory import MemoryStore
 from tests.unit.broker.replica_cluster import ReplicaCluster, batch
 from tests.unit.broker.world import World
 
@@ -76,3 +79,69 @@ def test_a_leader_that_cannot_recover_tells_everybody_and_serves_when_it_is_mend
         assert cluster.brokers[1].metrics.gauges()[Gauge.RECOVERING] == 0
 
     world.run(story())
+
+
+@pytest.mark.parametrize("kind", ["log", "manifest"])
+@pytest.mark.parametrize("harm", ["flipped", "cut", "zeroed", "deleted"])
+def test_a_broker_gives_no_offset_twice_when_an_object_is_damaged_while_it_serves(
+    kind: str, harm: str
+) -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        await cluster.start(1)
+        (where,) = cluster.create([1], 1, {"flush.ms": "100"})
+        expected: dict[int, bytes] = {}
+
+        async def produced(value: bytes) -> None:
+            offset = await cluster.produced(where, batch(value))
+            assert offset not in expected, "an offset twice"
+            expected[offset] = value
+
+        for number in range(6):
+            await produced(b"%d" % number)
+            await asyncio.sleep(1)
+            if number in (1, 3):
+                run(change(cluster.stored(where), absorb_tail(1, 0), f"{number:032x}"), objects)
+        view = cluster.stored(where)
+        name = view.tail[-2].name if kind == "log" else view.layout.manifest_name(2)
+        key, whole = view.layout.key(name), objects.get(view.layout.key(name))
+        damage(objects, key, harm)
+        for number in range(6, 9):
+            await produced(b"%d" % number)
+            await asyncio.sleep(1)
+        cluster.kill(1)
+        await cluster.fence(1)
+        await cluster.start(1)
+        cluster.elect(where)
+        await asyncio.sleep(1)
+        refused = await cluster.produce(where, batch(b"9"))
+        if isinstance(refused, Produced):  # the chain tells what a lost manifest told
+            assert (kind, harm) == ("manifest", "deleted")
+            assert refused.base_offset == 9
+            expected[9] = b"9"
+        else:
+            assert isinstance(refused, PartitionDamaged), refused
+            assert key in str(refused)
+            objects.delete(key)
+            objects.put_if_absent(key, whole)
+            await asyncio.sleep(60)
+        assert await cluster.consumed(where) == expected
+
+    objects = world.objects.objects
+    world.run(story())
+
+
+def damage(objects: MemoryStore, key: str, harm: str) -> None:
+    """Change or delete an object behind everybody's back."""
+    data = objects.get(key)
+    objects.delete(key)
+    middle = len(data) // 2
+    changed = {
+        "flipped": data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :],
+        "cut": data[:middle],
+        "zeroed": bytes(len(data)),
+    }
+    if harm in changed:
+        objects.put_if_absent(key, changed[harm])

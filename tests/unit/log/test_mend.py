@@ -265,26 +265,6 @@ def test_a_compacted_object_does_not_give_way_to_batches_whose_marker_is_gone(
     assert mended(store, look(store, clock, pool), clock, pool) == []
 
 
-def test_a_damaged_manifest_is_written_anew_and_old_ones_go_later(
-    pool: ThreadPoolExecutor,
-) -> None:
-    store, clock = direct_log("manifests", pool)
-    before = look(store, clock, pool)
-    version = before.view.manifest.version
-    key = LAYOUT.key(LAYOUT.manifest_name(version))
-    store.put(key, b"damaged")
-    found = look(store, clock, pool)
-    assert [d.kind for d in found.damages] == [Kind.MANIFEST]
-    assert [one.object for one in mended(store, found, clock, pool)] == [key]
-    again = look(store, clock, pool)
-    assert again.view.manifest.version == version + 1
-    assert again.view.end_offset == before.view.end_offset
-    assert mended(store, again, clock, pool) == [], "somebody may be reading through the old one"
-    clock.sleep_s(SETTLED_MS / 1000 + 1)
-    assert len(mended(store, again, clock, pool)) == 1
-    assert look(store, clock, pool).damages == ()
-
-
 def test_a_snapshot_of_producers_that_contradicts_the_segments_is_told_and_goes(
     pool: ThreadPoolExecutor,
 ) -> None:
@@ -487,3 +467,23 @@ def test_a_batch_that_nobody_can_read_is_given_up_when_it_is_named(
     log = PartitionLog(store, LAYOUT, LogConfig(), clock=clock, pool=pool)
     values = [v for rows in log.read(0, 3, ["value"]) for v in rows.column("value").to_pylist()]
     assert values == [b"good"]
+
+
+def test_a_damaged_manifest_is_written_anew_and_old_ones_go_later(
+    pool: ThreadPoolExecutor,
+) -> None:
+    store, clock = direct_log("manifests", pool)
+    before = look(store, clock, pool)
+    version = before.view.manifest.version
+    key = LAYOUT.key(LAYOUT.manifest_name(version))
+    store.put(key, b"damaged")
+    found = look(store, clock, pool)
+    assert [d.kind for d in found.damages] == [Kind.MANIFEST]
+    assert [one.object for one in mended(store, found, clock, pool)] == [key]
+    again = look(store, clock, pool)
+    assert again.view.manifest.version == version + 1
+    assert again.view.end_offset == before.view.end_offset
+    assert mended(store, again, clock, pool) == [], "somebody may be reading through the old one"
+    clock.sleep_s(SETTLED_MS / 1000 + 1)
+    assert len(mended(store, again, clock, pool)) == 1
+    assert look(store, clock, pool).damages == ()
