@@ -88,8 +88,18 @@ def claim_of(master: str, conf: Mapping[str, str], brokers: int) -> Claim:
     return Claim(cores=cores // 2 + 1) if cores > 2 else Claim()
 
 
-def advice(brokers: int, slots: Slots, claim: Claim, conf: Mapping[str, str]) -> list[str]:
-    """Return what an operator should know about the room for brokers and for queries."""
+def advice(
+    brokers: int, slots: Slots, claim: Claim, conf: Mapping[str, str], expected: int = 0
+) -> list[str]:
+    """Return what an operator should know about the room for brokers and for queries.
+
+    Args:
+        brokers: How many brokers the application runs.
+        slots: The executors that Spark has now.
+        claim: What each broker claims.
+        conf: The session's configuration.
+        expected: How many executors the configuration asks for; 0 where it does not say.
+    """
     taken = claim.cores or 1
     found = []
     room = slots.executors if claim.exclusive else slots.executors * (slots.per_executor // taken)
@@ -99,7 +109,12 @@ def advice(brokers: int, slots: Slots, claim: Claim, conf: Mapping[str, str]) ->
             f"executors={slots.executors} slots_each={slots.per_executor}"
         )
     free = slots.executors * slots.per_executor - min(room, brokers) * taken
-    if free < 1:
+    if room >= brokers and free < 1 and slots.executors < expected:
+        found.append(
+            f"Spark has {slots.executors} of {expected} executors now, and brokers take them all: "
+            "queries wait for executors"
+        )
+    elif room >= brokers and free < 1:
         found.append(
             "brokers take every slot: a query in this application would wait for ever, without an "
             "error. Give executors one core more (spark.executor.cores; slots need no processors)"

@@ -32,6 +32,7 @@ from sparklog.spark.broker_slots import (
     advice,
     claim_of,
     cluster_in_one_machine,
+    executors_of,
     slots_each,
 )
 from sparklog.spark.control_line import ControlServer
@@ -148,6 +149,7 @@ class _Launcher:
         self._conf = dict(spark.sparkContext.getConf().getAll())
         self._claim = claim_of(master, self._conf, job.brokers)
         self._slots_each = slots_each(master, self._conf)
+        self._executors = executors_of(master, self._conf) or 0
         token = new_nonce(SYSTEM_ENTROPY)
         self._control = ControlServer(self._tell, token)
         point = self._open_control(token, master)
@@ -212,11 +214,16 @@ class _Launcher:
 
     def _advise(self) -> None:
         """Say once what the operator should know, when all brokers serve or somebody waits long."""
+        if self._advised:
+            return
         late = self._progress.elapsed_s() > ADVICE_AFTER_S
-        if self._advised or not (self._serving.all_ready or late):
+        if not (self._serving.all_ready or late):
+            return
+        slots, expected = self._slots(), self._executors
+        if slots.executors < expected and not late:
             return
         self._advised = True
-        for text in advice(self._job.brokers, self._slots(), self._claim, self._conf):
+        for text in advice(self._job.brokers, slots, self._claim, self._conf, expected):
             self._say(Notice(f"note: {text}", {"event": "note", "text": text}))
 
     def _all_ended(self) -> bool:

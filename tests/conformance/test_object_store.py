@@ -64,11 +64,14 @@ def test_a_deleted_key_can_be_created_again(store: ObjectStore) -> None:
 
 def test_a_reader_never_sees_a_part_of_an_object(store: ObjectStore) -> None:
     size, count = 8 * MIB, 8
-    done = threading.Event()
+    started, done = threading.Event(), threading.Event()
     seen: set[int] = set()
 
     def watch() -> None:
-        while not done.is_set():
+        ended = False
+        while not ended:
+            ended = done.is_set()  # before the last look, so that one look finds every object
+            started.set()
             for name in range(count):
                 try:
                     seen.add(store.head(f"log/{name}").size_bytes)
@@ -79,6 +82,7 @@ def test_a_reader_never_sees_a_part_of_an_object(store: ObjectStore) -> None:
 
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(watch)
+        assert started.wait(60)
         for name in range(count):
             assert store.put_if_absent(f"log/{name}", bytes(size)) is CREATED
         done.set()

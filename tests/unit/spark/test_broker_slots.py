@@ -74,6 +74,17 @@ def test_brokers_that_leave_no_slot_to_queries_are_told() -> None:
     assert any("would wait for ever" in t for t in advice(3, Slots(3, 1), Claim(resource=True), {}))
 
 
+def test_executors_that_still_start_are_not_mistaken_for_missing_slots() -> None:
+    claim = Claim(cores=3)
+    (text,) = advice(3, Slots(1, 3), claim, {}, expected=4)
+    assert text.startswith("Spark has room for 1 of 3 brokers now")
+    (text,) = advice(3, Slots(3, 3), claim, {}, expected=4)
+    assert text.startswith("Spark has 3 of 4 executors now")
+    assert advice(3, Slots(4, 3), claim, {}, expected=4) == []
+    (text,) = advice(3, Slots(3, 3), claim, {}, expected=3)
+    assert "would wait for ever" in text
+
+
 def test_brokers_that_may_share_an_executor_are_told() -> None:
     (text,) = advice(3, Slots(3, 2), Claim(), {})
     assert "would be lost together" in text
