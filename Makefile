@@ -27,7 +27,7 @@ setup: ## build .venv: Python packages, Java, jars, kernels (instant when done; 
 
 .PHONY: demo
 demo: setup ## send flights through a log and brokers, kill two, check the totals (ROOT=s3://bucket/prefix)
-	@$(BIN)/python -m sparklog.cli.demo $(if $(ROOT),--root "$(ROOT)") $(ARGS)
+	@$(BIN)/python -m sparklog.cli.commands.demo $(if $(ROOT),--root "$(ROOT)") $(ARGS)
 
 ##@ Work on it
 .PHONY: test

@@ -6,9 +6,8 @@ spark-submit jobs/compact.py --help
 
 import sys
 
-from sparklog.spark.compact import compact
-from sparklog.spark.compact_arguments import parse_compact
-from sparklog.spark.job import run_job
+from sparklog.spark.jobs.compact import compact, parse_compact
+from sparklog.spark.jobs.job import run_job
 
 
 def main() -> int:

@@ -6,9 +6,8 @@ spark-submit jobs/consume.py --help
 
 import sys
 
-from sparklog.spark.consume import consume
-from sparklog.spark.consume_arguments import parse_consume
-from sparklog.spark.job import run_job
+from sparklog.spark.jobs.consume import consume, parse_consume
+from sparklog.spark.jobs.job import run_job
 
 
 def main() -> int:

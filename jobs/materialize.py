@@ -6,9 +6,9 @@ spark-submit jobs/materialize.py --help
 
 import sys
 
-from sparklog.spark.job import run_job
-from sparklog.spark.materialize import materialize
-from sparklog.spark.materialize_arguments import parse_materialize
+from sparklog.spark.jobs.job import run_job
+from sparklog.spark.materialize.arguments import parse_materialize
+from sparklog.spark.materialize.job import materialize
 
 
 def main() -> int:

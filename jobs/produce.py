@@ -6,9 +6,9 @@ spark-submit jobs/produce.py --help
 
 import sys
 
-from sparklog.spark.job import run_job
-from sparklog.spark.produce import produce
-from sparklog.spark.produce_arguments import parse_produce
+from sparklog.spark.jobs.job import run_job
+from sparklog.spark.jobs.produce import produce
+from sparklog.spark.jobs.produce_arguments import parse_produce
 
 
 def main() -> int:

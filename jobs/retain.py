@@ -6,9 +6,8 @@ spark-submit jobs/retain.py --help
 
 import sys
 
-from sparklog.spark.job import run_job
-from sparklog.spark.retain import retain
-from sparklog.spark.retain_arguments import parse_retain
+from sparklog.spark.jobs.job import run_job
+from sparklog.spark.jobs.retain import parse_retain, retain
 
 
 def main() -> int:

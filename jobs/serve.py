@@ -7,9 +7,9 @@ spark-submit jobs/serve.py --help
 import sys
 
 from sparklog.broker.main import run
-from sparklog.spark.job import run_job
-from sparklog.spark.serve import serve_with
-from sparklog.spark.serve_arguments import parse_serve
+from sparklog.spark.jobs.job import run_job
+from sparklog.spark.serve.arguments import parse_serve
+from sparklog.spark.serve.serve import serve_with
 
 
 def main() -> int:

@@ -6,9 +6,8 @@ spark-submit jobs/verify.py --help
 
 import sys
 
-from sparklog.spark.job import run_job
-from sparklog.spark.verify import verify
-from sparklog.spark.verify_arguments import parse_verify
+from sparklog.spark.jobs.job import run_job
+from sparklog.spark.jobs.verify import parse_verify, verify
 
 
 def main() -> int:

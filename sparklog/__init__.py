@@ -13,12 +13,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sparklog.cluster.image import Topic
-from sparklog.cluster.open import Log, open_log
+from sparklog.cluster.log import Log, open_log
+from sparklog.cluster.metadata.image import Topic
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
-from sparklog.log.partition_log import PartitionLog
-from sparklog.log.segment import CommitKey
+from sparklog.log.partition.partition_log import PartitionLog
+from sparklog.log.segment.segment import CommitKey
 
 if TYPE_CHECKING:
     from sparklog.client.admin import Admin

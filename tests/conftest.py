@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.asyncio_errors import AsyncioErrors
-from tests.quick_jvm import start_java_quickly
+from tests.harness.quick_jvm import start_java_quickly
 
 SLOWEST_FIRST = ("tests/spark/kill/", "tests/spark/", "tests/sim/", "tests/interop/")
 """Folders whose files go first: the processes that share the suite's files then end together.

@@ -2,6 +2,11 @@
 
 `run` serves until it is told to stop; `main` is the command line around it, for brokers without
 Spark. Importing this module does nothing.
+
+Loads what the first flush and the first fetch of history would otherwise wait for.
+
+Compiled kernels and codecs are loaded when first used, which takes from half a second to seconds
+on a busy machine: too long for the takeover of a dead leader's partitions.
 """
 
 from __future__ import annotations
@@ -16,33 +21,44 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
 import uvloop
 
 from sparklog.broker import handlers
-from sparklog.broker.async_store import ThreadedCompute, ThreadedStore
-from sparklog.broker.environment import Address, Environment, unfolding_budget
-from sparklog.broker.listeners import advertised_of, listener_of
-from sparklog.broker.metrics import BrokerMetrics
-from sparklog.broker.metrics_server import MetricsServer
-from sparklog.broker.node import BrokerNode, node_id
-from sparklog.broker.reach import Reach
-from sparklog.broker.ready import Ready
-from sparklog.broker.replicas import BrokerReplicas
-from sparklog.broker.request import BROKERS_CLIENT, ExpectedClose, Reply, RequestContext
-from sparklog.broker.server import Server
-from sparklog.broker.task_scope import spawn
-from sparklog.broker.tcp_network import TcpNetwork
-from sparklog.broker.wal_store import unforced_store
-from sparklog.broker.warm_up import warm_up
-from sparklog.core.broker_settings import BrokerConfig, parse_broker_configs
+from sparklog.broker.network.advertised_address import Reach
+from sparklog.broker.network.broker_client import TcpNetwork
+from sparklog.broker.network.prometheus import MetricsServer
+from sparklog.broker.network.server import Server, advertised_of, listener_of
+from sparklog.broker.node.node import BrokerNode, node_id
+from sparklog.broker.node.replicas import BrokerReplicas
+from sparklog.broker.runtime.async_store import ThreadedCompute, ThreadedStore, unforced_store
+from sparklog.broker.runtime.environment import Address, Environment, spawn, unfolding_budget
+from sparklog.broker.runtime.identity import Ready
+from sparklog.broker.runtime.metrics import BrokerMetrics
+from sparklog.broker.runtime.request import BROKERS_CLIENT, ExpectedClose, Reply, RequestContext
 from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.config.broker import BrokerConfig, parse_broker_configs
+from sparklog.core.counters import RequestCounters
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidConfig, SparklogError
-from sparklog.core.telemetry import RequestCounters
-from sparklog.log.layout import topic_of_key
-from sparklog.protocol.produce_frames import PlainProduce
+from sparklog.log.layout import PartitionLayout, topic_of_key
+from sparklog.log.tail.to_segment import draft_batches
+from sparklog.protocol.messages.produce_fast_path import PlainProduce
+from sparklog.protocol.records.encoder import encode
 from sparklog.store.base import ObjectStore
 from sparklog.store.open import open_store as open_any_store
+
+_ROWS = pa.RecordBatch.from_pydict({"key": [b"key"], "value": [b"value"]})
+_NOWHERE = PartitionLayout("warm-up", "A" * 22, 0)
+_CODECS = ("lz4", "zstd", "none")
+
+
+def warm_up() -> None:
+    """Encode, decode and draft a record in every codec of segments."""
+    batch = encode(_ROWS, base_offset=0)
+    for codec in _CODECS:
+        draft_batches(_NOWHERE, [batch], "0" * 32, codec=codec)
+
 
 logger = logging.getLogger(__name__)
 

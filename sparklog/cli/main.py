@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from sparklog.cli.arguments import Arguments, CommandParser, UsageError, suggestion
 from sparklog.cli.output import Output, say
-from sparklog.cli.usage import Arguments, CommandParser, UsageError, suggestion
 from sparklog.core.errors import SparklogError
 
 DONE = 0
@@ -100,7 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser_of(name: str) -> tuple[CommandModule, CommandParser]:
     """Return a command's module and its parser."""
     command = COMMANDS[name]
-    module = cast("CommandModule", importlib.import_module(f"sparklog.cli.{command.module}"))
+    module = cast(
+        "CommandModule", importlib.import_module(f"sparklog.cli.commands.{command.module}")
+    )
     parser = CommandParser(name, command.summary)
     module.configure(parser)
     return module, parser

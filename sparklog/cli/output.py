@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-from sparklog.core.terminal import printable, printable_bytes, printable_json
+from sparklog.core.terminal_text import printable, printable_bytes, printable_json
 
 
 class Output:

@@ -15,24 +15,36 @@ from dataclasses import replace
 from typing import Final
 
 from sparklog.client.addresses import TIMEOUT_S, bootstrap_addresses
-from sparklog.client.asking import Brokers
-from sparklog.client.client_quotas import change_quotas, read_quotas
-from sparklog.client.configs import change_configs, groups_with_configs, read_configs
-from sparklog.client.elections import elect
+from sparklog.client.configs import (
+    change_configs,
+    change_quotas,
+    groups_with_configs,
+    read_configs,
+    read_quotas,
+)
+from sparklog.client.connections import Brokers
 from sparklog.client.groups import Groups
-from sparklog.client.log_dirs import LogDir, read_log_dirs
 from sparklog.client.metadata import read_metadata
 from sparklog.client.offsets import delete_before, find_offsets
-from sparklog.client.reassignments import Reassignment, list_moves, move
-from sparklog.client.topic_changes import Assignment, add_partitions, create_topic, delete_topic
+from sparklog.client.topics import (
+    Assignment,
+    LogDir,
+    Reassignment,
+    add_partitions,
+    create_topic,
+    delete_topic,
+    elect,
+    list_moves,
+    move,
+    read_log_dirs,
+)
 from sparklog.client.transactions import Transactions
 from sparklog.client.values import ConfigValue, Election, FoundOffset, Resource, ServingBroker
-from sparklog.cluster.image import Topic
-from sparklog.core.client_quotas import Quotas
+from sparklog.cluster.metadata.image import Topic
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.closeable import Closeable
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
-from sparklog.core.types import TopicPartition
+from sparklog.core.quotas import Quotas
+from sparklog.core.types import Closeable, TopicPartition
 
 JOIN_GROUP: Final = 11
 ASKED_AGAIN_S: Final = 0.05

@@ -17,12 +17,11 @@ from typing import Final
 import confluent_kafka as ck
 from confluent_kafka import KafkaException
 
-from sparklog.client.library_errors import of_exception, of_kafka
+from sparklog.client.librdkafka_errors import of_exception, of_kafka
 from sparklog.client.settings import Settings, client_settings, refused
 from sparklog.client.values import EARLIEST, LATEST
-from sparklog.core.closeable import Closeable
 from sparklog.core.errors import InvalidRequest
-from sparklog.core.types import TopicPartition
+from sparklog.core.types import Closeable, TopicPartition
 
 NO_GROUP: Final = "sparklog-no-group"
 """librdkafka requires a group id even if nothing is committed under it."""

@@ -2,6 +2,8 @@
 
 The type of a group decides which request describes it. The client first sends
 ConsumerGroupDescribe, then DescribeGroups for the rest, as Kafka's own client does.
+
+Lag in time: the age of the oldest record that a group has not read.
 """
 
 from __future__ import annotations
@@ -10,28 +12,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.asking import Brokers, Draft
-from sparklog.client.coordinators import CoordinatorKind, ask_coordinators, ask_every_broker
+from sparklog.client.connections import Brokers, Draft
+from sparklog.client.consumer import Consumer
 from sparklog.client.errors import of_code
-from sparklog.client.group_offsets import (
-    delete_group_offsets,
-    move_group_offsets,
-    read_group_offsets,
-)
-from sparklog.client.group_values import (
+from sparklog.client.offsets import delete_group_offsets, move_group_offsets, read_group_offsets
+from sparklog.client.routing import CoordinatorKind, ask_coordinators, ask_every_broker
+from sparklog.client.settings import Settings
+from sparklog.client.values import (
     CLASSIC,
     CONSUMER,
     Committed,
     GroupDescription,
     GroupListing,
     GroupMember,
+    ServingBroker,
 )
-from sparklog.client.values import ServingBroker
 from sparklog.core.clock import Clock
 from sparklog.core.errors import GroupIdNotFound, InvalidRequest, SparklogError
 from sparklog.core.types import TopicPartition
-from sparklog.protocol.api import Api
-from sparklog.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 
 LIST_VERSIONS: Final = (4, 5)
 TYPES_VERSION: Final = 5
@@ -256,3 +256,42 @@ def _classic_group(coordinator: ServingBroker, group: Any) -> GroupDescription |
     return GroupDescription(
         group.group_id, coordinator, group.group_state, CLASSIC, group.protocol_data, members
     )
+
+
+ONE_RECORD: Final[Settings] = {
+    "auto.offset.reset": "earliest",
+    "fetch.message.max.bytes": 16 * 1024,
+    "queued.max.messages.kbytes": 1024,
+    "fetch.wait.max.ms": 100,
+}
+"""One record of each partition is read; deleted records before it are not lag."""
+POLL_S: Final = 0.2
+
+
+def oldest_unread_ms(
+    bootstrap_servers: str,
+    positions: Mapping[TopicPartition, int],
+    clock: Clock,
+    *,
+    timeout_s: float,
+) -> dict[TopicPartition, int]:
+    """Return the timestamp in ms of the first committed record from a position on, per partition.
+
+    It omits a partition without such a record, or whose record did not arrive in time. Cost: one
+    fetch per partition, of some KiB.
+
+    Raises:
+        Unavailable: no broker responds.
+    """
+    found: dict[TopicPartition, int] = {}
+    if not positions:
+        return found
+    deadline_s = clock.monotonic_s() + timeout_s
+    with Consumer(bootstrap_servers, settings=ONE_RECORD) as consumer:
+        consumer.assign(dict(positions))
+        while len(found) < len(positions) and clock.monotonic_s() < deadline_s:
+            for record in consumer.poll(timeout_s=POLL_S):
+                found.setdefault(record.topic_partition, record.timestamp_ms)
+            if consumer.ends_reached | found.keys() >= positions.keys():
+                break
+    return found

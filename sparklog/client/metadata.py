@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.asking import Brokers, Draft
+from sparklog.client.connections import Brokers, Draft
 from sparklog.client.errors import of_code
 from sparklog.client.values import ServingBroker
-from sparklog.cluster.image import Partition, Topic
+from sparklog.cluster.metadata.image import Partition, Topic
 from sparklog.core.types import TopicPartition
-from sparklog.protocol.api import Api
+from sparklog.protocol.api_keys import Api
 from sparklog.protocol.topic_ids import topic_id_of
 
 VERSIONS: Final = (11, 12)

@@ -19,7 +19,7 @@ from typing import Any, Final
 import confluent_kafka as ck
 from confluent_kafka import KafkaException
 
-from sparklog.client.library_errors import of_exception, of_kafka
+from sparklog.client.librdkafka_errors import of_exception, of_kafka
 from sparklog.client.settings import Settings, client_settings, refused
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import OutcomeUnknown, SparklogError

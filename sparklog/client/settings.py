@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
-from sparklog.client.library_errors import of_exception
+from sparklog.client.librdkafka_errors import of_exception
 from sparklog.core.errors import InvalidConfig, SparklogError
 
 CLIENT_ID: Final = "sparklog"

@@ -7,21 +7,27 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.asking import Brokers, Draft
-from sparklog.client.by_leader import ask_leaders, by_topic, partition_results
-from sparklog.client.coordinators import CoordinatorKind, ask_coordinators, ask_every_broker
+from sparklog.client.connections import Brokers, Draft
 from sparklog.client.errors import of_code
-from sparklog.client.group_values import (
+from sparklog.client.metadata import read_metadata
+from sparklog.client.routing import (
+    CoordinatorKind,
+    ask_coordinators,
+    ask_every_broker,
+    ask_leaders,
+    by_topic,
+    partition_results,
+)
+from sparklog.client.values import (
     ActiveProducer,
+    ServingBroker,
     TransactionDescription,
     TransactionListing,
 )
-from sparklog.client.metadata import read_metadata
-from sparklog.client.values import ServingBroker
 from sparklog.core.clock import Clock
 from sparklog.core.errors import NotServing, SparklogError, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
-from sparklog.protocol.api import Api
+from sparklog.protocol.api_keys import Api
 
 LIST_VERSIONS: Final = (0, 0)
 DESCRIBE_VERSIONS: Final = (0, 0)

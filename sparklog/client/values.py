@@ -1,12 +1,17 @@
-"""Immutable values in requests and responses of clients."""
+"""Immutable values in requests and responses of clients.
+
+Immutable values that describe groups and transactions to clients.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from sparklog.client.addresses import BrokerAddress
+from sparklog.core.types import TopicPartition
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -72,3 +77,102 @@ class FoundOffset:
 
     offset: int
     timestamp_ms: int
+
+
+CLASSIC: Final = "Classic"
+CONSUMER: Final = "Consumer"
+"""Types of groups: the members assign partitions, or the coordinator does (KIP-848)."""
+INACTIVE: Final = frozenset({"Empty", "Dead"})
+"""States of a group without members."""
+NO_TRANSACTION: Final = -1
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class GroupListing:
+    """One group in a list."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+    """CLASSIC, CONSUMER, …; "Unknown" if the broker does not send it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One member of a group, and its assignment."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] = ()
+    """Its target assignment, in a group whose coordinator assigns."""
+    epoch: int | None = None
+    upgraded: bool | None = None
+    """True if it uses the newer protocol, in a group whose members may use either."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """One group, as its coordinator describes it."""
+
+    group_id: str
+    coordinator: ServingBroker
+    state: str
+    group_type: str
+    assignor: str
+    members: tuple[GroupMember, ...]
+    epoch: int | None = None
+    assignment_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """The position from which a group continues to read a partition."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class TransactionListing:
+    """One transactional id in a list."""
+
+    transactional_id: str
+    coordinator_id: int
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """One transactional id, as its coordinator describes it."""
+
+    transactional_id: str
+    coordinator_id: int
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    start_time_ms: int | None
+    """None while no transaction is open."""
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer in the state of a partition's leader."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    transaction_start_offset: int | None
+    """None if it has no open transaction here."""
+
+
+Committed = Mapping[TopicPartition, CommittedOffset]

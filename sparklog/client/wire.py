@@ -11,11 +11,11 @@ import struct
 from typing import Any, Final
 
 from sparklog.client.addresses import TIMEOUT_S, BrokerAddress
-from sparklog.core.closeable import Closeable
 from sparklog.core.errors import DataCorrupt, InvalidRequest, OutcomeUnknown, Unavailable
-from sparklog.protocol.api import Api
-from sparklog.protocol.building import build_request
-from sparklog.protocol.messages import correlation_id_of, decode_response, encode_request
+from sparklog.core.types import Closeable
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request
+from sparklog.protocol.messages.frames import correlation_id_of, decode_response, encode_request
 
 CLIENT_ID: Final = "sparklog"
 CONNECT_TIMEOUT_S: Final = 5.0

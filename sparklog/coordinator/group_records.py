@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from sparklog.coordinator.record_fields import FieldReader, FieldWriter
+from sparklog.coordinator.record_codec import FieldReader, FieldWriter
 
 OFFSET_KEYS: Final = (0, 1)
 GROUP_KEY: Final = 2

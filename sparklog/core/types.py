@@ -2,13 +2,17 @@
 
 Offsets count records in one partition. `base_offset` is inclusive, `end_offset` exclusive and
 `last_offset` inclusive, everywhere. Timestamps are milliseconds since the Unix epoch, UTC.
+
+Closeable: objects that a `with` block closes at its end.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Self
 
 NO_TIMESTAMP_MS = -1
 NO_PRODUCER_ID = -1
@@ -66,3 +70,24 @@ class OffsetRange:
     def __len__(self) -> int:
         """Return the number of offsets in the range; compaction may leave fewer records."""
         return self.end_offset - self.base_offset
+
+
+class Closeable(ABC):
+    """An object to close; `with` returns it, and closes it however the block ends."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release its resources. Repeated calls have no effect."""
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()

@@ -11,10 +11,10 @@ from typing import Final
 from sparklog.protocol.kernel_folders import is_kept
 
 KERNEL_MODULES: Final = (
-    "sparklog.log.key_kernels",
-    "sparklog.protocol.decode_kernels",
-    "sparklog.protocol.encode_kernels",
-    "sparklog.protocol.partition_kernels",
+    "sparklog.log.segment.key_kernels",
+    "sparklog.protocol.records.decode_kernels",
+    "sparklog.protocol.records.encode_kernels",
+    "sparklog.protocol.partitioner.kernels",
 )
 
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sparklog.core import names
+from sparklog.core import topic_names as names
 
 NUMBER_DIGITS = 20
 GENERATION_DIGITS = 10

@@ -20,15 +20,15 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 from pyspark.sql.window import Window
 
-from sparklog.cluster.open import open_log
+from sparklog.cluster.log import open_log
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.materialize_commit import UPSERT, Commit, check_origin, next_starts
-from sparklog.spark.materialize_schema import DATE_COLUMN, value_fields
-from sparklog.spark.materialize_tables import newest_commit
-from sparklog.spark.materialize_topic import MaterializedTopic, ranges_between
-from sparklog.spark.materialize_values import BAD, classified, dead_column, table_rows
-from sparklog.spark.root import parse_root
-from sparklog.spark.sql_names import quoted, spare_name
+from sparklog.spark.access.log_access import parse_root
+from sparklog.spark.materialize.commit import UPSERT, Commit, check_origin, next_starts
+from sparklog.spark.materialize.rows import BAD, classified, dead_column, table_rows
+from sparklog.spark.materialize.schema import DATE_COLUMN, value_fields
+from sparklog.spark.materialize.sql_names import quoted, spare_name
+from sparklog.spark.materialize.tables import newest_commit
+from sparklog.spark.materialize.topic import MaterializedTopic, ranges_between
 
 _RANK: Final = "__sparklog_rank"
 

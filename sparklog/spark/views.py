@@ -14,10 +14,9 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from sparklog.core.errors import InvalidRequest
-from sparklog.core.names import TOLD_AS_INTERNAL
-from sparklog.spark.open_logs import shared_log
-from sparklog.spark.read_schema import full_schema
-from sparklog.spark.root import parse_root
+from sparklog.core.topic_names import TOLD_AS_INTERNAL
+from sparklog.spark.access.log_access import parse_root, shared_log
+from sparklog.spark.source.schema import full_schema
 
 TABLE: Final = "sparklog"
 """The default name of the table that stands for the log: `SELECT … FROM sparklog WITH (…)`."""

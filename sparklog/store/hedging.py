@@ -13,8 +13,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from threading import Lock
 
 from sparklog.core.clock import Clock
-from sparklog.core.forking import PerProcess
-from sparklog.core.telemetry import Latencies
+from sparklog.core.counters import Latencies
+from sparklog.core.per_process import PerProcess
 from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, Weather
 from sparklog.store.settings import StoreSettings
 

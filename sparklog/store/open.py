@@ -16,14 +16,13 @@ from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
 from sparklog.core.errors import InvalidConfig
 from sparklog.store.base import ObjectStore
-from sparklog.store.counting import CountingStore
 from sparklog.store.file import FileStore
 from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import shared_memory_store
+from sparklog.store.metered import CountingStore
 from sparklog.store.retrying import RetryingStore
 from sparklog.store.root_url import parse_root_url
-from sparklog.store.s3_access import S3Access
-from sparklog.store.settings import StoreSettings
+from sparklog.store.settings import S3Access, StoreSettings
 
 
 def open_store(

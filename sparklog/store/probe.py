@@ -20,7 +20,7 @@ from typing import Final
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
 from sparklog.core.errors import InvalidConfig
-from sparklog.core.forking import PerProcess
+from sparklog.core.per_process import PerProcess
 from sparklog.store.base import Data, ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, Weather
 from sparklog.store.probe_race import NAMES, RACERS, race
 

@@ -16,10 +16,10 @@ from threading import Lock
 from typing import TypeVar
 
 from sparklog.core.clock import Clock
+from sparklog.core.counters import RequestCounters
 from sparklog.core.entropy import Entropy
 from sparklog.core.errors import Unavailable
-from sparklog.core.forking import PerProcess
-from sparklog.core.telemetry import RequestCounters
+from sparklog.core.per_process import PerProcess
 from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, Weather
 from sparklog.store.settings import StoreSettings
 

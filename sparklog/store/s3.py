@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError
 
 from sparklog.core.errors import InvalidConfig, InvalidRequest
-from sparklog.core.forking import PerProcess
+from sparklog.core.per_process import PerProcess
 from sparklog.store.base import (
     Data,
     ObjectInfo,
@@ -28,10 +28,9 @@ from sparklog.store.base import (
     check_prefix,
     check_range,
 )
-from sparklog.store.s3_access import S3Access
 from sparklog.store.s3_connection import S3Connection
 from sparklog.store.s3_errors import status_of, translate
-from sparklog.store.settings import StoreSettings
+from sparklog.store.settings import S3Access, StoreSettings
 
 T = TypeVar("T")
 

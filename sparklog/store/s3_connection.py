@@ -18,8 +18,7 @@ from aiobotocore.session import get_session
 from botocore.handlers import add_expect_header
 from fsspec.asyn import get_loop
 
-from sparklog.store.s3_access import S3Access
-from sparklog.store.settings import StoreSettings
+from sparklog.store.settings import S3Access, StoreSettings
 from sparklog.store.starting_line import STARTING_LINE
 
 T = TypeVar("T")

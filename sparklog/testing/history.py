@@ -5,6 +5,16 @@ integers. After all faults ended, the `final` polls read every partition from it
 A lost write is detected only if a reader passes it. Offsets are those of single records; times are
 seconds on one clock.
 Source: the Kafka workload of Jepsen, with its names of anomalies where it has them.
+
+History of transactional producers and `read_committed` consumers, and its checker. Pure.
+
+Values are unique integers. A transaction is committed or aborted once its producer has the
+response. Between the request and the response it may be either, but as a whole.
+
+History of a consumer group's members, and its checker. Pure.
+
+Members commit rising offsets only, and restart after a commit without a response. So committed
+offsets never go back. Times are seconds on one clock.
 """
 
 from __future__ import annotations
@@ -295,3 +305,160 @@ def from_lines(text: str) -> list[Send | Poll]:
             records = tuple((offset, value) for offset, value in told["records"])
             history.append(Poll(**{**told, "records": records}))
     return history
+
+
+class Fate(Enum):
+    """The outcome of a transaction, as far as its producer knows."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class Transaction:
+    """The acknowledged records of one transaction."""
+
+    producer: str
+    written: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    """Partition and value, in the order of writing."""
+    fate: Fate = Fate.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRead:
+    """One record that a `read_committed` consumer got."""
+
+    partition: TopicPartition
+    offset: int
+    value: int
+    final: bool
+    """True if it was read from start to end, after all faults ended."""
+
+
+def check_transactions(
+    transactions: list[Transaction], reads: list[CommittedRead]
+) -> Iterator[Anomaly]:
+    """Yield the anomalies of transactions."""
+    final: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
+    for read in reads:
+        if read.final:
+            final[read.partition][read.offset] = read.value
+    shown = {value for records in final.values() for value in records.values()}
+    for transaction in transactions:
+        yield from _torn(transaction, shown)
+    values = [value for transaction in transactions for _, value in transaction.written]
+    aborted = {
+        value: transaction
+        for transaction in transactions
+        if transaction.fate is Fate.ABORTED
+        for _, value in transaction.written
+    }
+    assert len(values) == len(set(values)), "a value was written twice by the test itself"
+    for read in reads:
+        if read.value in aborted:
+            told = f"value={read.value} offset={read.offset} of={aborted[read.value].producer}"
+            yield Anomaly("aborted-read", read.partition, told)
+        elif final and final[read.partition].get(read.offset) != read.value:
+            told = f"value={read.value} offset={read.offset}"
+            yield Anomaly("uncommitted-read", read.partition, told)
+
+
+def _torn(transaction: Transaction, shown: set[int]) -> Iterator[Anomaly]:
+    """Yield transactions that were read in part, or committed ones that were not read."""
+    missing = [(p, value) for p, value in transaction.written if value not in shown]
+    if not missing or transaction.fate is Fate.ABORTED:
+        return
+    is_whole = len(missing) == len(transaction.written)
+    if transaction.fate is Fate.COMMITTED or not is_whole:
+        kind = "lost-transaction" if is_whole else "torn-transaction"
+        told = f"missing={missing[:5]} of={len(transaction.written)} {transaction.producer}"
+        yield Anomaly(kind, missing[0][0], told)
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An assignment of a partition to a member."""
+
+    generation: int
+    member: str
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit that the coordinator acknowledged."""
+
+    partition: TopicPartition
+    offset: int
+    completed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A committed offset that the coordinator returned; -1 if there was none."""
+
+    partition: TopicPartition
+    offset: int
+    invoked_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A time span in which a partition surely belongs to a member.
+
+    It begins with the member's assignment, and ends when the member revokes the partition or its
+    session may end.
+    """
+
+    member: str
+    partition: TopicPartition
+    since_s: float
+    until_s: float
+
+
+@dataclass(slots=True)
+class GroupLog:
+    """The observations of all members of one group."""
+
+    owned: list[Owned] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    commits: list[Committed] = field(default_factory=list)
+    looks: list[Looked] = field(default_factory=list)
+    tried: set[tuple[TopicPartition, int]] = field(default_factory=set)
+    """Offsets in commit requests."""
+
+
+def check_group(log: GroupLog) -> Iterator[Anomaly]:
+    """Yield the anomalies in a group's history."""
+    owners: dict[tuple[int, TopicPartition], str] = {}
+    for one in log.owned:
+        owner = owners.setdefault((one.generation, one.partition), one.member)
+        if owner != one.member:
+            told = f"generation={one.generation} members={owner},{one.member}"
+            yield Anomaly("two-owners", one.partition, told)
+    yield from _read_by_two(log.claims)
+    for look in log.looks:
+        before = (
+            commit.offset
+            for commit in log.commits
+            if commit.partition == look.partition and commit.completed_s < look.invoked_s
+        )
+        newest = max(before, default=-1)
+        if look.offset < newest:
+            told = f"committed={newest} told={look.offset} at_s={look.invoked_s:.3f}"
+            yield Anomaly("lost-commit", look.partition, told)
+        if look.offset >= 0 and (look.partition, look.offset) not in log.tried:
+            yield Anomaly("invented-commit", look.partition, f"told={look.offset}")
+
+
+def _read_by_two(claims: list[Claim]) -> Iterator[Anomaly]:
+    """Yield partitions that a member got while they belonged to another one."""
+    newest: dict[TopicPartition, Claim] = {}
+    for claim in sorted(claims, key=lambda c: (c.since_s, c.until_s, c.member)):
+        before = newest.get(claim.partition)
+        if before is not None and before.member != claim.member and claim.since_s < before.until_s:
+            told = f"members={before.member},{claim.member} at_s={claim.since_s:.3f}"
+            yield Anomaly("read-by-two", claim.partition, told)
+        if before is None or claim.until_s > before.until_s:
+            newest[claim.partition] = claim

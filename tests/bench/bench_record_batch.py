@@ -16,10 +16,10 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
-from sparklog.protocol.memory_records import split_batches
-from sparklog.protocol.partitioner import partitions_for_keys
-from sparklog.protocol.record_batch import BatchSettings, Codec, decode, encode, encode_many
+from sparklog.protocol.partitioner.partitioner import partitions_for_keys
+from sparklog.protocol.records.columns import TIMESTAMP_TYPE
+from sparklog.protocol.records.memory_records import split_batches
+from sparklog.protocol.records.record_batch import BatchSettings, Codec, decode, encode, encode_many
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas by a function that Python 3.11 calls deprecated.

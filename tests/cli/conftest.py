@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from sparklog.cli.main import main
-from sparklog.cluster.open import Log, open_log
+from sparklog.cluster.log import Log, open_log
 from tests.interop.brokers import Brokers
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.cluster.open import Log, open_log
+from sparklog.cluster.log import Log, open_log
 from tests.cli.conftest import Cli
-from tests.unit.log.wire import put_unreadable
+from tests.harness.wire_batches import put_unreadable
 
 FROM_START = ("consume", "--topic", "t", "--from-beginning", "--timeout-ms", "0")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.cluster.open import Log
-from sparklog.core.names import JOBS_TOPIC
+from sparklog.cluster.log import Log
+from sparklog.core.topic_names import JOBS_TOPIC
 from tests.cli.conftest import Cli
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from sparklog.cli.console.segment_dump import Depth, SegmentDump
 from sparklog.cli.output import Output
-from sparklog.cli.segment_dump import Depth, SegmentDump
-from sparklog.cluster.open import Log
+from sparklog.cluster.log import Log
 from sparklog.core.types import TimestampType
-from sparklog.log.draft import draft_records
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.partition_log import PartitionLog
-from sparklog.log.segment import CommitKey, ProducerBatch
+from sparklog.log.partition.partition_log import PartitionLog
+from sparklog.log.segment.builder import draft_records
+from sparklog.log.segment.segment import CommitKey, ProducerBatch
 from tests.cli.conftest import Cli
 
 BATCH_FIELDS = [

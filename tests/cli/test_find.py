@@ -5,8 +5,8 @@ import struct
 import pyarrow as pa
 import pytest
 
-from sparklog.cluster.open import Log
-from sparklog.protocol.partitioner import partition_for_key
+from sparklog.cluster.log import Log
+from sparklog.protocol.partitioner.partitioner import partition_for_key
 from tests.cli.conftest import Cli
 
 KEYS = [b"lx-abc", b"4b1814", struct.pack(">i", 7), struct.pack(">q", -1), b"\x00\xff"]

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from sparklog.cli.follow import FULL_LOOK_EVERY_S, VIEW_AGE_MAX_S, Follower
+from sparklog.cli.console.record_sources import FULL_LOOK_EVERY_S, VIEW_AGE_MAX_S, Follower
 from sparklog.client.values import EARLIEST, LATEST
-from sparklog.cluster.open import Log
+from sparklog.cluster.log import Log
 from sparklog.core.clock import ManualClock
 from sparklog.core.errors import DataCorrupt, UnknownTopicOrPartition
 from sparklog.store.memory import MemoryStore

@@ -6,19 +6,17 @@ import argparse
 
 import pytest
 
-from sparklog.cli.group_scope import parse_topic
-from sparklog.cli.group_tables import (
+from sparklog.cli.arguments import UsageError
+from sparklog.cli.commands.group_reset import datetime_ms, duration_ms, parse_plan, plan_lines
+from sparklog.cli.console.group_filter import parse_topic
+from sparklog.cli.console.group_tables import (
     Progress,
     member_lines,
     progress_lines,
     spelled_age,
     spelled_partitions,
 )
-from sparklog.cli.offset_plan import parse_plan, plan_lines
-from sparklog.cli.times import datetime_ms, duration_ms
-from sparklog.cli.usage import UsageError
-from sparklog.client.group_values import CONSUMER, GroupDescription, GroupMember
-from sparklog.client.values import ServingBroker
+from sparklog.client.values import CONSUMER, GroupDescription, GroupMember, ServingBroker
 from sparklog.core.types import TopicPartition
 from tests.cli.conftest import Cli
 

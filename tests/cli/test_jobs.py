@@ -8,28 +8,29 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sparklog.cluster.open import open_log
-from sparklog.spark import job_requests
-from sparklog.spark.job_history import (
+from sparklog.cluster.log import open_log
+from sparklog.spark.schedule import requests as job_requests
+from sparklog.spark.schedule.claims import Looking
+from sparklog.spark.schedule.cron import parse_cron
+from sparklog.spark.schedule.history import (
     DONE,
     FAILED,
     HISTORY_TOPIC,
     REPAIRED,
     JobRun,
     KnownJob,
+    is_led,
     key_of,
+    write_history,
 )
-from sparklog.spark.job_history_log import is_led, write_history
-from sparklog.spark.job_listening import Listener
-from sparklog.spark.job_requests import Word
-from sparklog.spark.schedule import Schedule, ScheduledJob
-from sparklog.spark.schedule_cron import parse_cron
-from sparklog.spark.schedule_looking import Looking
-from sparklog.spark.schedule_loop import ScheduledJobs
-from sparklog.spark.schedule_run import Ending
+from sparklog.spark.schedule.listener import Listener
+from sparklog.spark.schedule.requests import Word
+from sparklog.spark.schedule.run import Ending
+from sparklog.spark.schedule.runner import ScheduledJobs
+from sparklog.spark.schedule.schedule import Schedule, ScheduledJob
 from tests.cli.conftest import Cli
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
-from tests.waiting import eventually
 
 RUN = JobRun(
     "a" * 32, "nightly", "retain", "schedule", 1_700_000_000_000, 1_700_000_001_000,

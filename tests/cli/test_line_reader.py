@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.cli.line_input import LineInput
-from sparklog.cli.line_reader import LineReader
-from sparklog.cli.usage import UsageError
+from sparklog.cli.arguments import UsageError
+from sparklog.cli.commands.produce import LineInput
+from sparklog.cli.console.line_reader import LineReader
 from sparklog.core.errors import InvalidRequest, RecordTooLarge
 
 KEYED = {"parse.key": "true"}

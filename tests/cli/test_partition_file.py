@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.cli.assignment_file import parse_assignment
+from sparklog.cli.commands.reassign_partitions import parse_assignment
 from sparklog.core.errors import InvalidRequest
 
 

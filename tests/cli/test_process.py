@@ -17,8 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sparklog.cluster.open import Log, open_log
-from tests.waiting import eventually
+from sparklog.cluster.log import Log, open_log
+from tests.harness.waiting import eventually
 
 DEADLINE_S = 300
 COMMAND = [sys.executable, "-m", "sparklog.cli"]

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.cluster.open import Log
-from sparklog.cluster.records import ConfigRecord
-from sparklog.protocol.partitioner import partition_for_key
+from sparklog.cluster.log import Log
+from sparklog.cluster.metadata.records import ConfigRecord
+from sparklog.protocol.partitioner.partitioner import partition_for_key
 from tests.cli.conftest import Cli
-from tests.unit.cluster.newer_version import spelled, stored
+from tests.harness.newer_metadata import spelled, stored
 
 PRINT_ALL = (
     "--property", "print.key=true", "--property", "print.headers=true",

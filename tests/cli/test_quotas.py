@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 RATE = "producer_byte_rate=1024"
 

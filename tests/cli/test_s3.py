@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.cli import root as cli_root
+from sparklog.cli import target as cli_root
 from sparklog.store.settings import StoreSettings
 from tests.cli.conftest import Cli
-from tests.moto_server import MotoServer, moto_server
+from tests.harness.moto_server import MotoServer, moto_server
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.core.shipped import JOB_NAMES
-from sparklog.spark.jars import COORDINATES
+from sparklog.core.shipped_files import JOB_NAMES
+from sparklog.spark.jobs.jars import COORDINATES
 from tests.cli.conftest import Cli
 
 PROJECT = Path(__file__).parents[2]

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.cluster.open import Log
-from sparklog.cluster.records import PartitionRecord, Record, RegisterBrokerRecord
+from sparklog.cluster.log import Log
+from sparklog.cluster.metadata.records import PartitionRecord, Record, RegisterBrokerRecord
 from tests.cli.conftest import Cli
 
 

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
-from tests.waiting import eventually
 
 CREATE_PLACED = ("topics", "--create", "--topic", "x", "--replica-assignment", "1")
 

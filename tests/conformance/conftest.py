@@ -11,7 +11,7 @@ import pytest
 from sparklog.store.open import open_store
 from sparklog.store.retrying import RetryingStore
 from sparklog.store.settings import StoreSettings
-from tests.moto_server import MotoServer, moto_server
+from tests.harness.moto_server import MotoServer, moto_server
 
 BUCKET = "conformance"
 

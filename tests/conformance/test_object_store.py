@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.counters import RequestCount
 from sparklog.core.errors import InvalidRequest
-from sparklog.core.telemetry import RequestCount
 from sparklog.store.base import ObjectNotFound, ObjectStore, PutOutcome
 from sparklog.store.retrying import RetryingStore
 from tests.conformance.conftest import OpenStore

@@ -13,7 +13,7 @@ import pytest
 from sparklog.core.clock import SYSTEM_CLOCK, Clock, ManualClock
 from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import InvalidConfig, Unavailable
-from sparklog.core.forking import PerProcess
+from sparklog.core.per_process import PerProcess
 from sparklog.store.base import ObjectNotFound, PutOutcome
 from sparklog.store.open import open_store
 from sparklog.store.probe import PROBE_PREFIX, result_key
@@ -21,9 +21,9 @@ from sparklog.store.probe_race import NAMES, RACERS
 from sparklog.store.retrying import RetryingStore
 from sparklog.store.settings import StoreSettings
 from tests.conformance.conftest import BUCKET
-from tests.fault_proxy import Action, FaultProxy, fault_proxy
-from tests.moto_server import MotoServer
-from tests.waiting import eventually
+from tests.harness.fault_proxy import Action, FaultProxy, fault_proxy
+from tests.harness.moto_server import MotoServer
+from tests.harness.waiting import eventually
 
 CREATED, EXISTS, UNKNOWN = PutOutcome.CREATED, PutOutcome.EXISTS, PutOutcome.UNKNOWN
 MINE = b"nonce of this writer"

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from pyspark.find_spark_home import _find_spark_home as find_spark_home
 
-from sparklog.core.shipped import JOB_NAMES
+from sparklog.core.shipped_files import JOB_NAMES
 from tests.docs.test_readme import blocks
 from tests.peers.bare import ADDRESS, BareShell, bare_shell
 from tests.peers.wheel import PROJECT, install_wheel

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
-from sparklog.log.partition_log import PartitionLog
+from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.store.file import FileStore
 from tests.golden.log.make_keys import KEYED, KEYS
 

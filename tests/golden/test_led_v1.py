@@ -13,22 +13,20 @@ import pytest
 from sparklog.core.errors import NotServing
 from sparklog.core.types import TimestampType
 from sparklog.log.effects import run
-from sparklog.log.epochs import epoch_at
-from sparklog.log.flush import flush_at
-from sparklog.log.history import HistoryReader
-from sparklog.log.history_cache import HistoryCache
-from sparklog.log.led import hand_back, take_lead
-from sparklog.log.manifest_change import absorb_tail, change
-from sparklog.log.partition_log import PartitionLog
-from sparklog.log.refresh import refresh
-from sparklog.log.view import PartitionView
-from sparklog.log.wire_segment import draft_batches
-from sparklog.protocol.control import end_transaction, read_control
-from sparklog.protocol.record_batch import BatchSettings, decode, encode
+from sparklog.log.manifest.change import absorb_tail, change
+from sparklog.log.manifest.refresh import refresh
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.history_reader import HistoryCache, HistoryReader
+from sparklog.log.partition.leader_append import flush_at, hand_back, take_lead
+from sparklog.log.partition.offset_lookup import epoch_at
+from sparklog.log.partition.partition_log import PartitionLog
+from sparklog.log.tail.to_segment import draft_batches
+from sparklog.protocol.records.control import end_transaction, read_control
+from sparklog.protocol.records.record_batch import BatchSettings, decode, encode
 from sparklog.store.file import FileStore
 from sparklog.store.memory import MemoryStore
 from tests.golden.log.make_led import LED
-from tests.unit.log.records import batch
+from tests.harness.log_records import batch
 
 STORE = FileStore(Path(__file__).parent / "log" / "v1")
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
-from sparklog.cluster.open import Log
-from sparklog.cluster.snapshots import SnapshotReader, read_snapshot
-from sparklog.log.segment import CommitKey
+from sparklog.cluster.log import Log
+from sparklog.cluster.named_snapshots import SnapshotReader, read_snapshot
+from sparklog.log.segment.segment import CommitKey
 from sparklog.store.file import FileStore
 
 ROOT = Path(__file__).parent / "log" / "v1"

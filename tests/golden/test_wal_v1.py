@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from sparklog.log.effects import run
-from sparklog.log.wal_object import WalKind, decode
-from sparklog.log.wal_seal import Sealed, read_tail, seal
+from sparklog.log.wal.objects import WalKind, decode
+from sparklog.log.wal.sealing import Sealed, read_tail, seal
 from sparklog.store.file import FileStore
 from tests.golden.wal.make import LOG, TOPIC_ID, UNFORCED_LOG, UNFORCED_WAL, WAL
 

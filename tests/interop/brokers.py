@@ -14,8 +14,8 @@ from types import TracebackType
 from confluent_kafka.admin import AdminClient
 
 from sparklog.broker.main import run
-from sparklog.broker.ready import Ready
-from tests.waiting import eventually
+from sparklog.broker.runtime.identity import Ready
+from tests.harness.waiting import eventually
 
 START_S = 150.0
 STOP_S = 200.0

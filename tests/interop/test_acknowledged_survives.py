@@ -16,8 +16,8 @@ import confluent_kafka.admin
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from tests.broker_processes import BrokerProcesses
-from tests.waiting import eventually
+from tests.harness.broker_processes import BrokerProcesses
+from tests.harness.waiting import eventually
 
 rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""

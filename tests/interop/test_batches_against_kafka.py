@@ -21,15 +21,15 @@ import pytest
 
 import sparklog
 from sparklog.client.addresses import BrokerAddress, bootstrap_addresses
-from sparklog.client.asking import Brokers as Asked
-from sparklog.client.asking import Draft
-from sparklog.protocol.api import Api
-from sparklog.protocol.compression import compress
-from sparklog.protocol.record_batch import Codec, decode
+from sparklog.client.connections import Brokers as Asked
+from sparklog.client.connections import Draft
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.records.compression import compress
+from sparklog.protocol.records.record_batch import Codec, decode
+from tests.harness.waiting import eventually
+from tests.harness.wire_batches import raw_batch, record, zigzag
 from tests.interop.brokers import Brokers
 from tests.peers.kafka import KafkaCluster
-from tests.unit.log.wire import raw_batch, record, zigzag
-from tests.waiting import eventually
 
 rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""

@@ -13,12 +13,11 @@ import confluent_kafka.admin
 import pytest
 from confluent_kafka import TopicPartition
 
-from sparklog.cluster.open import open_log
-from sparklog.spark.compact import compacted_by
-from sparklog.spark.compact_arguments import CompactJob
-from sparklog.spark.partition_tasks import work_on
+from sparklog.cluster.log import open_log
+from sparklog.spark.jobs.compact import CompactJob, compacted_by
+from sparklog.spark.jobs.partition_tasks import work_on
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
-from tests.waiting import eventually
 
 rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.harness.waiting import eventually
 from tests.peers.kafka import KafkaCluster
 from tests.peers.kafka_tools import KafkaTools
-from tests.waiting import eventually
 
 
 @pytest.fixture

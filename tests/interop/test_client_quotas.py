@@ -11,11 +11,11 @@ import confluent_kafka as ck
 import pytest
 
 from sparklog.client.admin import Admin
-from sparklog.core.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, entity_of
+from sparklog.core.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, entity_of
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 from tests.peers.kafka import KafkaCluster
 from tests.peers.kafka_tools import KafkaTools, ToolFailed
-from tests.waiting import eventually
 
 CONFIGS = "ConfigCommand"
 ACLS = "AclCommand"

@@ -20,8 +20,8 @@ from aiokafka.admin import AIOKafkaAdminClient  # type: ignore[import-untyped]
 from aiokafka.admin import NewTopic as AioNewTopic
 from confluent_kafka import TopicPartition
 
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
-from tests.waiting import eventually
 
 rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""

@@ -16,19 +16,19 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from kio.schema.errors import ErrorCode
 
 import sparklog
-from sparklog.broker.broker_client import client_id
-from sparklog.broker.environment import Address
-from sparklog.broker.tcp_network import TcpNetwork
-from sparklog.core.names import JOBS_TOPIC
-from sparklog.log.reference_batch import ReferenceBatch, encode_references
-from sparklog.log.segment import Reference
-from sparklog.protocol.api import Api
-from sparklog.protocol.building import build_request, build_request_part
+from sparklog.broker.network.broker_client import TcpNetwork
+from sparklog.broker.network.cluster_secret import client_id
+from sparklog.broker.runtime.environment import Address
+from sparklog.core.topic_names import JOBS_TOPIC
+from sparklog.log.segment.segment import Reference
+from sparklog.log.tail.references import ReferenceBatch, encode_references
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request, build_request_part
+from tests.harness import handler_requests as requests
+from tests.harness.replica_cluster import batch
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 from tests.interop.test_transactions import SETTINGS, made, read, transactional, write
-from tests.unit.broker.handlers import requests
-from tests.unit.broker.replica_cluster import batch
-from tests.waiting import eventually
 
 rd: Any = confluent_kafka.admin
 REFUSED = ErrorCode.cluster_authorization_failed

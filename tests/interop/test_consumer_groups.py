@@ -15,16 +15,16 @@ import pytest
 
 from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.admin import Admin
-from sparklog.client.asking import Brokers as Asked
-from sparklog.client.asking import Draft
-from sparklog.client.coordinators import CoordinatorKind, ask_coordinators
+from sparklog.client.connections import Brokers as Asked
+from sparklog.client.connections import Draft
 from sparklog.client.errors import of_code
+from sparklog.client.routing import CoordinatorKind, ask_coordinators
 from sparklog.core.clock import SYSTEM_CLOCK
-from sparklog.protocol.api import Api
+from sparklog.protocol.api_keys import Api
 from tests.cli.conftest import Cli
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 from tests.peers.kafka_tools import KafkaTools
-from tests.waiting import eventually
 
 READ_S = 150.0
 COORDINATOR_MOVES = (14, 15, 16)

@@ -10,7 +10,7 @@ from uuid import uuid4
 import confluent_kafka.admin
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from tests.broker_processes import BrokerProcesses
+from tests.harness.broker_processes import BrokerProcesses
 
 rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""

@@ -20,18 +20,13 @@ import confluent_kafka.admin
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from sparklog.protocol import messages
-from sparklog.protocol.api import Api
-from sparklog.protocol.batch_header import (
-    HEADER_BYTES,
-    REFERENCE_BIT,
-    parse_header,
-    seal_header,
-)
-from sparklog.protocol.building import build_request, build_request_part
-from sparklog.protocol.record_batch import Codec
-from tests.broker_processes import BrokerProcess, BrokerProcesses
-from tests.unit.log.wire import raw_batch, record, zigzag
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages import frames as messages
+from sparklog.protocol.messages.builder import build_request, build_request_part
+from sparklog.protocol.records.header import HEADER_BYTES, REFERENCE_BIT, parse_header, seal_header
+from sparklog.protocol.records.record_batch import Codec
+from tests.harness.broker_processes import BrokerProcess, BrokerProcesses
+from tests.harness.wire_batches import raw_batch, record, zigzag
 
 rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""

@@ -12,11 +12,12 @@ from confluent_kafka import Producer
 
 from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.admin import Admin
-from sparklog.client.asking import Brokers as Connections
-from sparklog.client.group_values import TransactionDescription
+from sparklog.client.connections import Brokers as Connections
 from sparklog.client.transactions import Transactions
+from sparklog.client.values import TransactionDescription
 from sparklog.core.clock import SYSTEM_CLOCK
-from tests.broker_processes import BrokerProcesses
+from tests.harness.broker_processes import BrokerProcesses
+from tests.harness.waiting import eventually
 from tests.interop.test_kafka_streams import (
     APPLICATION,
     COUNTS,
@@ -31,7 +32,6 @@ from tests.interop.test_kafka_streams import (
 from tests.interop.test_transactions import SETTINGS, made, read, write
 from tests.peers.jars import KAFKA_STREAMS
 from tests.peers.kafka_tools import run_tool
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
 RECORDS = 3_000

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from sparklog.client.admin import Admin
-from sparklog.client.group_values import GroupDescription
-from tests.broker_processes import BrokerProcesses
+from sparklog.client.values import GroupDescription
+from tests.harness.broker_processes import BrokerProcesses
+from tests.harness.waiting import eventually
 from tests.interop.test_kafka_streams import running
 from tests.interop.test_transactions import SETTINGS, read
 from tests.peers.connect import ANY_PORT, DISTRIBUTED, Worker, errors, program
 from tests.peers.jars import KAFKA_CONNECT
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 GROUP, TOPIC, SOURCE, SINK = "connect-cluster", "lines", "reader", "writer"

@@ -14,11 +14,11 @@ import confluent_kafka as ck
 import pytest
 
 from sparklog.client.admin import Admin
-from tests.broker_processes import BrokerProcesses
+from tests.harness.broker_processes import BrokerProcesses
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 from tests.peers.jars import KAFKA_BROKER, KAFKA_STREAMS
 from tests.peers.kafka import java
-from tests.waiting import eventually
 
 WORD_COUNT = "org.apache.kafka.streams.examples.wordcount.WordCountDemo"
 APPLICATION = "streams-wordcount"

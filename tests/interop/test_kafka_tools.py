@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 from tests.peers.kafka_tools import KafkaTools
-from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")

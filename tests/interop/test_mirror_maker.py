@@ -13,12 +13,12 @@ import confluent_kafka as ck
 import pytest
 
 from sparklog.client.admin import Admin
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 from tests.interop.test_kafka_streams import running
 from tests.peers.connect import MIRROR_MAKER, errors, mirroring, program
 from tests.peers.jars import KAFKA_CONNECT
 from tests.peers.kafka import KafkaCluster
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.soak
 PARTITIONS = 4

@@ -16,15 +16,15 @@ from confluent_kafka.admin import AdminClient
 
 from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.admin import Admin
-from sparklog.client.asking import Brokers as Asked
-from sparklog.client.asking import Draft
-from sparklog.client.coordinators import CoordinatorKind, ask_coordinators
+from sparklog.client.connections import Brokers as Asked
+from sparklog.client.connections import Draft
 from sparklog.client.errors import of_code
+from sparklog.client.routing import CoordinatorKind, ask_coordinators
 from sparklog.core.clock import SYSTEM_CLOCK
-from sparklog.protocol.api import Api
+from sparklog.protocol.api_keys import Api
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 from tests.peers.kafka import KafkaCluster
-from tests.waiting import eventually
 
 MOVES = frozenset({14, 15, 16})
 GROUP, TRANSACTION = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION

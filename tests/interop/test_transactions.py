@@ -19,7 +19,7 @@ import pytest
 from aiokafka.errors import ProducerFenced  # type: ignore[import-untyped]
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from tests.broker_processes import BrokerProcesses
+from tests.harness.broker_processes import BrokerProcesses
 from tests.interop.brokers import Brokers
 
 rd: Any = confluent_kafka.admin

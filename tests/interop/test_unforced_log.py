@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from sparklog.broker.main import run
 from sparklog.core.errors import InvalidConfig
-from tests.broker_processes import BrokerProcesses
-from tests.waiting import eventually
+from tests.harness.broker_processes import BrokerProcesses
+from tests.harness.waiting import eventually
 
 rd: Any = confluent_kafka.admin
 """librdkafka's admin API, which ships no types."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.log import append as append_module
-from sparklog.log.append import Appended, Candidate
 from sparklog.log.effects import Protocol
-from sparklog.log.view import PartitionView
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition import append as append_module
+from sparklog.log.partition.append import Appended, Candidate
 
 
 def skip_the_confirming_look(patch: pytest.MonkeyPatch) -> None:

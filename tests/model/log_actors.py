@@ -14,17 +14,17 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.core.errors import OutcomeUnknown, SparklogError
-from sparklog.log.append import Appended, Candidate, append
-from sparklog.log.arrow_file import finish_file, write_stream
-from sparklog.log.draft import SegmentDraft
 from sparklog.log.effects import Protocol, create, delete, run
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.manifest import REWRITTEN_NONCE, Entry, Manifest
-from sparklog.log.manifest_change import absorb_tail, change, raise_log_start, with_tail
-from sparklog.log.refresh import read_segment, refresh
-from sparklog.log.segment import Append, Commit, CommitKey, Segment
-from sparklog.log.segment_footer import to_metadata
-from sparklog.log.view import PartitionView
+from sparklog.log.manifest.change import absorb_tail, change, raise_log_start, with_tail
+from sparklog.log.manifest.manifest import REWRITTEN_NONCE, Entry, Manifest
+from sparklog.log.manifest.refresh import read_segment, refresh
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.append import Appended, Candidate, append
+from sparklog.log.segment.builder import SegmentDraft
+from sparklog.log.segment.file import finish_file, write_stream
+from sparklog.log.segment.footer import to_metadata
+from sparklog.log.segment.segment import Append, Commit, CommitKey, Segment
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Explorer, Objects, State
 

@@ -14,8 +14,8 @@ import pytest
 
 from sparklog.core.errors import SparklogError
 from sparklog.log.effects import Protocol
-from sparklog.spark import schedule_claims
-from sparklog.spark.schedule_claims import Claim, take
+from sparklog.spark.schedule import claims as schedule_claims
+from sparklog.spark.schedule.claims import Claim, take
 from tests.model.explorer import Actor, Explorer, State
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from sparklog.cluster import controller, election, isr, reassignment, registry
-from sparklog.cluster.image import MetadataImage, Partition
-from sparklog.cluster.records import (
+from sparklog.cluster.controller import controller, election, isr, reassignment
+from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata.image import MetadataImage, Partition
+from sparklog.cluster.metadata.records import (
     NO_LEADER,
     ControllerChangeRecord,
     Record,
@@ -27,7 +28,7 @@ from sparklog.cluster.records import (
 )
 from sparklog.core.errors import InvalidRequest
 from sparklog.core.types import PartitionId
-from tests.unit.broker.cluster import broker as _broker
+from tests.harness.metadata_cluster import broker as _broker
 
 TOPIC_ID = "t" * 22
 WHERE = PartitionId(TOPIC_ID, 0)

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from sparklog.log.effects import Protocol, create
-from sparklog.log.manifest import REWRITTEN_NONCE, Cleaning, Entry, Manifest
-from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
-from sparklog.log.refresh import read_segment
-from sparklog.log.rewrite import Replacement, swap
-from sparklog.log.segment import Append, Segment
-from sparklog.log.view import PartitionView
+from sparklog.log.manifest.change import Replacement, absorb_tail, change, raise_log_start, swap
+from sparklog.log.manifest.manifest import REWRITTEN_NONCE, Cleaning, Entry, Manifest
+from sparklog.log.manifest.refresh import read_segment
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.segment.segment import Append, Segment
 from tests.model.explorer import Actor
 from tests.model.log_actors import COLD, LAYOUT, PART, explore, file, reader, writer
 from tests.model.test_retention import OffsetChecker, collector

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.log import append as append_module
-from sparklog.log import manifest_change
-from sparklog.log.append import Candidate
 from sparklog.log.effects import Protocol
-from sparklog.log.refresh import refresh
-from sparklog.log.segment import CommitKey
-from sparklog.log.view import PartitionView
+from sparklog.log.manifest import change as manifest_change
+from sparklog.log.manifest.refresh import refresh
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition import append as append_module
+from sparklog.log.partition.append import Candidate
+from sparklog.log.segment.segment import CommitKey
 from tests.model.broken import skip_the_confirming_look
 from tests.model.explorer import Actor, Explorer, State
 from tests.model.log_actors import Checker, absorber, explore, merger, reader, trimmer, writer
@@ -117,7 +117,7 @@ def test_without_looking_for_newer_manifests_the_model_finds_a_lost_version(
         return view, False
 
     # Appends still confirm; only the tail is believed without a second look.
-    monkeypatch.setattr("sparklog.log.append.newer_manifest", believe)
+    monkeypatch.setattr("sparklog.log.partition.append.newer_manifest", believe)
     monkeypatch.setattr(manifest_change, "newer_manifest", believe)
     with pytest.raises(AssertionError):
         explore([writer("a", 1), writer("b", 1), merger()])

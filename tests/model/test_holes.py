@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import DataCorrupt, NotServing, SparklogError
-from sparklog.log import manifest as manifests
-from sparklog.log.append import Candidate, append
 from sparklog.log.effects import Protocol, run
-from sparklog.log.led import take_lead
-from sparklog.log.manifest_change import absorb_tail, change
-from sparklog.log.refresh import refresh
+from sparklog.log.manifest import manifest as manifests
+from sparklog.log.manifest.change import absorb_tail, change
+from sparklog.log.manifest.refresh import refresh
+from sparklog.log.partition.append import Candidate, append
+from sparklog.log.partition.leader_append import take_lead
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Explorer, Objects, State
 from tests.model.log_actors import COLD, LAYOUT, absorber, draft, merger, reader, trimmer
@@ -131,7 +131,7 @@ def test_no_offset_is_given_out_twice_when_an_object_is_lost(cast: str, absorbed
 def test_the_model_finds_an_offset_twice_when_later_names_are_not_looked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sparklog.log.refresh._beyond", lambda view, listed: None)
+    monkeypatch.setattr("sparklog.log.manifest.refresh._beyond", lambda view, listed: None)
     whole = built(0)
     with pytest.raises(AssertionError, match="an offset twice"):
         explored(whole, LAYOUT.key(LAYOUT.chain_name(1)), [opened_writer("new")])

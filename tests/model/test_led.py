@@ -17,19 +17,18 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import Fenced, NotServing, OutcomeUnknown, Unavailable
-from sparklog.log import append as append_module
-from sparklog.log import flush as flush_module
-from sparklog.log import led as led_module
-from sparklog.log import manifest_change
-from sparklog.log.append import Appended, Candidate
 from sparklog.log.effects import Protocol, run
-from sparklog.log.flush import flush_at
-from sparklog.log.led import hand_back, take_lead
-from sparklog.log.manifest import Manifest
-from sparklog.log.refresh import newer_manifest, refresh
-from sparklog.log.segment import Segment
-from sparklog.log.view import PartitionView
-from sparklog.log.wire_segment import FlushDraft
+from sparklog.log.manifest import change as manifest_change
+from sparklog.log.manifest.manifest import Manifest
+from sparklog.log.manifest.refresh import newer_manifest, refresh
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition import append as append_module
+from sparklog.log.partition import leader_append as flush_module
+from sparklog.log.partition import leader_append as led_module
+from sparklog.log.partition.append import Appended, Candidate
+from sparklog.log.partition.leader_append import flush_at, hand_back, take_lead
+from sparklog.log.segment.segment import Segment
+from sparklog.log.tail.to_segment import FlushDraft
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Objects
 from tests.model.log_actors import (

@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 
-from sparklog.cluster.publication import decide
-from sparklog.cluster.publication_record import Publication, StagedPartition, decode, encode
+from sparklog.cluster.publication import Publication, StagedPartition, decide, decode, encode
 from sparklog.core.errors import SparklogError
-from sparklog.log.append import Candidate, append
-from sparklog.log.draft import SegmentDraft, draft_references
 from sparklog.log.effects import Protocol, create, delete, put
 from sparklog.log.layout import PartitionLayout, commit_key
-from sparklog.log.manifest_change import absorb_tail, change
-from sparklog.log.segment import Commit, CommitKey, Reference
-from sparklog.log.view import PartitionView
+from sparklog.log.manifest.change import absorb_tail, change
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.append import Candidate, append
+from sparklog.log.segment.builder import SegmentDraft, draft_references
+from sparklog.log.segment.segment import Commit, CommitKey, Reference
 from tests.model.explorer import Actor, Explorer, State
 
 TOPIC_ID = "A" * 22

@@ -12,25 +12,16 @@ from typing import Any
 
 import pytest
 
+from sparklog.log.cleanup.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.effects import Protocol, delete
-from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
-from sparklog.log.manifest import Manifest, with_log_start
-from sparklog.log.manifest_change import change, with_tail
-from sparklog.log.refresh import read_segment, refresh
-from sparklog.log.segment import CommitKey
-from sparklog.log.view import PartitionView
+from sparklog.log.manifest.change import change, with_tail
+from sparklog.log.manifest.manifest import Manifest, with_log_start
+from sparklog.log.manifest.refresh import read_segment, refresh
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.segment.segment import CommitKey
 from tests.model.broken import skip_the_confirming_look
 from tests.model.explorer import Actor, State
-from tests.model.log_actors import (
-    COLD,
-    LAYOUT,
-    Checker,
-    absorber,
-    explore,
-    merger,
-    reader,
-    writer,
-)
+from tests.model.log_actors import COLD, LAYOUT, Checker, absorber, explore, merger, reader, writer
 
 
 def retainer(nonce: str = "d" * 32, keep: int = 0, delay_ms: int = 0) -> Actor:

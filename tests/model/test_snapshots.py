@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import OutcomeUnknown, TopicDeleted
-from sparklog.log import garbage as garbage_module
-from sparklog.log import pins as pins_module
-from sparklog.log.append import Candidate, append
-from sparklog.log.bury import bury, remains
+from sparklog.log.cleanup import garbage as garbage_module
+from sparklog.log.cleanup.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.effects import Protocol, delete, run
-from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
-from sparklog.log.manifest_change import change, raise_log_start
-from sparklog.log.pins import Pin, pin
-from sparklog.log.refresh import refresh
+from sparklog.log.manifest import pins as pins_module
+from sparklog.log.manifest.change import change, raise_log_start
+from sparklog.log.manifest.pins import Pin, pin
+from sparklog.log.manifest.refresh import refresh
+from sparklog.log.manifest.tombstone import bury, remains
+from sparklog.log.partition.append import Candidate, append
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Explorer, Objects, State
 from tests.model.log_actors import COLD, LAYOUT, Checker, absorber, draft, explore, merger, writer

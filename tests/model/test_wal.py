@@ -17,10 +17,24 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import Fenced
-from sparklog.log import wal, wal_look, wal_object, wal_seal
 from sparklog.log.effects import Effect, Protocol, delete
 from sparklog.log.layout import WalLayout
-from sparklog.log.wal import (
+from sparklog.log.wal import objects as wal_object
+from sparklog.log.wal import sealing as wal_look
+from sparklog.log.wal import sealing as wal_seal
+from sparklog.log.wal import writer as wal
+from sparklog.log.wal.objects import WalBatch, WalHeader, WalKind, WalObject
+from sparklog.log.wal.sealing import (
+    MARK_BYTES_MAX,
+    LogTail,
+    Sealed,
+    Torn,
+    clear,
+    read_sealed,
+    read_tail,
+    seal,
+)
+from sparklog.log.wal.writer import (
     Acknowledge,
     Flushed,
     Instruction,
@@ -33,9 +47,6 @@ from sparklog.log.wal import (
     place,
     register,
 )
-from sparklog.log.wal_look import MARK_BYTES_MAX, Torn
-from sparklog.log.wal_object import WalBatch, WalHeader, WalKind, WalObject
-from sparklog.log.wal_seal import LogTail, Sealed, clear, read_sealed, read_tail, seal
 from sparklog.store.base import PutOutcome
 from tests.model.explorer import TORN, Actor, AnyOf, Explorer, Objects, State
 

@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.harness.waiting import eventually
 from tests.peers.jars import DEFAULT_CACHE, KAFKA_BROKER, KAFKA_VERSION
-from tests.waiting import eventually
 
 __all__ = ["KAFKA_VERSION", "KafkaCluster", "KafkaDidNotStart", "KafkaNode"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 DEADLINE_S = 150
 # Writes its process id where the test finds it, then waits for ever.

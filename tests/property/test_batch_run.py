@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.core.errors import DataCorrupt
-from sparklog.protocol.arrow_records import RECORDS_SCHEMA
-from sparklog.protocol.batch_header import (
+from sparklog.protocol.records.columns import RECORDS_SCHEMA
+from sparklog.protocol.records.decoder import decode_runs, read_headers
+from sparklog.protocol.records.header import (
     CODEC_MASK,
     HEADER_BYTES,
     BatchHeader,
@@ -17,9 +18,8 @@ from sparklog.protocol.batch_header import (
     parse_header,
     seal_header,
 )
-from sparklog.protocol.batch_run import decode_runs, read_headers
-from sparklog.protocol.record_batch import decode
-from tests.unit.protocol.golden import data_of, expected
+from sparklog.protocol.records.record_batch import decode
+from tests.harness.golden_batches import data_of, expected
 
 ONE_BATCH = sorted(name for name in expected() if name != "several")
 SMALL = [name for name in ONE_BATCH if len(data_of(name)) < 2_000]

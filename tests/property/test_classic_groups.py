@@ -20,10 +20,10 @@ from hypothesis.stateful import (
 )
 from kio.schema.errors import ErrorCode
 
+from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.effects import Token
-from sparklog.coordinator.group_messages import Joined, MemberIdentity, Synced
-from sparklog.coordinator.group_settings import GroupSettings
-from tests.unit.coordinator.group_driver import GROUP, REBALANCE_MS, SESSION_MS, Driver, offset_of
+from sparklog.coordinator.messages import Joined, MemberIdentity, Synced
+from tests.harness.group_driver import GROUP, REBALANCE_MS, SESSION_MS, Driver, offset_of
 
 NEVER_MS = 10**12
 SETTLE_MS = 5 * REBALANCE_MS + 400_000

@@ -16,29 +16,27 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sparklog.core.clock import ManualClock
-from sparklog.core.settings import parse_topic_configs
-from sparklog.log.compaction import CompactionPolicy
-from sparklog.log.compaction_shares import Outcome, Share, Shares
-from sparklog.log.compactor import Compactor
+from sparklog.core.config.topic import parse_topic_configs
+from sparklog.log.cleanup.compaction_policy import CompactionPolicy
+from sparklog.log.cleanup.compaction_shares import Outcome, Share, Shares
+from sparklog.log.cleanup.compactor import Compactor
+from sparklog.log.cleanup.rewriter import Encoding
 from sparklog.log.effects import run
-from sparklog.log.flush import flush_at
-from sparklog.log.history import HistoryReader
-from sparklog.log.history_cache import HistoryCache
-from sparklog.log.isolation import decided
-from sparklog.log.led import take_lead
-from sparklog.log.manifest_change import absorb_tail, change, raise_log_start
-from sparklog.log.partition_log import PartitionLog
-from sparklog.log.producer_snapshot import load_producers
-from sparklog.log.refresh import read_segment, refresh
-from sparklog.log.rewriting import Encoding
-from sparklog.log.view import PartitionView
-from sparklog.log.wire_segment import draft_batches
-from sparklog.protocol.arrow_records import TIMESTAMP_TYPE
-from sparklog.protocol.batch_header import parse_header
-from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
-from sparklog.protocol.record_batch import BatchSettings, decode, encode
+from sparklog.log.manifest.change import absorb_tail, change, raise_log_start
+from sparklog.log.manifest.refresh import read_segment, refresh
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.history_reader import HistoryCache, HistoryReader
+from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.partition.partition_log import PartitionLog
+from sparklog.log.partition.read_committed import decided
+from sparklog.log.tail.producer_snapshot import load_producers
+from sparklog.log.tail.to_segment import draft_batches
+from sparklog.protocol.records.columns import TIMESTAMP_TYPE
+from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
+from sparklog.protocol.records.header import parse_header
+from sparklog.protocol.records.record_batch import BatchSettings, decode, encode
 from sparklog.store.memory import MemoryStore
-from tests.unit.log.records import LAYOUT
+from tests.harness.log_records import LAYOUT
 
 COLD = PartitionView(LAYOUT)
 DELETE_RETENTION_MS = 10_000

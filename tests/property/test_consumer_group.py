@@ -24,24 +24,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator.assignors import (
+from sparklog.coordinator.config import GroupSettings
+from sparklog.coordinator.consumer.assignors import (
     ASSIGNORS,
     Reader,
     assign_ranges,
     assign_uniformly,
 )
-from sparklog.coordinator.consumer_group import ConsumerGroup
-from sparklog.coordinator.consumer_groups import ConsumerGroups
-from sparklog.coordinator.consumer_messages import (
+from sparklog.coordinator.consumer.group import ConsumerGroup
+from sparklog.coordinator.consumer.groups import ConsumerGroups
+from sparklog.coordinator.consumer.messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
     Part,
     Parts,
 )
 from sparklog.coordinator.effects import CoordinatorRecord
-from sparklog.coordinator.group_messages import MemberIdentity
-from sparklog.coordinator.group_settings import GroupSettings
-from sparklog.coordinator.offset_messages import CommitRequest, OffsetToCommit
+from sparklog.coordinator.messages import CommitRequest, MemberIdentity, OffsetToCommit
 from sparklog.core.errors import GroupError
 
 GROUP = "g"

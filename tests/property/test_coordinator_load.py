@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.broker.coordinator_load import FEW, _newest_of_each_key
+from sparklog.broker.coordinator.shard_loader import FEW, _newest_of_each_key
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b""])
 

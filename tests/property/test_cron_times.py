@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.spark.schedule_cron import Cron, parse_cron
+from sparklog.spark.schedule.cron import Cron, parse_cron
 
 MINUTE_MS = 60_000
 DAY_MIN = 24 * 60

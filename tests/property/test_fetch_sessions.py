@@ -8,19 +8,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sparklog.broker.asked_session import AskedSession
-from sparklog.broker.fetch_at import FetchAt
-from sparklog.broker.fetch_reading import Fetched
-from sparklog.broker.fetch_session import FetchAsked, FetchTurn, PartKey
-from sparklog.broker.fetch_sessions import (
+from sparklog.broker.fetch.read import Fetched
+from sparklog.broker.fetch.session import (
     EVICTABLE_AFTER_S,
+    FetchAsked,
     FetchSessionIdNotFound,
     FetchSessions,
+    FetchTurn,
     InvalidFetchSessionEpoch,
+    PartKey,
     next_epoch,
 )
-from sparklog.broker.purgatory import FetchWaits
-from sparklog.core.config import INT_MAX
+from sparklog.broker.partition.follower import FetchAt
+from sparklog.broker.partition.purgatory import FetchWaits
+from sparklog.broker.replication.fetcher import AskedSession
+from sparklog.core.config.model import INT_MAX
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import InvalidRequest, NotServing
 from sparklog.core.types import PartitionId

@@ -8,14 +8,14 @@ import hypothesis.strategies as st
 import pyarrow as pa
 from hypothesis import given, settings
 
-from sparklog.core.settings import parse_topic_configs
-from sparklog.log.compaction import CompactionPolicy
-from sparklog.log.compactor import Compactor
-from sparklog.log.partition_log import DEFAULT_COLUMNS, LogConfig, PartitionLog
-from sparklog.log.rewriting import Encoding
+from sparklog.core.config.topic import parse_topic_configs
+from sparklog.log.cleanup.compaction_policy import CompactionPolicy
+from sparklog.log.cleanup.compactor import Compactor
+from sparklog.log.cleanup.rewriter import Encoding
+from sparklog.log.partition.partition_log import DEFAULT_COLUMNS, LogConfig, PartitionLog
 from sparklog.log.schema import read_schema
 from sparklog.store.memory import MemoryStore
-from tests.unit.log.records import LAYOUT, batch
+from tests.harness.log_records import LAYOUT, batch
 
 KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"c" * 70]) | st.binary(max_size=3)
 APPENDS = st.lists(

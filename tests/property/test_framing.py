@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.core.errors import InvalidRequest
-from sparklog.protocol.framing import FrameReader
+from sparklog.protocol.messages.frames import FrameReader
 
 FRAME_BYTES_MAX = 60
 

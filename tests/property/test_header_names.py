@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sparklog.protocol.header_names import ESCAPE, name_of, names, text_of, texts
+from sparklog.protocol.records.header_names import ESCAPE, name_of, names, text_of, texts
 
 wire_names = st.binary(max_size=8) | st.binary(max_size=4).map(lambda b: ESCAPE.encode() + b)
 

@@ -9,20 +9,19 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.client.fetching import Fetched
+from sparklog.client.batch_fetcher import Fetched
 from sparklog.log.effects import run
-from sparklog.log.flush import flush_at
-from sparklog.log.led import take_lead
-from sparklog.log.manifest_change import absorb_tail, change
-from sparklog.log.producer_rebuild import rebuilt, snapshot
-from sparklog.log.producer_snapshot import save_producers
-from sparklog.log.view import PartitionView
-from sparklog.log.wire_segment import draft_batches
-from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
-from sparklog.protocol.memory_records import split_batches
-from sparklog.protocol.record_batch import BatchSettings, encode
-from sparklog.spark.served import kept
-from tests.unit.spark.source_logs import batch_reader, new_log, rows_of
+from sparklog.log.manifest.change import absorb_tail, change
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.tail.producer_rebuild import rebuilt, snapshot
+from sparklog.log.tail.producer_snapshot import save_producers
+from sparklog.log.tail.to_segment import draft_batches
+from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
+from sparklog.protocol.records.memory_records import split_batches
+from sparklog.protocol.records.record_batch import BatchSettings, encode
+from sparklog.spark.source.live_tail import kept
+from tests.harness.source_logs import batch_reader, new_log, rows_of
 
 PRODUCERS = (7, 8, 9)
 EPOCH = 1

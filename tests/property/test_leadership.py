@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sparklog.cluster.leadership import (
+from sparklog.cluster.controller.leader_state import (
     CommitRules,
     Event,
     ExpandIsr,

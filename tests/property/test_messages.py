@@ -14,11 +14,11 @@ from kio.index import load_request_schema
 from kio.serial import entity_reader, entity_writer
 
 from sparklog.core.errors import DataCorrupt, InvalidRequest
-from sparklog.protocol import messages
-from sparklog.protocol.api import APIS, Api
-from sparklog.protocol.entity_decoder import ELEMENTS_MAX, Cursor, Malformed, decoder
-from sparklog.protocol.entity_encoder import put_entity, put_varint
-from tests.property.random_messages import message_types, random_entity
+from sparklog.protocol.api_keys import APIS, Api
+from sparklog.protocol.messages import frames as messages
+from sparklog.protocol.messages.decoder import ELEMENTS_MAX, Cursor, Malformed, decoder
+from sparklog.protocol.messages.encoder import put_entity, put_varint
+from tests.harness.random_messages import message_types, random_entity
 
 TYPES = message_types()
 REQUESTS: list[Any] = [t for t in TYPES if t.__name__.endswith("Request")]

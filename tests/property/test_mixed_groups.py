@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from kio.schema.consumer_protocol_subscription.v1 import data as subscription_v1
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer, Part
+from sparklog.coordinator.config import GroupSettings
+from sparklog.coordinator.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer, Part
 from sparklog.coordinator.effects import CoordinatorRecord, Effects, Token
-from sparklog.coordinator.group_messages import (
+from sparklog.coordinator.group.shard import GroupShard
+from sparklog.coordinator.messages import (
     HeartbeatRequest,
     Joined,
     JoinRequest,
@@ -29,15 +31,13 @@ from sparklog.coordinator.group_messages import (
     Synced,
     SyncRequest,
 )
-from sparklog.coordinator.group_settings import GroupSettings
-from sparklog.coordinator.group_shard import GroupShard
 from sparklog.core.errors import GroupError
-from sparklog.protocol.consumer_protocol import (
+from sparklog.protocol.messages.consumer_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
 )
-from sparklog.protocol.entity_encoder import put_entity
+from sparklog.protocol.messages.encoder import put_entity
 from tests.property.test_consumer_group import GROUP, NAMES, Client, FakeTopics, topic_id
 
 SESSION_MS = 10_000

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import DataCorrupt
-from sparklog.log.newest_rows import NewestRows
+from sparklog.log.cleanup.offset_map import NewestRows
 
 KEYS = st.none() | st.binary(max_size=20) | st.sampled_from([b"a", b"b", b"c"])
 ROWS = st.lists(st.tuples(KEYS, st.booleans()), max_size=30)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sparklog.core.errors import OffsetOutOfRange
-from sparklog.log.partition_log import LogConfig, PartitionLog
-from sparklog.log.segment import CommitKey, Reference
+from sparklog.log.partition.partition_log import LogConfig, PartitionLog
+from sparklog.log.segment.segment import CommitKey, Reference
 from sparklog.store.memory import MemoryStore
-from tests.unit.log.records import LAYOUT, batch
+from tests.harness.log_records import LAYOUT, batch
 
 RECORDS = st.lists(
     st.tuples(

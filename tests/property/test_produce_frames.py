@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
-from sparklog.protocol import messages, produce_frames
-from sparklog.protocol.api import APIS, Api
-from sparklog.protocol.building import Answer, build_request, build_request_part
+from sparklog.protocol.api_keys import APIS, Api
+from sparklog.protocol.messages import frames as messages
+from sparklog.protocol.messages import produce_fast_path as produce_frames
+from sparklog.protocol.messages.builder import Answer, build_request, build_request_part
 from sparklog.protocol.topic_ids import topic_id_of
-from tests.property.random_messages import random_entity
+from tests.harness.random_messages import random_entity
 
 VERSIONS = range(APIS[Api.PRODUCE].min, APIS[Api.PRODUCE].max + 1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sparklog.core.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence
-from sparklog.log.producer_rebuild import replay_batch, restored, snapshot
-from sparklog.log.producer_state import Duplicate, ProducerStates
-from sparklog.protocol.batch_header import (
+from sparklog.log.tail.producer_rebuild import replay_batch, restored, snapshot
+from sparklog.log.tail.producer_state import Duplicate, ProducerStates
+from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
+from sparklog.protocol.records.header import (
     INT32_MAX,
     BatchHeader,
     increment_sequence,
     parse_header,
     stamp_offset,
 )
-from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
-from tests.unit.log.wire import produced
+from tests.harness.wire_batches import produced
 
 producer_ids = st.sampled_from([1, 2])
 WRAPS_SOON = INT32_MAX - 3

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import TimestampType
-from sparklog.protocol.batch_header import HEADER_BYTES, BatchHeader, parse_header, seal_header
-from sparklog.protocol.compression import decompress
-from sparklog.protocol.memory_records import split_batches
-from sparklog.protocol.record_batch import BatchSettings, Codec, decode, encode
-from sparklog.protocol.record_survey import survey
-from tests.unit.protocol.golden import data_of, expected
+from sparklog.protocol.records.compression import decompress
+from sparklog.protocol.records.header import HEADER_BYTES, BatchHeader, parse_header, seal_header
+from sparklog.protocol.records.memory_records import split_batches
+from sparklog.protocol.records.record_batch import BatchSettings, Codec, decode, encode
+from sparklog.protocol.records.record_survey import survey
+from tests.harness.golden_batches import data_of, expected
 
 SMALL = sorted(name for name in expected() if len(data_of(name)) < 2_000 and name != "several")
 BOUND = 1 << 20

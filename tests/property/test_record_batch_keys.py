@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.protocol.partitioner import partition_for_key, partitions_for_keys
+from sparklog.protocol.partitioner.partitioner import partition_for_key, partitions_for_keys
 
 
 def signed(number: int) -> int:

@@ -8,10 +8,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.protocol import record_batch
-from sparklog.protocol.arrow_records import RECORDS_SCHEMA
-from sparklog.protocol.memory_records import split_batches
-from sparklog.protocol.record_batch import BatchSettings, Codec, decode, encode, encode_many
+from sparklog.protocol.records import record_batch
+from sparklog.protocol.records.columns import RECORDS_SCHEMA
+from sparklog.protocol.records.memory_records import split_batches
+from sparklog.protocol.records.record_batch import BatchSettings, Codec, decode, encode, encode_many
 
 Rows = list[dict[str, Any]]
 

@@ -12,35 +12,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.core.errors import CorruptMessage, DataCorrupt, InvalidRecord, InvalidRequest
-from sparklog.log.batch_check import BatchRules, check_batch, check_replicated
 from sparklog.log.effects import run
-from sparklog.log.flush import flush_at
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.led import take_lead
-from sparklog.log.partition_log import PartitionLog
-from sparklog.log.reference_batch import (
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.partition.partition_log import PartitionLog
+from sparklog.log.segment.footer import reference_document
+from sparklog.log.segment.segment import Commit, CommitKey, Reference
+from sparklog.log.tail.batch_validator import BatchRules, check_batch, check_replicated
+from sparklog.log.tail.references import (
     OBJECTS_MAX,
     TEXT_BYTES_MAX,
+    PendingReferences,
     ReferenceBatch,
     check_references,
     decode_references,
     encode_references,
     reference_batch,
 )
-from sparklog.log.segment import Commit, CommitKey, Reference
-from sparklog.log.segment_footer import reference_document
-from sparklog.log.tail import Tail
-from sparklog.log.taken_references import PendingReferences
-from sparklog.log.view import PartitionView
-from sparklog.log.wire_segment import draft_batches
-from sparklog.protocol.batch_header import (
+from sparklog.log.tail.tail import Tail
+from sparklog.log.tail.to_segment import draft_batches
+from sparklog.protocol.records.header import (
     HEADER_BYTES,
     REFERENCE_BIT,
     BatchHeader,
     parse_header,
     seal_header,
 )
-from sparklog.protocol.record_batch import BatchSettings, Codec, encode
+from sparklog.protocol.records.record_batch import BatchSettings, Codec, encode
 from sparklog.store.memory import MemoryStore
 
 LAYOUT = PartitionLayout("t", "A" * 22, 0)

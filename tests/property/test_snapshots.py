@@ -8,21 +8,26 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.cluster.named_snapshot import snapshot_records
-from sparklog.cluster.open import Log
-from sparklog.cluster.snapshots import SnapshotReader, create_snapshot, drop_snapshot, read_snapshot
+from sparklog.cluster.log import Log
+from sparklog.cluster.named_snapshots import (
+    SnapshotReader,
+    create_snapshot,
+    drop_snapshot,
+    read_snapshot,
+    snapshot_records,
+)
 from sparklog.core.clock import ManualClock
-from sparklog.core.settings import parse_topic_configs
+from sparklog.core.config.topic import parse_topic_configs
 from sparklog.core.types import PartitionId
-from sparklog.log.compaction import CompactionPolicy
-from sparklog.log.compactor import Compactor
+from sparklog.log.cleanup.compaction_policy import CompactionPolicy
+from sparklog.log.cleanup.compactor import Compactor
+from sparklog.log.cleanup.garbage import GarbageRules, find_garbage, list_folder
+from sparklog.log.cleanup.rewriter import Encoding
 from sparklog.log.effects import run
-from sparklog.log.garbage import GarbageRules, find_garbage, list_folder
-from sparklog.log.refresh import refresh
-from sparklog.log.rewriting import Encoding
-from sparklog.log.view import PartitionView
+from sparklog.log.manifest.refresh import refresh
+from sparklog.log.manifest.view import PartitionView
 from sparklog.store.memory import MemoryStore
-from tests.unit.log.records import batch
+from tests.harness.log_records import batch
 
 CONFIGS = {
     "cleanup.policy": "compact,delete",

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
-from sparklog.log.batch_check import CheckedBatch
-from sparklog.log.tail import NO_LEADER_EPOCH, NO_OFFSET, Tail
-from sparklog.protocol.batch_header import parse_header
-from sparklog.protocol.record_batch import decode
-from tests.unit.log.wire import produced
+from sparklog.log.tail.batch_validator import CheckedBatch
+from sparklog.log.tail.tail import NO_LEADER_EPOCH, NO_OFFSET, Tail
+from sparklog.protocol.records.header import parse_header
+from sparklog.protocol.records.record_batch import decode
+from tests.harness.wire_batches import produced
 
 timestamp_lists = st.lists(st.integers(0, 40), min_size=1, max_size=4)
 share = st.integers(0, 8).map(lambda eighths: eighths / 8)

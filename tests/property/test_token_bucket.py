@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.core.token_bucket import TokenBucket
+from sparklog.core.quotas import TokenBucket
 
 AMOUNTS = st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 100)), max_size=50)
 

@@ -17,19 +17,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sparklog.coordinator.effects import CoordinatorRecord, Effects, ProducerIdentity
-from sparklog.coordinator.transaction import EndTransaction, InitProducer, NeedsProducerId
-from sparklog.coordinator.transaction_records import decode, decode_key, encode
-from sparklog.coordinator.transaction_shard import (
+from sparklog.coordinator.transaction.shard import (
     TransactionSettings,
     TransactionShard,
     WriteMarkers,
 )
-from sparklog.coordinator.transaction_state import (
+from sparklog.coordinator.transaction.state import (
     ENDING,
     EPOCH_MAX,
     TRANSITIONS,
     Transaction,
     TransactionState,
+    decode,
+    decode_key,
+    encode,
+)
+from sparklog.coordinator.transaction.transaction import (
+    EndTransaction,
+    InitProducer,
+    NeedsProducerId,
 )
 from sparklog.core.errors import (
     ConcurrentTransactions,

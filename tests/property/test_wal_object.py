@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sparklog.core.errors import DataCorrupt
 from sparklog.log.layout import WalLayout
-from sparklog.log.wal_object import (
+from sparklog.log.wal.objects import (
     FOOTER_READ_BYTES,
     WalBatch,
     WalHeader,

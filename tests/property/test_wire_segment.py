@@ -10,21 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.log.effects import run
-from sparklog.log.flush import flush_at
-from sparklog.log.history import HistoryReader
-from sparklog.log.history_cache import HistoryCache
-from sparklog.log.led import take_lead
-from sparklog.log.manifest_change import absorb_tail, change
-from sparklog.log.partition_log import PartitionLog
-from sparklog.log.view import PartitionView
-from sparklog.log.wire_segment import draft_batches
-from sparklog.protocol.arrow_records import RECORDS_SCHEMA
-from sparklog.protocol.batch_header import BatchHeader, Codec
-from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
-from sparklog.protocol.header_names import text_of
-from sparklog.protocol.record_batch import BatchSettings, decode, encode
+from sparklog.log.manifest.change import absorb_tail, change
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.history_reader import HistoryCache, HistoryReader
+from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.partition.partition_log import PartitionLog
+from sparklog.log.tail.to_segment import draft_batches
+from sparklog.protocol.records.columns import RECORDS_SCHEMA
+from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
+from sparklog.protocol.records.header import BatchHeader, Codec
+from sparklog.protocol.records.header_names import text_of
+from sparklog.protocol.records.record_batch import BatchSettings, decode, encode
 from sparklog.store.memory import MemoryStore
-from tests.unit.log.records import LAYOUT
+from tests.harness.log_records import LAYOUT
 
 EPOCH = 3
 Row = dict[str, Any]

@@ -9,30 +9,34 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker import controller_loop, life, registration, takeover, wal_pump
-from sparklog.broker.coordinator_log import CoordinatorLog
-from sparklog.broker.coordinator_runtime import CoordinatorRuntime
-from sparklog.broker.flusher import Flusher
-from sparklog.broker.led_partition import LedPartition
-from sparklog.broker.life import Life
-from sparklog.broker.marking import Marking, PlacedMarker
-from sparklog.broker.peer_checks import PeerChecks
-from sparklog.broker.refusals import Refusals
-from sparklog.broker.replica_roles import ReplicaRoles
-from sparklog.cluster.leadership import Event, Leadership
-from sparklog.cluster.liveness import Verdict
-from sparklog.coordinator.classic_group import ClassicGroup
-from sparklog.coordinator.consumer_group import ConsumerGroup
+from sparklog.broker.controller import controller as controller_loop
+from sparklog.broker.controller import registration
+from sparklog.broker.controller.peer_checks import PeerChecks
+from sparklog.broker.coordinator.partition_log import CoordinatorLog
+from sparklog.broker.coordinator.runtime import CoordinatorRuntime
+from sparklog.broker.coordinator.txn_markers import Marking, PlacedMarker
+from sparklog.broker.node import incarnation as life
+from sparklog.broker.node.incarnation import Life
+from sparklog.broker.node.roles import ReplicaRoles
+from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.produce.rejected_batches import Refusals
+from sparklog.broker.replication import recovery as takeover
+from sparklog.broker.replication.flusher import Flusher
+from sparklog.broker.wal import appender as wal_pump
+from sparklog.cluster.controller.leader_state import Event, Leadership
+from sparklog.cluster.controller.liveness import Verdict
+from sparklog.coordinator.classic.group import ClassicGroup
+from sparklog.coordinator.consumer.group import ConsumerGroup
 from sparklog.coordinator.effects import Effects
 from sparklog.core.errors import Fenced, InvalidProducerEpoch, InvalidTxnState, SparklogError
-from sparklog.log import recover, wal_seal
 from sparklog.log.effects import Protocol, list_after
 from sparklog.log.layout import WalLayout
-from sparklog.log.producer_state import ProducerStates
-from sparklog.log.transactions import Transactions
-from sparklog.log.view import PartitionView
-from sparklog.log.wal import Placed, Settled, place
-from sparklog.log.wal_object import WalBatch
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.tail.producer_state import ProducerStates, Transactions
+from sparklog.log.wal import recovery as recover
+from sparklog.log.wal import sealing as wal_seal
+from sparklog.log.wal.objects import WalBatch
+from sparklog.log.wal.writer import Placed, Settled, place
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 

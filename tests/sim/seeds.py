@@ -13,11 +13,11 @@ from typing import Any
 
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Fenced, OutcomeUnknown, Unavailable
-from sparklog.testing.sim_cluster import MakeNode, Plan, Report, SimCluster
-from sparklog.testing.sim_faults import LINK_FAULTS
-from sparklog.testing.sim_invariants import watch
-from sparklog.testing.sim_network import through_bytes
-from sparklog.testing.sim_node import SimulatedBroker
+from sparklog.testing.sim.cluster import MakeNode, Plan, Report, SimCluster
+from sparklog.testing.sim.faults import LINK_FAULTS
+from sparklog.testing.sim.invariants import watch
+from sparklog.testing.sim.network import through_bytes
+from sparklog.testing.sim.node import SimulatedBroker
 
 FEW = 100
 """Of fewer seeds, each is handed out alone, so that no processor idles."""

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from sparklog.core.types import TopicPartition
-from sparklog.testing.group_history import (
-    Claim,
-    Committed,
-    GroupLog,
-    Looked,
-    Owned,
-    check_group,
-)
+from sparklog.testing.history import Claim, Committed, GroupLog, Looked, Owned, check_group
 
 WHERE = TopicPartition("t", 0)
 

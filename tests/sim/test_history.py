@@ -7,15 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sparklog.core.types import TopicPartition
-from sparklog.testing.history import (
-    ANOMALIES,
-    Outcome,
-    Poll,
-    Send,
-    check,
-    from_lines,
-    to_lines,
-)
+from sparklog.testing.history import ANOMALIES, Outcome, Poll, Send, check, from_lines, to_lines
 
 P0 = TopicPartition("t", 0)
 

@@ -10,14 +10,14 @@ import asyncio
 
 import pytest
 
-from sparklog.broker.environment import Environment
-from sparklog.broker.metadata_log import MetadataLog
-from sparklog.cluster.image import MetadataImage
-from sparklog.cluster.records import ProducerIdsRecord, Record
+from sparklog.broker.controller.metadata_log import MetadataLog
+from sparklog.broker.runtime.environment import Environment
+from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.cluster.metadata.records import ProducerIdsRecord, Record
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import OutcomeUnknown, Unavailable
-from sparklog.testing.sim_network import SimNet, SimNetwork
-from sparklog.testing.sim_store import CALM, SimObjects, SimStore, StoreWeather
+from sparklog.testing.sim.network import SimNet, SimNetwork
+from sparklog.testing.sim.store import CALM, SimObjects, SimStore, StoreWeather
 from sparklog.testing.virtual_loop import Process, new_virtual_loop
 from sparklog.testing.virtual_world import Trace, VirtualClock, VirtualCompute
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from sparklog.store.base import PutOutcome
-from sparklog.testing.sim_cluster import Plan, Report, SimCluster
-from sparklog.testing.sim_faults import FAULTS, LINK_FAULTS
+from sparklog.testing.sim.cluster import Plan, Report, SimCluster
+from sparklog.testing.sim.faults import FAULTS, LINK_FAULTS
 from tests.sim.toy_broker import ToyBroker, ToyLog
 
 PLAN = Plan(storm_s=4.0)

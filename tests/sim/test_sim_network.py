@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sparklog.broker.environment import Address, Unreachable
+from sparklog.broker.runtime.environment import Address, Unreachable
 from sparklog.core.entropy import SeededEntropy
-from sparklog.testing.sim_network import NetworkWeather, SimNet, SimNetwork
+from sparklog.testing.sim.network import NetworkWeather, SimNet, SimNetwork
 from sparklog.testing.virtual_loop import Process, new_virtual_loop
 from sparklog.testing.virtual_world import Trace
 

@@ -12,7 +12,7 @@ from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Unavailable
 from sparklog.log.effects import create
 from sparklog.store.base import ObjectNotFound, PutOutcome
-from sparklog.testing.sim_store import SimObjects, SimStore, StoreWeather
+from sparklog.testing.sim.store import SimObjects, SimStore, StoreWeather
 from sparklog.testing.virtual_loop import Process, new_virtual_loop
 from sparklog.testing.virtual_world import Trace
 

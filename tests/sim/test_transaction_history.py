@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from sparklog.core.types import TopicPartition
-from sparklog.testing.transaction_history import (
-    CommittedRead,
-    Fate,
-    Transaction,
-    check_transactions,
-)
+from sparklog.testing.history import CommittedRead, Fate, Transaction, check_transactions
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -13,10 +13,10 @@ from typing import Final
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.cluster.image import MetadataImage
+from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.errors import OutcomeUnknown, Unavailable
-from sparklog.testing.sim_store import StoreWeather
-from tests.unit.broker.live_cluster import Failed, LiveCluster, TxClient
+from sparklog.testing.sim.store import StoreWeather
+from tests.harness.live_cluster import Failed, LiveCluster, TxClient
 
 BROKERS: Final = 3
 PARTITIONS: Final = 3

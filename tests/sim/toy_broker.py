@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from sparklog.broker.request import RequestContext
+from sparklog.broker.runtime.request import RequestContext
 from sparklog.core.errors import Unavailable
-from sparklog.protocol.api import Api
-from sparklog.protocol.batch_header import BatchHeader, parse_header
-from sparklog.protocol.building import Answer
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.records.header import BatchHeader, parse_header
 from sparklog.store.base import PutOutcome
-from sparklog.testing.sim_cluster import BrokerSide
+from sparklog.testing.sim.cluster import BrokerSide
 
 NOT_LEADER = 6
 OUT_OF_ORDER = 45

@@ -15,12 +15,12 @@ import pytest
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.testing.history import Send, check
-from tests.broker_processes import BrokerProcess, BrokerProcesses
-from tests.fault_proxy import Action, FaultProxy
-from tests.moto_server import moto_server
+from tests.harness.broker_processes import BrokerProcess, BrokerProcesses
+from tests.harness.fault_proxy import Action, FaultProxy
+from tests.harness.moto_server import moto_server
+from tests.harness.waiting import WITHIN_S, eventually
 from tests.soak.load import Load
 from tests.soak.small_disk import MIB, SmallDisk, small_disk
-from tests.waiting import WITHIN_S, eventually
 
 QUICK = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "500"}
 BUCKET = "faults"

@@ -19,11 +19,10 @@ from sparklog.core.entropy import SYSTEM_ENTROPY
 from sparklog.core.errors import InvalidConfig
 from sparklog.store.probe_race import race
 from sparklog.store.s3 import S3Store
-from sparklog.store.s3_access import S3Access
-from sparklog.store.settings import StoreSettings
-from tests.moto_server import moto_server
+from sparklog.store.settings import S3Access, StoreSettings
+from tests.harness.moto_server import moto_server
+from tests.harness.waiting import eventually
 from tests.peers.jars import JarSet, Resolution
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.soak
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"

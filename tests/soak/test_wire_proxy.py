@@ -9,9 +9,9 @@ from contextlib import suppress
 
 import pytest
 
-from sparklog.broker import broker_client
-from sparklog.broker.environment import Address
-from sparklog.broker.request import BROKERS_CLIENT
+from sparklog.broker.network import cluster_secret as broker_client
+from sparklog.broker.runtime.environment import Address
+from sparklog.broker.runtime.request import BROKERS_CLIENT
 from tests.soak.wire_proxy import NAME_AT, WireProxy
 
 SECRET = "0123456789abcdef" * 2

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklog.cluster.open import Log, open_log
-from sparklog.spark.jars import delta_conf
-from sparklog.spark.session import session_builder
-from tests.quick_jvm import make_archive
+from sparklog.cluster.log import Log, open_log
+from sparklog.spark.jobs.jars import delta_conf
+from sparklog.spark.jobs.session import session_builder
+from tests.harness.quick_jvm import make_archive
 
 MakeLog = Callable[..., Log]
 

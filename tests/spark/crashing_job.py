@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparklog.spark.job import JobReport, OpenSession
-from sparklog.spark.progress import Progress
+from sparklog.spark.jobs.job import JobReport, OpenSession
+from sparklog.spark.jobs.progress import Progress
 
 EXPRESSIONS = {
     "exit": "java_method('java.lang.System', 'exit', CAST(3 + id AS INT))",

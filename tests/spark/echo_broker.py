@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 
-from sparklog.broker.ready import Ready
+from sparklog.broker.runtime.identity import Ready
 from sparklog.core.errors import InvalidConfig
 
 POLL_S = 0.1

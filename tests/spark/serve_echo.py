@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from sparklog.spark import jobs_table
-from sparklog.spark.job import run_job
-from sparklog.spark.serve import serve_with
-from sparklog.spark.serve_arguments import parse_serve
+from sparklog.spark.jobs.job import run_job
+from sparklog.spark.schedule import job_kinds as jobs_table
+from sparklog.spark.serve.arguments import parse_serve
+from sparklog.spark.serve.serve import serve_with
 from tests.spark import echo_broker
 
 CRASHING = "tests.spark.crashing_job"

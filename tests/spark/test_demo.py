@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 DEADLINE_S = 300
 
@@ -18,7 +18,7 @@ DEADLINE_S = 300
 def _start(folder: Path, *words: str) -> subprocess.Popen[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "SPARK"))}
     return subprocess.Popen(
-        [sys.executable, "-m", "sparklog.cli.demo", "--folder", str(folder), *words],
+        [sys.executable, "-m", "sparklog.cli.commands.demo", "--folder", str(folder), *words],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.core.errors import Unavailable
-from sparklog.spark.jars import (
+from sparklog.spark.jobs.jars import (
     AVRO_COORDINATE,
     DELTA_COORDINATE,
     artifact_name,

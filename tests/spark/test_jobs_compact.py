@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklog.cluster.open import Log
-from sparklog.spark.compact import compact
-from sparklog.spark.compact_arguments import parse_compact
-from sparklog.spark.low_priority import POOL, making_way
-from sparklog.spark.progress import Progress
-from sparklog.spark.upkeep_report import UpkeepReport
-from tests.unit.log.records import numbered
+from sparklog.cluster.log import Log
+from sparklog.spark.jobs.compact import compact, parse_compact
+from sparklog.spark.jobs.low_priority import POOL, making_way
+from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.report import UpkeepReport
+from tests.harness.log_records import numbered
 
 MakeLog = Callable[..., Log]
 
@@ -61,8 +60,8 @@ def test_partitions_are_compacted_in_tasks_and_spark_reads_what_is_left(
 def test_a_large_partition_is_copied_by_several_tasks(
     spark: SparkSession, log_root: str, make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparklog.spark.compact.SHARE_BYTES", 0)
-    monkeypatch.setattr("sparklog.spark.compact_shares.SHARE_BYTES", 1)
+    monkeypatch.setattr("sparklog.spark.jobs.compact.SHARE_BYTES", 0)
+    monkeypatch.setattr("sparklog.spark.jobs.compact.SHARE_BYTES", 1)
     log = make_log()
     log.create_topic("large", 1, {"cleanup.policy": "compact"})
     for n in range(4):

@@ -13,11 +13,10 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 
-from sparklog.cluster.open import Log
+from sparklog.cluster.log import Log
 from sparklog.core.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
-from sparklog.spark.consume import consume
-from sparklog.spark.consume_arguments import parse_consume
-from sparklog.spark.progress import Progress, Report
+from sparklog.spark.jobs.consume import consume, parse_consume
+from sparklog.spark.jobs.progress import Progress, Report
 
 RECORDS = 10
 MINUTE_MS = 60_000
@@ -170,7 +169,7 @@ def test_a_session_without_delta_is_told_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The session here has Delta: another format that Spark does not find stands for it.
-    monkeypatch.setattr("sparklog.spark.consume.DELTA", "nosuchformat")
+    monkeypatch.setattr("sparklog.spark.jobs.consume.DELTA", "nosuchformat")
     words = ["--root", log_root, "--topic", "t", "--to", "delta", "--output", str(tmp_path / "out")]
     job = replace(parse_consume(words), sink="nosuchformat")
     with pytest.raises(InvalidRequest, match="spark-submit --packages"):

@@ -14,17 +14,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from sparklog.client.producer import Producer
-from sparklog.cluster.open import Log
+from sparklog.cluster.log import Log
 from sparklog.core.errors import Fenced, InvalidRequest, OffsetOutOfRange
-from sparklog.spark.job import TERMINATED
-from sparklog.spark.materialize import materialize
-from sparklog.spark.materialize_arguments import parse_materialize
-from sparklog.spark.materialize_commit import Commit
-from sparklog.spark.materialize_tables import DeltaTables
-from sparklog.spark.progress import Progress, Report
+from sparklog.spark.jobs.job import TERMINATED
+from sparklog.spark.jobs.progress import Progress, Report
+from sparklog.spark.materialize.arguments import parse_materialize
+from sparklog.spark.materialize.commit import Commit
+from sparklog.spark.materialize.job import materialize
+from sparklog.spark.materialize.tables import DeltaTables
 from sparklog.spark.table_view import table_view
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
-from tests.waiting import eventually
 
 Run = Callable[..., Report]
 MakeLog = Callable[..., Log]

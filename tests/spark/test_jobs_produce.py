@@ -14,11 +14,11 @@ from pyarrow import parquet
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from sparklog.cluster.open import Log, open_log
+from sparklog.cluster.log import Log, open_log
 from sparklog.core.errors import InvalidPartitions, InvalidRequest, UnknownTopicOrPartition
-from sparklog.spark.produce import produce
-from sparklog.spark.produce_arguments import parse_produce
-from sparklog.spark.progress import Progress, Report
+from sparklog.spark.jobs.produce import produce
+from sparklog.spark.jobs.produce_arguments import parse_produce
+from sparklog.spark.jobs.progress import Progress, Report
 
 CSV = "id,name,born\n1,ann,2001-02-03T04:05:06Z\n2,bob,NA\n3,NA,2003-01-01T00:00:00Z\n"
 BORN_MS = 981_173_106_000

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
-from sparklog.cluster.open import Log
-from sparklog.spark.progress import Progress
-from sparklog.spark.retain import retain
-from sparklog.spark.retain_arguments import parse_retain
-from sparklog.spark.upkeep_report import UpkeepReport
-from tests.unit.log.records import numbered
+from sparklog.cluster.log import Log
+from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.report import UpkeepReport
+from sparklog.spark.jobs.retain import parse_retain, retain
+from tests.harness.log_records import numbered
 
 MakeLog = Callable[..., Log]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark
 
-from sparklog.cluster.open import Log, open_log
-from sparklog.spark.demo.delta_files import read_delta
+from sparklog.cluster.log import Log, open_log
+from sparklog.spark.demo.consumers import read_delta
+from tests.harness.waiting import eventually
 from tests.peers.sparklog import spark_environment
-from tests.waiting import eventually
 
 JOBS = Path(__file__).parents[2] / "jobs"
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"

@@ -10,11 +10,10 @@ from typing import cast
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
-from sparklog.cluster.open import Log
-from sparklog.spark.progress import Progress
-from sparklog.spark.verify import verify
-from sparklog.spark.verify_arguments import parse_verify
-from tests.unit.log.records import numbered
+from sparklog.cluster.log import Log
+from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.verify import parse_verify, verify
+from tests.harness.log_records import numbered
 
 MakeLog = Callable[..., Log]
 

@@ -8,17 +8,16 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from sparklog.client.producer import Producer
-from sparklog.cluster.open import Log
+from sparklog.cluster.log import Log
 from sparklog.log.effects import run
-from sparklog.log.flush import flush_at
-from sparklog.log.led import hand_back, take_lead
-from sparklog.log.view import PartitionView
-from sparklog.log.wire_segment import draft_batches
-from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
-from sparklog.protocol.record_batch import BatchSettings, encode
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.leader_append import flush_at, hand_back, take_lead
+from sparklog.log.tail.to_segment import draft_batches
+from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
+from sparklog.protocol.records.record_batch import BatchSettings, encode
+from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 from tests.spark.conftest import MakeLog
-from tests.waiting import eventually
 
 
 def lead(log: Log) -> PartitionView:

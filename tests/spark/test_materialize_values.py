@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from sparklog.spark.materialize_commit import UPSERT, Values
-from sparklog.spark.materialize_values import (
+from sparklog.spark.materialize.commit import UPSERT, Values
+from sparklog.spark.materialize.rows import (
     BAD,
     classified,
     given_fields,

@@ -18,9 +18,9 @@ from typing import Any
 import pyspark
 import pytest
 
-from sparklog.spark.process_watch import parent_of
+from sparklog.spark.serve.broker_task import parent_of
+from tests.harness.waiting import eventually
 from tests.peers.sparklog import DEADLINE_S, SparklogCluster
-from tests.waiting import eventually
 
 PROGRAM = Path(__file__).with_name("serve_echo.py")
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"

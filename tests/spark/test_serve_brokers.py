@@ -19,14 +19,14 @@ from sparklog.client.producer import Producer
 from sparklog.client.values import EARLIEST
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.types import TopicPartition
-from sparklog.spark.demo.broker_checks import out_of_order
+from sparklog.spark.demo.brokers import out_of_order
 from sparklog.spark.demo.plain_client import PlainClient, read_everything
-from sparklog.spark.process_watch import parent_of
-from sparklog.spark.produce import produce
-from sparklog.spark.produce_arguments import parse_produce
-from sparklog.spark.progress import Progress
+from sparklog.spark.jobs.produce import produce
+from sparklog.spark.jobs.produce_arguments import parse_produce
+from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.serve.broker_task import parent_of
+from tests.harness.waiting import eventually
 from tests.peers.sparklog import DEADLINE_S, SparklogCluster
-from tests.waiting import eventually
 
 CSV = "id,name,born\n1,ann,2001-02-03T04:05:06Z\n2,bob,NA\n3,NA,2003-01-01T00:00:00Z\n"
 BORN_MS = 981_173_106_000

@@ -12,17 +12,16 @@ from urllib.request import urlopen
 
 import pyarrow as pa
 
-from sparklog.cluster.open import open_log
+from sparklog.cluster.log import open_log
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.log.effects import run
-from sparklog.spark.job_history import DONE, FAILED
-from sparklog.spark.job_history_log import read_history
-from sparklog.spark.schedule import CATCH_UP, SEEN
-from sparklog.spark.schedule_claims import Claim, take
+from sparklog.spark.schedule.claims import Claim, take
+from sparklog.spark.schedule.history import DONE, FAILED, read_history
+from sparklog.spark.schedule.schedule import CATCH_UP, SEEN
 from tests.bench.common.process_memory import children, descendants, is_running
+from tests.harness.waiting import eventually
 from tests.peers.sparklog import SparklogCluster
 from tests.spark.conftest import MakeLog
-from tests.waiting import eventually
 
 PROGRAM = Path(__file__).with_name("serve_echo.py")
 DAY_MS = 86_400_000

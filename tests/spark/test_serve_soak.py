@@ -14,12 +14,12 @@ import pyspark
 import pytest
 
 from sparklog.client.admin import Admin
-from sparklog.spark.demo.broker_checks import out_of_order
+from sparklog.spark.demo.brokers import out_of_order
 from sparklog.spark.demo.plain_client import PlainClient, read_everything
-from sparklog.spark.process_watch import parent_of
+from sparklog.spark.serve.broker_task import parent_of
+from tests.harness.waiting import eventually
 from tests.peers.sparklog import DEADLINE_S, PROJECT, SERVE, SparklogCluster
 from tests.spark.standalone import daemon, free_port
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 

@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as sf
 
-from sparklog.cluster.open import Log
-from sparklog.protocol.partitioner import partition_for_key
+from sparklog.cluster.log import Log
+from sparklog.protocol.partitioner.partitioner import partition_for_key
 from tests.spark.conftest import MakeLog
 
 

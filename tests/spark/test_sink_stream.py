@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from sparklog.cluster.open import Log
+from sparklog.cluster.log import Log
 from tests.spark.conftest import MakeLog
 
 WAIT_SECONDS_MAX = 300

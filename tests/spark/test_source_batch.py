@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from sparklog.cluster.open import Log
+from sparklog.cluster.log import Log
 from sparklog.log.schema import HEADERS, TIMESTAMP
 from tests.spark.conftest import MakeLog
 

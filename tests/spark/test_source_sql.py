@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from sparklog.cluster.open import Log, open_log
+from sparklog.cluster.log import Log, open_log
 from sparklog.core.errors import InvalidRequest
 from sparklog.log.schema import HEADERS
 from sparklog.spark.views import create_table, create_topic_views

@@ -12,9 +12,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparklog.cluster.open import Log
+from sparklog.cluster.log import Log
+from tests.harness.waiting import eventually
 from tests.spark.conftest import MakeLog
-from tests.waiting import eventually
 
 PATIENCE_S = 300
 

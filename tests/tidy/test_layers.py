@@ -32,7 +32,7 @@ ONLY_IN_SPARK = {"pyspark", "delta", "py4j"}
 
 
 def room_of(path: str) -> str:
-    """Return the room a file is in: `sparklog/log/view.py` is in `log`."""
+    """Return the room a file is in: `sparklog/log/manifest/view.py` is in `log`."""
     parts = PurePosixPath(path).parts
     if parts[0] != "sparklog":
         return parts[0]
@@ -127,10 +127,13 @@ def test_an_import_the_wrong_way_is_found(path: str, text: str, why: str) -> Non
     [
         ("sparklog/core/x.py", "import json\nfrom sparklog.core.errors import Fenced"),
         ("sparklog/log/x.py", "import pyarrow\nfrom sparklog.store.base import ObjectStore"),
-        ("sparklog/spark/x.py", "import pyspark\nfrom sparklog.log.view import PartitionView"),
-        ("sparklog/cli/x.py", "from sparklog import open_log\nimport sparklog.spark.jars"),
+        (
+            "sparklog/spark/x.py",
+            "import pyspark\nfrom sparklog.log.manifest.view import PartitionView",
+        ),
+        ("sparklog/cli/x.py", "from sparklog import open_log\nimport sparklog.spark.jobs.jars"),
         ("sparklog/testing/x.py", "from sparklog.spark import source\nimport pyspark"),
-        ("jobs/x.py", "from sparklog.spark.produce import run"),
+        ("jobs/x.py", "from sparklog.spark.jobs.produce import run"),
     ],
 )
 def test_an_import_the_right_way_is_left_alone(path: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Tasks are started where their errors are retrieved; see `broker/task_scope.py`."""
+"""Tasks are started where their errors are retrieved; see `broker/runtime/environment.py`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tests.tidy.tree import Source, python_sources
 
 STARTS = {"create_task", "ensure_future"}
 MAY_START = {
-    "sparklog/broker/task_scope.py",  # where it is done for all others
-    "sparklog/broker/connection.py",  # on the way of every request; its work catches all errors
-    "sparklog/broker/reach.py",  # an error is a defect that the log has to show
+    "sparklog/broker/runtime/environment.py",  # where it is done for all others
+    "sparklog/broker/network/connection.py",  # on each request's way; its work catches errors
+    "sparklog/broker/network/advertised_address.py",  # errors are defects to be logged
 }
 
 

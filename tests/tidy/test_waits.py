@@ -1,4 +1,4 @@
-"""A test that sleeps says why: what can be looked at is waited for with tests/waiting.py."""
+"""A test that sleeps says why: it waits for what it can look at with tests/harness/waiting.py."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 
 def test_the_first_true_thing_is_returned() -> None:

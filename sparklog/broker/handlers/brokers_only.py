@@ -6,8 +6,8 @@ decision 52 for what it does not protect against.
 
 from __future__ import annotations
 
-from sparklog.broker.handlers.node import HandlerNode
-from sparklog.broker.request import RequestContext
+from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.runtime.request import RequestContext
 from sparklog.core.errors import ClusterAuthorizationFailed
 
 

@@ -13,20 +13,26 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.fetch_at import FetchAt
-from sparklog.broker.fetch_reading import Fetched, FetchSpec
-from sparklog.broker.fetch_session import NO_SESSION, FetchAsked, FetchTurn, PartKey, TopicKey
-from sparklog.broker.fetch_sessions import LAST_EPOCH
-from sparklog.broker.handlers.answering import NO_THROTTLE, code_of, leader_hints
+from sparklog.broker.fetch.read import Fetched, FetchSpec
+from sparklog.broker.fetch.session import (
+    LAST_EPOCH,
+    NO_SESSION,
+    FetchAsked,
+    FetchTurn,
+    PartKey,
+    TopicKey,
+)
 from sparklog.broker.handlers.brokers_only import check_broker
-from sparklog.broker.handlers.node import HandlerNode
-from sparklog.broker.handlers.partitions import partition_of, topic_known_as
-from sparklog.broker.request import CloseConnection, RequestContext
-from sparklog.cluster.image import MetadataImage, Topic
-from sparklog.core.client_quotas import CONSUMER_BYTE_RATE, Quotas
+from sparklog.broker.handlers.request_parts import partition_of, topic_known_as
+from sparklog.broker.handlers.responses import NO_THROTTLE, code_of, leader_hints
+from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.partition.follower import FetchAt
+from sparklog.broker.runtime.request import CloseConnection, RequestContext
+from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.core.errors import Fenced, NotServing, SparklogError
+from sparklog.core.quotas import CONSUMER_BYTE_RATE, Quotas
 from sparklog.core.types import PartitionId
-from sparklog.protocol.building import Answer
+from sparklog.protocol.messages.builder import Answer
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 CONSUMER: Final = -1

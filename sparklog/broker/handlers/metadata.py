@@ -1,36 +1,61 @@
-"""Metadata (3): brokers, and the leaders of topics. Makes topics that are asked for and missing."""
+"""Metadata (3): brokers, and the leaders of topics. Makes topics that are asked for and missing.
+
+DescribeTopicPartitions (75): topics page by page. Source: KIP-966.
+
+DescribeCluster (60): the cluster's id, its controller and its live brokers. Source: KIP-700.
+
+FindCoordinator (10): which broker a group, or a transactional id, belongs to.
+
+The first one who asks makes the internal topic. Who asks while a leader is elected is answered when
+there is one: told that there is none, librdkafka would ask again after half a second, and a new
+leader is there after a tenth. Source: KIP-98, KIP-699 (several keys).
+
+ApiVersions (18): what this broker answers. Source: KIP-511, KIP-584, KIP-1242.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.handlers.answering import (
+from sparklog.broker.coordinator.internal_topics import InternalTopic
+from sparklog.broker.handlers.request_parts import decide_apart, named_or_identified, topic_known_as
+from sparklog.broker.handlers.responses import (
     CLUSTER_OPERATIONS,
     NO_THROTTLE,
     NOT_ASKED,
     TOPIC_OPERATIONS,
     code_of,
     controller_id,
+    described,
     listed,
+    message_of,
 )
-from sparklog.broker.handlers.deciding import decide_apart
-from sparklog.broker.handlers.described import described
-from sparklog.broker.handlers.node import HandlerNode
-from sparklog.broker.handlers.partitions import named_or_identified, topic_known_as
-from sparklog.broker.request import RequestContext
-from sparklog.cluster import registry
-from sparklog.cluster.image import MetadataImage, Topic
-from sparklog.cluster.records import NO_LEADER
-from sparklog.cluster.registry import ExistingTopics
+from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.runtime.request import RequestContext
+from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata.changes import ExistingTopics
+from sparklog.cluster.metadata.image import Broker, MetadataImage, Topic
+from sparklog.cluster.metadata.records import NO_LEADER
+from sparklog.coordinator.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC, partition_for
 from sparklog.core.entropy import new_topic_id
-from sparklog.core.errors import LeaderNotAvailable, SparklogError, UnknownTopicOrPartition
-from sparklog.core.names import CLOSED_TOPICS, TOLD_AS_INTERNAL
-from sparklog.protocol.building import Answer
+from sparklog.core.errors import (
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    LeaderNotAvailable,
+    SparklogError,
+    UnknownTopicOrPartition,
+)
+from sparklog.core.topic_names import CLOSED_TOPICS, TOLD_AS_INTERNAL
+from sparklog.protocol.api_keys import APIS, FEATURES, Api, advertised
+from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.frames import RequestHeader
 
 AUTO_CREATED_MAX = 100
 """Partitions that one request may create without a CreateTopics. A client that names more topics is
@@ -39,7 +64,7 @@ NAMELESS_SINCE = 12
 """The first version that can answer about a topic without its name."""
 
 
-async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def metadata(node: HandlerNode, request: Any, context: RequestContext) -> Any:
     """Answer with every live broker and with the topics asked for; none named asks for all."""
     answer = Answer.to(request)
     image = node.metadata.image
@@ -153,3 +178,253 @@ def _asked(
 def _found(answer: Answer, image: MetadataImage, topic: Topic, operations: int) -> Any:
     partitions = range(topic.partitions)
     return described(answer, "MetadataResponse", image, topic, operations, partitions=partitions)
+
+
+PARTITIONS_MAX = 2000
+"""Of one answer, as `max.request.partition.size.limit` in Kafka."""
+
+
+async def describe_topic_partitions(
+    node: HandlerNode, request: Any, context: RequestContext
+) -> Any:
+    """Answer with topics in the order of their names, from the cursor on; none named asks for all.
+
+    A topic of a cursor that is gone meanwhile is passed over.
+    """
+    answer = Answer.to(request)
+    image = node.metadata.image
+    named = {t.name for t in request.topics}
+    names = sorted(named or image.topics)
+    first, skipped = "", 0
+    if request.cursor is not None:
+        first, skipped = request.cursor.topic_name, max(0, request.cursor.partition_index)
+    left = min(max(1, request.response_partition_limit), PARTITIONS_MAX)
+    topics: list[Any] = []
+    cursor = None
+    for name in (n for n in names if n >= first):
+        start = skipped if name == first else 0
+        topic = image.topics.get(name)
+        if left == 0:
+            cursor = answer.entity("Cursor", topic_name=name, partition_index=0)
+            break
+        if topic is None:
+            if name in named and name != first:
+                topics.append(_unknown(answer, name))
+            continue
+        states = topic.partition_states[start : start + left]
+        topics.append(
+            described(
+                answer,
+                "DescribeTopicPartitionsResponse",
+                image,
+                topic,
+                TOPIC_OPERATIONS,
+                partitions=range(start, start + len(states)),
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+            )
+        )
+        left -= len(states)
+        if start + len(states) < topic.partitions:
+            end = start + len(states)
+            cursor = answer.entity("Cursor", topic_name=name, partition_index=end)
+            break
+    return answer.response(throttle_time=NO_THROTTLE, topics=tuple(topics), next_cursor=cursor)
+
+
+def _unknown(answer: Answer, name: str) -> Any:
+    return answer.entity(
+        "DescribeTopicPartitionsResponseTopic",
+        error_code=ErrorCode.unknown_topic_or_partition,
+        name=name,
+        topic_id=None,
+        partitions=(),
+    )
+
+
+BROKERS = 1
+"""The type of endpoints that there are; Kafka's controllers have endpoints of their own."""
+
+
+async def describe_cluster(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Answer from the metadata image."""
+    answer = Answer.to(request)
+    image = node.metadata.image
+    endpoint_type = getattr(request, "endpoint_type", BROKERS)
+    asks_operations = request.include_cluster_authorized_operations
+    answerable = endpoint_type == BROKERS
+    return answer.response(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none if answerable else ErrorCode.unsupported_endpoint_type,
+        error_message=None if answerable else "brokers are controllers too; ask for brokers.",
+        endpoint_type=endpoint_type,
+        cluster_id=node.cluster_id,
+        controller_id=controller_id(image),
+        brokers=_brokers(answer, image, fenced=getattr(request, "include_fenced_brokers", False))
+        if answerable
+        else (),
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asks_operations else NOT_ASKED,
+    )
+
+
+def _brokers(answer: Answer, image: MetadataImage, *, fenced: bool) -> tuple[Any, ...]:
+    """Return the live brokers by id, and with `fenced` those that are not. Source: KIP-1073."""
+    shown = image.brokers.values() if fenced else image.live_brokers()
+    return tuple(
+        answer.entity(
+            "DescribeClusterBroker",
+            broker_id=one.broker_id,
+            host=one.host,
+            port=one.port,
+            rack=one.rack,
+            is_fenced=one.fenced,
+        )
+        for one in sorted(shown, key=lambda one: one.broker_id)
+    )
+
+
+TOPICS: Final = {0: GROUPS_TOPIC, 1: TRANSACTIONS_TOPIC}
+"""The topic that holds the state of each kind of key."""
+MANY_SINCE: Final = 4
+"""The first version with several keys."""
+GROUP: Final = 0
+ELECTED_WITHIN_S: Final = 0.3
+"""Time within which a dead leader has been replaced, where storage answers quickly. What its client
+asked on the same connection waits as well, so it is not longer."""
+Found = dict[str, Broker | SparklogError]
+"""Who coordinates each key, or why nobody does."""
+
+
+async def find_coordinator(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Answer with the broker that coordinates each key."""
+    answer = Answer.to(request)
+    many = answer.version >= MANY_SINCE
+    keys = request.coordinator_keys if many else (request.key,)
+    kind = int(getattr(request, "key_type", GROUP))
+    try:
+        topic = await _find_coordinator_topic(node, kind)
+    except SparklogError as error:
+        found: Found = dict.fromkeys(keys, error)
+    else:
+        found = await _coordinators(node, topic, keys)
+    if many:
+        return answer.response(
+            throttle_time=NO_THROTTLE,
+            coordinators=tuple(
+                answer.entity("Coordinator", key=key, error_message=_message(who), **_place(who))
+                for key, who in found.items()
+            ),
+        )
+    who = found[request.key]
+    return answer.response(throttle_time=NO_THROTTLE, error_message=_message(who), **_place(who))
+
+
+async def _find_coordinator_topic(node: HandlerNode, kind: int) -> Topic:
+    name = TOPICS.get(kind)
+    if name is None:
+        raise InvalidRequest(f"no such kind of coordinator is known here. key_type={kind}")
+    return await InternalTopic.of(name, node.config).ensure(node.metadata, node.environment)
+
+
+async def _coordinators(node: HandlerNode, topic: Topic, keys: Sequence[str]) -> Found:
+    """Return who coordinates each key, after the news of a death and for a while of an election."""
+
+    def look() -> Found:
+        return {key: _coordinator(node, topic, key) for key in keys}
+
+    found = look()
+    if any(isinstance(who, Broker) and who.broker_id != node.broker_id for who in found.values()):
+        await node.sight.hear()
+        found = look()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ELECTED_WITHIN_S):
+            while any(isinstance(who, SparklogError) for who in found.values()):
+                await node.metadata.beyond(node.metadata.image.end_offset)
+                found = look()
+    return found
+
+
+def _coordinator(node: HandlerNode, topic: Topic, key: str) -> Broker | SparklogError:
+    image = node.sight.for_clients(node.metadata.image)
+    topic = image.topics.get(topic.name, topic)
+    partition = partition_for(key, topic.partitions)
+    leader = topic.partition_states[partition].leader
+    broker = None if leader == NO_LEADER else image.brokers.get(leader)
+    if broker is None or broker.fenced:
+        return CoordinatorNotAvailable(
+            "nobody leads the coordinator's partition now; try again. "
+            f"topic={topic.name} partition={partition}"
+        )
+    return broker
+
+
+def _place(who: Broker | SparklogError) -> dict[str, Any]:
+    if isinstance(who, SparklogError):
+        return {"error_code": code_of(who), "node_id": -1, "host": "", "port": -1}
+    return {
+        "error_code": ErrorCode.none,
+        "node_id": who.broker_id,
+        "host": who.host,
+        "port": who.port,
+    }
+
+
+def _message(who: Broker | SparklogError) -> str | None:
+    return message_of(who) if isinstance(who, SparklogError) else None
+
+
+FEATURES_SINCE: Final = 3
+ANY_NODE: Final = -1
+
+
+async def api_versions(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Answer with the table of APIs, and the features that are in force."""
+    answer = Answer.to(request)
+    known = _is_meant(node, request)
+    return answer.response(
+        error_code=ErrorCode.none if known else ErrorCode.rebootstrap_required,
+        api_keys=_keys(answer, advertised()) if known else (),
+        throttle_time=NO_THROTTLE,
+        **(_features(answer) if answer.version >= FEATURES_SINCE else {}),
+    )
+
+
+def _is_meant(node: HandlerNode, request: Any) -> bool:
+    """Return whether a client means this cluster and this broker, if it says which (KIP-1242)."""
+    cluster_id = getattr(request, "cluster_id", None)
+    node_id = int(getattr(request, "node_id", ANY_NODE))
+    return cluster_id in {None, node.cluster_id} and node_id in {ANY_NODE, node.broker_id}
+
+
+def refuse(header: RequestHeader) -> Any:
+    """Answer a version from the future in the oldest form, which every client reads."""
+    answer = Answer(Api.API_VERSIONS, 0)
+    versions = APIS[Api.API_VERSIONS]
+    known = [(int(Api.API_VERSIONS), versions.min, versions.max)]
+    return answer.response(error_code=ErrorCode.unsupported_version, api_keys=_keys(answer, known))
+
+
+def _features(answer: Answer) -> dict[str, Any]:
+    return {
+        "supported_features": tuple(
+            answer.entity("SupportedFeatureKey", name=f.name, min_version=1, max_version=f.level)
+            for f in FEATURES
+        ),
+        "finalized_features_epoch": 0,
+        "finalized_features": tuple(
+            answer.entity(
+                "FinalizedFeatureKey",
+                name=f.name,
+                max_version_level=f.level,
+                min_version_level=f.level,
+            )
+            for f in FEATURES
+        ),
+    }
+
+
+def _keys(answer: Answer, known: list[tuple[int, int, int]]) -> tuple[Any, ...]:
+    return tuple(
+        answer.entity("ApiVersion", api_key=key, min_version=lowest, max_version=highest)
+        for key, lowest, highest in known
+    )

@@ -1,27 +1,34 @@
-"""Produce (0): append batches to the partitions this broker leads."""
+"""Produce (0): append batches to the partitions this broker leads.
+
+Produce (0) as it nearly always is: appended as it comes in, answered when it is acknowledged.
+
+Neither task nor coroutine stands between the bytes of such a request and its batches' append, nor
+between their acknowledgement and the bytes of the answer. Whatever else there is to do, a
+transaction to ask about, a partition to wait for, an error to tell, is done by `produce`.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
-from sparklog.broker.handlers import transactional
-from sparklog.broker.handlers.answering import (
-    code_of,
-    leader_hints,
-    message_of,
-    named_twice,
+from sparklog.broker.handlers import transactional_batches as transactional
+from sparklog.broker.handlers.request_parts import asked_as, partition_of, topic_of
+from sparklog.broker.handlers.responses import code_of, leader_hints, message_of, named_twice
+from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.produce.request import Produced, ProduceJob, is_reference
+from sparklog.broker.runtime.request import (
+    UNTHROTTLED,
+    CloseConnection,
+    Reply,
+    RequestContext,
+    Unanswered,
 )
-from sparklog.broker.handlers.node import HandlerNode
-from sparklog.broker.handlers.partitions import asked_as, partition_of, topic_of
-from sparklog.broker.produce_checks import is_reference
-from sparklog.broker.produce_job import Produced
-from sparklog.broker.request import UNTHROTTLED, CloseConnection, RequestContext, Unanswered
-from sparklog.cluster.image import MetadataImage, Topic
-from sparklog.coordinator.transaction_state import Partition
-from sparklog.core.client_quotas import PRODUCER_BYTE_RATE
+from sparklog.cluster.metadata.image import MetadataImage, Topic
+from sparklog.coordinator.transaction.state import Partition
 from sparklog.core.errors import (
     InvalidRequest,
     InvalidTopic,
@@ -30,10 +37,14 @@ from sparklog.core.errors import (
     SparklogError,
     UnknownTopicOrPartition,
 )
-from sparklog.core.names import CLOSED_TOPICS, JOBS_TOPIC, check_not_closed
+from sparklog.core.quotas import PRODUCER_BYTE_RATE
+from sparklog.core.topic_names import CLOSED_TOPICS, JOBS_TOPIC, check_not_closed
 from sparklog.core.types import PartitionId
-from sparklog.protocol.batch_header import BytesLike
-from sparklog.protocol.building import Answer
+from sparklog.protocol.messages import frames as messages
+from sparklog.protocol.messages import produce_fast_path as produce_frames
+from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.produce_fast_path import PlainProduce
+from sparklog.protocol.records.header import BytesLike
 
 logger = logging.getLogger(__name__)
 
@@ -292,3 +303,60 @@ def _endpoints(answer: Answer, image: MetadataImage, leaders: set[int]) -> dict[
 
 def _time(milliseconds: int) -> datetime | None:
     return None if milliseconds < 0 else _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+PRODUCE_AT_ONCE_MILLISECOND = MILLISECOND
+PRODUCE_AT_ONCE_ACKS: frozenset[int] = ACKS - {0}
+"""Those that have an answer."""
+
+
+def begin(node: HandlerNode, asked: PlainProduce, reply: Reply) -> bool:
+    """Append what a request carries and answer when it is acknowledged, if that is all.
+
+    False, and nothing was done, if something has to be waited for first or is out of the ordinary.
+    """
+    batches = _batches(node.metadata.image, asked)
+    if not batches or asked.acks not in PRODUCE_AT_ONCE_ACKS:
+        return False
+    ended = partial(_ended, node, asked, reply)
+    return node.replicas.begin_produce(batches, asked.acks, max(0, asked.timeout_ms), ended)
+
+
+def _batches(image: MetadataImage, asked: PlainProduce) -> Mapping[PartitionId, BytesLike] | None:
+    """Return the batches of a request in its order, None if any is not plainly to be appended."""
+    batches: dict[PartitionId, BytesLike] = {}
+    for key, _, partitions in asked.topics:
+        topic = image.topic_of(key) if asked.by_id else image.topics.get(key)
+        if topic is None or topic.name in CLOSED_TOPICS:
+            return None
+        for number, records in partitions:
+            where = PartitionId(topic.topic_id, number)
+            if where in batches or not _is_plain(topic, number, records):
+                return None
+            batches[where] = records
+    return batches
+
+
+def _is_plain(topic: Topic, number: int, records: BytesLike) -> bool:
+    return 0 <= number < topic.partitions and not transactional.may_be(records)
+
+
+def _ended(node: HandlerNode, asked: PlainProduce, reply: Reply, job: ProduceJob) -> None:
+    places = [outcome for outcome in job.outcomes if isinstance(outcome, Produced)]
+    if len(places) == len(job.batches):
+        throttle = _throttle(node, asked, job)
+        reply.answer(
+            produce_frames.answer(asked, places, throttle // PRODUCE_AT_ONCE_MILLISECOND), throttle
+        )
+    else:
+        reply.go_on(_failed(node, asked, job))
+
+
+async def _failed(node: HandlerNode, asked: PlainProduce, job: ProduceJob) -> Any:
+    await node.replicas.finish_produce(job)
+    _, request = messages.decode_request(asked.frame)
+    return answer(node, request, job.outcomes, _throttle(node, asked, job))
+
+
+def _throttle(node: HandlerNode, asked: PlainProduce, job: ProduceJob) -> timedelta:
+    return charge(node, asked.header.client_id, job.batches)

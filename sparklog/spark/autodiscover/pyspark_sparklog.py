@@ -4,6 +4,6 @@ Spark looks for top-level modules named `pyspark_*` and takes their `DefaultSour
 error here would break the lookup of every data source, so this file holds one import.
 """
 
-from sparklog.spark.source import SparklogDataSource as DefaultSource
+from sparklog.spark.datasource import SparklogDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

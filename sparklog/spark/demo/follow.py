@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sparklog.spark.jars import delta_conf
-from sparklog.spark.job import job_session
+from sparklog.spark.jobs.jars import delta_conf
+from sparklog.spark.jobs.job import job_session
 
 POLL_S = 1
 SESSION = {

@@ -11,11 +11,10 @@ from typing import Any
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import Unavailable
-from sparklog.core.shipped import shipped_folder
-from sparklog.spark.demo.children import Child
+from sparklog.core.shipped_files import shipped_folder
+from sparklog.spark.demo.processes import Child, shown
 from sparklog.spark.demo.scene import Scene
-from sparklog.spark.demo.submit import shown
-from sparklog.spark.process_watch import parent_of
+from sparklog.spark.serve.broker_task import parent_of
 
 BROKERS = 3
 TOPIC = "departures"

@@ -18,23 +18,21 @@ from typing import TextIO
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from sparklog.cluster.open import Log
+from sparklog.cluster.log import Log
 from sparklog.core.errors import InvalidRequest
 from sparklog.log.layout import topic_of_key
-from sparklog.spark.demo import brokers_story, upkeep
-from sparklog.spark.demo.brokers_story import play_brokers
-from sparklog.spark.demo.checks import Checks
-from sparklog.spark.demo.children import Children
-from sparklog.spark.demo.consuming import Follower, check_delays, consume_since
-from sparklog.spark.demo.expected import Expected, expected_of
-from sparklog.spark.demo.inside import check_log, look_inside, tell_bill
-from sparklog.spark.demo.narrator import Narrator
-from sparklog.spark.demo.package_data import TOPICS, original, package_folder, write_inputs
-from sparklog.spark.demo.producing import create_topics, produce_flights, produce_tables
-from sparklog.spark.demo.scene import Scene, Stage
-from sparklog.spark.progress import bytes_text
+from sparklog.spark.demo import brokers as brokers_story
+from sparklog.spark.demo import upkeep
+from sparklog.spark.demo.brokers import play_brokers
+from sparklog.spark.demo.consumers import Follower, check_delays, consume_since
+from sparklog.spark.demo.flights import TOPICS, original, package_folder, write_inputs
+from sparklog.spark.demo.inspection import check_log, look_inside, tell_bill
+from sparklog.spark.demo.processes import Children
+from sparklog.spark.demo.producers import create_topics, produce_flights, produce_tables
+from sparklog.spark.demo.scene import Checks, Expected, Narrator, Scene, Stage, expected_of
+from sparklog.spark.jobs.progress import bytes_text
 from sparklog.store.open import open_store
-from sparklog.store.s3_access import S3Access
+from sparklog.store.settings import S3Access
 
 LOG_STEPS = 10
 MARK = ".sparklog-demo"

@@ -15,16 +15,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.cluster.open import Log
+from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK
-from sparklog.log.view import PartitionView
-from sparklog.spark.demo.checks import in_order, read_topic, rows_in
-from sparklog.spark.demo.command import sparklog
-from sparklog.spark.demo.expected import Expected
-from sparklog.spark.demo.producing import PARTITIONS
-from sparklog.spark.demo.scene import Scene
+from sparklog.log.manifest.view import PartitionView
+from sparklog.spark.demo.producers import PARTITIONS
+from sparklog.spark.demo.scene import Expected, Scene, in_order, read_topic, rows_in, sparklog
 from sparklog.spark.demo.serving import Brokers
-from sparklog.spark.progress import bytes_text
+from sparklog.spark.jobs.progress import bytes_text
 from sparklog.store.base import ObjectInfo
 
 STEPS: Final = 2

@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable, Mapping
 
 from sparklog.broker.main import run
-from sparklog.broker.ready import Ready
-from sparklog.core.telemetry import RequestCounters
+from sparklog.broker.runtime.identity import Ready
+from sparklog.core.counters import RequestCounters
 from sparklog.log.layout import topic_of_key
-from sparklog.spark.job import run_job
-from sparklog.spark.serve import serve_with
-from sparklog.spark.serve_arguments import parse_serve
+from sparklog.spark.jobs.job import run_job
+from sparklog.spark.serve.arguments import parse_serve
+from sparklog.spark.serve.serve import serve_with
 from sparklog.store.base import Data, ObjectStore, PutOutcome
 from sparklog.store.open import open_store
 from tests.bench.broker import slow_broker
-from tests.passing_store import PassingStore
+from tests.harness.passing_store import PassingStore
 
 PUT_DELAY_S = 0.1
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 ANSWER_TIMEOUT_S = 60
 

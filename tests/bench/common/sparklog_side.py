@@ -10,8 +10,8 @@ from math import inf
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.bench.common.side import ANSWER_TIMEOUT_S, Side
+from tests.harness.waiting import eventually
 from tests.peers.sparklog import SparklogCluster
-from tests.waiting import eventually
 
 PAGE_TIMEOUT_S = 10
 SETTLE_TIMEOUT_S = 120

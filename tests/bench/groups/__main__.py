@@ -14,10 +14,7 @@ from tests.bench.common.command import Benchmark, Run
 from tests.bench.groups.measures.commits import measure_commits
 from tests.bench.groups.measures.failover import measure_failover
 from tests.bench.groups.measures.rebalances import measure_rebalances
-from tests.bench.groups.measures.transactions import (
-    measure_committed_reads,
-    measure_transactions,
-)
+from tests.bench.groups.measures.transactions import measure_committed_reads, measure_transactions
 from tests.bench.groups.members import BROKER_SETTINGS
 from tests.bench.groups.plan import FULL, QUICK, Plan
 

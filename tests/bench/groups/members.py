@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import Consumer
 
-from sparklog.core.closeable import Closeable
+from sparklog.core.types import Closeable
 from tests.bench.common.side import ANSWER_TIMEOUT_S
 
 POLL_S = 0.05

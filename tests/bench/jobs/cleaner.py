@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tests.bench.common.topic_settings import alter
 from tests.bench.jobs.keyed_rows import chunks
 from tests.bench.jobs.plan import KeyedShape
+from tests.harness.waiting import eventually
 from tests.peers.kafka import KafkaCluster
-from tests.waiting import eventually
 
 SETTINGS = {
     "log.cleaner.threads": "1",

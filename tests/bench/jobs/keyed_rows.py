@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparklog.cluster.open import open_log
+from sparklog.cluster.log import open_log
 from sparklog.log.schema import COLUMN_TYPES
 from tests.bench.common.plan import SEED
 from tests.bench.jobs.plan import KeyedShape

@@ -13,7 +13,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.bench.common.side import ANSWER_TIMEOUT_S
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 TOGETHER = 10
 """Records sent in one go, before the pace is looked at."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 
-from sparklog.cluster.open import Log
+from sparklog.cluster.log import Log
 from sparklog.core.clock import ManualClock
 from sparklog.core.entropy import SeededEntropy
-from sparklog.log.segment import CommitKey
+from sparklog.log.segment.segment import CommitKey
 from sparklog.store.file import FileStore
-from tests.unit.log.records import batch
+from tests.harness.log_records import batch
 
 
 def make(folder: str) -> None:

@@ -9,15 +9,15 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from sparklog.core.clock import ManualClock
+from sparklog.core.config.topic import parse_topic_configs
 from sparklog.core.entropy import SeededEntropy
-from sparklog.core.settings import parse_topic_configs
-from sparklog.log.compaction import CompactionPolicy
-from sparklog.log.compactor import Compactor
+from sparklog.log.cleanup.compaction_policy import CompactionPolicy
+from sparklog.log.cleanup.compactor import Compactor
+from sparklog.log.cleanup.rewriter import Encoding
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.partition_log import LogConfig, PartitionLog
-from sparklog.log.rewriting import Encoding
+from sparklog.log.partition.partition_log import LogConfig, PartitionLog
 from sparklog.store.file import FileStore
-from tests.unit.log.records import batch
+from tests.harness.log_records import batch
 
 KEYED = PartitionLayout("golden-keys", "R29sZGVuS2V5UGFydGl0aQ", 0)
 KEYS = [b"key-%d" % n for n in range(6000)]

@@ -9,17 +9,16 @@ import sys
 
 from sparklog.core.types import TimestampType
 from sparklog.log.effects import Protocol, Result, run
-from sparklog.log.flush import flush_at
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.led import hand_back, take_lead
-from sparklog.log.manifest_change import absorb_tail, change
-from sparklog.log.partition_log import PartitionLog
-from sparklog.log.view import PartitionView
-from sparklog.log.wire_segment import draft_batches
-from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
-from sparklog.protocol.record_batch import BatchSettings, Codec, encode
+from sparklog.log.manifest.change import absorb_tail, change
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.leader_append import flush_at, hand_back, take_lead
+from sparklog.log.partition.partition_log import PartitionLog
+from sparklog.log.tail.to_segment import draft_batches
+from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
+from sparklog.protocol.records.record_batch import BatchSettings, Codec, encode
 from sparklog.store.file import FileStore
-from tests.unit.log.records import batch
+from tests.harness.log_records import batch
 
 LED = PartitionLayout("golden-led", "R29sZGVuTGVkUGFydGl0aQ", 0)
 

@@ -18,11 +18,18 @@ from pathlib import Path
 import pyarrow as pa
 
 from sparklog.core.types import TimestampType
-from sparklog.protocol.arrow_records import RECORDS_SCHEMA
-from sparklog.protocol.control import EndTransactionMarker, encode_end_transaction
-from sparklog.protocol.memory_records import split_batches
-from sparklog.protocol.record_batch import PLAIN, BatchSettings, Codec, decode, encode, encode_many
-from tests.unit.protocol.golden import data_of, describe, expected
+from sparklog.protocol.records.columns import RECORDS_SCHEMA
+from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
+from sparklog.protocol.records.memory_records import split_batches
+from sparklog.protocol.records.record_batch import (
+    PLAIN,
+    BatchSettings,
+    Codec,
+    decode,
+    encode,
+    encode_many,
+)
+from tests.harness.golden_batches import data_of, describe, expected
 
 
 def ours() -> Iterator[tuple[str, bytes]]:

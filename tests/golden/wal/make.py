@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from sparklog.log.layout import WalLayout
-from sparklog.log.wal_object import WalBatch, WalHeader, WalKind, WalObject, encode
+from sparklog.log.wal.objects import WalBatch, WalHeader, WalKind, WalObject, encode
 from sparklog.store.base import PutOutcome
 from sparklog.store.file import FileStore
 

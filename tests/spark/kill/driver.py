@@ -16,8 +16,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from sparklog.spark.jvm import QUICK_JVM
-from sparklog.spark.session import session_builder
+from sparklog.spark.jobs.session import QUICK_JVM, session_builder
 from tests.spark.kill.points import DRIVER_FILE, PLAN_VARIABLE, PointsSource
 
 SETTINGS = {

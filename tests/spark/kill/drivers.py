@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.harness.waiting import eventually
 from tests.spark.kill.points import PLAN_VARIABLE, reached, write_plan
-from tests.waiting import eventually
 
 REPOSITORY = Path(__file__).parents[3]
 RUN_SECONDS_MAX = 600

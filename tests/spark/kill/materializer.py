@@ -16,13 +16,13 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sparklog.spark.jars import delta_conf
-from sparklog.spark.materialize import materialize
-from sparklog.spark.materialize_arguments import parse_materialize
-from sparklog.spark.materialize_commit import Commit
-from sparklog.spark.materialize_tables import DeltaTables
-from sparklog.spark.progress import Progress
-from sparklog.spark.session import session_builder
+from sparklog.spark.jobs.jars import delta_conf
+from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.session import session_builder
+from sparklog.spark.materialize.arguments import parse_materialize
+from sparklog.spark.materialize.commit import Commit
+from sparklog.spark.materialize.job import materialize
+from sparklog.spark.materialize.tables import DeltaTables
 from tests.spark.kill.driver import SETTINGS
 from tests.spark.kill.points import DRIVER_FILE, PLAN_VARIABLE, pass_point
 

@@ -23,20 +23,24 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.client.transacting import TransactionalProducer
-from sparklog.cluster.open import Log
-from sparklog.cluster.publication import AppendInTransaction, AppendLed, append_once
-from sparklog.cluster.publication_record import StagedPartition
+from sparklog.client.batch_producer import TransactionalProducer
+from sparklog.cluster.log import Log
+from sparklog.cluster.publication import (
+    AppendInTransaction,
+    AppendLed,
+    StagedPartition,
+    append_once,
+)
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
-from sparklog.log.append import Appended
-from sparklog.log.segment import Commit
-from sparklog.spark.open_logs import shared_log
-from sparklog.spark.source import SparklogDataSource
-from sparklog.spark.transactional_sink import TransactionalAppends
-from sparklog.spark.writer import SparklogStreamWriter, Staged, stream_writer
+from sparklog.log.partition.append import Appended
+from sparklog.log.segment.segment import Commit
+from sparklog.spark.access.log_access import shared_log
+from sparklog.spark.datasource import SparklogDataSource
+from sparklog.spark.sink.transactional_sink import TransactionalAppends
+from sparklog.spark.sink.writer import SparklogStreamWriter, Staged, stream_writer
 from sparklog.store.base import Data, ObjectStore, PutOutcome
-from tests.passing_store import PassingStore
+from tests.harness.passing_store import PassingStore
 
 PLAN_VARIABLE = "SPARKLOG_TEST_POINTS"
 DRIVER_FILE = "driver.pid"

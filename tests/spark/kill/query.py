@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sparklog.cluster.open import Log, open_log
+from sparklog.cluster.log import Log, open_log
+from tests.harness.waiting import eventually
 from tests.spark.kill.driver import Job
 from tests.spark.kill.drivers import RUN_SECONDS_MAX, Drivers
-from tests.waiting import eventually
 
 PARTITIONS = 3
 BATCHES = 6

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sparklog.cluster.open import Log, open_log
+from sparklog.cluster.log import Log, open_log
 from sparklog.cluster.publication import publish
-from sparklog.spark.led_sink import LeaderAppends
-from sparklog.spark.sink_options import SinkOptions
-from sparklog.spark.writer import stage_rows
+from sparklog.spark.sink.leader_sink import LeaderAppends
+from sparklog.spark.sink.options import SinkOptions
+from sparklog.spark.sink.writer import stage_rows
+from tests.harness.waiting import eventually
 from tests.spark.kill.brokers import KilledBrokers
 from tests.spark.kill.points import Point, reached, write_plan
-from tests.waiting import eventually
 
 PARTITIONS = 2
 BATCHES = 6

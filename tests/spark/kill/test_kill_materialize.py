@@ -18,12 +18,12 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from sparklog.cluster.open import open_log
-from tests.moto_server import MotoServer, moto_server
+from sparklog.cluster.log import open_log
+from tests.harness.moto_server import MotoServer, moto_server
+from tests.harness.waiting import eventually, until_a_random_moment
 from tests.spark.kill.drivers import RUN_SECONDS_MAX, Drivers
 from tests.spark.kill.materializer import TABLES_FILE
 from tests.spark.kill.points import Point, reached, write_plan
-from tests.waiting import eventually, until_a_random_moment
 
 PARTITIONS = 2
 BATCHES = 3

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.waiting import eventually, until_a_random_moment
 from tests.spark.kill.drivers import REPOSITORY, RUN_SECONDS_MAX
 from tests.spark.kill.points import CARELESS_FILE, PLAN_VARIABLE, Point, reached, write_plan
 from tests.spark.kill.query import RECORDS_PER_BATCH, Query
 from tests.spark.standalone import standalone_cluster
-from tests.waiting import eventually, until_a_random_moment
 
 STAGED_PUT = r"{} put .*/staged/.*"
 RECORD_PUT = r"{} put commits/.*"

@@ -22,24 +22,24 @@ import pyarrow as pa
 import pytest
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.cluster.open import Log
+from sparklog.cluster.log import Log
 from sparklog.cluster.publication import publish
 from sparklog.core.errors import Fenced, NotServing, OutcomeUnknown, Unavailable
 from sparklog.core.types import TopicPartition
-from sparklog.log.append import Appended
-from sparklog.spark.demo.delta_files import read_delta
-from sparklog.spark.jars import delta_conf
-from sparklog.spark.options import parse_batch_options
-from sparklog.spark.reader import SparklogReader
-from sparklog.spark.sink_options import SinkOptions
-from sparklog.spark.transactional_sink import TransactionalAppends
-from sparklog.spark.writer import stage_rows
+from sparklog.log.partition.append import Appended
+from sparklog.spark.demo.consumers import read_delta
+from sparklog.spark.jobs.jars import delta_conf
+from sparklog.spark.sink.options import SinkOptions
+from sparklog.spark.sink.transactional_sink import TransactionalAppends
+from sparklog.spark.sink.writer import stage_rows
+from sparklog.spark.source.batch_reader import SparklogReader
+from sparklog.spark.source.options import parse_batch_options
+from tests.harness.source_logs import read_all, schema
+from tests.harness.waiting import eventually, until_a_random_moment
 from tests.spark.kill.brokers import KilledBrokers
 from tests.spark.kill.drivers import RUN_SECONDS_MAX
 from tests.spark.kill.points import Point, reached, write_plan
 from tests.spark.kill.query import PARTITIONS, RECORDS_PER_BATCH, Query
-from tests.unit.spark.source_logs import read_all, schema
-from tests.waiting import eventually, until_a_random_moment
 
 QUIET_POLLS = 80
 Place = tuple[int, int]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from tests.bench.common.process_memory import descendants, watched_workers
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 HELD_BYTES = 64 << 20
 GROW = f"import sys; held = bytearray(b'x') * ({HELD_BYTES}); print(flush=True); sys.stdin.read()"

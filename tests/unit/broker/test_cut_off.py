@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from sparklog.core.entropy import SeededEntropy
-from tests.unit.broker.cluster import Started, ToyCluster, three
+from tests.harness.metadata_cluster import Started, ToyCluster, three
 
 Links = dict[tuple[int, int], str]
 """What is done to connections from one broker to another: "refuse" or "cut"."""

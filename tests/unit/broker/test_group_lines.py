@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
-from tests.unit.broker.test_groups import NEWEST, GroupClient, tell
+from tests.unit.broker.handlers.test_classic_groups import NEWEST, GroupClient, tell
 
 
 def test_a_broker_logs_joins_and_rebalances_in_lines_that_names_cannot_forge(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "sparklog.broker.coordinator_runtime")
+    caplog.set_level(logging.INFO, "sparklog.broker.coordinator.runtime")
 
     async def story(client: GroupClient) -> None:
         client.group = "a\nb"

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.unit.broker.live_cluster import LiveCluster
+from tests.harness.live_cluster import LiveCluster
 
 SEEDS = range(20)
 CUTS = 4

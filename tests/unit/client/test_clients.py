@@ -22,7 +22,7 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.core.types import TopicPartition
-from sparklog.protocol.partitioner import partition_for_key
+from sparklog.protocol.partitioner.partitioner import partition_for_key
 from tests.interop.brokers import Brokers
 
 

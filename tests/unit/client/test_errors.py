@@ -5,7 +5,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.client.errors import of_code
-from sparklog.client.library_errors import of_exception, of_kafka
+from sparklog.client.librdkafka_errors import of_exception, of_kafka
 from sparklog.core import errors
 from sparklog.core.errors import SparklogError
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.asking import Brokers
+from sparklog.client.connections import Brokers
 from sparklog.client.metadata import read_metadata
 from sparklog.client.wire import WireConnection
 from sparklog.core.errors import DataCorrupt, InvalidRequest, OutcomeUnknown, Unavailable
-from sparklog.protocol.api import Api
-from sparklog.protocol.building import Answer, build_request
-from sparklog.protocol.messages import decode_request, encode_response
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import Answer, build_request
+from sparklog.protocol.messages.frames import decode_request, encode_response
 
 FAR: dict[str, Any] = {
     "transactional_id": None,

@@ -11,25 +11,22 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from sparklog.cluster import leftovers
-from sparklog.cluster.named_snapshot import snapshot_records
-from sparklog.cluster.open import Log
-from sparklog.cluster.publication import publish
-from sparklog.cluster.publication_record import StagedPartition
-from sparklog.cluster.snapshots import create_snapshot
+from sparklog.cluster import orphans as leftovers
+from sparklog.cluster.log import Log
+from sparklog.cluster.named_snapshots import create_snapshot, snapshot_records
+from sparklog.cluster.publication import StagedPartition, publish
 from sparklog.core.clock import ManualClock
+from sparklog.core.config.topic import parse_stored_topic_configs
 from sparklog.core.errors import SparklogError
-from sparklog.core.settings import parse_stored_topic_configs
-from sparklog.log.compaction import CompactionPolicy
-from sparklog.log.compactor import Compactor
+from sparklog.log.cleanup.compaction_policy import CompactionPolicy
+from sparklog.log.cleanup.compactor import Compactor
+from sparklog.log.cleanup.garbage import ORPHAN_AGE_MS
+from sparklog.log.cleanup.rewriter import Encoding
 from sparklog.log.effects import run
-from sparklog.log.garbage import ORPHAN_AGE_MS
-from sparklog.log.rewriting import Encoding
-from sparklog.spark.partition_tasks import with_pins, work_on
-from sparklog.spark.retain import retained_by, with_unpublished
-from sparklog.spark.retain_arguments import RetainJob
+from sparklog.spark.jobs.partition_tasks import with_pins, work_on
+from sparklog.spark.jobs.retain import RetainJob, retained_by, with_unpublished
 from sparklog.store.memory import MemoryStore
-from tests.unit.log.records import numbered
+from tests.harness.log_records import numbered
 
 APPENDS = 12
 RECORDS = 2 * APPENDS + 2

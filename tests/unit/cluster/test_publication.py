@@ -9,9 +9,17 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from sparklog.cluster.open import Log
-from sparklog.cluster.publication import append_once, drop_staged, publish
-from sparklog.cluster.publication_record import Publication, StagedPartition, decode, encode, merged
+from sparklog.cluster.log import Log
+from sparklog.cluster.publication import (
+    Publication,
+    StagedPartition,
+    append_once,
+    decode,
+    drop_staged,
+    encode,
+    merged,
+    publish,
+)
 from sparklog.core.clock import ManualClock
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import (
@@ -23,10 +31,10 @@ from sparklog.core.errors import (
 )
 from sparklog.core.types import TopicPartition
 from sparklog.log.layout import commit_key
-from sparklog.log.segment import Reference
+from sparklog.log.segment.segment import Reference
 from sparklog.store.base import Data, ObjectStore, PutOutcome
 from sparklog.store.memory import MemoryStore
-from tests.passing_store import PassingStore
+from tests.harness.passing_store import PassingStore
 
 PARTITIONS = 3
 

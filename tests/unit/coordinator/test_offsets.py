@@ -5,12 +5,17 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.effects import ProducerIdentity
-from sparklog.coordinator.group_messages import Joined, MemberIdentity
-from sparklog.coordinator.group_settings import GroupSettings
-from sparklog.coordinator.offset_messages import FetchRequest, FoundOffset, FoundOffsets
+from sparklog.coordinator.messages import (
+    FetchRequest,
+    FoundOffset,
+    FoundOffsets,
+    Joined,
+    MemberIdentity,
+)
 from sparklog.core.errors import RecordTooLarge
-from tests.unit.coordinator.group_driver import DELAY_MS, GROUP, Driver, offset_of
+from tests.harness.group_driver import DELAY_MS, GROUP, Driver, offset_of
 
 OK = (ErrorCode.none,)
 RETENTION_MS = 100_000

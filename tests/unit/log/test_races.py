@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from sparklog.store.file import FileStore
-from tests.unit.log.records import open_partition, values
+from tests.harness.log_records import open_partition, values
 
 WRITERS = 4
 APPENDS = 25
@@ -15,7 +15,7 @@ APPENDS = 25
 WRITER = """
 import sys
 from sparklog.store.file import FileStore
-from tests.unit.log.records import batch, open_partition
+from tests.harness.log_records import batch, open_partition
 folder, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 log = open_partition(FileStore(folder))
 for i in range(count):

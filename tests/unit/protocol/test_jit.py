@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-import sparklog.protocol.partitioner as partitioner_module
+import sparklog.protocol.partitioner.partitioner as partitioner_module
 
-SOURCE = Path(partitioner_module.__file__).parents[1]
+SOURCE = Path(partitioner_module.__file__).parents[2]
 PLACE_KEYS = """
 import os
 import pyarrow as pa
-from sparklog.protocol.partitioner import partition_for_key, partitions_for_keys
+from sparklog.protocol.partitioner.partitioner import partition_for_key, partitions_for_keys
 found = partitions_for_keys(pa.array([b"foobar"]), 1000, sticky_partition=0)
 assert found.tolist() == [partition_for_key(b"foobar", 1000)]
-from sparklog.protocol.partition_kernels import assign_partitions, __file__ as place
+from sparklog.protocol.partitioner.kernels import assign_partitions, __file__ as place
 assert place.startswith(os.getcwd()), place
 print(sum(assign_partitions.stats.cache_hits.values()))
 """
@@ -82,8 +82,9 @@ def no_home(root: Path) -> dict[str, str]:
 
 def test_importing_the_codec_loads_no_compiler() -> None:
     code = (
-        "import sys, sparklog.protocol.record_batch, sparklog.protocol.partitioner, "
-        "sparklog.protocol.control, sparklog.protocol.memory_records; "
+        "import sys, sparklog.protocol.records.record_batch, "
+        "sparklog.protocol.partitioner.partitioner, "
+        "sparklog.protocol.records.control, sparklog.protocol.records.memory_records; "
         "print([name for name in ('numba', 'llvmlite', 'pyspark') if name in sys.modules])"
     )
     assert run(code, SOURCE.parent) == "[]"
@@ -91,7 +92,7 @@ def test_importing_the_codec_loads_no_compiler() -> None:
 
 def test_one_key_is_partitioned_without_a_compiler() -> None:
     code = (
-        "import sys; from sparklog.protocol.partitioner import partition_for_key; "
+        "import sys; from sparklog.protocol.partitioner.partitioner import partition_for_key; "
         "print(partition_for_key(b'foobar', 1000), 'numba' in sys.modules)"
     )
     assert run(code, SOURCE.parent).endswith("False")
@@ -170,6 +171,8 @@ def test_kernels_work_without_any_cache_folder(read_only_install: Path) -> None:
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 @pytest.mark.parametrize("size", [0, 100])
 def test_damaged_code_is_compiled_again(compiled: Path, suffix: str, size: int) -> None:
-    (damaged,) = (compiled / "sparklog" / "protocol" / "__pycache__").glob(f"*.{suffix}")
+    (damaged,) = (compiled / "sparklog" / "protocol" / "partitioner" / "__pycache__").glob(
+        f"*.{suffix}"
+    )
     damaged.write_bytes(damaged.read_bytes()[:size])
     assert run(PLACE_KEYS, compiled, TMPDIR=str(compiled / "tmp")) == "0"

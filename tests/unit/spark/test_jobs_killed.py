@@ -11,14 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.cluster.named_snapshot import snapshot_records
-from sparklog.cluster.open import Log
-from sparklog.cluster.snapshots import SnapshotReader, create_snapshot, read_snapshot
+from sparklog.cluster.log import Log
+from sparklog.cluster.named_snapshots import (
+    SnapshotReader,
+    create_snapshot,
+    read_snapshot,
+    snapshot_records,
+)
 from sparklog.log.effects import run
-from sparklog.log.verify import verify
+from sparklog.log.repair.verify import verify
 from sparklog.store.file import FileStore
-from tests.unit.log.records import batch, numbered
-from tests.unit.spark.killed_jobs import TOPIC
+from tests.harness.killed_jobs import TOPIC
+from tests.harness.log_records import batch, numbered
 
 KILLED = -9
 Rows = list[tuple[int, bytes, bytes]]
@@ -34,7 +38,7 @@ class Runner:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.spark.killed_jobs"],
+            [sys.executable, "-m", "tests.harness.killed_jobs"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parents[3],

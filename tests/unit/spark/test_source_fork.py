@@ -10,10 +10,10 @@ PROGRAM = """
 import os, sys
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
-from sparklog.spark import scan
-from sparklog.spark.open_logs import shared_log
-from sparklog.spark.options import parse_batch_options
-from sparklog.spark.reader import SparklogReader
+from sparklog.spark.source import scan
+from sparklog.spark.access.log_access import shared_log
+from sparklog.spark.source.options import parse_batch_options
+from sparklog.spark.source.batch_reader import SparklogReader
 
 root = sys.argv[1]
 log = shared_log(root)

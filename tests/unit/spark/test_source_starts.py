@@ -8,7 +8,7 @@ import sys
 
 def test_the_source_loads_neither_kafkas_messages_nor_a_compiler() -> None:
     code = (
-        "import sys, sparklog.spark.source\n"
+        "import sys, sparklog.spark.datasource\n"
         "heavy = {'kio', 'numba', 'pandas', 'confluent_kafka', 'asyncio', 's3fs'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

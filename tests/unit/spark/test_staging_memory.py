@@ -13,9 +13,9 @@ TASK = """
 import sys
 import numpy as np
 import pyarrow as pa
-from sparklog.cluster.open import open_log
-from sparklog.spark.sink_options import SinkOptions
-from sparklog.spark.writer import stage_rows
+from sparklog.cluster.log import open_log
+from sparklog.spark.sink.options import SinkOptions
+from sparklog.spark.sink.writer import stage_rows
 
 root, mebibytes = sys.argv[1], int(sys.argv[2])
 log = open_log(root)

@@ -14,8 +14,7 @@ import pytest
 from sparklog.core.clock import Clock
 from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.store.base import ObjectStore, PutOutcome
-from sparklog.store.file import FileStore
-from sparklog.store.file_parts import FORCED_AT_ONCE_BYTES, write_bytes
+from sparklog.store.file import FORCED_AT_ONCE_BYTES, FileStore, write_bytes
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from sparklog.core.clock import ManualClock
-from sparklog.store.file_parts import (
+from sparklog.store.file import (
     FORCED_AT_ONCE_BYTES,
     GENTLE_READ_BYTES,
     GENTLE_WRITE_BYTES,
@@ -72,7 +72,7 @@ def descriptor(tmp_path: Path) -> Iterator[int]:
 
 @pytest.fixture
 def makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.store.making_way.makes_way", lambda: True)
+    monkeypatch.setattr("sparklog.store.background_io.makes_way", lambda: True)
 
 
 def test_whoever_makes_way_writes_a_little_and_rests_as_long(

@@ -9,9 +9,9 @@ import pytest
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.store.base import ObjectNotFound, Weather
-from sparklog.store.counting import CountingStore
 from sparklog.store.hedging import BUDGET_KEPT_MAX, HedgePolicy, HedgingStore
 from sparklog.store.memory import MemoryStore
+from sparklog.store.metered import CountingStore
 from sparklog.store.settings import StoreSettings
 
 SETTINGS = StoreSettings(hedge_samples_min=20, hedge_after_min_ms=1)

@@ -11,7 +11,7 @@ import pytest
 from sparklog.core.clock import SYSTEM_CLOCK, ManualClock
 from sparklog.core.errors import Unavailable
 from sparklog.store.file import FileStore
-from sparklog.store.spares import LEFTOVER_MS
+from sparklog.store.file_recycling import LEFTOVER_MS
 
 DATA = b"left behind"
 

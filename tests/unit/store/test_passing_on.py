@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from sparklog.core.clock import ManualClock
+from sparklog.core.counters import RequestCount, RequestCounters
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Unavailable
-from sparklog.core.telemetry import RequestCount, RequestCounters
+from sparklog.store.background_io import Throttle, ThrottledStore
 from sparklog.store.base import ObjectStore, Weather
-from sparklog.store.counting import CountingStore
 from sparklog.store.file import FileStore
 from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import MemoryStore
+from sparklog.store.metered import CountingStore
 from sparklog.store.probe import ProbingStore
 from sparklog.store.retrying import RetryingStore
 from sparklog.store.settings import StoreSettings
-from sparklog.store.throttled import Throttle, ThrottledStore
 from sparklog.testing.faulty_store import Fault, FaultyStore, Rule
-from tests.passing_store import PassingStore
+from tests.harness.passing_store import PassingStore
 
 CLOCK = ManualClock()
 ENTROPY = SeededEntropy(1)

@@ -7,10 +7,15 @@ import os
 import pytest
 
 from sparklog.core.clock import ManualClock
-from sparklog.store.making_way import SHARE, ProcessorShare
+from sparklog.store.background_io import (
+    SHARE,
+    ProcessorShare,
+    ThrottledStore,
+    making_way_by,
+    paced,
+    part_written,
+)
 from sparklog.store.memory import MemoryStore
-from sparklog.store.pacing import paced, part_written
-from sparklog.store.throttled import ThrottledStore, making_way_by
 
 REST = 1 / SHARE - 1
 """For each second of one processor's work."""
@@ -89,7 +94,7 @@ def test_of_more_processors_more_is_used(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_only_who_makes_way_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore("share")
     assert making_way_by(store, ManualClock()) is store
-    monkeypatch.setattr("sparklog.store.throttled.makes_way", lambda: True)
+    monkeypatch.setattr("sparklog.store.background_io.makes_way", lambda: True)
     assert isinstance(making_way_by(store, ManualClock()), ThrottledStore)
 
 

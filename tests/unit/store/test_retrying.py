@@ -10,8 +10,8 @@ from sparklog.core.clock import ManualClock
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Unavailable
 from sparklog.store.base import ObjectNotFound, PutOutcome
-from sparklog.store.counting import CountingStore
 from sparklog.store.memory import MemoryStore
+from sparklog.store.metered import CountingStore
 from sparklog.store.retrying import RetryBudget, RetryingStore
 from sparklog.store.settings import StoreSettings
 from sparklog.testing.faulty_store import Fault, FaultyStore, Rule

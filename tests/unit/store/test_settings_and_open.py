@@ -11,8 +11,7 @@ import pytest
 from sparklog.core.errors import InvalidConfig
 from sparklog.store.base import ObjectStore
 from sparklog.store.open import open_store
-from sparklog.store.s3_access import S3Access
-from sparklog.store.settings import StoreSettings
+from sparklog.store.settings import S3Access, StoreSettings
 
 ROOT = Path(__file__).parents[3]
 

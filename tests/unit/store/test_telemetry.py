@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from sparklog.core.forking import PerProcess
-from sparklog.core.telemetry import Latencies, RequestCount, RequestCounters, by_kind, diff
-from sparklog.store.counting import LIST_PAGE_KEYS, CountingStore
+from sparklog.core.counters import Latencies, RequestCount, RequestCounters, by_kind, diff
+from sparklog.core.per_process import PerProcess
 from sparklog.store.memory import MemoryStore
+from sparklog.store.metered import LIST_PAGE_KEYS, CountingStore
 
 
 def test_counts_are_kept_by_kind_and_label() -> None:

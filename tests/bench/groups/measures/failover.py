@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from sparklog.coordinator.placing import GROUPS_TOPIC, TRANSACTIONS_TOPIC, partition_for
+from sparklog.coordinator.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC, partition_for
 from tests.bench.broker.measures.failover import CLIENT as PATIENCE
 from tests.bench.broker.measures.failover import LIMIT_S, read_numbers
 from tests.bench.common.results import Measure, Results
@@ -24,7 +24,7 @@ from tests.bench.common.side import ANSWER_TIMEOUT_S, Side
 from tests.bench.common.targets import CostAtMost, CostAtMostPeer
 from tests.bench.groups.members import joined
 from tests.bench.groups.plan import Plan
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 GROUP = "coordinator failover, s"
 CALM_S = 2.0

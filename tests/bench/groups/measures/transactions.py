@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
-from sparklog.coordinator.placing import TRANSACTIONS_TOPIC
+from sparklog.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from tests.bench.broker.measures.commits import commits_of
 from tests.bench.broker.measures.consuming import consume
 from tests.bench.common.results import Measure, Results

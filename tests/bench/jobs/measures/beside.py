@@ -15,12 +15,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from sparklog.cluster.open import open_log
+from sparklog.cluster.log import open_log
 from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.config.topic_defaults import CLEANER_RATE
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
-from sparklog.core.topic_defaults import CLEANER_RATE
-from sparklog.spark.job_history import JobRequest, JobRun
-from sparklog.spark.job_requests import Asking
+from sparklog.spark.schedule.history import JobRequest, JobRun
+from sparklog.spark.schedule.requests import Asking
 from tests.bench.common.clusters import sparklog_cluster
 from tests.bench.common.command import Run
 from tests.bench.common.results import Measure, Results

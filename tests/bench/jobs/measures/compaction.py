@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparklog.cluster.open import open_log
+from sparklog.cluster.log import open_log
 from tests.bench.common.command import Run
 from tests.bench.common.results import Measure
 from tests.bench.common.rounds import turns

@@ -11,11 +11,11 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sparklog.cluster.open import open_log
-from sparklog.spark.jars import delta_conf
-from sparklog.spark.materialize import materialize
-from sparklog.spark.materialize_arguments import parse_materialize
-from sparklog.spark.progress import Progress
+from sparklog.cluster.log import open_log
+from sparklog.spark.jobs.jars import delta_conf
+from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.materialize.arguments import parse_materialize
+from sparklog.spark.materialize.job import materialize
 from tests.bench.common.command import Run
 from tests.bench.common.results import Measure
 from tests.bench.common.rounds import timed, turns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from sparklog.cluster.open import open_log
+from sparklog.cluster.log import open_log
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.log.schema import COLUMN_TYPES
 from tests.bench.common.command import Run

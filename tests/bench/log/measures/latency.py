@@ -21,7 +21,7 @@ from tests.bench.common.rounds import turns
 from tests.bench.common.targets import CostAtMost, Target
 from tests.bench.log.plan import LogPlan
 from tests.bench.log.system import Live, System
-from tests.waiting import eventually, until_a_random_moment
+from tests.harness.waiting import eventually, until_a_random_moment
 
 RECORDS = 10
 VALUE_BYTES = 100

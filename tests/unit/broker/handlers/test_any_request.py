@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sparklog.broker.handlers import HANDLERS
-from sparklog.broker.request import CloseConnection
-from sparklog.protocol.api import APIS, Api
-from tests.property.random_messages import message_types, random_entity
-from tests.unit.broker.handlers.node import PEER, TESTER, ToyNode, tell
+from sparklog.broker.runtime.request import CloseConnection
+from sparklog.protocol.api_keys import APIS, Api
+from tests.harness.handler_node import PEER, TESTER, ToyNode, tell
+from tests.harness.random_messages import message_types, random_entity
 
 SEEDS = 6
 

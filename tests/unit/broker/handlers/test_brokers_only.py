@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.request import CloseConnection, RequestContext
-from sparklog.cluster import registry
+from sparklog.broker.runtime.request import CloseConnection, RequestContext
+from sparklog.cluster.metadata import changes as registry
 from sparklog.core.entropy import new_topic_id
-from sparklog.protocol.api import Api
-from sparklog.protocol.building import build_request_part
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request_part
 from sparklog.protocol.topic_ids import uuid_of
-from tests.unit.broker.handlers.node import HOST, PEER, TESTER, ToyNode, tell
-from tests.unit.broker.handlers.requests import (
+from tests.harness.handler_node import HOST, PEER, TESTER, ToyNode, tell
+from tests.harness.handler_requests import (
     add_partitions_for,
     broker_heartbeat,
     fetch,

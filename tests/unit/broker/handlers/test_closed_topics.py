@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.cluster import registry
+from sparklog.cluster.metadata import changes as registry
 from sparklog.core.entropy import new_topic_id
-from sparklog.core.names import CLOSED_TOPICS, JOBS_TOPIC, METADATA_TOPIC, TOLD_AS_INTERNAL
-from sparklog.protocol.api import Api
-from sparklog.protocol.batch_header import ATTRIBUTES_AT, REFERENCE_BIT
-from sparklog.protocol.building import build_request, build_request_part
+from sparklog.core.topic_names import CLOSED_TOPICS, JOBS_TOPIC, METADATA_TOPIC, TOLD_AS_INTERNAL
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request, build_request_part
+from sparklog.protocol.records.header import ATTRIBUTES_AT, REFERENCE_BIT
 from sparklog.protocol.topic_ids import uuid_of
-from tests.unit.broker.handlers.node import ToyNode, tell
-from tests.unit.broker.handlers.requests import (
+from tests.harness.handler_node import ToyNode, tell
+from tests.harness.handler_requests import (
     alter_configs,
     create_partitions,
     create_topics,
@@ -24,7 +24,7 @@ from tests.unit.broker.handlers.requests import (
     metadata,
     produce,
 )
-from tests.unit.broker.replica_cluster import batch
+from tests.harness.replica_cluster import batch
 
 REFUSED = ErrorCode.invalid_topic_exception
 NAMES = sorted(CLOSED_TOPICS)

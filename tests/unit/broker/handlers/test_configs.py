@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.settings_in_force import SettingsInForce
-from sparklog.broker.topic_rules import TopicRules
-from sparklog.cluster.records import ConfigRecord, Record
-from sparklog.core.group_configs import GROUP_CONFIGS
-from sparklog.core.kafka_settings import kafka_broker_settings
-from tests.unit.broker.handlers.node import ToyNode, tell
-from tests.unit.broker.handlers.requests import (
+from sparklog.broker.partition.config import TopicRules
+from sparklog.broker.runtime.current_settings import SettingsInForce
+from sparklog.cluster.metadata.records import ConfigRecord, Record
+from sparklog.core.config.group import GROUP_CONFIGS
+from sparklog.core.config.kafka_broker import kafka_broker_settings
+from tests.harness.handler_node import ToyNode, tell
+from tests.harness.handler_requests import (
     alter_configs,
     create_topics,
     describe_configs,

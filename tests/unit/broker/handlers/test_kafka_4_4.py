@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.protocol.api import Api, advertised
-from sparklog.protocol.building import build_request, build_request_part
-from tests.unit.broker.handlers.node import ToyNode, tell
-from tests.unit.broker.handlers.requests import SOON, create_topics
+from sparklog.protocol.api_keys import Api, advertised
+from sparklog.protocol.messages.builder import build_request, build_request_part
+from tests.harness.handler_node import ToyNode, tell
+from tests.harness.handler_requests import SOON, create_topics
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas by a function that Python 3.11 calls deprecated.

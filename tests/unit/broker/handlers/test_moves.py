@@ -6,11 +6,11 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.cluster import election
-from sparklog.protocol.api import Api
-from sparklog.protocol.building import build_request, build_request_part
-from tests.unit.broker.handlers.node import ToyNode, tell
-from tests.unit.broker.handlers.requests import SOON, create_topics
+from sparklog.cluster.controller import election
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request, build_request_part
+from tests.harness.handler_node import ToyNode, tell
+from tests.harness.handler_requests import SOON, create_topics
 
 NONE = ErrorCode.none
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.protocol.api import Api
-from sparklog.protocol.building import build_request, build_request_part
-from tests.unit.broker.handlers.node import ToyNode, tell
-from tests.unit.broker.handlers.requests import alter_configs, create_topics
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request, build_request_part
+from tests.harness.handler_node import ToyNode, tell
+from tests.harness.handler_requests import alter_configs, create_topics
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 SET = 0

@@ -9,21 +9,21 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.request import CloseConnection
+from sparklog.broker.runtime.request import CloseConnection
 from sparklog.core.types import PartitionId
-from sparklog.protocol.api import Api
-from sparklog.protocol.batch_header import ATTRIBUTES_AT, TRANSACTIONAL_BIT
-from sparklog.protocol.building import Answer, build_request, build_request_part
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import Answer, build_request, build_request_part
+from sparklog.protocol.records.header import ATTRIBUTES_AT, TRANSACTIONAL_BIT
 from sparklog.protocol.topic_ids import topic_id_of, uuid_of
-from tests.unit.broker.handlers.node import PEER, ToyNode, tell
-from tests.unit.broker.handlers.requests import (
+from tests.harness.handler_node import PEER, ToyNode, tell
+from tests.harness.handler_requests import (
     broker_heartbeat,
     create_topics,
     fetch,
     list_offsets,
     produce,
 )
-from tests.unit.broker.replica_cluster import batch
+from tests.harness.replica_cluster import batch
 
 NONE = ErrorCode.none
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.environment import Address, Unreachable
-from sparklog.broker.handlers.find_coordinator import ELECTED_WITHIN_S
-from sparklog.broker.sight import HEARD_WITHIN_S
-from sparklog.cluster import election
-from sparklog.cluster.records import NO_LEADER, TopicRecord
-from sparklog.protocol.api import Api
-from sparklog.protocol.building import build_request, build_request_part
+from sparklog.broker.handlers.metadata import ELECTED_WITHIN_S
+from sparklog.broker.network.reachability import HEARD_WITHIN_S
+from sparklog.broker.runtime.environment import Address, Unreachable
+from sparklog.cluster.controller import election
+from sparklog.cluster.metadata.records import NO_LEADER, TopicRecord
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request, build_request_part
 from sparklog.protocol.topic_ids import uuid_of
-from tests.unit.broker.handlers.node import ToyNode, tell
-from tests.unit.broker.handlers.requests import create_topics, metadata
+from tests.harness.handler_node import ToyNode, tell
+from tests.harness.handler_requests import create_topics, metadata
 
 OTHER = 2
 OTHERS_ADDRESS = Address("broker-2", 9092)

@@ -9,16 +9,17 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.cluster import isr, registry
-from sparklog.cluster.records import ConfigRecord, Record
-from sparklog.log.led import take_lead
-from sparklog.log.pins import pin
-from sparklog.log.view import PartitionView
-from sparklog.protocol.api import Api
-from sparklog.protocol.building import build_request, build_request_part
+from sparklog.cluster.controller import isr
+from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata.records import ConfigRecord, Record
+from sparklog.log.manifest.pins import pin
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.leader_append import take_lead
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request, build_request_part
 from sparklog.protocol.topic_ids import uuid_of
-from tests.unit.broker.handlers.node import ToyNode, tell
-from tests.unit.broker.handlers.requests import (
+from tests.harness.handler_node import ToyNode, tell
+from tests.harness.handler_requests import (
     SOON,
     create_partitions,
     create_topics,

@@ -1,0 +1,1 @@
+"""The controller's shell: heartbeats, registration, the metadata log, producer ids."""

@@ -1,0 +1,189 @@
+"""PeerChecks: finds out whether another broker is dead, or only a connection to it broken.
+
+A probe is a BrokerHeartbeat with `want_fence`. A broker answers one about itself at once; for one
+about another broker it probes that one and answers with the outcome, which is its vote. Brokers
+that no vote decides about show through the metadata log that they run: see `cluster.liveness`.
+Durations are seconds of the loop's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.controller.metadata_log import MetadataLog
+from sparklog.broker.runtime.environment import Address, Network, Unreachable
+from sparklog.cluster.controller import liveness
+from sparklog.cluster.controller.controller import controller_lives
+from sparklog.cluster.controller.liveness import Verdict, Vote
+from sparklog.cluster.metadata.image import Broker, MetadataImage
+from sparklog.cluster.metadata.records import Record
+from sparklog.core.errors import OutcomeUnknown, Unavailable
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request
+
+logger = logging.getLogger(__name__)
+
+METADATA_POLL_S: Final = 1.0
+"""How often the controller reads the log for changes made without it; one request each time."""
+PROBE_MAX_S: Final = 0.5
+ASK_AGAIN_S: Final = 0.25
+"""Between two looks for the controller's answer in the metadata log."""
+
+
+def heartbeat(
+    broker: Broker, end_offset: int, *, want_fence: bool = False, want_shut_down: bool = False
+) -> Any:
+    """Return the heartbeat of a broker that has the metadata log up to `end_offset`.
+
+    With `want_fence` it is a probe of that broker.
+    """
+    return build_request(
+        Api.BROKER_HEARTBEAT,
+        1,
+        broker_id=broker.broker_id,
+        broker_epoch=broker.epoch,
+        current_metadata_offset=end_offset,
+        want_fence=want_fence,
+        want_shut_down=want_shut_down,
+    )
+
+
+def address_of(broker: Broker) -> Address:
+    """Return where a broker listens."""
+    return Address(broker.host, broker.port)
+
+
+class PeerChecks:
+    """Checks that one broker makes of the others; one for all of its incarnations."""
+
+    def __init__(
+        self, network: Network, metadata: MetadataLog, broker_id: int, session_s: float
+    ) -> None:
+        """Ask for broker `broker_id`; `session_s` is `broker.session.timeout.ms`."""
+        self._network = network
+        self._metadata = metadata
+        self._broker_id = broker_id
+        self._session_s = session_s
+        self._probe_s = min(PROBE_MAX_S, session_s / 6)
+        self._answered: tuple[str, float] | None = None
+        self.deposed = False
+        """This process was replaced while it ran, and no controller has answered it since. It may
+        be cut off, so no vote is enough for it to replace another one, and it registers again only
+        when it is reached. Else two brokers could replace each other for ever."""
+
+    @property
+    def log_answers_within_s(self) -> float:
+        """Time in which a controller that runs answers a HeartbeatRecord."""
+        return METADATA_POLL_S + max(1.0, self._session_s / 2)
+
+    @property
+    def log_shows_within_s(self) -> float:
+        """Time in which a broker that was cut off from the controller appends a HeartbeatRecord."""
+        return self.log_answers_within_s + 2 * self._probe_s
+
+    async def vote(self, broker_id: int, broker_epoch: int) -> Vote:
+        """Say whether this broker reaches that incarnation of another one."""
+        broker = self._metadata.image.brokers.get(broker_id)
+        if broker is None or broker.epoch != broker_epoch:
+            return Vote.UNKNOWN
+        return Vote.REACHED if await self._reaches(broker) else Vote.LOST
+
+    async def verdict(self, image: MetadataImage, suspect: Broker) -> Verdict:
+        """Judge a live broker that cannot be reached, by asking all others that are live."""
+        live = image.live_brokers()
+        known = {suspect.broker_id, self._broker_id}
+        votes = await asyncio.gather(
+            *(self._ask(voter, suspect) for voter in live if voter.broker_id not in known)
+        )
+        found = liveness.verdict(votes, len(live))
+        if found is Verdict.DEAD and self.deposed:
+            return Verdict.UNKNOWN
+        return found
+
+    async def runs_by_log(self, controller: Broker) -> bool:
+        """Say whether the controller shows through the metadata log that it runs.
+
+        Waits for its answer. One answer holds for a session, so that few records are appended. True
+        as well when there is another controller by now, or the store does not answer.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if self._answered is not None:
+            incarnation, until_s = self._answered
+            if incarnation == controller.incarnation and now_s < until_s:
+                return True
+        try:
+            runs = await self._answers(controller)
+        except (Unavailable, OutcomeUnknown) as error:
+            logger.warning("the controller cannot be asked through the metadata log now %s", error)
+            return True
+        if runs:
+            now_s = asyncio.get_running_loop().time()
+            self._answered = controller.incarnation, now_s + self._session_s
+        return runs
+
+    async def may_join(self, image: MetadataImage) -> bool:
+        """Say whether a broker that was deposed while it ran may register again.
+
+        It may when the controller and it reach each other, or when there is no controller.
+        """
+        own = image.brokers.get(self._broker_id)
+        controller = image.controller
+        if own is None or controller is None or not controller_lives(image):
+            return True
+        other = image.brokers[controller.broker_id]
+        if other is own:
+            return True
+        if await self._reaches(other):
+            return await self._ask(other, own) is Vote.REACHED
+        return not await self.runs_by_log(other)
+
+    async def _answers(self, controller: Broker) -> bool:
+        def is_replaced(image: MetadataImage) -> bool:
+            now = image.controller
+            return now is None or now.incarnation != controller.incarnation
+
+        def show(image: MetadataImage) -> list[Record]:
+            own = image.brokers.get(self._broker_id)
+            if own is None or is_replaced(image):
+                return []
+            return liveness.show(self._broker_id, own.epoch)
+
+        image = await self._metadata.decide(show)
+        asked = liveness.shown(image, self._broker_id)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self.log_answers_within_s
+        while loop.time() < until_s:
+            if is_replaced(image) or liveness.shown(image, controller.broker_id) > asked:
+                return True
+            await asyncio.sleep(ASK_AGAIN_S)
+            if await self._reaches(controller):  # the connection has healed meanwhile
+                return True
+            image = await self._metadata.catch_up()
+        return is_replaced(image) or liveness.shown(image, controller.broker_id) > asked
+
+    async def _reaches(self, broker: Broker) -> bool:
+        """Say whether that incarnation of a broker answers a probe."""
+        answer = await self._probed(broker, broker, self._probe_s, "probe")
+        return answer is not None and answer.error_code is ErrorCode.none
+
+    async def _ask(self, voter: Broker, about: Broker) -> Vote:
+        # A connection for each suspect: a voter answers in order, and may wait for a silent one.
+        purpose = f"vote {about.broker_id}"
+        answer = await self._probed(voter, about, 2 * self._probe_s, purpose)
+        if answer is None or answer.error_code is not ErrorCode.none:
+            return Vote.UNKNOWN
+        return Vote.LOST if answer.is_fenced else Vote.REACHED
+
+    async def _probed(self, to: Broker, about: Broker, timeout_s: float, purpose: str) -> Any:
+        """Send a probe about a broker; None when there is no answer."""
+        request = heartbeat(about, 0, want_fence=True)
+        try:
+            return await self._network.call(
+                address_of(to), request, timeout_s=timeout_s, purpose=purpose
+            )
+        except (Unreachable, TimeoutError):
+            return None

@@ -1,0 +1,88 @@
+"""Registering a new incarnation of a broker, and deposing the one before it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import Final
+
+from sparklog.broker.controller.metadata_log import MetadataLog
+from sparklog.broker.runtime.environment import Address, Environment
+from sparklog.broker.runtime.identity import Identity
+from sparklog.cluster.controller import controller as decisions
+from sparklog.cluster.controller import election
+from sparklog.cluster.metadata.image import Broker, MetadataImage
+from sparklog.cluster.metadata.records import ClusterRecord, Record, RegisterBrokerRecord
+from sparklog.core.entropy import new_nonce, new_topic_id
+from sparklog.core.errors import NotServing, OutcomeUnknown, Unavailable
+from sparklog.log.wal.sealing import seal
+
+logger = logging.getLogger(__name__)
+
+TRIES_MAX: Final = 20
+RETRY_S: Final = 0.2
+
+
+async def register(
+    environment: Environment,
+    metadata: MetadataLog,
+    broker_id: int,
+    address: Address,
+    rack: str | None,
+) -> Identity:
+    """Make a new incarnation the registered one, the controller too if there is none.
+
+    Whoever was registered and not fenced is sealed first: it may be a crashed life of this broker,
+    or a twin that shall end. One append besides.
+
+    Raises:
+        Unavailable, OutcomeUnknown: the store does not answer.
+    """
+    record = RegisterBrokerRecord(
+        broker_id, new_nonce(environment.entropy), address.host, address.port, rack
+    )
+    cluster = ClusterRecord(new_topic_id(environment.entropy), new_nonce(environment.entropy))
+    for left in reversed(range(TRIES_MAX)):
+        try:
+            before = (await metadata.catch_up()).brokers.get(broker_id)
+            if before is not None and not before.fenced and not _is(before, record):
+                await environment.store.run(seal(before.wal, new_nonce(environment.entropy)))
+            image = await metadata.decide(partial(_registered, record, before, cluster))
+        except NotServing:
+            continue  # registered by another one between the look and the append
+        except (Unavailable, OutcomeUnknown) as error:
+            if not left:
+                raise
+            logger.warning("not registered yet, trying again broker_id=%d %s", broker_id, error)
+            await asyncio.sleep(RETRY_S)
+            continue
+        now = image.brokers.get(broker_id)
+        if now is not None and _is(now, record):
+            return Identity(broker_id, record.incarnation, now.epoch)
+    raise Unavailable(
+        "others keep registering with the id of this broker; give each broker its own node.id. "
+        f"broker_id={broker_id}"
+    )
+
+
+def _is(broker: Broker, record: RegisterBrokerRecord) -> bool:
+    return broker.incarnation == record.incarnation
+
+
+def _registered(
+    record: RegisterBrokerRecord,
+    sealed: Broker | None,
+    cluster: ClusterRecord,
+    image: MetadataImage,
+) -> list[Record]:
+    now = image.brokers.get(record.broker_id)
+    if now is not None and not now.fenced and not _is(now, record) and now != sealed:
+        raise NotServing("another incarnation registered meanwhile, and is not sealed")
+    records: list[Record] = [] if image.cluster_secret else [cluster]
+    records += election.register(image, record)
+    after = image.applied(records, image.end_offset + len(records))
+    if not decisions.controller_lives(after):
+        own = record.broker_id, record.incarnation
+        records += decisions.claim(after, *own, after.controller)
+    return records

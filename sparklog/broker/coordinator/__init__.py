@@ -1,0 +1,1 @@
+"""The coordinators' shells: shards on the leaders of internal topics, and transaction markers."""

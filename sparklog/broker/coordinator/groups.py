@@ -1,0 +1,298 @@
+"""The coordinator of groups in one incarnation of a broker: finds the shard, and asks it.
+
+Who asks for a group that another broker coordinates is told so (NotCoordinator), and finds it by
+FindCoordinator. Decisions are the shard's: `coordinator.group_shard`.
+
+What is set for groups, as far as this broker understands it.
+
+The cluster's topics as coordinators of consumer groups need to know them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar, cast
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.coordinator.runtime import CoordinatorRuntime
+from sparklog.broker.partition.config import log_left_out
+from sparklog.broker.runtime.environment import Environment, TaskScope
+from sparklog.broker.runtime.metadata_access import MetadataAccess
+from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.coordinator.config import GroupSettings
+from sparklog.coordinator.consumer.messages import (
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+)
+from sparklog.coordinator.effects import Effects, ProducerIdentity, Token
+from sparklog.coordinator.group.description import GroupDescription, ListedGroup
+from sparklog.coordinator.group.shard import GroupShard
+from sparklog.coordinator.internal_topics import GROUPS_TOPIC, partition_for
+from sparklog.coordinator.messages import (
+    CommitRequest,
+    DeletedOffsets,
+    FetchRequest,
+    FoundOffsets,
+    HeartbeatRequest,
+    Joined,
+    JoinRequest,
+    LeaveRequest,
+    Left,
+    Synced,
+    SyncRequest,
+)
+from sparklog.core.config.broker import BrokerConfig
+from sparklog.core.config.group import GROUP_CONFIGS, NONE_SET
+from sparklog.core.config.model import Config, parse_configs, understood
+from sparklog.core.errors import CoordinatorLoading, NotCoordinator, SparklogError
+from sparklog.log.tail.producer_state import UNVERIFIED, Verification
+from sparklog.protocol.topic_ids import topic_id_of, uuid_of
+
+
+class GroupRules:
+    """Tells what is set for a group; what a newer version has stored is left out, and logged."""
+
+    def __init__(self, metadata: MetadataAccess) -> None:
+        """Go by the newest `metadata` whenever it is asked."""
+        self._metadata = metadata
+        self._known: dict[str, tuple[Mapping[str, str], Config]] = {}
+        """By group what was stored, and what of it is understood: members ask at each heartbeat."""
+
+    def of(self, group_id: str) -> Config:
+        """Return what is set for a group."""
+        stored = self._metadata.image.group_configs.get(group_id)
+        if stored is None:
+            self._known.pop(group_id, None)
+            return NONE_SET
+        before = self._known.get(group_id)
+        if before is not None and before[0] == stored:
+            return before[1]
+        known, strange = understood(stored, GROUP_CONFIGS)
+        if strange:
+            log_left_out(f"group={group_id}", strange)
+        config = parse_configs(known, GROUP_CONFIGS)
+        self._known[group_id] = stored, config
+        return config
+
+
+class TopicsView:
+    """All topics of one image. See `coordinator.subscribed_topics.Topics`."""
+
+    __slots__ = ("_image",)
+
+    def __init__(self, image: MetadataImage) -> None:
+        """View `image`."""
+        self._image = image
+
+    @property
+    def version(self) -> int:
+        """Return a number that rises with every change."""
+        return self._image.end_offset
+
+    def names(self) -> Iterable[str]:
+        """Return all names."""
+        return self._image.topics
+
+    def find(self, name: str) -> tuple[UUID, int] | None:
+        """Return a topic's id and the number of its partitions."""
+        topic = self._image.topics.get(name)
+        return None if topic is None else (uuid_of(topic.topic_id), topic.partitions)
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return a topic's name."""
+        return self._image.names.get(topic_id_of(topic_id))
+
+
+logger = logging.getLogger(__name__)
+
+Reply = TypeVar("Reply")
+GroupEvent = Callable[[GroupShard, Token, int], Effects]
+
+
+class GroupCoordinator:
+    """See the module. Every call raises what says that the group is not served here now.
+
+    Raises:
+        NotCoordinator: find the coordinator again.
+        CoordinatorLoading, CoordinatorNotAvailable: try again.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        config: BrokerConfig,
+        broker_id: int,
+        metadata: MetadataAccess,
+        tasks: TaskScope,
+    ) -> None:
+        """Serve nothing yet: the replicas tell `runtime` what is led here."""
+        settings, rules = GroupSettings.of(config), GroupRules(metadata)
+        self.runtime = CoordinatorRuntime(
+            environment,
+            metadata,
+            tasks,
+            topic=GROUPS_TOPIC,
+            broker_id=broker_id,
+            make_shard=lambda partition, leader_epoch: GroupShard(
+                settings, lambda: TopicsView(metadata.image), rules.of
+            ),
+            commit_timeout_s=config.whole("offsets.commit.timeout.ms") / 1000,
+        )
+        self._metadata = metadata
+        self._tasks = tasks
+        self._names = metadata.image.names
+
+    async def join(self, asked: JoinRequest) -> Joined:
+        """Answer a join, which may take until all members joined."""
+        return await self._ask(asked.group_id, lambda s, t, n: s.join(asked, t, n), Joined)
+
+    async def sync(self, asked: SyncRequest) -> Synced:
+        """Answer with an assignment, which may take until the leader brings it."""
+        return await self._ask(asked.group_id, lambda s, t, n: s.sync(asked, t, n), Synced)
+
+    async def heartbeat(self, asked: HeartbeatRequest) -> ErrorCode:
+        """Take in that a member lives."""
+        return await self._ask(asked.group_id, lambda s, t, n: s.heartbeat(asked, t, n), ErrorCode)
+
+    async def consumer_heartbeat(self, asked: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+        """Take in that a member of a consumer group joins, lives or leaves.
+
+        Raises, besides:
+            GroupError, InvalidRequest: it is refused.
+        """
+        topics = TopicsView(self._metadata.image)
+        return await self._ask(
+            asked.group_id,
+            lambda s, t, n: s.consumer_heartbeat(asked, topics, t, n),
+            ConsumerHeartbeatAnswer,
+        )
+
+    async def leave(self, asked: LeaveRequest) -> Left:
+        """Let members go."""
+        return await self._ask(asked.group_id, lambda s, t, n: s.leave(asked, t, n), Left)
+
+    def partition_of(self, group_id: str) -> int:
+        """Return the partition that keeps a group's offsets."""
+        topic = self._metadata.image.topics.get(GROUPS_TOPIC)
+        if topic is None:
+            raise NotCoordinator(f"no group has a coordinator yet; find it. group={group_id}")
+        return partition_for(group_id, topic.partitions)
+
+    async def commit(
+        self, asked: CommitRequest, verification: Verification | None = UNVERIFIED
+    ) -> tuple[ErrorCode, ...]:
+        """Commit offsets; return a code for each.
+
+        For those of a transaction see `CoordinatorRuntime.submit` about `verification`.
+
+        Raises, besides:
+            InvalidTxnState: the transaction has not the group's offsets, or has ended.
+            InvalidProducerEpoch: a newer producer has the transaction's producer id.
+            RecordTooLarge: too many offsets for one commit.
+        """
+        return await self._ask(
+            asked.group_id,
+            lambda s, t, n: s.commit(asked, t, n),
+            tuple,
+            asked.producer,
+            verification,
+        )
+
+    async def fetch(self, asked: FetchRequest) -> FoundOffsets:
+        """Return committed offsets."""
+        return await self._ask(asked.group_id, lambda s, t, n: s.fetch(asked, t, n), FoundOffsets)
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]]
+    ) -> DeletedOffsets:
+        """Forget offsets of a group."""
+        where = tuple(partitions)
+        return await self._ask(
+            group_id, lambda s, t, n: s.delete_offsets(group_id, where, t, n), DeletedOffsets
+        )
+
+    async def describe(self, group_id: str) -> GroupDescription:
+        """Return what there is to tell of a group."""
+        found = await self._ask(group_id, lambda s, t, n: s.describe((group_id,), t, n), tuple)
+        return cast("GroupDescription", found[0])
+
+    async def describe_consumer(self, group_id: str) -> ConsumerGroupDescription | None:
+        """Return what there is to tell of a consumer group; None if it is none."""
+        found = await self._ask(
+            group_id, lambda s, t, n: s.describe_consumers((group_id,), t, n), tuple
+        )
+        return cast("ConsumerGroupDescription | None", found[0])
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        """Forget a group without members; one with very many offsets bit by bit."""
+        code: object = None
+        while code is None:
+            code = await self._ask(group_id, lambda s, t, n: s.delete(group_id, t, n), object)
+        return cast("ErrorCode", code)
+
+    async def list_groups(self) -> list[ListedGroup]:
+        """Return all groups that this broker coordinates.
+
+        Raises:
+            CoordinatorLoading: not all are known yet.
+        """
+        if loading := self.runtime.loading:
+            raise CoordinatorLoading(
+                f"the coordinator reads its logs; try again in a moment. partitions={loading}"
+            )
+        groups: list[ListedGroup] = []
+        for partition in sorted(self.runtime.active):
+            try:
+                found = await self.runtime.submit(partition, GroupShard.list_groups)
+            except NotCoordinator:
+                continue  # lost meanwhile: another broker lists them
+            groups += cast("tuple[ListedGroup, ...]", found)
+        return groups
+
+    def apply(self, image: MetadataImage) -> None:
+        """Take in the newest metadata: what was committed of deleted topics is forgotten."""
+        before, self._names = self._names, image.names
+        if before is image.names:
+            return
+        deleted = frozenset(
+            name for topic_id, name in before.items() if topic_id not in image.names
+        )
+        if deleted:
+            self._tasks.start(self._forget(deleted), "forget offsets of deleted topics")
+
+    async def _forget(self, topics: frozenset[str]) -> None:
+        """Forget offsets in every shard served here. Others' brokers see to theirs."""
+        for partition in sorted(self.runtime.active):
+            more = True
+            while more:
+                try:
+                    more = bool(
+                        await self.runtime.submit(
+                            partition, lambda s, t, n: s.forget_topics(topics, t, n)
+                        )
+                    )
+                except SparklogError as error:
+                    logger.warning(
+                        "offsets of deleted topics stay until they expire topics=%s %s",
+                        sorted(topics),
+                        error,
+                    )
+                    more = False
+
+    async def _ask(
+        self,
+        group_id: str,
+        event: GroupEvent,
+        kind: type[Reply],
+        producer: ProducerIdentity | None = None,
+        verification: Verification | None = UNVERIFIED,
+    ) -> Reply:
+        reply = await self.runtime.submit(
+            self.partition_of(group_id), event, producer=producer, verification=verification
+        )
+        assert isinstance(reply, kind), (kind, reply)
+        return reply

@@ -1,0 +1,85 @@
+"""The topics that coordinators keep their state in: made by the first request that needs one.
+
+They are ordinary compacted topics, written by brokers alone. What their records look like is said
+beside the code that writes them, in `coordinator/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sparklog.broker.runtime.environment import Environment
+from sparklog.broker.runtime.metadata_access import MetadataAccess
+from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata.image import MetadataImage, Topic
+from sparklog.cluster.metadata.records import Record
+from sparklog.coordinator.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
+from sparklog.core.config.broker import BrokerConfig
+from sparklog.core.entropy import new_topic_id
+from sparklog.core.errors import CoordinatorNotAvailable, SparklogError
+
+COMPACTED: Final = {"cleanup.policy": "compact"}
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """What an internal topic is made with."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    """At most: fewer while there are fewer brokers. The storage is one more."""
+    configs: Mapping[str, str]
+
+    @classmethod
+    def of(cls, name: str, config: BrokerConfig) -> InternalTopic:
+        """Return what the settings say of one of the two internal topics."""
+        prefix = {
+            GROUPS_TOPIC: "offsets.topic",
+            TRANSACTIONS_TOPIC: "transaction.state.log",
+        }[name]
+        configs = dict(COMPACTED)
+        if name == TRANSACTIONS_TOPIC:
+            configs["min.insync.replicas"] = str(config.whole(f"{prefix}.min.isr"))
+        return cls(
+            name,
+            config.whole(f"{prefix}.num.partitions"),
+            config.whole(f"{prefix}.replication.factor"),
+            configs,
+        )
+
+    async def ensure(self, metadata: MetadataAccess, environment: Environment) -> Topic:
+        """Return the topic, which is made if nobody has yet.
+
+        Raises:
+            CoordinatorNotAvailable: it cannot be made now.
+        """
+        topic = metadata.image.topics.get(self.name)
+        if topic is not None:
+            return topic
+        topic_id = new_topic_id(environment.entropy)
+
+        def create(image: MetadataImage) -> list[Record]:
+            if self.name in image.topics:
+                return []
+            if not image.eligible_brokers():
+                raise CoordinatorNotAvailable(f"no broker can lead it now. topic={self.name}")
+            return registry.create_topic(
+                image,
+                self.name,
+                topic_id,
+                self.partitions,
+                self.configs,
+                default_replication_factor=self.replication_factor,
+                by_cluster=True,
+            )
+
+        try:
+            image = await metadata.decide(create)
+        except SparklogError as error:
+            raise CoordinatorNotAvailable(
+                f"the internal topic cannot be made now: {error} topic={self.name}"
+            ) from error
+        return image.topics[self.name]

@@ -1,0 +1,261 @@
+"""A led partition of an internal topic, as its coordinator uses it: append, wait, read back.
+
+An object stands for one leader epoch, as `LedPartition` does; once that is over every call raises.
+Only the coordinator appends here, so what it appended and what it read is all there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.memory_budget import MemoryBudget
+from sparklog.broker.runtime.environment import Environment
+from sparklog.coordinator.effects import CoordinatorRecord, ProducerIdentity
+from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
+from sparklog.core.types import NO_PRODUCER_ID
+from sparklog.log.manifest.refresh import refresh
+from sparklog.log.tail.batch_validator import CheckedBatch
+from sparklog.log.tail.producer_state import Verification
+from sparklog.protocol.records.columns import TIMESTAMP_TYPE
+from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
+from sparklog.protocol.records.encoder import SMALL_RECORDS_MAX, BatchSettings, encode, encode_small
+from sparklog.protocol.records.header import NO_EPOCH, NO_SEQUENCE, parse_header
+
+
+class LeaderWatcher(Protocol):
+    """Who looks after the partitions of an internal topic that are served here."""
+
+    def led(self, partition: int, log: CoordinatorLog) -> None:
+        """Take in that a partition is served from now on."""
+        ...
+
+    def retired(self, partition: int) -> None:
+        """Take in that it is not any more."""
+        ...
+
+
+READ_BYTES: Final = 1 << 20
+SEGMENTS_AHEAD: Final = 16
+ROOM_WAIT_S: Final = 5.0
+"""Longest that an append waits for room in the broker's memory at a time."""
+
+
+class CoordinatorLog:
+    """See the module."""
+
+    def __init__(self, led: LedPartition, environment: Environment, budget: MemoryBudget) -> None:
+        """Use `led`, whose appends take room of `budget`."""
+        self._led = led
+        self._environment = environment
+        self._budget = budget
+
+    @property
+    def leader_epoch(self) -> int:
+        """Return the leader epoch that this is."""
+        return self._led.leader_epoch
+
+    @property
+    def live(self) -> bool:
+        """Say whether the epoch lasts."""
+        return self._led.live
+
+    @property
+    def log_start_offset(self) -> int:
+        """Return the first offset that can be read."""
+        return self._led.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Return the end of the log, committed or not."""
+        return self._led.tail.end_offset
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """Return the topic's `max.message.bytes`."""
+        return self._led.rules.batches.max_message_bytes
+
+    def check_ready(self) -> None:
+        """Refuse when an append would be refused now.
+
+        Raises:
+            NotServing: another broker leads the partition, or will in a moment.
+            NotEnoughReplicas: too few brokers are in sync.
+        """
+        self._led.check_open()
+        self._led.leadership.check_enough()
+
+    def check_producer(self, producer: ProducerIdentity) -> None:
+        """Refuse a producer that another has replaced.
+
+        Raises:
+            InvalidProducerEpoch: a newer producer has the id.
+        """
+        self._led.producers.check_epoch(*producer)
+
+    def begin_verification(
+        self, producer: ProducerIdentity, *, is_over: bool
+    ) -> Verification | None:
+        """Ask what goes with the question whether a transaction has this partition.
+
+        None: there is no need to ask. See `ProducerStates.begin_verification`.
+        """
+        now_ms = self._environment.clock.now_ms()
+        return self._led.producers.begin_verification(
+            *producer, NO_SEQUENCE, now_ms, is_over=is_over
+        )
+
+    def check_verified(self, producer: ProducerIdentity, verification: Verification | None) -> None:
+        """Refuse the first records of a transaction that its coordinator was not asked about.
+
+        Raises:
+            InvalidTxnState: see `ProducerStates.check_verified`.
+        """
+        self._led.producers.check_verified(*producer, verification)
+
+    def prepare_marker(
+        self, producer: ProducerIdentity, marker: EndTransactionMarker, *, ends_older: bool
+    ) -> None:
+        """Take in that a marker will be appended.
+
+        Raises:
+            InvalidProducerEpoch, TransactionCoordinatorFenced: see `ProducerStates.check_marker`.
+        """
+        producers = self._led.producers
+        producers.check_marker(*producer, marker.coordinator_epoch, ends_older=ends_older)
+        producers.end_verification(producer.producer_id)
+
+    async def take_room(self, size_bytes: int) -> None:
+        """Take room for an append, waiting for it as long as the epoch lasts.
+
+        Raises:
+            NotServing: the epoch ended.
+        """
+        while not self._budget.try_take(size_bytes):
+            self._led.check_open()
+            try:
+                await self._budget.take(size_bytes, ROOM_WAIT_S)
+            except SparklogError:
+                continue
+            return
+
+    def give_back_room(self, size_bytes: int) -> None:
+        """Return room for what is not appended after all."""
+        self._budget.give_back(size_bytes)
+
+    def append(self, batch: CheckedBatch, marker: EndTransactionMarker | None) -> int:
+        """Append a batch, or a marker, for which room was taken; return its end offset.
+
+        When it raises, nothing was appended, and the room was given back.
+
+        Raises:
+            NotServing, NotEnoughReplicas: see `check_ready`.
+            InvalidProducerEpoch, TransactionCoordinatorFenced: see the checks.
+        """
+        now_ms = self._environment.clock.now_ms()
+        try:
+            self.check_ready()
+            if marker is not None:
+                return self._led.append_marker(batch, marker, now_ms, ends_older=False)
+            return self._led.append_as_coordinator(batch, now_ms)
+        except SparklogError:
+            self.give_back_room(len(batch.data))
+            raise
+
+    async def wait_committed(self, end_offset: int, timeout_s: float) -> bool:
+        """Wait until all below `end_offset` is committed; False if it is not in time.
+
+        Raises:
+            NotServing: the epoch ended; whether it will be committed is not known.
+        """
+        return await self._led.wait_until_committed(end_offset, timeout_s)
+
+    async def read_ahead(self, offset: int) -> int:
+        """Have the next segments read side by side; return the offset up to which they were.
+
+        Internal topics have many small ones, and whoever loads them reads them all.
+        """
+        led = self._led
+        entries = [e for e in led.view.entries if e.end_offset > offset][:SEGMENTS_AHEAD]
+        run = self._environment.store.run
+        loads = [run(led.history.load(led.view, max(e.base_offset, offset))) for e in entries]
+        for outcome in await asyncio.gather(*loads, return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, SparklogError):
+                raise outcome
+        # What could not be read is read again, and its error comes out, when it is asked for.
+        return entries[-1].end_offset if entries else self.end_offset
+
+    async def read(self, offset: int, limit_offset: int) -> Sequence[bytes]:
+        """Return batches from the one that holds `offset` on, of what is committed.
+
+        None that begins at `limit_offset` or later: what was read ahead ends there.
+
+        Raises:
+            NotServing: the epoch ended.
+            OffsetOutOfRange: deleted meanwhile; begin again.
+            Unavailable: the store does not answer. DataCorrupt: a segment is damaged.
+        """
+        led, run = self._led, self._environment.store.run
+        if not led.live:
+            raise NotServing(f"led by another broker by now. partition={led.where}")
+        if offset >= led.tail.start_offset:
+            return led.tail.read(offset, READ_BYTES, min(led.high_watermark, limit_offset))
+        try:
+            history = await run(led.history.read(led.view, offset, READ_BYTES, limit_offset))
+        except OffsetOutOfRange:
+            led.saw_view(await run(refresh(led.view)))
+            raise
+        led.saw_view(history.view)
+        return history.batches
+
+
+def records_batch(
+    records: Sequence[CoordinatorRecord], timestamp_ms: int, producer: ProducerIdentity | None
+) -> CheckedBatch:
+    """Return the batch of these records; with a producer, a part of its transaction."""
+    if len(records) <= SMALL_RECORDS_MAX:
+        small = encode_small(
+            records,
+            timestamp_ms,
+            producer_id=NO_PRODUCER_ID if producer is None else producer.producer_id,
+            producer_epoch=NO_EPOCH if producer is None else producer.producer_epoch,
+            is_transactional=producer is not None,
+        )
+        return CheckedBatch(parse_header(small), small)
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array([timestamp_ms] * len(records), pa.int64()).view(TIMESTAMP_TYPE),
+            pa.array([record.key for record in records], pa.binary()),
+            pa.array([record.value for record in records], pa.binary()),
+        ],
+        names=["timestamp", "key", "value"],
+    )
+    if producer is None:
+        settings = BatchSettings()
+    else:
+        settings = BatchSettings(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            is_transactional=True,
+        )
+    data = encode(rows, settings, base_offset=0)
+    return CheckedBatch(parse_header(data), data)
+
+
+def marker_batch(
+    producer: ProducerIdentity, marker: EndTransactionMarker, timestamp_ms: int
+) -> CheckedBatch:
+    """Return the batch that ends a producer's transaction."""
+    data = encode_end_transaction(
+        marker,
+        base_offset=0,
+        timestamp_ms=timestamp_ms,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        leader_epoch=NO_EPOCH,
+    )
+    return CheckedBatch(parse_header(data), data)

@@ -1,0 +1,196 @@
+"""Makes the shards of one internal topic from their logs, again and again until it works.
+
+A shard is made of all of its log or not at all. What hinders it may pass: the store is away, or too
+few brokers are in sync. A damaged log is tried again too, rarely: somebody may repair it.
+
+Makes a coordinator's state again from the log of its partition.
+
+All that lies in the log when loading begins is waited for to be committed, and then replayed: also
+what an earlier shard of the same leader epoch appended without hearing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Generic
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.broker.coordinator.partition_log import CoordinatorLog
+from sparklog.broker.coordinator.shard_context import RELOAD_FIRST_S, RELOAD_LONGEST_S, LedShard, S
+from sparklog.broker.runtime.environment import Environment
+from sparklog.broker.runtime.log_summary import GatheredNotes
+from sparklog.coordinator.effects import CoordinatorRecord, Shard
+from sparklog.core.errors import DataCorrupt, NotEnoughReplicas, NotServing, SparklogError
+from sparklog.protocol.records.compression import DECOMPRESSED_BYTES_MAX
+from sparklog.protocol.records.control import end_transaction, read_control
+from sparklog.protocol.records.decoder import DecodedBatch
+from sparklog.protocol.records.header import BatchHeader, parse_header
+from sparklog.protocol.records.record_batch import decode
+from sparklog.protocol.records.unfolded_size import unfolded_bytes_max
+
+COMMIT_LOOK_S: Final = 5.0
+LOOK_ANEW_S: Final = 0.01
+DECODED_INLINE_BYTES: Final = 16 << 10
+FEW: Final = 16
+"""Records that are replayed sooner than it is found out which of them stand."""
+REPLAYED_AT_ONCE: Final = 1000
+"""Records between two looks at the event loop: some 5 ms."""
+
+
+async def load(log: CoordinatorLog, shard: Shard, environment: Environment) -> int:
+    """Replay the whole log into a fresh shard; return how many records it had.
+
+    Raises:
+        NotServing: the leader epoch ended.
+        Unavailable: the store does not answer. DataCorrupt: a segment is damaged.
+    """
+    end_offset = log.end_offset
+    while not await log.wait_committed(end_offset, COMMIT_LOOK_S):
+        logger.debug("coordinator waits for its log to be committed end_offset=%d", end_offset)
+    offset, count = log.log_start_offset, 0
+    ahead = offset
+    while offset < end_offset:
+        if offset >= ahead:
+            ahead = await log.read_ahead(offset)
+        batches = await log.read(offset, ahead)
+        if not batches:  # flushed or replaced meanwhile: look anew
+            ahead = offset
+            await asyncio.sleep(LOOK_ANEW_S)
+        for data in batches:
+            header = parse_header(data)
+            count += await _replay(shard, header, data, offset, environment)
+            offset = max(offset, header.end_offset)
+    return count
+
+
+async def _replay(
+    shard: Shard, header: BatchHeader, data: bytes, start_offset: int, environment: Environment
+) -> int:
+    if header.is_control:
+        _replay_control(shard, decode(data, verify_crc=False))
+        return 0
+    if header.size_bytes <= DECODED_INLINE_BYTES:
+        rows = decode(data, verify_crc=False).records
+    else:
+        rows = (
+            await environment.unfold(
+                2 * unfolded_bytes_max(data, DECOMPRESSED_BYTES_MAX), None, decode, data
+            )
+        ).records
+    standing = _newest_of_each_key(rows)
+    for at in range(0, standing.num_rows, REPLAYED_AT_ONCE):
+        some = standing.slice(at, REPLAYED_AT_ONCE)
+        told = some.column("timestamp").cast("int64").to_pylist()
+        for offset, timestamp_ms, key, value in zip(
+            some.column("offset").to_pylist(),
+            told,
+            some.column("key").to_pylist(),
+            some.column("value").to_pylist(),
+            strict=True,
+        ):
+            if offset < start_offset:
+                continue
+            if key is None:
+                logger.error("a coordinator's record has no key, passing over offset=%d", offset)
+                continue
+            try:
+                shard.replay(
+                    CoordinatorRecord(key, value),
+                    offset=offset,
+                    timestamp_ms=-1 if timestamp_ms is None else timestamp_ms,
+                    producer_id=header.producer_id,
+                    producer_epoch=header.producer_epoch,
+                    transactional=header.is_transactional,
+                )
+            except DataCorrupt as error:
+                logger.error(
+                    "a coordinator's record cannot be read, passing over offset=%d %s",
+                    offset,
+                    error,
+                )
+        await asyncio.sleep(0)
+    return int(rows.num_rows)
+
+
+def _newest_of_each_key(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the records of one batch that compaction would leave, in their order.
+
+    The topic is compacted, so any state must come out of these as well; one member that commits
+    thousands of times leaves a few. That goes for a transaction's batch, too: all of it is decided
+    by one marker. A batch that forgets something is left as it is.
+    """
+    keys = rows.column("key")
+    if rows.num_rows < FEW or keys.null_count or rows.column("value").null_count:
+        return rows
+    codes = keys.dictionary_encode().indices.to_numpy()
+    newest = np.zeros(int(codes.max()) + 1, dtype=np.int64)
+    newest[codes] = np.arange(len(codes))  # of several the last stays
+    return rows.take(pa.array(np.sort(newest)))
+
+
+def _replay_control(shard: Shard, batch: DecodedBatch) -> None:
+    header = batch.header
+    for record in read_control(batch):
+        marker = end_transaction(record)
+        if marker is not None:
+            shard.replay_marker(header.producer_id, header.producer_epoch, marker.is_commit)
+
+
+logger = logging.getLogger(__name__)
+
+LOADS_AT_ONCE: Final = 8
+
+
+class ShardLoader(Generic[S]):
+    """See the module."""
+
+    def __init__(
+        self, environment: Environment, topic: str, make_shard: Callable[[int, int], S]
+    ) -> None:
+        """Load partitions of `topic`; `make_shard` gets partition and leader epoch."""
+        self._environment = environment
+        self._topic = topic
+        self._make_shard = make_shard
+        self._notes = GatheredNotes(logger)
+        self._lanes = asyncio.Semaphore(LOADS_AT_ONCE)
+
+    async def load(self, led: LedShard[S]) -> S | None:
+        """Return the shard that a partition's log makes; None once it is led here no more."""
+        wait_s = RELOAD_FIRST_S
+        while not led.retired and led.log.live:
+            try:
+                async with self._lanes:
+                    return await self._load_once(led)
+            except (NotServing, NotEnoughReplicas):
+                pass  # the epoch is over, or writes may be taken again later
+            except DataCorrupt:
+                logger.exception(
+                    "a coordinator's log is damaged topic=%s-%d; run verify",
+                    self._topic,
+                    led.partition,
+                )
+                wait_s = RELOAD_LONGEST_S
+            except SparklogError as error:
+                logger.warning(
+                    "a coordinator's log cannot be read topic=%s-%d %s",
+                    self._topic,
+                    led.partition,
+                    error,
+                )
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RELOAD_LONGEST_S)
+        return None
+
+    async def _load_once(self, led: LedShard[S]) -> S | None:
+        led.log.check_ready()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        shard = self._make_shard(led.partition, led.log.leader_epoch)
+        replayed = await load(led.log, shard, self._environment)
+        details = f" records={replayed} seconds={loop.time() - began_s:.3f}"
+        self._notes.add("coordinating", self._topic, led.partition, led.log.leader_epoch, details)
+        return shard if led.log.live else None

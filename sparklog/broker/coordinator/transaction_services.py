@@ -1,0 +1,279 @@
+"""Asks a transaction's coordinator about partitions: to add them, or whether they are in it.
+
+A partition that is about to take a transaction's first records asks; with protocol version 2 it
+has itself added, as clients do not do that any more. Source: KIP-890; Kafka's
+AddPartitionsToTxnManager.
+
+All that one incarnation of a broker does for transactions, put together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.coordinator.groups import GroupCoordinator
+from sparklog.broker.coordinator.transactions import TransactionCoordinator
+from sparklog.broker.coordinator.txn_markers import MarkerWriter, Marking
+from sparklog.broker.runtime.current_settings import SettingsInForce
+from sparklog.broker.runtime.environment import Address, Environment, TaskScope, Unreachable
+from sparklog.broker.runtime.metadata_access import MetadataAccess
+from sparklog.coordinator.effects import ProducerIdentity
+from sparklog.coordinator.internal_topics import TRANSACTIONS_TOPIC, partition_for
+from sparklog.coordinator.transaction.state import Partition
+from sparklog.coordinator.transaction.transaction import EPOCH_BUMP_SINCE
+from sparklog.core.config.broker import BrokerConfig
+from sparklog.core.errors import (
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    SparklogError,
+    TransactionAbortable,
+    Unavailable,
+)
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request, build_request_part
+
+VERSION: Final = 5
+"""Of AddPartitionsToTxn among brokers."""
+ASK_TIMEOUT_S: Final = 10.0
+PURPOSE: Final = "transactions"
+
+Codes = Mapping[Partition, ErrorCode]
+
+_BUSY: Final = frozenset(
+    {
+        ErrorCode.concurrent_transactions,
+        ErrorCode.network_exception,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.not_coordinator,
+    }
+)
+_REFUSALS: Final[Mapping[ErrorCode, type[SparklogError]]] = {
+    ErrorCode.invalid_producer_epoch: InvalidProducerEpoch,
+    ErrorCode.invalid_producer_id_mapping: InvalidProducerIdMapping,
+    ErrorCode.invalid_txn_state: InvalidTxnState,
+}
+
+
+class Enlisting:
+    """See the module."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        config: BrokerConfig,
+        broker_id: int,
+        metadata: MetadataAccess,
+        coordinator: TransactionCoordinator,
+    ) -> None:
+        """Ask `coordinator` where this broker is it, and others through the network."""
+        self._network = environment.network
+        self._first_pause_s = config.whole("add.partitions.to.txn.retry.backoff.ms") / 1000
+        self._patience_s = config.whole("add.partitions.to.txn.retry.backoff.max.ms") / 1000
+        self._settings = SettingsInForce(config, metadata, broker_id)
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._coordinator = coordinator
+        self._turns: dict[int, tuple[asyncio.Lock, int]] = {}
+
+    @property
+    def verifies(self) -> bool:
+        """Return whether partitions ask the coordinator about transactions."""
+        return self._settings.config.flag("transaction.partition.verification.enable")
+
+    @asynccontextmanager
+    async def turn(self, producer_id: int) -> AsyncIterator[None]:
+        """Let requests of one producer ask one after the other, as they came."""
+        lock, users = self._turns.get(producer_id, (asyncio.Lock(), 0))
+        self._turns[producer_id] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._turns.pop(producer_id)
+            if users > 1:
+                self._turns[producer_id] = lock, users - 1
+
+    def is_asking(self, producer_id: int) -> bool:
+        """Say whether a request of the producer asks now."""
+        return producer_id in self._turns
+
+    async def enlist(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[Partition],
+        *,
+        adds: bool,
+    ) -> Codes:
+        """Return a code for each partition: none if its transaction has it now.
+
+        With `adds` the partitions are added; else the coordinator is asked whether they are in. An
+        earlier transaction that is still ending is waited for a little.
+        """
+        loop = asyncio.get_running_loop()
+        deadline, pause_s = loop.time() + self._patience_s, self._first_pause_s
+        while True:
+            codes = await self._ask(transactional_id, producer, partitions, adds=adds)
+            is_ending = ErrorCode.concurrent_transactions in codes.values()
+            if not is_ending or loop.time() + pause_s > deadline:
+                return codes
+            await asyncio.sleep(pause_s)
+            pause_s *= 2
+
+    def refusal(
+        self, code: ErrorCode, *, adds: bool, can_abort: bool, busy: type[SparklogError]
+    ) -> SparklogError | None:
+        """Return what a producer is told whose records are not taken because of a code, or None.
+
+        Args:
+            code: what the coordinator said, or that it could not be asked.
+            adds: whether the client speaks protocol version 2.
+            can_abort: whether it knows TRANSACTION_ABORTABLE.
+            busy: what such a client takes for "try again", when it knows nothing better.
+        """
+        if code is ErrorCode.none:
+            return None
+        told = f"the coordinator of the transaction said {code.name}"
+        if code is ErrorCode.producer_fenced:
+            return InvalidProducerEpoch(f"a newer producer has the transactional id: {told}")
+        if code is ErrorCode.transaction_abortable:
+            told = f"the partition is not in the transaction: {told}"
+            return TransactionAbortable(told) if can_abort else InvalidTxnState(told)
+        if code is ErrorCode.concurrent_transactions and adds:
+            return ConcurrentTransactions(f"{told}; try again in a moment")
+        if code in _BUSY:
+            return busy(f"it is not known whether the transaction has the partition: {told}")
+        return _REFUSALS.get(code, Unavailable)(told)
+
+    async def _ask(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[Partition],
+        *,
+        adds: bool,
+    ) -> Codes:
+        try:
+            broker_id, address = self._find(transactional_id)
+            if broker_id == self._broker_id:
+                return await self._ask_here(transactional_id, producer, partitions, adds=adds)
+            response = await self._network.call(
+                address,
+                _request(transactional_id, producer, partitions, adds=adds),
+                timeout_s=ASK_TIMEOUT_S,
+                purpose=PURPOSE,
+            )
+        except (Unreachable, TimeoutError):
+            return dict.fromkeys(partitions, ErrorCode.network_exception)
+        except SparklogError as error:
+            return dict.fromkeys(partitions, ErrorCode(error.kafka_code))
+        return _codes(partitions, response)
+
+    async def _ask_here(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[Partition],
+        *,
+        adds: bool,
+    ) -> Codes:
+        if adds:
+            await self._coordinator.add_partitions(
+                transactional_id, producer, partitions, EPOCH_BUMP_SINCE, waits=True
+            )
+            return dict.fromkeys(partitions, ErrorCode.none)
+        found = await self._coordinator.verify(transactional_id, producer, partitions)
+        absent = ErrorCode(TransactionAbortable.kafka_code)
+        return {p: ErrorCode.none if p in found else absent for p in partitions}
+
+    def _find(self, transactional_id: str) -> tuple[int, Address]:
+        """Return who coordinates a transactional id.
+
+        Raises:
+            CoordinatorNotAvailable: nobody now.
+        """
+        image = self._metadata.image
+        topic = image.topics.get(TRANSACTIONS_TOPIC)
+        if topic is not None:
+            partition = partition_for(transactional_id, topic.partitions)
+            broker = image.brokers.get(topic.partition_states[partition].leader)
+            if broker is not None and not broker.fenced:
+                return broker.broker_id, Address(broker.host, broker.port)
+        raise CoordinatorNotAvailable(
+            f"the transaction has no coordinator now. transactional_id={transactional_id!r}"
+        )
+
+
+def _request(
+    transactional_id: str,
+    producer: ProducerIdentity,
+    partitions: Collection[Partition],
+    *,
+    adds: bool,
+) -> Any:
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, number in partitions:
+        by_topic[topic].append(number)
+    transaction = build_request_part(
+        Api.ADD_PARTITIONS_TO_TXN,
+        VERSION,
+        "AddPartitionsToTxnTransaction",
+        transactional_id=transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        verify_only=not adds,
+        topics=tuple(
+            build_request_part(
+                Api.ADD_PARTITIONS_TO_TXN,
+                VERSION,
+                "AddPartitionsToTxnTopic",
+                name=topic,
+                partitions=tuple(sorted(numbers)),
+            )
+            for topic, numbers in sorted(by_topic.items())
+        ),
+    )
+    return build_request(Api.ADD_PARTITIONS_TO_TXN, VERSION, transactions=(transaction,))
+
+
+def _codes(partitions: Collection[Partition], response: Any) -> Codes:
+    if response.error_code is not ErrorCode.none:
+        return dict.fromkeys(partitions, response.error_code)
+    codes = dict.fromkeys(partitions, ErrorCode.unknown_server_error)
+    for transaction in response.results_by_transaction:
+        for topic in transaction.topic_results:
+            for part in topic.results_by_partition:
+                codes[topic.name, part.partition_index] = part.partition_error_code
+    return codes
+
+
+class Transactions:
+    """The coordinator, who writes its markers, and who asks it."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        config: BrokerConfig,
+        broker_id: int,
+        metadata: MetadataAccess,
+        tasks: TaskScope,
+        groups: GroupCoordinator,
+        marking: Marking,
+    ) -> None:
+        """Serve nothing yet: the replicas tell `coordinator` what is led here."""
+        self.marking = marking
+        self.writer = MarkerWriter(metadata, groups, marking)
+        self.coordinator = TransactionCoordinator(
+            environment, config, broker_id, metadata, tasks, self.writer.write
+        )
+        self.enlisting = Enlisting(environment, config, broker_id, metadata, self.coordinator)

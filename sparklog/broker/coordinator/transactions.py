@@ -1,0 +1,295 @@
+"""The coordinator of transactions in one incarnation of a broker: finds the shard, and asks it.
+
+Decisions are the shard's (`coordinator.transaction_shard`). What is prepared and committed goes to
+`MarkerSender`, and is completed here when every partition has its marker. While a transaction ends
+its producer is let wait a little instead of being sent away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Final, cast
+
+from sparklog.broker.controller.producer_ids import ProducerIds
+from sparklog.broker.coordinator.marker_sender import MarkerSender, WriteHere
+from sparklog.broker.coordinator.partition_log import CoordinatorLog
+from sparklog.broker.coordinator.runtime import CoordinatorRuntime, Event
+from sparklog.broker.runtime.environment import Environment, TaskScope
+from sparklog.broker.runtime.metadata_access import MetadataAccess
+from sparklog.coordinator.effects import Effects, ProducerIdentity, Token
+from sparklog.coordinator.internal_topics import TRANSACTIONS_TOPIC, partition_for
+from sparklog.coordinator.transaction.shard import (
+    TransactionSettings,
+    TransactionShard,
+    WriteMarkers,
+    wanted,
+)
+from sparklog.coordinator.transaction.state import Partition, Transaction, TransactionState
+from sparklog.coordinator.transaction.transaction import (
+    EndTransaction,
+    InitProducer,
+    NeedsProducerId,
+)
+from sparklog.core.config.broker import BrokerConfig
+from sparklog.core.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    SparklogError,
+)
+
+logger = logging.getLogger(__name__)
+
+ENDING_WAIT_S: Final = 1.0
+"""Longest that a producer's request is held while the transaction before is ending."""
+COMMIT_TIMEOUT_S: Final = 5.0
+COMPLETE_RETRY_S: Final = 0.1
+
+TransactionEvent = Event[TransactionShard]
+
+
+class TransactionCoordinator:
+    """See the module. Every call raises what says that the id is not served here now.
+
+    Raises:
+        NotCoordinator: find the coordinator again.
+        CoordinatorLoading, CoordinatorNotAvailable: try again.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        config: BrokerConfig,
+        broker_id: int,
+        metadata: MetadataAccess,
+        tasks: TaskScope,
+        write_here: WriteHere,
+    ) -> None:
+        """Serve nothing yet: the replicas tell what is led here, by `led` and `retired`.
+
+        `write_here` appends markers to partitions that this broker leads.
+        """
+        settings = TransactionSettings(
+            config.whole("transaction.max.timeout.ms"),
+            config.whole("transactional.id.expiration.ms"),
+            config.whole("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+            config.whole("transaction.remove.expired.transaction.cleanup.interval.ms"),
+        )
+        self.runtime = CoordinatorRuntime(
+            environment,
+            metadata,
+            tasks,
+            topic=TRANSACTIONS_TOPIC,
+            broker_id=broker_id,
+            make_shard=lambda partition, leader_epoch: TransactionShard(settings, leader_epoch),
+            commit_timeout_s=COMMIT_TIMEOUT_S,
+            errand=self._run_errand,
+        )
+        self._sender = MarkerSender(
+            environment.network, metadata, broker_id, tasks, write_here, self._complete
+        )
+        self._metadata = metadata
+        self._producer_ids = ProducerIds(metadata, broker_id)
+        self._endings: dict[str, asyncio.Future[None]] = {}
+        """Who waits for a transaction to have ended."""
+
+    async def init_producer(self, asked: InitProducer) -> ProducerIdentity:
+        """Return the producer id and epoch to go on with; whoever had the id before is fenced.
+
+        Raises, besides:
+            InvalidRequest, InvalidTransactionTimeout: see `TransactionShard.init_producer`.
+            ProducerFenced: it cannot go on with what it expects to have.
+            ConcurrentTransactions: the transaction before is still ending; try again.
+        """
+        return await self._ask_with_id(
+            asked.transactional_id,
+            lambda fresh_id: (
+                lambda shard, token, now_ms: shard.init_producer(token, asked, fresh_id, now_ms)
+            ),
+        )
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Collection[Partition],
+        client_version: int,
+        *,
+        waits: bool,
+    ) -> None:
+        """Add partitions to the producer's transaction, which begins with the first.
+
+        With `waits`, the end of the transaction before is waited for a little.
+
+        Raises, besides:
+            InvalidRequest, InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions,
+                RecordTooLarge: see `TransactionShard.add_partitions`.
+        """
+        added = frozenset(partitions)
+        await self._ask(
+            transactional_id,
+            lambda shard, token, now_ms: shard.add_partitions(
+                token, transactional_id, producer, added, client_version, now_ms
+            ),
+            waits=waits,
+        )
+
+    async def verify(
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]
+    ) -> frozenset[Partition]:
+        """Return which of the partitions are in the producer's transaction.
+
+        Raises, besides:
+            InvalidRequest, InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions: see
+                `TransactionShard.verify`.
+        """
+        asked = frozenset(partitions)
+        found = await self._ask(
+            transactional_id,
+            lambda shard, token, _: shard.verify(token, transactional_id, producer, asked),
+            waits=False,
+        )
+        return cast("frozenset[Partition]", found)
+
+    async def end(self, asked: EndTransaction) -> ProducerIdentity:
+        """Decide the outcome of a transaction; return what its producer goes on with.
+
+        Raises, besides:
+            InvalidRequest, InvalidProducerIdMapping, ProducerFenced, InvalidTxnState,
+                ConcurrentTransactions: see `TransactionShard.end`.
+        """
+        return await self._ask_with_id(
+            asked.transactional_id,
+            lambda fresh_id: lambda shard, token, now_ms: shard.end(token, asked, fresh_id, now_ms),
+        )
+
+    async def describe(self, transactional_id: str) -> Transaction:
+        """Return what is known of a transactional id.
+
+        Raises, besides:
+            InvalidRequest, TransactionalIdNotFound: see `TransactionShard.describe`.
+        """
+        found = await self._ask(
+            transactional_id,
+            lambda shard, token, _: shard.describe(token, transactional_id),
+            waits=False,
+        )
+        return cast("Transaction", found)
+
+    async def list_transactions(
+        self,
+        states: Collection[TransactionState],
+        producer_ids: Collection[int],
+        running_ms: int = -1,
+    ) -> list[Transaction]:
+        """Return the transactional ids coordinated here that pass the filters.
+
+        Raises:
+            CoordinatorLoading: not all are known yet.
+        """
+        if loading := self.runtime.loading:
+            raise CoordinatorLoading(
+                f"the coordinator reads its logs; try again in a moment. partitions={loading}"
+            )
+        found: list[Transaction] = []
+
+        def event(shard: TransactionShard, token: Token, now_ms: int) -> Effects:
+            return shard.list(token, wanted(states, producer_ids, running_ms, now_ms))
+
+        for partition in sorted(self.runtime.active):
+            try:
+                reply = await self.runtime.submit(partition, event)
+            except NotCoordinator:
+                continue  # lost meanwhile: another broker lists them
+            found += cast("list[Transaction]", reply)
+        return found
+
+    # Asking.
+
+    async def _ask_with_id(
+        self, transactional_id: str, event_with: Callable[[int | None], TransactionEvent]
+    ) -> ProducerIdentity:
+        """Ask, and once more with a fresh producer id when one is needed."""
+        try:
+            found = await self._ask(transactional_id, event_with(None), waits=True)
+        except NeedsProducerId:
+            fresh_id = await self._producer_ids.take()
+            found = await self._ask(transactional_id, event_with(fresh_id), waits=True)
+        return cast("ProducerIdentity", found)
+
+    async def _ask(self, transactional_id: str, event: TransactionEvent, *, waits: bool) -> object:
+        topic = self._metadata.image.topics.get(TRANSACTIONS_TOPIC)
+        if topic is None:
+            raise NotCoordinator(
+                "no transactional id has a coordinator yet; find it. "
+                f"transactional_id={transactional_id!r}"
+            )
+        partition = partition_for(transactional_id, topic.partitions)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + ENDING_WAIT_S
+        while True:
+            try:
+                return await self.runtime.submit(partition, event)
+            except ConcurrentTransactions:
+                if not waits or not await self._until_ended(transactional_id, deadline):
+                    raise
+
+    async def _until_ended(self, transactional_id: str, deadline: float) -> bool:
+        """Wait until the transaction has ended; False if it does not in time."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= deadline:
+            return False
+        ending = self._endings.get(transactional_id)
+        if ending is None:
+            ending = self._endings[transactional_id] = loop.create_future()
+        await asyncio.wait([ending], timeout=deadline - loop.time())
+        return ending.done()
+
+    # Ending.
+
+    def led(self, partition: int, log: CoordinatorLog) -> None:
+        """See `LeaderWatcher`."""
+        self.runtime.led(partition, log)
+
+    def retired(self, partition: int) -> None:
+        """See `LeaderWatcher`."""
+        self.runtime.retired(partition)
+        self._sender.forget(partition)
+
+    def _run_errand(self, partition: int, errand: object) -> None:
+        assert isinstance(errand, WriteMarkers), errand
+        self._sender.send(partition, errand)
+
+    async def _complete(self, partition: int, done: WriteMarkers) -> None:
+        """Note that every partition has its marker."""
+
+        def event(shard: TransactionShard, token: Token, now_ms: int) -> Effects:
+            effects = shard.complete(token, done, now_ms)
+            # What the producer asks for next is appended together with this.
+            self._has_ended(done.transactional_id)
+            return effects
+
+        try:
+            while True:
+                try:
+                    await self.runtime.submit(partition, event)
+                except (NotCoordinator, CoordinatorLoading) as error:
+                    # Whoever reads the log next sends the markers again.
+                    logger.info("a transaction's end is left to its next coordinator %s", error)
+                    return
+                except CoordinatorNotAvailable:
+                    await asyncio.sleep(COMPLETE_RETRY_S)
+                else:
+                    return
+        except SparklogError as error:
+            logger.warning("a transaction's end could not be noted %s", error)
+        finally:
+            self._has_ended(done.transactional_id)
+
+    def _has_ended(self, transactional_id: str) -> None:
+        ending = self._endings.pop(transactional_id, None)
+        if ending is not None and not ending.done():
+            ending.set_result(None)

@@ -1,0 +1,207 @@
+"""Answering fetches of consumers and followers from the tail, and from history below it.
+
+A fetch is answered at once when there is enough to read, an error, or history; else it waits for
+news of its partitions and looks again at those that have some.
+  E1  consumers see what lies below the high watermark, with `read_committed` below the last stable
+      offset; followers see all whose put to the write-ahead log has begun, or is not to begin soon
+  E2  a fetch in another leader epoch than this leader's is refused, so a follower's offset counts
+      for nobody but the leader it was told
+  E3  reading history has lanes of its own, so however many read it, the tail is not kept waiting
+  E4  no consumer is sent a reference batch: it waits for the flush, which comes at once, and then
+      reads as history what the batch stands for
+  E5  no consumer is told that its offset is beyond the end before the leader has looked whether it
+      still leads: one deposed that has not heard of it lacks what the next one acknowledged, and
+      the consumer would go by its reset policy, and skip records
+Source: Kafka's ReplicaManager and DelayedFetch; KIP-74 on sizes, KIP-320 on epochs, KIP-595.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from sparklog.broker.fetch.read import (
+    Fetched,
+    FetchResult,
+    FetchSpec,
+    Leaders,
+    Reading,
+    answer_of,
+    limit_of,
+    out_of_range,
+)
+from sparklog.broker.fetch.watch import FetchWatch
+from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.purgatory import FetchWaits
+from sparklog.broker.runtime.environment import Environment, TaskScope
+from sparklog.broker.runtime.metadata_access import MetadataAccess
+from sparklog.broker.runtime.metrics import BrokerMetrics
+from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
+from sparklog.core.types import PartitionId
+from sparklog.log.manifest.refresh import refresh
+
+logger = logging.getLogger(__name__)
+
+VIEW_AGE_MAX_S = 10.0
+"""Jobs move the log start and rewrite without the leader: whoever reads history or asks for the
+earliest offset looks at the partition's own log again after this."""
+HISTORY_READS_AT_ONCE = 8
+LONGEST_WAIT_S = 300.0
+"""A client may ask to wait for longer; it is answered then, with nothing."""
+LOOK_S = 1.0
+"""How long a leader may look for news of its own end."""
+
+
+class Fetching:
+    """Answers fetches of one broker."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        leaders: Leaders,
+        metadata: MetadataAccess,
+        tasks: TaskScope,
+        metrics: BrokerMetrics,
+    ) -> None:
+        """Read the partitions that `leaders` finds; `tasks` reads ahead."""
+        self._environment = environment
+        self._metadata = metadata
+        self._tasks = tasks
+        self._ahead: dict[tuple[PartitionId, int], asyncio.Future[None]] = {}
+        """What is read before it is asked for, by its first offset."""
+        self._leaders = leaders
+        self._metrics = metrics
+        self._history_lanes = asyncio.Semaphore(HISTORY_READS_AT_ONCE)
+        self.waiting = 0
+        """How many fetches wait for news now."""
+
+    async def fetch(self, spec: FetchSpec) -> dict[PartitionId, FetchResult]:
+        """Read all partitions asked for, and wait for news while there is too little."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(max(spec.max_wait_ms, 0) / 1000, LONGEST_WAIT_S)
+        reading = Reading(spec, self._leaders)
+        reading.look(spec.partitions, now_ms=int(loop.time() * 1000))
+        awaits = bool(reading.historic)
+        if awaits:
+            await self._read_history(reading)
+        if not reading.is_enough and loop.time() < deadline:
+            await self._wait(reading, deadline, looks_again=awaits)
+            if reading.historic:  # flushed and trimmed while it waited
+                await self._read_history(reading)
+        if spec.is_consumer:
+            await self._judge_again(reading)
+        self._count(reading)
+        return reading.results
+
+    async def _judge_again(self, reading: Reading) -> None:
+        """Look whether what sends a consumer back still leads (E5)."""
+        refused = reading.beyond_end()
+        if not refused:
+            return
+        known = True
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await self._metadata.catch_up()
+        except (TimeoutError, SparklogError):
+            known = False
+        for where, led in refused.items():
+            if not known or not led.live:
+                reading.results[where] = NotServing(
+                    "another broker may lead by now, which has more; refresh metadata. "
+                    f"partition={where}"
+                )
+
+    async def _wait(self, reading: Reading, deadline: float, *, looks_again: bool) -> None:
+        """Wait for news; with `looks_again`, something may have come since the first look."""
+        loop = asyncio.get_running_loop()
+        spec = reading.spec
+        watch = FetchWatch() if spec.watch is None else spec.watch
+        self.waiting += 1
+        try:
+            if looks_again:
+                reading.look(spec.partitions)
+            while not (reading.is_enough or reading.historic) and loop.time() < deadline:
+                for led in reading.led.values():
+                    watch.hear(_news(led, spec))
+                reading.look(await watch.wait(deadline))
+        finally:
+            self.waiting -= 1
+            if watch is not spec.watch:
+                watch.close()
+
+    async def _read_history(self, reading: Reading) -> None:
+        wanted, reading.historic = reading.historic, {}
+        left = reading.spec.max_bytes - reading.size_bytes
+        share = max(1, left // len(wanted))
+        found = await asyncio.gather(
+            *(
+                self._read_one(led, reading.spec, min(share, reading.spec.partitions[w].max_bytes))
+                for w, led in wanted.items()
+            )
+        )
+        for where, result in zip(wanted, found, strict=True):
+            reading.take(where, result)
+
+    async def _read_one(self, led: LedPartition, spec: FetchSpec, max_bytes: int) -> FetchResult:
+        """Read one partition's history; an old view is looked at anew."""
+        at = spec.partitions[led.where]
+        run = self._environment.store.run
+        ahead = self._ahead.get((led.where, at.offset))
+        if ahead is not None:
+            await asyncio.wait([ahead])
+        try:
+            async with self._history_lanes:
+                if asyncio.get_running_loop().time() - led.looked_s > VIEW_AGE_MAX_S:
+                    led.saw_view(await run(refresh(led.view)))
+                reading = led.history.read(led.view, at.offset, max_bytes, limit_of(led, spec))
+                history = await run(reading)
+                led.saw_view(history.view)
+        except OffsetOutOfRange:
+            try:
+                led.saw_view(await run(refresh(led.view)))
+            except SparklogError as error:
+                return error
+            return out_of_range(led, at.offset)
+        except SparklogError as error:
+            return error
+        self._read_ahead(led, history.next_offset)
+        return answer_of(led, spec, history.batches, at.offset, history.next_offset)
+
+    def _read_ahead(self, led: LedPartition, offset: int) -> None:
+        """Read what a consumer of history asks for next, if a lane is free."""
+        key = led.where, offset
+        if offset >= led.flushed_end or self._history_lanes.locked() or key in self._ahead:
+            return
+        self._ahead[key] = asyncio.get_running_loop().create_future()
+        self._tasks.start(self._load(led, offset), f"read ahead {led.where}")
+
+    async def _load(self, led: LedPartition, offset: int) -> None:
+        try:
+            async with self._history_lanes:
+                await self._environment.store.run(led.history.load(led.view, offset))
+        except SparklogError as error:
+            # Whoever asks for it reads it again, and hears of the error.
+            logger.info("reading ahead failed partition=%s offset=%d %s", led.where, offset, error)
+        finally:
+            self._ahead.pop((led.where, offset)).set_result(None)
+
+    def _count(self, reading: Reading) -> None:
+        spec, metrics = reading.spec, self._metrics
+        for where, result in reading.results.items():
+            if isinstance(result, Fetched) and not result.batches:
+                continue
+            led = reading.led.get(where)
+            if led is None:
+                continue
+            topic = led.layout.topic
+            if isinstance(result, SparklogError):
+                metrics.fetch_failed(topic)
+            elif not spec.is_consumer:
+                metrics.replicated_out(topic, result.size_bytes)
+            else:
+                from_history = spec.partitions[where].offset < led.tail.start_offset
+                metrics.fetched(topic, result.size_bytes, from_history=from_history)
+
+
+def _news(led: LedPartition, spec: FetchSpec) -> FetchWaits:
+    return led.committed_news if spec.is_consumer else led.appended_news

@@ -1,0 +1,334 @@
+"""One fetch session: what its client knows of each partition, and what it is answered. Pure.
+
+  Y2  a partition is answered about when it has records, an error, or offsets that the client has
+      not been told, so a new one always is; and when it was asked for below its start, whatever the
+      client was told: it is waiting to hear where to go on
+  Y3  who had records comes last next time, so that none is left out for ever
+  Y5  a follower's partition that has nothing for it rests in the session's watch, and is looked at
+      when there is news of it, when it is asked for elsewhere, and once a second
+Source: KIP-227.
+
+What a client fetches again and again, remembered, so that only changes are sent. Pure.
+
+A consumer or follower of many partitions names them once. After that it sends those whose place has
+changed, and is answered about those that have something new: `fetch_session`.
+  Y1  requests of a session come in the order of their epochs; any other is refused, and the client
+      begins anew with all its partitions
+  Y4  there are so many sessions and no more: an idle one makes room, a follower goes before
+      consumers, and one with many partitions before one with few, unless that is young
+Source: KIP-227; Kafka's FetchSession, whose time for eviction is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from sparklog.broker.fetch.read import Fetched
+from sparklog.broker.fetch.watch import FetchWatch
+from sparklog.broker.partition.follower import FetchAt
+from sparklog.core.config.model import INT_MAX
+from sparklog.core.entropy import Entropy
+from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.core.types import PartitionId
+
+NO_SESSION: Final = 0
+SWEPT_EVERY_S: Final = 1.0
+"""So often all partitions of a follower are looked at: it shows that it is still in sync."""
+_NOT_TOLD: Final = -1
+
+TopicKey = UUID | str | None
+"""A topic by its id or, before version 13, its name; None is the id of no topic."""
+PartKey = tuple[TopicKey, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAsked:
+    """What a request says of partitions."""
+
+    session_id: int
+    epoch: int
+    by_topic_id: bool
+    is_follower: bool
+    parts: Mapping[PartKey, FetchAt]
+    forgotten: Collection[PartKey] = ()
+
+
+@dataclass(slots=True)
+class _Part:
+    at: FetchAt
+    where: PartitionId | None = None
+    """Which partition it was when it was last looked at."""
+    high_watermark: int = _NOT_TOLD
+    log_start_offset: int = _NOT_TOLD
+    told: Fetched | None = None
+    """What the client knows, if it was last found that there is nothing else to say."""
+
+    def tell(self, outcome: Fetched | SparklogError) -> bool:
+        """Note what the client is told, and say whether it needs to be."""
+        if outcome is self.told:
+            return False
+        self.told = None
+        if isinstance(outcome, SparklogError):
+            self.high_watermark = _NOT_TOLD
+            return True
+        told = (self.high_watermark, self.log_start_offset)
+        self.high_watermark = outcome.high_watermark
+        self.log_start_offset = outcome.log_start_offset
+        is_new = told != (outcome.high_watermark, outcome.log_start_offset)
+        is_below = self.at.offset < outcome.log_start_offset
+        if is_new or is_below or outcome.batches or outcome.diverging is not None:
+            return True
+        self.told = outcome
+        return False
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """What one client fetches again and again."""
+
+    session_id: int
+    by_topic_id: bool
+    is_follower: bool
+    created_s: float
+    used_s: float
+    epoch: int
+    """Of the next request."""
+    parts: dict[PartKey, _Part] = field(default_factory=dict)
+    keys: dict[PartitionId, PartKey] = field(default_factory=dict)
+    watch: FetchWatch | None = None
+    """A follower's."""
+    swept_s: float = 0.0
+    """When all partitions were looked at last."""
+
+    @classmethod
+    def begun(cls, session_id: int, epoch: int, asked: FetchAsked, now_s: float) -> FetchSession:
+        """Return a session that begins with a request; `epoch` is the next one's."""
+        watch = FetchWatch() if asked.is_follower else None
+        parts = {key: _Part(at) for key, at in asked.parts.items()}
+        return cls(
+            session_id,
+            asked.by_topic_id,
+            asked.is_follower,
+            now_s,
+            now_s,
+            epoch,
+            parts,
+            watch=watch,
+        )
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Return what goes first when there are too many: the lowest."""
+        return self.is_follower, len(self.parts)
+
+    def take_in(self, asked: FetchAsked) -> None:
+        """Take in what a request says of partitions."""
+        for key in asked.forgotten:
+            part = self.parts.pop(key, None)
+            if part is not None and part.where is not None and self.watch is not None:
+                self.keys.pop(part.where, None)
+                self.watch.forget(part.where)
+        for key, at in asked.parts.items():
+            part = self.parts.get(key)
+            if part is None:
+                self.parts[key] = _Part(at)
+                continue
+            part.at = at
+            if part.where is not None and self.watch is not None:
+                self.watch.rouse(part.where)
+
+    def wanted(self, now_s: float) -> dict[PartKey, FetchAt]:
+        """Return what is to be looked at now: all that does not rest (Y5)."""
+        watch = self.watch
+        if watch is None:
+            return {key: part.at for key, part in self.parts.items()}
+        watch.rouse_told()
+        if now_s - self.swept_s >= SWEPT_EVERY_S:
+            self.swept_s = now_s
+            watch.resting.clear()
+        resting = watch.resting
+        return {key: part.at for key, part in self.parts.items() if part.where not in resting}
+
+    def close(self) -> None:
+        """End: nothing is heard for it any more."""
+        if self.watch is not None:
+            self.watch.close()
+
+
+class FetchTurn:
+    """One request: what to read for it, and what of that to answer."""
+
+    def __init__(
+        self, wanted: Mapping[PartKey, FetchAt], session: FetchSession | None, *, answers_all: bool
+    ) -> None:
+        """Answer a request of `session`; `answers_all` whether there is news or not."""
+        self.wanted = wanted
+        """In the order in which they are to be read."""
+        self._session = session
+        self._answers_all = answers_all
+
+    @property
+    def watch(self) -> FetchWatch | None:
+        """Return what hears of a follower's partitions."""
+        return None if self._session is None else self._session.watch
+
+    def placed(self, key: PartKey, where: PartitionId) -> Fetched | None:
+        """Take in which partition is meant, and return what the client knows of it.
+
+        That is None if it had news the last time. An answer with the same object says that it still
+        has none.
+        """
+        session = self._session
+        part = None if session is None else session.parts.get(key)
+        if session is None or part is None:
+            return None
+        if session.watch is not None and part.where != where:
+            part.where = where
+            session.keys[where] = key
+        return part.told
+
+    def roused(self, looked_at: Collection[PartitionId]) -> dict[PartKey, PartitionId]:
+        """Return by their keys the partitions that were looked at, though not wanted, for news."""
+        keys = {} if self._session is None else self._session.keys
+        found = ((keys.get(where), where) for where in looked_at)
+        return {key: where for key, where in found if key is not None}
+
+    @property
+    def session_id(self) -> int:
+        """Return the session that the client may go on with; 0 for none."""
+        return NO_SESSION if self._session is None else self._session.session_id
+
+    def answers(self, key: PartKey, outcome: Fetched | SparklogError) -> bool:
+        """Say whether the client is to be answered about a partition. Call it once for each."""
+        if self._session is None:
+            return True
+        part = self._session.parts.get(key)
+        if part is None:  # a later request of this session has dropped it
+            return False
+        if isinstance(outcome, Fetched) and outcome.batches:
+            del self._session.parts[key]
+            self._session.parts[key] = part
+        return part.tell(outcome) or self._answers_all
+
+
+FIRST_EPOCH: Final = 0
+"""Of a request with all partitions that asks for a session."""
+LAST_EPOCH: Final = -1
+"""Of a request with all partitions that asks for none."""
+EVICTABLE_AFTER_S: Final = 120.0
+
+
+class FetchSessionIdNotFound(InvalidRequest):
+    """There is no such session, any more: begin a new one."""
+
+    kafka_code = 70
+
+
+class InvalidFetchSessionEpoch(InvalidRequest):
+    """A request of the session was lost: begin a new one."""
+
+    kafka_code = 71
+
+
+class FetchSessionTopicIdError(InvalidRequest):
+    """The session was begun with names and goes on with ids, or the other way round."""
+
+    kafka_code = 106
+
+
+class FetchSessions:
+    """The sessions of one broker."""
+
+    def __init__(self, slots: int, entropy: Entropy) -> None:
+        """Keep up to `slots` sessions; ids are drawn from `entropy`."""
+        self._slots = slots
+        self._entropy = entropy
+        self._sessions: dict[int, FetchSession] = {}
+        """Least recently used first."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partitions(self) -> int:
+        """Return the partitions of all sessions."""
+        return sum(len(session.parts) for session in self._sessions.values())
+
+    def begin(self, asked: FetchAsked, now_s: float) -> FetchTurn:
+        """Take a request in.
+
+        Raises:
+            FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError: the client
+                begins anew.
+        """
+        if asked.epoch not in (FIRST_EPOCH, LAST_EPOCH):
+            return self._next(asked, now_s)
+        self._end(asked.session_id)
+        session = None
+        if asked.epoch == FIRST_EPOCH and asked.parts and self._has_room(asked, now_s):
+            session = FetchSession.begun(self._new_id(), next_epoch(0), asked, now_s)
+            self._sessions[session.session_id] = session
+        return FetchTurn(dict(asked.parts), session, answers_all=True)
+
+    def _next(self, asked: FetchAsked, now_s: float) -> FetchTurn:
+        session = self._sessions.get(asked.session_id)
+        if session is None:
+            raise FetchSessionIdNotFound(
+                f"no such fetch session; begin a new one. session_id={asked.session_id}"
+            )
+        if asked.epoch != session.epoch:
+            raise InvalidFetchSessionEpoch(
+                "a request of the fetch session was lost; begin a new one. "
+                f"session_id={asked.session_id} epoch={asked.epoch} expected={session.epoch}"
+            )
+        if asked.by_topic_id != session.by_topic_id:
+            raise FetchSessionTopicIdError(
+                "a fetch session names topics as it began; begin a new one. "
+                f"session_id={asked.session_id}"
+            )
+        session.take_in(asked)
+        if not session.parts:
+            self._end(session.session_id)
+            return FetchTurn({}, None, answers_all=True)
+        del self._sessions[session.session_id]
+        self._sessions[session.session_id] = session  # the most recently used comes last
+        session.epoch, session.used_s = next_epoch(session.epoch), now_s
+        return FetchTurn(session.wanted(now_s), session, answers_all=False)
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def _has_room(self, asked: FetchAsked, now_s: float) -> bool:
+        """Say whether there may be one more; another session goes for it if need be (Y4)."""
+        if len(self._sessions) < self._slots:
+            return True
+        before_s = now_s - EVICTABLE_AFTER_S
+        idle = next((s for s in self._sessions.values() if s.used_s < before_s), None)
+        may_go = [
+            s
+            for s in self._sessions.values()
+            if s.created_s < before_s or (asked.is_follower and not s.is_follower)
+        ]
+        weakest = idle or min(may_go, key=lambda s: s.rank, default=None)
+        if weakest is None:
+            return False
+        if weakest is not idle and weakest.rank >= (asked.is_follower, len(asked.parts)):
+            return False
+        self._end(weakest.session_id)
+        return True
+
+    def _new_id(self) -> int:
+        while True:
+            drawn = int.from_bytes(self._entropy.random_bytes(4), "big") & INT_MAX
+            if drawn != NO_SESSION and drawn not in self._sessions:
+                return drawn
+
+
+def next_epoch(epoch: int) -> int:
+    """Return the epoch of the next request; 0 and -1 have meanings of their own."""
+    return 1 if epoch == INT_MAX else epoch + 1

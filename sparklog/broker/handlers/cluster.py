@@ -1,0 +1,281 @@
+"""ElectLeaders (43): back to the preferred leaders, or any leader where there is none.
+
+Every broker is a clean leader here, since storage holds what was acknowledged; so the unclean kind
+of election only does what the controller does anyway. Source: KIP-183, KIP-460.
+
+AlterPartitionReassignments (45), ListPartitionReassignments (46). Source: KIP-455.
+
+DescribeLogDirs (35): the size of what this broker leads. Its one log dir is the storage.
+
+Sizes are of stored bytes; the storage tells no free space, so that is unknown (-1).
+
+BrokerHeartbeat (63): between brokers; the controller answers. Source: KIP-631.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.handlers.brokers_only import check_broker
+from sparklog.broker.handlers.request_parts import decide_each, partition_of, refusing, topic_of
+from sparklog.broker.handlers.responses import NO_THROTTLE, code_of, message_of, named_twice
+from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.runtime.metadata_access import Decision
+from sparklog.broker.runtime.request import RequestContext
+from sparklog.cluster.controller import election, reassignment
+from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.cluster.metadata.records import NO_LEADER, Record
+from sparklog.core.errors import (
+    ClusterAuthorizationFailed,
+    ElectionNotNeeded,
+    InvalidReplicaAssignment,
+    SparklogError,
+    Unavailable,
+    UnknownTopicOrPartition,
+)
+from sparklog.core.types import PartitionId
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import Answer
+
+PREFERRED = 0
+
+
+class EligibleLeadersNotAvailable(Unavailable):
+    """No live broker may lead the partition: try again when one is there."""
+
+    kafka_code = 83
+
+
+async def elect_leaders(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Elect for the partitions named; none named asks for all, and tells of those that changed."""
+    answer = Answer.to(request)
+    image = node.metadata.image
+    asks_all = request.topic_partitions is None
+    asked = _every(image) if asks_all else _named(request)
+    preferred = getattr(request, "election_type", PREFERRED) == PREFERRED
+    decisions = {key: _decision(image, key, preferred) for key in asked}
+    decided = await decide_each(node.metadata, decisions)
+    told: dict[str, list[Any]] = {}
+    for topic, number in decisions:
+        error: SparklogError | None = decided.refused.get((topic, number))
+        if asks_all and isinstance(error, ElectionNotNeeded):
+            continue
+        told.setdefault(topic, []).append(
+            answer.entity(
+                "PartitionResult",
+                partition_id=number,
+                error_code=code_of(error),
+                error_message=message_of(error),
+            )
+        )
+    return answer.response(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        replica_election_results=tuple(
+            answer.entity("ReplicaElectionResult", topic=topic, partition_result=tuple(results))
+            for topic, results in told.items()
+        ),
+    )
+
+
+def _every(image: MetadataImage) -> list[tuple[str, int]]:
+    return [(t.name, number) for t in image.topics.values() for number in range(t.partitions)]
+
+
+def _named(request: Any) -> list[tuple[str, int]]:
+    return [(t.topic, number) for t in request.topic_partitions for number in t.partitions]
+
+
+def _decision(image: MetadataImage, key: tuple[str, int], preferred: bool) -> Decision:
+    name, number = key
+    topic = image.topics.get(name)
+    if topic is None:
+        return refusing(UnknownTopicOrPartition(f"no such topic. topic={name}"))
+    where = PartitionId(topic.topic_id, number)
+    return partial(_prefer if preferred else _elect_any, where)
+
+
+def _prefer(where: PartitionId, image: MetadataImage) -> list[Record]:
+    return election.prefer(image, where)
+
+
+def _elect_any(where: PartitionId, image: MetadataImage) -> list[Record]:
+    state = image.partition(where)
+    if state is None:
+        raise UnknownTopicOrPartition(f"no such partition. partition={where}")
+    if state.leader != NO_LEADER:
+        raise ElectionNotNeeded(f"it has a leader. partition={where} leader={state.leader}")
+    records = election.elect_unled(image, [(where, state)])
+    if not records:
+        raise EligibleLeadersNotAvailable(f"no broker can lead it now. partition={where}")
+    return records
+
+
+Key = tuple[str, int]
+
+
+async def alter(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Begin to move replicas, or cancel where no replicas are given."""
+    answer = Answer.to(request)
+    image = node.metadata.image
+    may_change = getattr(request, "allow_replication_factor_change", True)
+    decisions: dict[Key, Decision] = {}
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            key = (topic.name, wanted.partition_index)
+            where = partition_of(topic_of(image, topic), wanted.partition_index)
+            if key in decisions:
+                decisions[key] = refusing(named_twice("partition", f"{key[0]}-{key[1]}"))
+            elif isinstance(where, SparklogError):
+                decisions[key] = refusing(where)
+            else:
+                decisions[key] = partial(_moved, where, wanted.replicas, may_change)
+    decided = await decide_each(node.metadata, decisions)
+    return answer.response(
+        throttle_time=NO_THROTTLE,
+        allow_replication_factor_change=may_change,
+        error_code=ErrorCode.none,
+        error_message=None,
+        responses=_results(answer, decisions, decided.refused),
+    )
+
+
+def _results(
+    answer: Answer, decisions: Mapping[Key, Decision], refused: Mapping[Key, SparklogError]
+) -> tuple[Any, ...]:
+    told: dict[str, list[Any]] = {}
+    for topic, number in decisions:
+        error = refused.get((topic, number))
+        told.setdefault(topic, []).append(
+            answer.entity(
+                "ReassignablePartitionResponse",
+                partition_index=number,
+                error_code=code_of(error),
+                error_message=message_of(error),
+            )
+        )
+    return tuple(
+        answer.entity("ReassignableTopicResponse", name=name, partitions=tuple(results))
+        for name, results in told.items()
+    )
+
+
+def _moved(
+    where: PartitionId,
+    replicas: tuple[int, ...] | None,
+    may_change_factor: bool,
+    image: MetadataImage,
+) -> list[Record]:
+    if replicas is None:
+        return reassignment.cancel(image, where)
+    state = image.partition(where)
+    if state is not None and not may_change_factor:
+        settled = len(state.replicas) - len(state.adding_replicas)
+        if len(replicas) != settled:
+            raise InvalidReplicaAssignment(
+                "the request does not allow another number of replicas. "
+                f"partition={where} replicas={settled} wanted={len(replicas)}"
+            )
+    return reassignment.reassign(image, where, replicas)
+
+
+async def list_ongoing(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Answer with the partitions that move; none named asks for all."""
+    answer = Answer.to(request)
+    image = node.metadata.image
+    asked = (
+        None
+        if request.topics is None
+        else {(t.name, number) for t in request.topics for number in t.partition_indexes}
+    )
+    told: dict[str, list[Any]] = {}
+    for move in reassignment.moves(image):
+        name = image.names[move.where.topic_id]
+        if asked is None or (name, move.where.partition) in asked:
+            told.setdefault(name, []).append(
+                answer.entity(
+                    "OngoingPartitionReassignment",
+                    partition_index=move.where.partition,
+                    replicas=move.replicas,
+                    adding_replicas=move.adding_replicas,
+                    removing_replicas=move.removing_replicas,
+                )
+            )
+    return answer.response(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        error_message=None,
+        topics=tuple(
+            answer.entity("OngoingTopicReassignment", name=name, partitions=tuple(moves))
+            for name, moves in told.items()
+        ),
+    )
+
+
+LOG_DIR: Final = "object-storage"
+_NO_LAG: Final = 0
+_UNKNOWN: Final = -1
+
+
+async def describe_log_dirs(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Answer for the partitions named; none named asks for all."""
+    answer = Answer.to(request)
+    image = node.metadata.image
+    asked = (
+        None
+        if request.topics is None
+        else {(t.topic, number) for t in request.topics for number in t.partitions}
+    )
+    told: dict[str, list[Any]] = {}
+    for where, size in node.replicas.sizes().items():
+        name = image.names.get(where.topic_id)
+        if name is None or not (asked is None or (name, where.partition) in asked):
+            continue
+        told.setdefault(name, []).append(
+            answer.entity(
+                "DescribeLogDirsPartition",
+                partition_index=where.partition,
+                partition_size=size,
+                offset_lag=_NO_LAG,
+                is_future_key=False,
+            )
+        )
+    directory = answer.entity(
+        "DescribeLogDirsResult",
+        error_code=ErrorCode.none,
+        log_dir=LOG_DIR,
+        topics=tuple(
+            answer.entity("DescribeLogDirsTopic", name=name, partitions=tuple(parts))
+            for name, parts in told.items()
+        ),
+        total_bytes=_UNKNOWN,
+        usable_bytes=_UNKNOWN,
+        is_cordoned=False,
+    )
+    return answer.response(
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, results=(directory,)
+    )
+
+
+async def broker_heartbeat(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Let the controller answer, or say that this is not the controller."""
+    try:
+        check_broker(node, context, Api.BROKER_HEARTBEAT.label)
+    except ClusterAuthorizationFailed as refused:
+        return _refused(request, code_of(refused))
+    response = await node.broker_heartbeat(request)
+    return _refused(request, ErrorCode.not_controller) if response is None else response
+
+
+def _refused(request: Any, code: ErrorCode) -> Any:
+    return Answer.to(request).response(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        is_caught_up=False,
+        is_fenced=False,
+        should_shut_down=False,
+    )

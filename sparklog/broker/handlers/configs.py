@@ -1,0 +1,383 @@
+"""AlterConfigs (33) and IncrementalAlterConfigs (44): settings of topics and groups.
+
+Source: KIP-226, KIP-339, KIP-848.
+
+Brokers without an id stand for the defaults of all topics. Of a broker's own settings those of
+`core.dynamic_settings` can be changed while it runs. Unsetting what is not set succeeds: Kafka's
+reassignment tool lifts throttles from all brokers when it is done.
+
+DescribeConfigs (32): settings of topics, groups and this broker, with their origin.
+
+ListConfigResources (74): what has settings, by type. Source: KIP-1142.
+
+Version 0 lists clients' metrics subscriptions only, of which there are none here.
+
+How settings are told to clients. Source: Kafka `DescribeConfigsResponse.ConfigType`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.handlers.request_parts import Decided, decide_each, refusing
+from sparklog.broker.handlers.responses import (
+    NO_THROTTLE,
+    code_of,
+    error_fields,
+    message_of,
+    named_twice,
+)
+from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.runtime.metadata_access import Decision
+from sparklog.broker.runtime.request import RequestContext
+from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.cluster.metadata.records import EVERY_BROKER, Record
+from sparklog.core.config.broker import BROKER_SETTINGS
+from sparklog.core.config.describe import (
+    ToldSetting,
+    broker_told,
+    defaults_told,
+    group_told,
+    topic_told,
+)
+from sparklog.core.config.dynamic_broker import ONE_BROKER_SETTINGS
+from sparklog.core.config.group import GROUP_CONFIGS
+from sparklog.core.config.model import Config, Kind, Setting, check_names, parse_configs
+from sparklog.core.config.topic import TOPIC_SETTINGS
+from sparklog.core.config.topic_defaults import DEFAULT_SETTINGS
+from sparklog.core.errors import InvalidConfig, InvalidRequest, SparklogError
+from sparklog.protocol.messages.builder import Answer
+
+
+class Resource(IntEnum):
+    """Types of what has settings."""
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+_TYPES: Final = {
+    Kind.BOOLEAN: 1,
+    Kind.STRING: 2,
+    Kind.INT: 3,
+    Kind.LONG: 5,
+    Kind.DOUBLE: 6,
+    Kind.LIST: 7,
+    Kind.SHORT: 4,
+    Kind.CLASS: 8,
+    Kind.PASSWORD: 9,
+}
+
+
+def entries(
+    answer: Answer,
+    told: Iterable[ToldSetting],
+    asked: Collection[str] | None,
+    *,
+    alterable: Collection[str] | None,
+    synonyms: bool,
+    documentation: bool,
+) -> tuple[Any, ...]:
+    """Return settings as DescribeConfigs tells them.
+
+    `asked` None or empty asks for all; `alterable` None means that none is read-only.
+    """
+    return tuple(
+        _entry(
+            answer, one, alterable is not None and one.setting.name not in alterable,
+            synonyms=synonyms, documentation=documentation,
+        )
+        for one in told
+        if not asked or one.setting.name in asked
+    )  # fmt: skip
+
+
+def _entry(
+    answer: Answer, told: ToldSetting, read_only: bool, *, synonyms: bool, documentation: bool
+) -> Any:
+    return answer.entity(
+        "DescribeConfigsResourceResult",
+        name=told.setting.name,
+        value=told.value,
+        read_only=read_only,
+        config_source=told.source,
+        is_sensitive=told.setting.kind is Kind.PASSWORD,
+        synonyms=tuple(
+            answer.entity("DescribeConfigsSynonym", name=o.name, value=o.value, source=o.source)
+            for o in told.origins
+        )
+        if synonyms
+        else (),
+        config_type=_TYPES[told.setting.kind],
+        documentation=told.setting.reason if documentation else None,
+    )
+
+
+ResourceKey = tuple[int, str]
+
+
+class Operation(IntEnum):
+    """What is done to one setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+async def replace_all(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Make the settings given the only ones that are set (33)."""
+    return await _alter(node, request, _replaced)
+
+
+async def incremental(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Change the settings given and no others (44)."""
+    return await _alter(node, request, _changed)
+
+
+async def _alter(node: HandlerNode, request: Any, alter: Any) -> Any:
+    decisions: dict[ResourceKey, Decision] = {}
+    for resource in request.resources:
+        key = (resource.resource_type, resource.resource_name)
+        decisions[key] = (
+            refusing(named_twice("resource", resource.resource_name))
+            if key in decisions
+            else _decision(resource, alter, node.broker_id, node.config)
+        )
+    decided = await decide_each(node.metadata, decisions, validate_only=request.validate_only)
+    return _response(Answer.to(request), decisions, decided)
+
+
+def _response(
+    answer: Answer, decisions: Mapping[ResourceKey, Decision], decided: Decided[ResourceKey]
+) -> Any:
+    return answer.response(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            answer.entity(
+                "AlterConfigsResourceResponse",
+                resource_type=key[0],
+                resource_name=key[1],
+                **error_fields(decided.refused.get(key)),
+            )
+            for key in decisions
+        ),
+    )
+
+
+def _decision(resource: Any, alter: Any, broker_id: int, broker: Config) -> Decision:
+    if resource.resource_type == Resource.TOPIC:
+        return partial(alter, resource, _of_topic)
+    if resource.resource_type == Resource.GROUP:
+        return partial(alter, resource, partial(_of_group, broker))
+    if resource.resource_type == Resource.BROKER:
+        if resource.resource_name == EVERY_BROKER:
+            return partial(alter, resource, _of_all_topics)
+        if resource.resource_name != str(broker_id):
+            return refusing(
+                InvalidRequest(
+                    "a broker changes its own settings only; ask that one. "
+                    f"broker={broker_id} asked={resource.resource_name!r}"
+                )
+            )
+        if all(getattr(c, "config_operation", None) == Operation.DELETE for c in resource.configs):
+            return partial(_unset, resource)
+        return partial(alter, resource, _of_one_broker)
+    return refusing(
+        InvalidRequest(
+            "only topics, one by one or all, and groups have settings to change. "
+            f"resource_type={resource.resource_type}"
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What is changed: the settings of one topic or group, or the defaults of all topics."""
+
+    table: Mapping[str, Setting]
+    own: Mapping[str, str]
+    """What is set."""
+    in_force: Mapping[str, str]
+    """What is set, and what is in force where nothing is."""
+    decide: Callable[[Mapping[str, str], Iterable[str]], list[Record]]
+
+
+FindSettings = Callable[[MetadataImage, str], _Settings]
+
+
+def _of_topic(image: MetadataImage, name: str) -> _Settings:
+    topic = registry.known_topic(image, name)
+    decide = partial(registry.alter_configs, image, name)
+    return _Settings(TOPIC_SETTINGS, topic.configs, topic.settings, decide)
+
+
+def _of_all_topics(image: MetadataImage, name: str) -> _Settings:
+    own = image.broker_configs.get(name, {})
+    decide = partial(registry.alter_topic_defaults, image)
+    return _Settings(DEFAULT_SETTINGS, own, own, decide)
+
+
+def _of_group(broker: Config, image: MetadataImage, group_id: str) -> _Settings:
+    own = image.group_configs.get(group_id, {})
+    decide = partial(registry.alter_group_configs, image, group_id, broker)
+    return _Settings(GROUP_CONFIGS, own, own, decide)
+
+
+def _of_one_broker(image: MetadataImage, name: str) -> _Settings:
+    own = image.broker_configs.get(name, {})
+    decide = partial(registry.alter_broker_configs, image, name)
+    return _Settings({**DEFAULT_SETTINGS, **BROKER_SETTINGS}, own, own, decide)
+
+
+def _unset(resource: Any, image: MetadataImage) -> list[Record]:
+    """Reset settings of one broker; those that are not set, or not known, are passed over."""
+    names = [c.name for c in resource.configs]
+    return registry.alter_broker_configs(image, resource.resource_name, {}, names)
+
+
+def _replaced(resource: Any, find: FindSettings, image: MetadataImage) -> list[Record]:
+    settings = find(image, resource.resource_name)
+    wanted = {c.name: _value(c) for c in resource.configs}
+    if len(wanted) != len(resource.configs):
+        raise named_twice("setting", resource.resource_name)
+    gone = [name for name in settings.own if name not in wanted]
+    return settings.decide(wanted, gone)
+
+
+def _changed(resource: Any, find: FindSettings, image: MetadataImage) -> list[Record]:
+    settings = find(image, resource.resource_name)
+    names = [c.name for c in resource.configs]
+    if len(set(names)) != len(names):
+        raise named_twice("setting", resource.resource_name)
+    check_names((name for name in names if name not in settings.own), settings.table)
+    set_: dict[str, str] = {}
+    gone: list[str] = []
+    for config in resource.configs:
+        if config.config_operation == Operation.DELETE:
+            gone.append(config.name)
+        else:
+            set_[config.name] = _operated(settings, config)
+    return settings.decide(set_, gone)
+
+
+def _operated(settings: _Settings, config: Any) -> str:
+    """Return the value a setting has after an operation that is no deletion."""
+    value = _value(config)
+    if config.config_operation == Operation.SET:
+        return value
+    setting = settings.table.get(config.name)
+    if config.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise InvalidRequest(f"no such operation. operation={config.config_operation}")
+    if setting is None or setting.kind is not Kind.LIST:
+        raise InvalidConfig(f"only lists are appended to or subtracted from. name={config.name}")
+    stored = {n: text for n, text in settings.in_force.items() if n == config.name}
+    words = parse_configs(stored, settings.table).words(config.name)
+    given = [word.strip() for word in value.split(",") if word.strip()]
+    if config.config_operation == Operation.APPEND:
+        return ",".join((*words, *(word for word in given if word not in words)))
+    return ",".join(word for word in words if word not in given)
+
+
+def _value(config: Any) -> str:
+    if config.value is None:
+        raise InvalidConfig(f"a setting has no value. name={config.name}")
+    return str(config.value)
+
+
+ALTERABLE: Final = frozenset({*ONE_BROKER_SETTINGS, *DEFAULT_SETTINGS})
+"""Settings under brokers' names that can be changed at run time, for one broker or for all."""
+
+
+async def describe_configs(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Describe every resource that there is; the others have their own errors."""
+    answer = Answer.to(request)
+    results = tuple(_result(node, answer, request, resource) for resource in request.resources)
+    return answer.response(throttle_time=NO_THROTTLE, results=results)
+
+
+def _result(node: HandlerNode, answer: Answer, request: Any, resource: Any) -> Any:
+    error: SparklogError | None = None
+    configs: tuple[Any, ...] = ()
+    try:
+        configs = entries(
+            answer,
+            _told(node, resource.resource_type, resource.resource_name),
+            resource.configuration_keys,
+            alterable=ALTERABLE if resource.resource_type == Resource.BROKER else None,
+            synonyms=request.include_synonyms,
+            documentation=getattr(request, "include_documentation", False),
+        )
+    except SparklogError as refused:
+        error = refused
+    return answer.entity(
+        "DescribeConfigsResult",
+        error_code=code_of(error),
+        error_message=message_of(error),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=configs,
+    )
+
+
+def _told(node: HandlerNode, resource_type: int, name: str) -> list[ToldSetting]:
+    if resource_type == Resource.TOPIC:
+        topic = registry.known_topic(node.metadata.image, name)
+        return topic_told(topic.configs, topic.defaults)
+    if resource_type == Resource.BROKER:
+        defaults = node.metadata.image.broker_configs.get(EVERY_BROKER, {})
+        if name == EVERY_BROKER:
+            return defaults_told(defaults, set_only=True)
+        if name != str(node.broker_id):
+            raise InvalidRequest(
+                "a broker knows its own settings only; ask that one. "
+                f"broker={node.broker_id} asked={name}"
+            )
+        own = node.metadata.image.broker_configs.get(name, {})
+        return broker_told(node.config, own, defaults)
+    if resource_type == Resource.GROUP:
+        return group_told(node.metadata.image.group_configs.get(name, {}), node.config)
+    raise InvalidRequest(
+        f"only topics, brokers and groups have settings. resource_type={resource_type}"
+    )
+
+
+CLIENT_METRICS: Final = 16
+BROKER_LOGGER: Final = 8
+KNOWN: Final = frozenset({*Resource, CLIENT_METRICS, BROKER_LOGGER})
+"""Types that Kafka lists; of those that are no `Resource` there is nothing."""
+
+
+async def list_config_resources(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """List the names of some types, or of all where none is given."""
+    answer = Answer.to(request)
+    asked = getattr(request, "resource_types", (CLIENT_METRICS,)) or KNOWN
+    known = KNOWN.issuperset(asked)
+    return answer.response(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none if known else ErrorCode.unsupported_version,
+        config_resources=tuple(
+            answer.entity("ConfigResource", resource_name=name, resource_type=kind)
+            for kind in Resource
+            if known and kind in asked
+            for name in _names(node.metadata.image, kind)
+        ),
+    )
+
+
+def _names(image: MetadataImage, kind: Resource) -> list[str]:
+    match kind:
+        case Resource.TOPIC:
+            return sorted(image.topics)
+        case Resource.BROKER:
+            return [str(broker.broker_id) for broker in image.live_brokers()]
+        case Resource.GROUP:
+            return sorted(image.group_configs)

@@ -1,0 +1,213 @@
+"""ConsumerGroupHeartbeat (68): join, stay in, or leave a group whose coordinator assigns.
+
+Source: KIP-848; KIP-1082 (members make their own ids from version 1 on).
+
+ConsumerGroupDescribe (69): groups whose coordinator assigns, with their members.
+
+Source: KIP-848; KIP-1099 (member types in version 1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.handlers.classic_groups import GROUP_OPERATIONS, host_of, milliseconds
+from sparklog.broker.handlers.responses import NO_THROTTLE, NOT_ASKED, code_of, message_of
+from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.runtime.request import RequestContext
+from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.coordinator.consumer.messages import (
+    JOIN_EPOCH,
+    ConsumerGroupDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+    ConsumerMemberDescription,
+    Parts,
+)
+from sparklog.core.errors import GroupIdNotFound, SparklogError, Unavailable
+from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.topic_ids import topic_id_of
+
+OWN_ID_SINCE: Final = 1
+_NO_ID: Final = UUID(int=0)
+
+
+async def consumer_group_heartbeat(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Answer with the member's epoch and, when that is news, what it may read."""
+    answer = Answer.to(request)
+    asked = _asked(node, request, context)
+    await _hear_of_new_topics(node, asked)
+    try:
+        told = await node.groups.consumer_heartbeat(asked)
+    except SparklogError as error:
+        return answer.response(
+            throttle_time=NO_THROTTLE,
+            error_code=code_of(error),
+            error_message=message_of(error),
+            member_id=None,
+            member_epoch=0,
+            heartbeat_interval=NO_THROTTLE,
+            assignment=None,
+        )
+    return answer.response(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        error_message=None,
+        member_id=told.member_id,
+        member_epoch=told.epoch,
+        heartbeat_interval=timedelta(milliseconds=told.heartbeat_interval_ms),
+        assignment=_assignment(answer, told),
+    )
+
+
+def _asked(node: HandlerNode, request: Any, context: RequestContext) -> ConsumerHeartbeat:
+    member_id, epoch = request.member_id, int(request.member_epoch)
+    if not member_id and epoch == JOIN_EPOCH and request.__version__ < OWN_ID_SINCE:
+        member_id = topic_id_of(UUID(bytes=node.environment.entropy.random_bytes(16)))
+    return ConsumerHeartbeat(
+        group_id=request.group_id,
+        member_id=member_id,
+        epoch=epoch,
+        client_id=context.client_id or "",
+        client_host=host_of(context),
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=milliseconds(request.rebalance_timeout),
+        names=request.subscribed_topic_names,
+        regex=getattr(request, "subscribed_topic_regex", None),
+        assignor=request.server_assignor,
+        owned=_owned(request.topic_partitions),
+    )
+
+
+def _owned(topics: Any) -> Parts | None:
+    if topics is None:
+        return None
+    return frozenset((t.topic_id or _NO_ID, int(number)) for t in topics for number in t.partitions)
+
+
+async def _hear_of_new_topics(node: HandlerNode, asked: ConsumerHeartbeat) -> None:
+    """Look for topics that another broker may just have created: the next heartbeat is far off."""
+    if all(name in node.metadata.image.topics for name in asked.names or ()):
+        return
+    try:
+        await node.metadata.catch_up()
+    except Unavailable:
+        pass  # they are read once they are heard of
+
+
+def _assignment(answer: Answer, told: ConsumerHeartbeatAnswer) -> Any:
+    if told.assignment is None:
+        return None
+    return answer.entity(
+        "Assignment",
+        topic_partitions=tuple(
+            answer.entity(
+                "TopicPartitions", topic_id=topic_id, partitions=tuple(n for _, n in parts)
+            )
+            for topic_id, parts in groupby(sorted(told.assignment), itemgetter(0))
+        ),
+    )
+
+
+SPEAKS_CLASSIC: Final = 0
+SPEAKS_CONSUMER: Final = 1
+"""The types of members, by the protocol they speak."""
+
+
+async def consumer_group_describe(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+    """Answer about every group."""
+    answer = Answer.to(request)
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    image = node.metadata.image
+    found = await asyncio.gather(*(_describe(node, group_id) for group_id in request.group_ids))
+    return answer.response(
+        throttle_time=NO_THROTTLE,
+        groups=tuple(
+            _failed(answer, group_id, group)
+            if isinstance(group, SparklogError)
+            else _group(answer, group, image, operations)
+            for group_id, group in zip(request.group_ids, found, strict=True)
+        ),
+    )
+
+
+async def _describe(node: HandlerNode, group_id: str) -> ConsumerGroupDescription | SparklogError:
+    try:
+        found = await node.groups.describe_consumer(group_id)
+    except SparklogError as error:
+        return error
+    return found or GroupIdNotFound(f"Group {group_id} is not a consumer group.")
+
+
+def _failed(answer: Answer, group_id: str, error: SparklogError) -> Any:
+    return answer.entity(
+        "DescribedGroup",
+        error_code=code_of(error),
+        error_message=str(error),
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+        authorized_operations=NOT_ASKED,
+    )
+
+
+def _group(
+    answer: Answer, group: ConsumerGroupDescription, image: MetadataImage, operations: int
+) -> Any:
+    return answer.entity(
+        "DescribedGroup",
+        error_code=ErrorCode.none,
+        error_message=None,
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=tuple(_member(answer, member, image) for member in group.members),
+        authorized_operations=operations,
+    )
+
+
+def _member(answer: Answer, member: ConsumerMemberDescription, image: MetadataImage) -> Any:
+    return answer.entity(
+        "Member",
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.names,
+        subscribed_topic_regex=member.regex,
+        assignment=_consumer_group_describe_assignment(answer, member.assigned, image),
+        target_assignment=_consumer_group_describe_assignment(answer, member.target, image),
+        member_type=SPEAKS_CLASSIC if member.is_classic else SPEAKS_CONSUMER,
+    )
+
+
+def _consumer_group_describe_assignment(answer: Answer, parts: Parts, image: MetadataImage) -> Any:
+    """Return partitions by topic; those of a deleted topic have no name, so they are left out."""
+    return answer.entity(
+        "Assignment",
+        topic_partitions=tuple(
+            answer.entity(
+                "TopicPartitions",
+                topic_id=topic_id,
+                topic_name=name,
+                partitions=tuple(number for _, number in found),
+            )
+            for topic_id, found in groupby(sorted(parts), itemgetter(0))
+            if (name := image.names.get(topic_id_of(topic_id))) is not None
+        ),
+    )

@@ -1,0 +1,39 @@
+"""Waiting until leaders serve partitions that were just created."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import timedelta
+
+from sparklog.broker.handlers.services import HandlerNode
+from sparklog.cluster.metadata.image import Topic
+from sparklog.cluster.metadata.records import NO_LEADER
+
+MILLISECOND = timedelta(milliseconds=1)
+
+
+async def until_led(node: HandlerNode, names: Iterable[str], within: timedelta) -> None:
+    """Wait until a leader serves each partition of these topics, or until the time is over.
+
+    So a client that creates a topic can use it at once. A topic that is gone is not waited for.
+    """
+    waiting = list(names)
+    if not node.metadata.image.eligible_brokers():
+        return  # nobody is there to lead
+    try:
+        async with asyncio.timeout(within // MILLISECOND / 1000):
+            while True:
+                image = node.metadata.image
+                waiting = [name for name in waiting if not _is_led(image.topics.get(name))]
+                if not waiting:
+                    return
+                await node.metadata.beyond(image.end_offset)
+    except TimeoutError:
+        return  # the topics exist; what leads them is known later
+
+
+def _is_led(topic: Topic | None) -> bool:
+    """Say whether leaders have said that they serve every partition of a topic."""
+    states = () if topic is None else topic.partition_states
+    return all(p.leader != NO_LEADER and not p.recovering for p in states)

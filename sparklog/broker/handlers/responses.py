@@ -1,0 +1,130 @@
+"""What answers have in common: error codes, and the fields that never say anything here.
+
+A topic as clients see it, in the two messages that describe one: fields have the same names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.runtime.request import UNTHROTTLED
+from sparklog.cluster.metadata.image import Broker, MetadataImage, Topic
+from sparklog.cluster.metadata.records import NO_LEADER
+from sparklog.core.errors import InvalidRequest, SparklogError
+from sparklog.core.topic_names import TOLD_AS_INTERNAL
+from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.topic_ids import uuid_of
+
+NO_THROTTLE: Final = UNTHROTTLED
+NOT_ASKED: Final = -(2**31)
+"""Operations that are authorized, where they were not asked for."""
+TOPIC_OPERATIONS: Final = 0b1101_1111_1000
+"""Read, write, create, delete, alter, describe and the two for configs: everybody may do it."""
+CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
+"""Create, alter, describe, cluster action, the two for configs, idempotent write."""
+
+Item = TypeVar("Item")
+
+
+def code_of(error: SparklogError | None) -> ErrorCode:
+    """Return Kafka's code of an error, or the one for success."""
+    return ErrorCode.none if error is None else ErrorCode(error.kafka_code)
+
+
+def message_of(error: SparklogError | None) -> str | None:
+    """Return what an error says."""
+    return None if error is None else str(error)
+
+
+def error_fields(error: SparklogError | None) -> dict[str, Any]:
+    """Return the two fields that tell an error, or that there is none."""
+    return {"error_code": code_of(error), "error_message": message_of(error)}
+
+
+def listed(answer: Answer, structure: str, brokers: list[Broker], key: str) -> tuple[Any, ...]:
+    """Return brokers as a response lists them; `key` is the name of the field of the id."""
+    return tuple(
+        answer.entity(structure, host=b.host, port=b.port, rack=b.rack, **{key: b.broker_id})
+        for b in brokers
+    )
+
+
+def controller_id(image: MetadataImage) -> int:
+    """Return whom clients shall take for the controller; any broker answers what it would."""
+    controller = image.controller
+    if controller is not None and _is_live(image, controller.broker_id):
+        return controller.broker_id
+    return next((b.broker_id for b in image.live_brokers()), -1)
+
+
+def leader_hints(
+    answer: Answer, structure: str, image: MetadataImage, leaders: set[int]
+) -> tuple[Any, ...]:
+    """Return where the leaders are that answers to others' partitions point to. Source: KIP-951."""
+    brokers = [b for b in image.live_brokers() if b.broker_id in leaders]
+    return listed(answer, structure, brokers, "node_id") if brokers else ()
+
+
+def offline(image: MetadataImage, replicas: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the replicas that are on no live broker."""
+    return tuple(r for r in replicas if not _is_live(image, r))
+
+
+def named_twice(kind: str, name: str) -> InvalidRequest:
+    """Return the error for something that a request names more than once."""
+    return InvalidRequest(f"the request names it twice; name it once. {kind}={name}")
+
+
+def _is_live(image: MetadataImage, broker_id: int) -> bool:
+    broker = image.brokers.get(broker_id)
+    return broker is not None and not broker.fenced
+
+
+def described(
+    answer: Answer,
+    message: str,
+    image: MetadataImage,
+    topic: Topic,
+    operations: int,
+    *,
+    partitions: range,
+    **more: Any,
+) -> Any:
+    """Return a topic with some of its partitions.
+
+    Args:
+        answer: builds the structures.
+        message: what the names of the structures begin with.
+        image: the metadata.
+        topic: what to describe.
+        operations: that are authorized.
+        partitions: which of them.
+        more: further fields of a partition.
+    """
+    states = [(number, topic.partition_states[number]) for number in partitions]
+    return answer.entity(
+        f"{message}Topic",
+        error_code=ErrorCode.none,
+        name=topic.name,
+        topic_id=uuid_of(topic.topic_id),
+        is_internal=topic.name in TOLD_AS_INTERNAL,
+        partitions=tuple(
+            answer.entity(
+                f"{message}Partition",
+                error_code=ErrorCode.leader_not_available
+                if state.leader == NO_LEADER
+                else ErrorCode.none,
+                partition_index=number,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=state.replicas,
+                isr_nodes=state.isr,
+                offline_replicas=offline(image, state.replicas),
+                **more,
+            )
+            for number, state in states
+        ),
+        topic_authorized_operations=operations,
+    )

@@ -1,0 +1,164 @@
+"""What a request with transactional batches has to go through before they are appended.
+
+A partition that has no records of the transaction yet asks the coordinator; see `enlisting`.
+Requests of one producer ask in turn, so their batches are appended as they came. Source: KIP-890.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from sparklog.broker.handlers.services import HandlerNode
+from sparklog.coordinator.effects import ProducerIdentity
+from sparklog.coordinator.transaction.state import Partition
+from sparklog.core.errors import (
+    DataCorrupt,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    NotEnoughReplicas,
+    SparklogError,
+)
+from sparklog.core.types import PartitionId
+from sparklog.log.tail.producer_state import Verification
+from sparklog.protocol.records.header import (
+    ATTRIBUTES_AT,
+    HEADER_BYTES,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    BytesLike,
+    parse_header,
+)
+
+ADDS_SINCE: Final = 12
+"""The first version of Produce whose clients leave it to the partitions to be added."""
+CAN_ABORT_SINCE: Final = 11
+"""The first version whose clients know TRANSACTION_ABORTABLE."""
+
+
+ASKED_MAX: Final = 3
+"""Times that a question is asked: again when a marker came meanwhile, as a rule that of the
+transaction before."""
+
+
+class NoTransactionalId(InvalidRequest):
+    """A transactional batch comes without a transactional id."""
+
+    kafka_code = 53
+
+
+class Asked(NamedTuple):
+    """The transactional batches of one request."""
+
+    transactional_id: str | None
+    version: int
+    headers: dict[PartitionId, BatchHeader]
+    names: Mapping[PartitionId, Partition]
+
+
+@dataclass(slots=True)
+class Checked:
+    """What came of it."""
+
+    verified: dict[PartitionId, tuple[int, Verification]] | None
+    """None: nothing is verified."""
+    refused: dict[PartitionId, SparklogError] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether a marker came while the coordinator was asked."""
+        return any(one.is_over for _, one in (self.verified or {}).values())
+
+
+def may_be(data: BytesLike) -> bool:
+    """Say whether a batch begins as a transactional one does."""
+    return len(data) >= HEADER_BYTES and bool(data[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT)
+
+
+def find(
+    request: Any, batches: Mapping[PartitionId, BytesLike], names: Mapping[PartitionId, Partition]
+) -> Asked | None:
+    """Return the transactional batches of a Produce request, None when there are none."""
+    headers: dict[PartitionId, BatchHeader] = {}
+    for where, data in batches.items():
+        if not may_be(data):
+            continue
+        try:
+            header = parse_header(data)
+        except DataCorrupt:
+            continue  # refused when it is checked, with its own error
+        if header.is_transactional and header.has_producer_id:
+            headers[where] = header
+    if not headers:
+        return None
+    return Asked(request.transactional_id, request.__version__, headers, names)
+
+
+async def verify(node: HandlerNode, asked: Asked) -> Checked:
+    """Ask the coordinator about partitions that have nothing of the transaction yet.
+
+    From its return to the append nothing may be awaited.
+    """
+    producers = {ProducerIdentity(h.producer_id, h.producer_epoch) for h in asked.headers.values()}
+    problem: SparklogError | None = None
+    if asked.transactional_id is None:
+        problem = NoTransactionalId("a transactional batch comes with a transactional id")
+    elif len(producers) > 1:
+        problem = InvalidProducerIdMapping("the batches of one request have one producer")
+    if problem is not None:
+        return Checked({}, dict.fromkeys(asked.headers, problem))
+    enlisting = node.transactions.enlisting
+    if not enlisting.verifies and asked.version < ADDS_SINCE:
+        return Checked(None)
+    (producer,) = producers
+    checked = await _begin(node, asked, producer)
+    if not checked.verified and not enlisting.is_asking(producer.producer_id):
+        return checked
+    async with enlisting.turn(producer.producer_id):
+        for _ in range(ASKED_MAX):
+            checked = await _begin(node, asked, producer)
+            await _ask(node, asked, producer, checked)
+            if not checked.is_over:
+                break
+    return checked
+
+
+async def _begin(node: HandlerNode, asked: Asked, producer: ProducerIdentity) -> Checked:
+    """Find out which partitions have to ask."""
+    verified: dict[PartitionId, tuple[int, Verification]] = {}
+    checked = Checked(verified)
+    for where, header in asked.headers.items():
+        try:
+            found = await node.replicas.marking.begin_verification(
+                where, producer, header.base_sequence
+            )
+        except SparklogError as error:
+            checked.refused[where] = error
+            continue
+        if found is not None:
+            verified[where] = found
+    return checked
+
+
+async def _ask(
+    node: HandlerNode, asked: Asked, producer: ProducerIdentity, checked: Checked
+) -> None:
+    """Ask for all of them together; who is refused is taken off."""
+    if not checked.verified:
+        return
+    assert asked.transactional_id is not None
+    adds = asked.version >= ADDS_SINCE
+    enlisting = node.transactions.enlisting
+    places = {asked.names[where]: where for where in checked.verified}
+    codes = await enlisting.enlist(asked.transactional_id, producer, list(places), adds=adds)
+    for partition, where in places.items():
+        refusal = enlisting.refusal(
+            codes[partition],
+            adds=adds,
+            can_abort=asked.version >= CAN_ABORT_SINCE,
+            busy=NotEnoughReplicas,
+        )
+        if refusal is not None:
+            checked.refused[where] = refusal
+            del checked.verified[where]

@@ -1,0 +1,1 @@
+"""Sockets: the server, connections, quotas, clients of other brokers, the metrics page."""

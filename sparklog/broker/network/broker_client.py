@@ -1,0 +1,158 @@
+"""The network of a real broker: requests to other brokers over TCP.
+
+One connection per peer and purpose, opened when it is needed. Requests are pipelined on it and
+answered in order. A peer that does not answer in time loses the connection, so that the next call
+finds out at once whether anybody is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from sparklog.broker.runtime.environment import Address, Unreachable, spawn
+from sparklog.core.errors import DataCorrupt, InvalidRequest
+from sparklog.protocol.messages import frames as messages
+from sparklog.protocol.messages.frames import FrameReader
+
+RESPONSE_BYTES_MAX: Final = 512 * 1024 * 1024
+"""A fetch between brokers is bounded by what it asks for; this only tells garbage from frames."""
+_CORRELATION_IDS: Final = 2**31
+
+
+class TcpNetwork:
+    """Calls other brokers. Implements `environment.Network`."""
+
+    def __init__(self, client_id: str) -> None:
+        """Send `client_id` to every peer, until `introduce` says otherwise."""
+        self._client_id_at: Callable[[Address], str] = lambda _: client_id
+        self._channels: dict[tuple[Address, str], _Channel] = {}
+        self._opening: dict[tuple[Address, str], asyncio.Task[_Channel]] = {}
+
+    async def call(
+        self, peer: Address, request: Any, *, timeout_s: float, purpose: str = ""
+    ) -> Any:
+        """Send a request entity and return the response entity; see `environment.Network`.
+
+        Raises:
+            Unreachable: refused, lost before the answer, or the answer was garbage.
+            TimeoutError: no answer in time.
+        """
+        key = (peer, purpose)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        channel = self._channels.get(key)
+        if channel is None or not channel.is_open:
+            async with asyncio.timeout_at(deadline):
+                channel = await self._channel(key)
+        answer = channel.ask(request, self._client_id_at(peer))
+        # A timer by hand, as followers ask all the time: `asyncio.timeout` costs three times that.
+        timer = loop.call_at(deadline, self._late, key, channel)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+
+    def _late(self, key: tuple[Address, str], channel: _Channel) -> None:
+        """Give up a connection whose answer did not come in time."""
+        if self._channels.get(key) is channel:
+            del self._channels[key]
+        channel.give_up(TimeoutError(f"no answer in time. peer={key[0]}"))
+
+    def introduce(self, client_id_at: Callable[[Address], str]) -> None:
+        """See `environment.Network`."""
+        self._client_id_at = client_id_at
+
+    async def close(self) -> None:
+        """Drop every connection; calls under way raise Unreachable."""
+        for opening in list(self._opening.values()):
+            opening.cancel()
+        for channel in list(self._channels.values()):
+            channel.give_up(Unreachable("this broker closed its connections"))
+        self._channels.clear()
+
+    async def _channel(self, key: tuple[Address, str]) -> _Channel:
+        channel = self._channels.get(key)
+        if channel is not None and channel.is_open:
+            return channel
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = spawn(self._open(key))
+            self._opening[key] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(key, None))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled():
+                raise Unreachable("this broker closed its connections") from None
+            raise
+
+    async def _open(self, key: tuple[Address, str]) -> _Channel:
+        peer, _ = key
+        loop = asyncio.get_running_loop()
+        try:
+            _, channel = await loop.create_connection(lambda: _Channel(peer), peer.host, peer.port)
+        except OSError as error:
+            raise Unreachable(f"no connection: {error} peer={peer}") from error
+        self._channels[key] = channel
+        return channel
+
+
+class _Channel(asyncio.Protocol):
+    """This broker's end of one connection."""
+
+    def __init__(self, peer: Address) -> None:
+        self._peer = peer
+        self._reader = FrameReader(RESPONSE_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, tuple[Any, asyncio.Future[Any]]] = {}
+        self._correlation_id = 0
+        self.is_open = False
+
+    def ask(self, request: Any, client_id: str) -> asyncio.Future[Any]:
+        """Send a request; return what will have its answer."""
+        if self._transport is None or not self.is_open:
+            raise Unreachable(f"the connection was lost. peer={self._peer}")
+        correlation_id = self._correlation_id
+        self._correlation_id = (correlation_id + 1) % _CORRELATION_IDS
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = (type(request), answer)
+        self._transport.write(messages.encode_request(request, correlation_id, client_id))
+        return answer
+
+    def give_up(self, why: Exception) -> None:
+        """Drop the connection; every call still waiting raises `why`."""
+        self.is_open = False
+        waiting, self._waiting = self._waiting, {}
+        for _, answer in waiting.values():
+            if not answer.done():
+                answer.set_exception(why)
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        try:
+            while self.is_open and (frame := self._reader.next_frame()) is not None:
+                self._answered(frame)
+        except (InvalidRequest, DataCorrupt) as error:
+            self.give_up(Unreachable(f"the peer answered garbage: {error} peer={self._peer}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = "the peer closed the connection" if exc is None else str(exc)
+        self.give_up(Unreachable(f"the connection was lost: {reason} peer={self._peer}"))
+
+    def _answered(self, frame: bytes) -> None:
+        correlation_id = messages.correlation_id_of(frame)
+        if correlation_id not in self._waiting:
+            raise DataCorrupt(f"an answer nobody waits for. correlation_id={correlation_id}")
+        request_type, answer = self._waiting[correlation_id]
+        if not answer.done():
+            answer.set_result(messages.decode_response(frame, request_type))
+        del self._waiting[correlation_id]

@@ -1,0 +1,460 @@
+"""One client's connection: frames in, answers out, in the order of the requests.
+
+Requests start in the order they came. Those of `PIPELINED` do not wait for each other, so a
+producer's next batch is appended while the last one is on its way to storage; any other request
+starts when all before it are answered, and holds up those behind it, as all do in Kafka. A plain
+Produce is begun without a task, if no earlier one of its connection has one.
+
+  B1  answers leave in the order of their requests
+  B2  nothing is read while too much is being worked on, here or in the whole broker; a large
+      request counts from when its size is known, and has a time to arrive in
+  B3  nothing is started while the client does not take its answers, nor while it is over its quota
+  B4  whatever the client sends, the worst that happens is that it is disconnected
+
+One request of a connection and, in time, its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Protocol, cast
+
+from sparklog.broker.network.request_memory import Intake
+from sparklog.broker.runtime.metrics import BrokerMetrics
+from sparklog.broker.runtime.request import (
+    UNTHROTTLED,
+    CloseConnection,
+    ExpectedClose,
+    Reply,
+    RequestContext,
+    Unanswered,
+)
+from sparklog.core.errors import InvalidRequest
+from sparklog.protocol.api_keys import LABELS, Api
+from sparklog.protocol.messages import frames as messages
+from sparklog.protocol.messages import produce_fast_path as produce_frames
+from sparklog.protocol.messages.frames import FrameReader, RequestHeader, UnsupportedVersion
+from sparklog.protocol.messages.produce_fast_path import PlainProduce
+
+
+class Owner(Protocol):
+    """The connection that a request came over; see `broker.connection`."""
+
+    def start_task(self, exchange: Exchange, work: Coroutine[Any, Any, Any]) -> None:
+        """Answer with the response entity that `work` returns."""
+        ...
+
+    def throttle(self, time: timedelta) -> None:
+        """Start nothing more for so long."""
+        ...
+
+    def finished(self, exchange: Exchange) -> None:
+        """Take in that a request's answer is there, or that it gets none."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """A request and, in time, its answer. A `Reply`."""
+
+    owner: Owner
+    header: RequestHeader
+    request: Any
+    """An entity, or a `PlainProduce` that has not been begun."""
+    size: int
+    started_s: float = 0.0
+    task: asyncio.Task[None] | None = None
+    done: bool = False
+    told: bytearray | None = None
+    """The answer; None when done: the client wants none."""
+
+    def answer(self, frame: bytearray, throttle: timedelta = UNTHROTTLED) -> None:
+        """Send this when those before it have gone."""
+        self.told = frame
+        if throttle:
+            self.owner.throttle(throttle)
+        self.owner.finished(self)
+
+    def go_on(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Send the response entity that `work` returns."""
+        self.owner.start_task(self, work)
+
+
+logger = logging.getLogger(__name__)
+
+REQUESTS_MAX: Final = 64
+"""Requests of one connection being worked on. Kafka's producers have 5 in flight by default;
+librdkafka may have a million, which then wait in the socket."""
+
+COMMITS_MAX: Final = 256
+"""As many when they are commits of offsets: these and their answers are small, and all that come
+while storage takes the ones before are committed together."""
+
+WRITE_BUFFER_BYTES: Final = 1024 * 1024
+"""Answers a client may leave untaken before nothing more is started for it."""
+
+RESERVED_BYTES_MIN: Final = 64 * 1024
+"""Requests from this size on take their share of the intake before their bytes arrive. Smaller ones
+come in one piece, as a rule."""
+FRAME_S: Final = 30.0
+FRAME_BYTES_PER_S: Final = 1024 * 1024
+"""How long such a request may take to arrive: so long, and at this rate."""
+
+PIPELINED: Final = frozenset(
+    {
+        Api.PRODUCE,
+        Api.FETCH,
+        Api.LIST_OFFSETS,
+        Api.METADATA,
+        Api.API_VERSIONS,
+        Api.BROKER_HEARTBEAT,
+        Api.OFFSET_COMMIT,
+        Api.ADD_PARTITIONS_TO_TXN,
+        Api.WRITE_TXN_MARKERS,
+    }
+)
+"""Requests that may overlap: appends, which the partition itself puts in order, reads, and what a
+coordinator decides in the order in which it was asked."""
+
+Handle = Callable[[Any, RequestContext], Awaitable[Any]]
+"""Answers a request entity with a response entity; with None or `Unanswered` if none is wanted."""
+
+Refuse = Callable[[RequestHeader], Any]
+"""Answers ApiVersions of a version nobody knows."""
+
+BeginProduce = Callable[[PlainProduce, Reply], bool]
+"""Begins to answer a plain Produce request, if it can do so at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What all connections of a listener have together."""
+
+    handle: Handle
+    refuse: Refuse
+    intake: Intake
+    frame_bytes_max: int
+    metrics: BrokerMetrics
+    closed: Callable[[Connection], None]
+    """Told once of every connection that is gone."""
+    begin_produce: BeginProduce
+
+
+class Connection(asyncio.Protocol):
+    """The server's end of one connection."""
+
+    def __init__(self, service: Service) -> None:
+        """Serve one client."""
+        self._service = service
+        self._reader = FrameReader(service.frame_bytes_max)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._host = ""
+        self._context = RequestContext()
+        self._exchanges: deque[Exchange] = deque()
+        self._next: Exchange | None = None
+        """Decoded, and waiting to be started."""
+        self._running = 0
+        self._running_alone = False
+        self._produce_tasks = 0
+        """Produce requests that are answered by tasks."""
+        self._reading = True
+        self._writable = True
+        self._waiting_for_intake = False
+        self._claimed = 0
+        """Bytes of the intake that the request has which arrives, or waits to be started."""
+        self._frame_timer: asyncio.TimerHandle | None = None
+        """Runs while a request arrives that has claimed bytes."""
+        self._draining = False
+        self._settling: asyncio.Handle | None = None
+        self._throttled: asyncio.TimerHandle | None = None
+        self.active_s = self._loop.time()
+        """When a byte came in or an answer went out last, by the loop's clock."""
+
+    @property
+    def busy(self) -> bool:
+        """Return whether a request is being worked on."""
+        return bool(self._exchanges) or self._next is not None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember whom to answer."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        peer = transport.get_extra_info("peername")
+        self._host = str(peer[0]) if peer else ""
+        self._context = RequestContext(None, self._host)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived and start what may start."""
+        self.active_s = self._loop.time()
+        self._reader.feed(data)
+        self._advance()
+
+    def pause_writing(self) -> None:
+        """Start nothing more: the client does not take its answers."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """Go on: the client has caught up."""
+        self._writable = True
+        self._advance()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting on the client's behalf. What it asked to be appended is appended."""
+        self._transport = None
+        if self._throttled is not None:
+            self._throttled.cancel()
+        self._frame_is_here()
+        claimed, self._claimed = self._claimed, 0
+        for exchange in self._exchanges:
+            if exchange.task is not None and exchange.header.api_key == Api.FETCH:
+                exchange.task.cancel()
+        self._next = None
+        if claimed:
+            self._service.intake.give_back(claimed)
+        self._service.closed(self)
+
+    def drain(self) -> None:
+        """Read no more, and close when everything that was started is answered."""
+        self._draining = True
+        self._next = None
+        self._read(wanted=False)
+        self._close_if_drained()
+
+    def close(self) -> None:
+        """Close now; what was written, or is ready to be, still goes out."""
+        self._send_finished()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now and drop what was written."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _advance(self) -> None:
+        try:
+            stalled = not self._start_all()
+        except InvalidRequest as error:
+            logger.info("closing a connection: %s client=%s", error, self._host)
+            self.close()
+            return
+        self._read(wanted=not stalled)
+
+    def _start_all(self) -> bool:
+        """Start what may start; return whether more bytes are wanted."""
+        while self._transport is not None and not self._draining:
+            if len(self._exchanges) >= COMMITS_MAX or not self._writable:
+                return False
+            if self._throttled is not None:
+                return False
+            if self._next is None:
+                frame = self._reader.next_frame()
+                if frame is None:
+                    return self._may_arrive()
+                self._frame_is_here()
+                self._next = self._decoded(frame)
+            if not self._start_next(self._next):
+                return False
+            self._next = None
+        return False
+
+    def _may_arrive(self) -> bool:
+        """Return whether bytes are wanted: a large request takes its share of the intake first."""
+        size = self._reader.arriving_bytes
+        if size < RESERVED_BYTES_MIN or self._claimed:
+            return True
+        if not self._service.intake.reserve(size):
+            self._wait_for_intake()
+            return False
+        self._claimed = size
+        limit_s = FRAME_S + size / FRAME_BYTES_PER_S
+        self._frame_timer = self._loop.call_later(limit_s, self._frame_is_late)
+        return True
+
+    def _frame_is_here(self) -> None:
+        if self._frame_timer is not None:
+            self._frame_timer.cancel()
+            self._frame_timer = None
+            self._service.intake.arrived(self._claimed)
+
+    def _frame_is_late(self) -> None:
+        logger.info(
+            "closing a connection: a request took too long to arrive client=%s bytes=%d of=%d",
+            self._host,
+            len(self._reader),
+            self._claimed,
+        )
+        self.abort()
+
+    def _wait_for_intake(self) -> None:
+        if not self._waiting_for_intake:
+            self._waiting_for_intake = True
+            self._service.intake.wait(self._intake_has_room)
+
+    def _decoded(self, frame: bytes) -> Exchange:
+        if produce_frames.is_produce(frame):
+            plain = produce_frames.read(frame)
+            if plain is not None:
+                return Exchange(self, plain.header, plain, len(frame))
+        try:
+            header, request = messages.decode_request(frame)
+        except UnsupportedVersion as error:
+            if error.header.api_key != Api.API_VERSIONS:
+                raise
+            header = RequestHeader(Api.API_VERSIONS, 0, error.header.correlation_id)
+            answer = messages.encode_response(header, self._service.refuse(error.header))
+            return Exchange(self, header, None, len(frame), done=True, told=answer)
+        return Exchange(self, header, request, len(frame))
+
+    def _start_next(self, exchange: Exchange) -> bool:
+        if exchange.done:
+            if self._claimed:
+                self._service.intake.give_back(self._claimed)
+                self._claimed = 0
+            self._exchanges.append(exchange)
+            self._settle_soon()
+            return True
+        api = exchange.header.api_key
+        if len(self._exchanges) >= REQUESTS_MAX and api != Api.OFFSET_COMMIT:
+            return False
+        alone = api not in PIPELINED
+        if self._running and (alone or self._running_alone):
+            return False
+        if self._claimed:
+            self._claimed = 0
+        elif not self._service.intake.take(exchange.size):
+            self._wait_for_intake()
+            return False
+        self._running += 1
+        self._running_alone = alone
+        self._exchanges.append(exchange)
+        exchange.started_s = self._loop.time()
+        request, exchange.request = exchange.request, None
+        if type(request) is PlainProduce:
+            if self._begun(exchange, request):
+                return True
+            _, request = messages.decode_request(request.frame)
+        self.start_task(exchange, self._service.handle(request, self._context_of(exchange)))
+        return True
+
+    def _begun(self, exchange: Exchange, plain: PlainProduce) -> bool:
+        """Begin a plain Produce without a task, unless one before it has yet to append."""
+        if self._produce_tasks:
+            return False
+        try:
+            return self._service.begin_produce(plain, exchange)
+        except Exception as error:
+            self._broke(exchange, error)
+            self.finished(exchange)
+            return True
+
+    def _context_of(self, exchange: Exchange) -> RequestContext:
+        client_id = exchange.header.client_id
+        if client_id != self._context.client_id:
+            self._context = RequestContext(client_id, self._host)
+        return self._context
+
+    def start_task(self, exchange: Exchange, work: Awaitable[Any]) -> None:
+        """Answer with the response entity that `work` returns."""
+        self._produce_tasks += exchange.header.api_key == Api.PRODUCE
+        exchange.task = self._loop.create_task(self._work(exchange, work))
+
+    def throttle(self, time: timedelta) -> None:
+        """Start nothing more for so long: the client is over its quota."""
+        until_s = self._loop.time() + time.total_seconds()
+        if self._throttled is not None:
+            until_s = max(until_s, self._throttled.when())
+            self._throttled.cancel()
+        self._throttled = self._loop.call_at(until_s, self._listen_again)
+
+    def _listen_again(self) -> None:
+        self._throttled = None
+        self._advance()
+
+    def _intake_has_room(self) -> None:
+        self._waiting_for_intake = False
+        self._advance()
+
+    async def _work(self, exchange: Exchange, work: Awaitable[Any]) -> None:
+        try:
+            response = await work
+            throttle = getattr(response, "throttle_time", UNTHROTTLED)
+            if throttle:
+                self.throttle(throttle)
+            if response is not None and not isinstance(response, Unanswered):
+                exchange.told = messages.encode_response(exchange.header, response)
+        except CloseConnection as error:
+            level = logging.DEBUG if isinstance(error, ExpectedClose) else logging.INFO
+            logger.log(level, "closing a connection: %s client=%s", error, self._host)
+            self.close()
+        except Exception as error:
+            self._broke(exchange, error)
+        finally:
+            self._produce_tasks -= exchange.header.api_key == Api.PRODUCE
+            self.finished(exchange)
+
+    def _broke(self, exchange: Exchange, error: Exception) -> None:
+        header = exchange.header
+        logger.error(
+            "a request failed, closing its connection api=%s version=%d client=%s",
+            Api(header.api_key).name,
+            header.api_version,
+            self._host,
+            exc_info=error,
+        )
+        self.close()
+
+    def finished(self, exchange: Exchange) -> None:
+        """Take in that a request's answer is there, or that it gets none."""
+        exchange.done = True
+        exchange.task = None
+        self._running -= 1
+        seconds = self._loop.time() - exchange.started_s
+        header = exchange.header
+        self._service.metrics.request(LABELS[header.api_key], header.api_version, seconds)
+        self._settle_soon()
+        self._service.intake.give_back(exchange.size)
+
+    def _settle_soon(self) -> None:
+        """Settle once the loop has run what is ready: answers that come together go together."""
+        if self._settling is None:
+            self._settling = self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        """Send what is finished, and start what may start now."""
+        self._settling = None
+        self._send_finished()
+        if self._draining:
+            self._close_if_drained()
+        else:
+            self._advance()
+
+    def _send_finished(self) -> None:
+        """Send every answer that has no unanswered request before it."""
+        ready = []
+        while self._exchanges and self._exchanges[0].done:
+            answer = self._exchanges.popleft().told
+            if answer is not None:
+                ready.append(answer)
+        if ready and self._transport is not None:
+            self.active_s = self._loop.time()
+            self._transport.writelines(ready)
+
+    def _close_if_drained(self) -> None:
+        if not self._exchanges:
+            self.close()
+
+    def _read(self, *, wanted: bool) -> None:
+        if self._transport is None or wanted == self._reading:
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()

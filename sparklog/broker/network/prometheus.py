@@ -1,0 +1,292 @@
+"""The page of a broker's metrics in Prometheus' text format, under the names Kafka's have there.
+
+The names are those that Kafka's JMX exporter configuration gives its MBeans, in lower case, so that
+dashboards made for Kafka show a sparklog broker. As with Kafka, what is counted by topic is there
+once more without a topic, for all of them: dashboards select `{topic!=""}` or `{topic=""}`. What
+Kafka has no name for begins with `sparklog_`.
+Source: kafka-2_0_0.yml of prometheus/jmx_exporter; Kafka's documentation, section Monitoring.
+
+A broker's page for Prometheus: `GET /metrics` over HTTP/1.1, on the broker's event loop.
+
+One small request at a time and connection; anything but a GET or HEAD of a known path is refused.
+No library is behind it, because a page of text needs none, and a thread would read counters that
+only the loop may touch. `/healthz` answers 200 while the loop turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+
+from sparklog.broker.network.listening import open_sockets
+from sparklog.broker.runtime.metrics import BrokerMetrics
+from sparklog.core.counters import Latencies
+from sparklog.core.quotas import QUOTA_KEYS
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
+MS_PER_S = 1000.0
+STORE_KINDS = ("get", "put", "list", "delete", "head")
+"""Each is there from the start: an alert on a rate needs a zero to begin with."""
+
+_TOPIC = "kafka_server_brokertopicmetrics_"
+_REQUEST = "kafka_network_requestmetrics_"
+_REPLICAS = "kafka_server_replicamanager_"
+
+
+class MetricsPage:
+    """Renders one broker's metrics."""
+
+    def __init__(self, metrics: BrokerMetrics) -> None:
+        """Show `metrics`."""
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_Families(metrics))
+
+    def render(self) -> bytes:
+        """Return the page."""
+        return generate_latest(self._registry)
+
+
+class _Families(Collector):
+    """Makes the metric families anew at every reading."""
+
+    def __init__(self, metrics: BrokerMetrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        for gauge, value in self._metrics.gauges().items():
+            family = GaugeMetricFamily(gauge.value, _words(gauge.name))
+            family.add_metric((), value)
+            yield family
+        yield _links(self._metrics)
+        yield _refused_broker_calls(self._metrics)
+        yield from _topics(self._metrics)
+        yield from _requests(self._metrics)
+        yield from _throttled(self._metrics)
+        yield from _replicas(self._metrics)
+        yield from _storage(self._metrics)
+
+
+def _links(metrics: BrokerMetrics) -> Metric:
+    family = GaugeMetricFamily(
+        "sparklog_broken_links", "1 where this broker cannot reach another", labels=("broker",)
+    )
+    for broker_id, broken in sorted(metrics.broken_links().items()):
+        family.add_metric((str(broker_id),), broken)
+    return family
+
+
+def _refused_broker_calls(metrics: BrokerMetrics) -> Metric:
+    name = "sparklog_refused_broker_calls"
+    words = "Requests of clients that only brokers may send"
+    family = CounterMetricFamily(name, words, labels=("request",))
+    for api, count in metrics.refused_broker_calls.items():
+        family.add_metric((api,), count)
+    family.add_sample(f"{name}_total", {}, metrics.refused_broker_calls.total())
+    return family
+
+
+def _topics(metrics: BrokerMetrics) -> Iterator[Metric]:
+    tables: Mapping[str, tuple[str, Mapping[str, int]]] = {
+        f"{_TOPIC}messagesin": ("Records appended by producers", metrics.messages_in),
+        f"{_TOPIC}bytesin": ("Bytes appended by producers", metrics.bytes_in),
+        f"{_TOPIC}bytesout": ("Bytes sent to consumers", metrics.bytes_out),
+        f"{_TOPIC}replicationbytesin": ("Bytes taken from leaders", metrics.replication_bytes_in),
+        f"{_TOPIC}replicationbytesout": ("Bytes sent to followers", metrics.replication_bytes_out),
+        f"{_TOPIC}failedproducerequests": ("Produce answered by errors", metrics.failed_produce),
+        f"{_TOPIC}failedfetchrequests": ("Fetch answered by errors", metrics.failed_fetch),
+        "sparklog_history_bytes": ("Bytes sent to consumers from storage",
+                                   metrics.history_bytes_out),
+        "sparklog_flushes": ("Segments brought to storage", metrics.flushes),
+        "sparklog_unreadable_batches": (
+            "Batches brought to storage as they came, as nobody can read them",
+            metrics.unreadable_batches,
+        ),
+        "sparklog_flushed_bytes": ("Bytes of segments brought to storage", metrics.flushed_bytes),
+        "sparklog_flush_failures": ("Segments that storage did not take", metrics.flush_failures),
+    }  # fmt: skip
+    for name, (words, counts) in tables.items():
+        family = CounterMetricFamily(name, words, labels=("topic",))
+        for topic, count in counts.items():
+            family.add_metric((topic,), count)
+        family.add_sample(f"{name}_total", {}, sum(counts.values()))
+        yield family
+
+
+def _requests(metrics: BrokerMetrics) -> Iterator[Metric]:
+    family = CounterMetricFamily(
+        f"{_REQUEST}requests", "Requests answered", labels=("request", "version")
+    )
+    for (api, version), count in metrics.requests.items():
+        family.add_metric((api, str(version)), count)
+    yield family
+    family = CounterMetricFamily(
+        f"{_REQUEST}errors", "Answers by error code, 0 for none", labels=("request", "error")
+    )
+    for (api, code), count in metrics.request_errors.items():
+        family.add_metric((api, str(code)), count)
+    yield family
+    times = Metric(f"{_REQUEST}totaltimems", "Time of recent requests in milliseconds", "summary")
+    for api, latencies in metrics.request_latencies.items():
+        _add_summary(times, {"request": api}, latencies)
+        count = sum(n for (name, _), n in metrics.requests.items() if name == api)
+        times.add_sample(f"{times.name}_count", {"request": api}, count)
+        total_ms = metrics.request_seconds[api] * MS_PER_S
+        times.add_sample(f"{times.name}_sum", {"request": api}, total_ms)
+    yield times
+
+
+def _throttled(metrics: BrokerMetrics) -> Iterator[Metric]:
+    tables: Mapping[str, tuple[str, Mapping[str, float]]] = {
+        "sparklog_throttled_requests": (
+            "Requests of clients that went over a quota",
+            metrics.throttled_requests,
+        ),
+        "sparklog_throttled_seconds": (
+            "Seconds for which such clients were not listened to, added up",
+            metrics.throttled_seconds,
+        ),
+    }
+    for name, (words, counts) in tables.items():
+        family = CounterMetricFamily(name, words, labels=("quota",))
+        for key in QUOTA_KEYS:
+            family.add_metric((key,), counts.get(key, 0))
+        yield family
+
+
+def _replicas(metrics: BrokerMetrics) -> Iterator[Metric]:
+    counts = {
+        f"{_REPLICAS}isrshrinks": ("In-sync sets that lost somebody", metrics.isr_shrinks),
+        f"{_REPLICAS}isrexpands": ("In-sync sets that were joined", metrics.isr_expands),
+        "sparklog_take_overs": ("Partitions that this broker began to lead", metrics.elections),
+        "sparklog_take_over_seconds": (
+            "Seconds from an election to serving, added up",
+            metrics.take_over_seconds,
+        ),
+    }
+    for name, (words, count) in counts.items():
+        yield CounterMetricFamily(name, words, value=count)
+
+
+def _storage(metrics: BrokerMetrics) -> Iterator[Metric]:
+    requests = CounterMetricFamily(
+        "sparklog_store_requests", "Requests to the object store", labels=("kind", "topic")
+    )
+    moved = CounterMetricFamily(
+        "sparklog_store_bytes", "Bytes moved by these requests", labels=("kind", "topic")
+    )
+    for (kind, label), count in sorted(metrics.store_requests.snapshot().items()):
+        requests.add_metric((kind, label), count.requests)
+        moved.add_metric((kind, label), count.bytes)
+    yield requests
+    yield moved
+    troubles = {
+        "sparklog_store_retries": ("Requests sent again", metrics.store_requests.retries()),
+        "sparklog_store_failures": ("Requests given up", metrics.store_requests.failures()),
+    }
+    for name, (words, counts) in troubles.items():
+        family = CounterMetricFamily(
+            name, f"{words}, as the store did not answer", labels=("kind",)
+        )
+        for kind in STORE_KINDS:
+            family.add_metric((kind,), counts.get(kind, 0))
+        yield family
+    yield CounterMetricFamily("sparklog_wal_puts", "Objects of the WAL", value=metrics.wal_puts)
+    yield CounterMetricFamily("sparklog_wal_bytes", "Bytes of the WAL", value=metrics.wal_bytes)
+    yield CounterMetricFamily(
+        "sparklog_wal_batches", "Batches in the WAL", value=metrics.wal_batches
+    )
+    times = Metric("sparklog_wal_put_ms", "Time of recent WAL puts in milliseconds", "summary")
+    _add_summary(times, {}, metrics.wal_latencies)
+    yield times
+
+
+def _add_summary(family: Metric, labels: Mapping[str, str], latencies: Latencies) -> None:
+    for quantile in QUANTILES:
+        seconds = latencies.percentile(quantile)
+        if seconds is not None:
+            marked = {**labels, "quantile": f"{quantile:g}"}
+            family.add_sample(family.name, marked, seconds * MS_PER_S)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+REQUEST_BYTES_MAX = 8192
+"""Request line and headers of a scraper are some 300 bytes; servers commonly allow 8 KiB."""
+REQUEST_TIMEOUT_S = 10.0
+
+
+class MetricsServer:
+    """Serves one broker's metrics."""
+
+    def __init__(self, metrics: BrokerMetrics) -> None:
+        """Serve `metrics`."""
+        self._page = MetricsPage(metrics)
+        self._servers: list[asyncio.Server] = []
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port: `port`, or a free one for 0.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        sockets = open_sockets(host, port)
+        bound = int(sockets[0].getsockname()[1])
+        for one in sockets:
+            server = await asyncio.start_server(self._serve, sock=one, limit=REQUEST_BYTES_MAX)
+            self._servers.append(server)
+        return bound
+
+    async def stop(self) -> None:
+        """Listen no more; a page under way is finished by its connection's task."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(head))
+                await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+            pass  # whoever asked is slow, gone, or speaks something else
+        finally:
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return _response("400 Bad Request", b"not HTTP/1.1\n")
+        method, path = words[0], words[1].split(b"?", 1)[0]
+        if method not in (b"GET", b"HEAD"):
+            return _response("405 Method Not Allowed", b"GET it\n")
+        if path == b"/metrics":
+            status, kind, body = "200 OK", CONTENT_TYPE, self._page.render()
+        elif path == b"/healthz":
+            status, kind, body = "200 OK", "text/plain; charset=utf-8", b"ok\n"
+        else:
+            return _response("404 Not Found", b"there is /metrics and /healthz\n")
+        return _response(status, body, kind, head_only=method == b"HEAD")
+
+
+def _response(
+    status: str,
+    body: bytes,
+    kind: str = "text/plain; charset=utf-8",
+    *,
+    head_only: bool = False,
+) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + (b"" if head_only else body)

@@ -1,0 +1,395 @@
+"""A broker: the composition root of everything that runs in its process.
+
+Its lives follow each other: when an incarnation is deposed, or something in it breaks, all of it is
+stopped and the next one registers, with empty memory. A broker that another process of its id has
+replaced ends for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker import handlers
+from sparklog.broker.controller.controller import HeartbeatAnswer
+from sparklog.broker.controller.metadata_log import MetadataLog
+from sparklog.broker.controller.peer_checks import PeerChecks
+from sparklog.broker.controller.producer_ids import ProducerIds
+from sparklog.broker.controller.registration import register
+from sparklog.broker.coordinator.groups import GroupCoordinator
+from sparklog.broker.coordinator.transaction_services import Transactions
+from sparklog.broker.fetch.session import FetchSessions
+from sparklog.broker.handlers.responses import NO_THROTTLE
+from sparklog.broker.network.cluster_secret import client_id, is_broker
+from sparklog.broker.network.quotas import Throttle
+from sparklog.broker.network.reachability import Sight
+from sparklog.broker.node.incarnation import HeldReplicas, Life, MakeReplicas
+from sparklog.broker.runtime.current_settings import SettingsInForce
+from sparklog.broker.runtime.environment import Address, Environment, spawn
+from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
+from sparklog.broker.runtime.request import INTERNAL, Reply, RequestContext
+from sparklog.cluster.controller.liveness import Vote
+from sparklog.cluster.metadata.records import NO_LEADER
+from sparklog.core.config.broker import BrokerConfig
+from sparklog.core.errors import Fenced, InvalidConfig, OutcomeUnknown, SparklogError, Unavailable
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.produce_fast_path import PlainProduce
+
+logger = logging.getLogger(__name__)
+
+LIVES_MAX: Final = 10
+LIVES_WITHIN_S: Final = 60.0
+"""A broker that begins anew this often in this time gives up: something is wrong for good."""
+RESTART_PAUSE_S: Final = 0.05
+STORE_RETRY_S: Final = 1.0
+JOIN_RETRY_S: Final = 0.2
+JOIN_TRIES_PER_LOOK: Final = 5
+"""Tries to reach the controller for each look at the metadata log, which is a request."""
+
+
+class BrokerNode:
+    """One broker. Its environment is all it knows of the world."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        address: Address,
+        *,
+        make_replicas: MakeReplicas,
+        metrics: BrokerMetrics | None = None,
+    ) -> None:
+        """Be the broker `node.id`, which others reach at `address`.
+
+        Raises:
+            InvalidConfig: no node.id, or another broker.id.
+        """
+        self.broker_id = node_id(config)
+        self.config = config
+        session_s = config.whole("broker.session.timeout.ms") / 1000
+        self.sight = Sight(environment.network, session_s, self.broker_id)
+        self.environment = replace(environment, network=self.sight)
+        self.sight.introduce(self._client_id_at)
+        self.address = address
+        self.metrics = BrokerMetrics() if metrics is None else metrics
+        self.throttle = Throttle(config, self.metrics)
+        self.metadata = MetadataLog(self.environment)
+        self.metadata.subscribe(self.sight.saw)
+        self._settings = SettingsInForce(config, self.metadata, self.broker_id)
+        self._peers = PeerChecks(self.sight, self.metadata, self.broker_id, session_s)
+        self.producer_ids = ProducerIds(self.metadata, self.broker_id)
+        slots = config.whole("max.incremental.fetch.session.cache.slots")
+        self.fetch_sessions = FetchSessions(slots, environment.entropy)
+        self._make_replicas = make_replicas
+        self._life: Life | None = None
+        self._alive = asyncio.Event()
+        """Set from the start of the first life on."""
+        self._reborn = asyncio.Event()
+        """Set when a life starts, and replaced by a fresh one."""
+        self._stopping = False
+        self._stopped = asyncio.Event()
+        self._changing = asyncio.Lock()
+        self._began_s: deque[float] = deque(maxlen=LIVES_MAX)
+        self._watch_gauges()
+
+    @property
+    def life(self) -> Life:
+        """Return the newest life; there is none before `start` has ended."""
+        assert self._life is not None, "the broker has not started"
+        return self._life
+
+    @property
+    def replicas(self) -> HeldReplicas:
+        """Return the partitions held here."""
+        return self.life.replicas
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        """Return the coordinator of groups."""
+        return self.life.groups
+
+    @property
+    def transactions(self) -> Transactions:
+        """Return what is done for transactions."""
+        return self.life.transactions
+
+    @property
+    def incarnation(self) -> str:
+        """Return which of its lives this is."""
+        return self.life.identity.incarnation
+
+    def settings_in_force(self) -> BrokerConfig:
+        """Return this broker's settings, with what was changed for it since it started."""
+        return self._settings.config
+
+    @property
+    def cluster_id(self) -> str:
+        """Return the cluster's id."""
+        return self.metadata.image.cluster_id
+
+    def is_broker(self, context: RequestContext) -> bool:
+        """Say whether a broker of this cluster asks, and not a client; this one is one, too."""
+        secret = self.metadata.image.cluster_secret
+        return context is INTERNAL or is_broker(context.client_id, secret, self.address)
+
+    def _client_id_at(self, peer: Address) -> str:
+        return client_id(self.broker_id, self.metadata.image.cluster_secret, peer)
+
+    async def start(self) -> None:
+        """Register, and begin to serve.
+
+        Raises:
+            Unavailable, OutcomeUnknown: the store does not answer.
+            DataCorrupt: the metadata log is damaged.
+        """
+        await self.metadata.open()
+        async with self._changing:
+            while self._life is None:
+                try:
+                    await self._begin()
+                except Fenced as error:
+                    logger.warning("deposed before it began, beginning anew %s", error)
+                    await asyncio.sleep(RESTART_PAUSE_S)
+
+    async def run(self) -> None:
+        """Live until stopped.
+
+        Raises:
+            Fenced: another process has the id of this broker.
+            SparklogError: it cannot go on.
+        """
+        while not self._stopped.is_set():
+            stopped = spawn(self._stopped.wait())
+            try:
+                ended = self.life.ended
+                await asyncio.wait((stopped, ended), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stopped.cancel()
+            async with self._changing:
+                if not self._stopped.is_set():
+                    await self._next_life(ended.result())
+
+    async def stop(self, *, drain: bool = True) -> None:
+        """End; with `drain`, first hand over everything so that nobody has to recover it."""
+        self._stopping = True
+        async with self._changing:
+            if self._life is None or self._stopped.is_set():
+                return
+            if drain:
+                try:
+                    if self._life.ended.done():
+                        await self._begin_to_leave()
+                    if not self._life.ended.done():
+                        await self._life.leave()
+                except SparklogError as error:
+                    logger.warning(
+                        "left without handing over broker_id=%d %s", self.broker_id, error
+                    )
+            self._stopped.set()
+            await self._life.stop()
+
+    async def handle(self, request: Any, context: RequestContext = INTERNAL) -> Any:
+        """Answer a request entity; None, or `Unanswered`, when the client wants no answer.
+
+        Waits for the start.
+        """
+        if not self._alive.is_set() and request.__api_key__ != Api.BROKER_HEARTBEAT:
+            await self._alive.wait()
+        return await handlers.handle(self, request, context)
+
+    def begin_produce(self, asked: PlainProduce, reply: Reply) -> bool:
+        """Append what a request carries at once, if it may; False, and nothing was done, if not."""
+        return self._alive.is_set() and handlers.begin_produce(self, asked, reply)
+
+    def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run `work` beside requests, until this life ends."""
+        self.life.background(work, name)
+
+    async def broker_heartbeat(self, request: Any) -> Any:
+        """Answer a heartbeat as the controller, or a watch that the controller holds here.
+
+        None when it is for the controller, and that is another broker.
+        """
+        if request.want_fence:
+            answer: HeartbeatAnswer | None = await self._probed(request)
+        elif request.broker_id == self.broker_id:
+            answer = await self._watched(request)
+        else:
+            await self._alive.wait()
+            answer = await self.life.controller.heartbeat(request)
+        if answer is None:
+            return None
+        return Answer.to(request).response(
+            throttle_time=NO_THROTTLE,
+            error_code=answer.error_code,
+            is_caught_up=answer.is_caught_up,
+            is_fenced=answer.is_fenced,
+            should_shut_down=answer.should_shut_down,
+        )
+
+    async def _probed(self, request: Any) -> HeartbeatAnswer:
+        """Answer whether an incarnation runs: this one, or another broker's that is probed now."""
+        if request.broker_id != self.broker_id:
+            found = await self._peers.vote(request.broker_id, request.broker_epoch)
+            unknown = ErrorCode.stale_broker_epoch if found is Vote.UNKNOWN else ErrorCode.none
+            return HeartbeatAnswer(unknown, is_fenced=found is not Vote.REACHED)
+        life = self._life
+        if life is None or life.identity.broker_epoch != request.broker_epoch:
+            return HeartbeatAnswer(ErrorCode.stale_broker_epoch, is_fenced=True)
+        return HeartbeatAnswer(ErrorCode.none, is_fenced=False)
+
+    async def _watched(self, request: Any) -> HeartbeatAnswer:
+        """Hold the controller's watch for a while; tell it if it watches an earlier life."""
+        held_s = self.config.whole("broker.heartbeat.interval.ms") / 1000
+        try:
+            async with asyncio.timeout(held_s):
+                while not self._is_later_than(request.broker_epoch):
+                    await self._reborn.wait()
+        except TimeoutError:
+            return HeartbeatAnswer(ErrorCode.none, is_fenced=False, is_caught_up=True)
+        return HeartbeatAnswer(ErrorCode.stale_broker_epoch, is_fenced=True)
+
+    def _is_later_than(self, broker_epoch: int) -> bool:
+        return self._life is not None and self._life.identity.broker_epoch > broker_epoch
+
+    async def _begin(self) -> None:
+        """Start the next life. Under the lock.
+
+        Raises:
+            Fenced: deposed before it began.
+            Unavailable, OutcomeUnknown: the store does not answer.
+        """
+        rack = self.config.text("broker.rack") or None
+        identity = await register(
+            self.environment, self.metadata, self.broker_id, self.address, rack
+        )
+        life = Life(
+            self.environment,
+            self.config,
+            identity,
+            self.metadata,
+            self.metrics,
+            self._make_replicas,
+            self._peers,
+        )
+        await life.start()
+        self._life = life
+        self._alive.set()
+        self._reborn.set()
+        self._reborn = asyncio.Event()
+        logger.info("broker lives identity=%s address=%s", identity, self.address)
+
+    async def _next_life(self, why: BaseException) -> None:
+        logger.warning("broker begins anew broker_id=%d because %r", self.broker_id, why)
+        await self.life.stop()
+        await asyncio.sleep(RESTART_PAUSE_S)
+        try:
+            image = await self.metadata.catch_up()
+        except (Unavailable, OutcomeUnknown):
+            image = self.metadata.image
+        now = image.brokers.get(self.broker_id)
+        if now is not None and not now.fenced and now.incarnation != self.incarnation:
+            other = Address(now.host, now.port)
+            raise Fenced(
+                "another process has registered with the id of this broker; give each its own "
+                f"node.id, or stop one. broker_id={self.broker_id} other={other}"
+            )
+        if isinstance(why, Fenced):
+            self._peers.deposed = True
+        await self._begin_in_time()
+
+    async def _begin_in_time(self) -> None:
+        """Start the next life as soon as the store and whoever deposed the last one let it."""
+        while not self._stopping:
+            now_s = asyncio.get_running_loop().time()
+            if len(self._began_s) == LIVES_MAX and now_s - self._began_s[0] < LIVES_WITHIN_S:
+                raise Unavailable(
+                    "the broker began anew too often; see the errors before this one. "
+                    f"broker_id={self.broker_id} times={LIVES_MAX} within_s={LIVES_WITHIN_S}"
+                )
+            try:
+                if self._peers.deposed:
+                    await self._until_linked()
+                await self._begin()
+            except Fenced as error:
+                self._began_s.append(now_s)
+                logger.warning("deposed before it began, beginning anew %s", error)
+                await asyncio.sleep(RESTART_PAUSE_S)
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.warning("the store lets no broker begin now %s", error)
+                await asyncio.sleep(STORE_RETRY_S)
+            else:
+                self._began_s.append(now_s)
+                return
+
+    async def _begin_to_leave(self) -> None:
+        """Begin once more after a life that broke, if nobody else can recover what it led.
+
+        Else direct writers would wait until brokers come again.
+
+        Raises:
+            Fenced: deposed. Unavailable, OutcomeUnknown: the store does not answer.
+        """
+        image = await self.metadata.catch_up()
+        own = image.brokers.get(self.broker_id)
+        others = [b for b in image.eligible_brokers() if b.broker_id != self.broker_id]
+        if others or own is None or own.incarnation != self.incarnation:
+            return
+        await self.life.stop()
+        await self._begin()
+
+    async def _until_linked(self) -> None:
+        """Wait while this broker, deposed, and the controller do not reach each other.
+
+        Registered again it would be fenced again. Raises Unavailable: the store does not answer.
+        """
+        tries = 0
+        while not self._stopping:
+            if tries % JOIN_TRIES_PER_LOOK == 0:
+                await self.metadata.catch_up()
+            if await self._peers.may_join(self.metadata.image):
+                return
+            tries += 1
+            await asyncio.sleep(JOIN_RETRY_S)
+
+    def _watch_gauges(self) -> None:
+        watch, metadata = self.metrics.watch, self.metadata
+        self.metrics.broken_links = self.sight.links.states
+
+        def active() -> int:
+            return int(self._life is not None and self._life.controller.is_active())
+
+        def offline() -> int:
+            if not active():
+                return 0
+            unled = (p for _, p in metadata.image.partitions() if p.leader == NO_LEADER)
+            return sum(1 for _ in unled)
+
+        watch(Gauge.ACTIVE_CONTROLLER, active)
+        watch(Gauge.FETCH_SESSIONS, lambda: len(self.fetch_sessions))
+        watch(Gauge.FETCH_SESSION_PARTITIONS, lambda: self.fetch_sessions.partitions)
+        watch(Gauge.OFFLINE_PARTITIONS, offline)
+        watch(Gauge.ACTIVE_BROKERS, lambda: len(metadata.image.live_brokers()))
+        watch(Gauge.FENCED_BROKERS, lambda: sum(b.fenced for b in metadata.image.brokers.values()))
+
+
+def node_id(config: BrokerConfig) -> int:
+    """Return the broker's id.
+
+    Raises:
+        InvalidConfig: not set, or the two names of it differ.
+    """
+    given = {config.whole("node.id"), config.whole("broker.id")} - {-1}
+    if len(given) != 1:
+        raise InvalidConfig(
+            "each broker needs a number of its own: set node.id (broker.id is its older name). "
+            f"node.id={config.whole('node.id')} broker.id={config.whole('broker.id')}"
+        )
+    return given.pop()

@@ -1,0 +1,314 @@
+"""All partitions of one incarnation of a broker: requests find their leaders here.
+
+The composition root: one write-ahead log, one flusher, one fetch loop per leader, one memory
+budget. Which partitions are led and followed is up to `replica_roles`.
+  L2  what ends an incarnation (its WAL sealed, a task that broke) retires every role before
+      anybody else is told: nothing is acknowledged after it
+Source: DESIGN.md 4.
+
+What the metrics page shows of the partitions that a broker holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from sparklog.broker.coordinator.partition_log import LeaderWatcher
+from sparklog.broker.coordinator.txn_markers import Marking
+from sparklog.broker.fetch.fetch import Fetching
+from sparklog.broker.fetch.read import FetchResult, FetchSpec
+from sparklog.broker.node.roles import Replica, ReplicaRoles, RoleParts
+from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.memory_budget import MemoryBudget
+from sparklog.broker.partition.recovering import RecoveringPartition
+from sparklog.broker.produce.produce import Producing
+from sparklog.broker.produce.request import ProduceJob, ProduceResult, Verified
+from sparklog.broker.replication.alter_partition import MetadataChanges
+from sparklog.broker.replication.fetcher import Fetchers, FetchLimits
+from sparklog.broker.replication.flusher import Flusher
+from sparklog.broker.replication.handover import Handover
+from sparklog.broker.replication.offset_lookup import FoundOffset, OffsetLookup
+from sparklog.broker.runtime.current_settings import SettingsInForce
+from sparklog.broker.runtime.environment import Environment, TaskScope
+from sparklog.broker.runtime.identity import Identity
+from sparklog.broker.runtime.metadata_access import MetadataAccess
+from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
+from sparklog.broker.wal.appender import WalPump
+from sparklog.broker.wal.batching import WalLimits
+from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.core.config.broker import BrokerConfig
+from sparklog.core.errors import SparklogError
+from sparklog.core.types import PartitionId
+from sparklog.log.partition.history_reader import HistoryCache
+from sparklog.log.tail.tail import EpochEnd
+from sparklog.protocol.records.header import BytesLike
+
+
+def watch_gauges(
+    metrics: BrokerMetrics,
+    replicas: Mapping[PartitionId, Replica],
+    *,
+    budget: MemoryBudget,
+    pump: WalPump,
+    flusher: Flusher,
+    producing: Producing,
+    fetching: Fetching,
+    cache: HistoryCache,
+) -> None:
+    """Have the page read these, whenever it is asked for."""
+
+    def led() -> list[LedPartition]:
+        return [one for replica in replicas.values() if (one := replica.led) is not None]
+
+    def recovering_s() -> float:
+        now_s = asyncio.get_running_loop().time()
+        return max((now_s - one.started_s for one in _recovering(replicas)), default=0.0)
+
+    watch = metrics.watch
+    watch(Gauge.RECOVERING, lambda: len(_recovering(replicas)))
+    watch(Gauge.RECOVERING_SECONDS, recovering_s)
+    watch(Gauge.PARTITIONS, lambda: len(replicas))
+    watch(Gauge.LEADERS, lambda: len(led()))
+    watch(Gauge.UNDER_REPLICATED, lambda: sum(map(_lacks_replicas, replicas.values())))
+    watch(Gauge.UNDER_MIN_ISR, lambda: sum(map(_is_under_min_isr, led())))
+    watch(Gauge.OFFLINE_REPLICAS, lambda: sum(map(_is_damaged, replicas.values())))
+    watch(Gauge.TAIL_BYTES, lambda: budget.used_bytes)
+    watch(Gauge.TAIL_BYTES_LIMIT, lambda: budget.limit_bytes)
+    watch(Gauge.WAL_OBJECTS, lambda: pump.objects)
+    watch(Gauge.WAL_WAITING_SECONDS, lambda: pump.waiting_s)
+    watch(Gauge.FLUSH_OVERDUE_SECONDS, lambda: flusher.overdue_s)
+    watch(Gauge.TAIL_WAITING, lambda: budget.waiting)
+    watch(Gauge.PRODUCE_WAITING, lambda: producing.waiting)
+    watch(Gauge.FETCH_WAITING, lambda: fetching.waiting)
+    watch(Gauge.HISTORY_CACHE_BYTES, lambda: cache.size_bytes)
+
+
+def _recovering(replicas: Mapping[PartitionId, Replica]) -> list[RecoveringPartition]:
+    """Return what this broker was elected to lead and does not serve yet."""
+    roles = [replica.role for replica in replicas.values()]
+    return [role for role in roles if isinstance(role, RecoveringPartition) and role.live]
+
+
+def _lacks_replicas(replica: Replica) -> bool:
+    return replica.led is not None and len(replica.state.isr) < len(replica.state.replicas)
+
+
+def _is_damaged(replica: Replica) -> bool:
+    """Tell whether this broker should lead a partition and cannot, as its log is damaged."""
+    role = replica.role
+    return isinstance(role, (LedPartition, RecoveringPartition)) and role.damage is not None
+
+
+def _is_under_min_isr(led: LedPartition) -> bool:
+    return len(led.leadership.isr) < led.leadership.min_isr
+
+
+TICKS_PER_LAG_TIME = 4
+
+
+class BrokerReplicas:
+    """See the module. Made for one incarnation of a broker."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        settings: BrokerConfig,
+        identity: Identity,
+        metadata: MetadataAccess,
+        *,
+        metrics: BrokerMetrics,
+        on_fenced: Callable[[str], None],
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        """Hold nothing yet; `start` comes first, then `apply`.
+
+        `on_fenced` and `on_crash` are called once, after everything was retired: start again with
+        a new incarnation.
+        """
+        self.identity = identity
+        self._environment = environment
+        self._in_force = SettingsInForce(settings, metadata, identity.broker_id)
+        self._on_fenced = on_fenced
+        self._on_crash = on_crash
+        self._lag_ms = settings.whole("replica.lag.time.max.ms")
+        self._tasks = TaskScope(f"replicas {identity.broker_id}", self._crashed)
+        self.budget = MemoryBudget(settings.whole("tail.bytes"))
+        """Of all that is held in memory."""
+        self._pump = WalPump(
+            environment,
+            identity.wal,
+            WalLimits.of(settings),
+            metrics=metrics,
+            on_fenced=self._fenced,
+            on_crash=self._crashed,
+        )
+        flusher = Flusher(
+            environment, self._tasks, pump=self._pump, budget=self.budget, metrics=metrics
+        )
+        self._handover = Handover(environment, identity, metadata, flusher)
+        cache = HistoryCache(settings.whole("history.cache.bytes"))
+        self.roles = ReplicaRoles(
+            RoleParts(
+                environment=environment,
+                identity=identity,
+                tasks=self._tasks,
+                budget=self.budget,
+                cache=cache,
+                pump=self._pump,
+                flusher=flusher,
+                fetchers=Fetchers(
+                    environment,
+                    identity,
+                    metadata,
+                    self._tasks,
+                    limits=FetchLimits.of(settings),
+                    budget=self.budget,
+                    metrics=metrics,
+                ),
+                changes=MetadataChanges(metadata, identity.broker_id, self._tasks, metrics),
+                handover=self._handover,
+                metrics=metrics,
+                lag_ms=self._lag_ms,
+            )
+        )
+        """What this broker leads and follows."""
+        find, leader = self.roles.find, self.roles.leader
+        self._producing = Producing(environment, find, metadata, self.budget, metrics)
+        self.marking = Marking(environment, find, self.budget)
+        """Ends transactions in the partitions led here."""
+        self._fetching = Fetching(environment, leader, metadata, self._tasks, metrics)
+        self._lookup = OffsetLookup(environment, leader, flusher)
+        self._show(metrics, flusher, cache)
+
+    async def start(self) -> None:
+        """Register the write-ahead log and begin.
+
+        Raises:
+            Fenced: the incarnation was sealed already; start with a new one.
+        """
+        await self._pump.start()
+        self._tasks.start(self._tick(), "tick")
+
+    async def stop(self) -> None:
+        """End everything at once, as a crash would: nothing is flushed or handed over."""
+        self.roles.retire_all("the broker stops")
+        await self._tasks.close()
+        await self._pump.stop()
+
+    def watch(self, topic: str, watcher: LeaderWatcher) -> None:
+        """Tell `watcher` of every partition of a topic that is served here, before any is."""
+        self.roles.watch(topic, watcher)
+
+    def apply(self, image: MetadataImage) -> None:
+        """Take in the newest image: begin, change and end roles as it says."""
+        self.roles.apply(image)
+
+    def begin_produce(
+        self,
+        batches: Mapping[PartitionId, BytesLike],
+        acks: int,
+        timeout_ms: int,
+        ended: Callable[[ProduceJob], None],
+    ) -> bool:
+        """Append as `produce` does, if nothing has to be waited for; see `Producing.begin`."""
+        return self._producing.begin(batches, acks, timeout_ms, ended)
+
+    async def finish_produce(self, job: ProduceJob) -> None:
+        """Make sure of what a job that has failed came to; see `Producing.finish`."""
+        await self._producing.finish(job)
+
+    async def produce(
+        self,
+        batches: Mapping[PartitionId, BytesLike],
+        acks: int,
+        timeout_ms: int,
+        verified: Verified | None = None,
+    ) -> dict[PartitionId, ProduceResult]:
+        """Append one batch to each partition, in the order of the calls; see `producing`.
+
+        With `verified` given, transactional batches need what `marking` returned for them.
+        """
+        return await self._producing.produce(batches, acks, timeout_ms, verified)
+
+    def refused(self, where: PartitionId, data: BytesLike, error: SparklogError) -> None:
+        """Remember a batch that was refused before `produce`; see `Producing.refused`."""
+        self._producing.refused(where, data, error)
+
+    async def fetch(self, spec: FetchSpec) -> dict[PartitionId, FetchResult]:
+        """Read partitions led here, waiting for news where there are none; see `fetching`."""
+        return await self._fetching.fetch(spec)
+
+    async def list_offset(
+        self, where: PartitionId, timestamp: int, isolation: int, current_leader_epoch: int
+    ) -> FoundOffset:
+        """Return the offset for a time, or for one of Kafka's special ones; see `offset_lookup`."""
+        return await self._lookup.list_offset(where, timestamp, isolation, current_leader_epoch)
+
+    async def end_of_epoch(
+        self, where: PartitionId, current_leader_epoch: int, epoch: int
+    ) -> EpochEnd:
+        """Return the newest epoch up to `epoch`, and where it ended."""
+        return self._lookup.end_of_epoch(where, current_leader_epoch, epoch)
+
+    async def delete_records(self, where: PartitionId, offset: int) -> int:
+        """Drop everything before `offset`, -1 being the high watermark; return the new start."""
+        return await self._lookup.delete_records(where, offset)
+
+    def sizes(self) -> dict[PartitionId, int]:
+        """Return the bytes of every partition held here: in memory, and led ones' in storage."""
+        return {where: _size_bytes(replica) for where, replica in self.roles.replicas.items()}
+
+    async def drain(self, timeout_s: float = 30.0) -> set[PartitionId]:
+        """Take no more records, flush all that is committed; return what is wholly flushed."""
+        roles = [replica.role for replica in self.roles.replicas.values()]
+        recovering = [role for role in roles if isinstance(role, RecoveringPartition)]
+        return await self._handover.drain(self.roles.all_led, recovering, timeout_s)
+
+    async def hand_back(self, partitions: Mapping[PartitionId, int]) -> None:
+        """Mark partitions that nobody leads any more as open to direct writers.
+
+        Args:
+            partitions: of those that `drain` returned, with the leader epochs in which the metadata
+                says that nobody leads.
+        """
+        layouts = {w: self.roles.replicas[w].layout for w in partitions if w in self.roles.replicas}
+        await self._handover.hand_back({layouts[w]: partitions[w] for w in layouts})
+
+    def _show(self, metrics: BrokerMetrics, flusher: Flusher, cache: HistoryCache) -> None:
+        watch_gauges(
+            metrics,
+            self.roles.replicas,
+            budget=self.budget,
+            pump=self._pump,
+            flusher=flusher,
+            producing=self._producing,
+            fetching=self._fetching,
+            cache=cache,
+        )
+
+    def _fenced(self, why: str) -> None:
+        if self.roles.end("this incarnation is deposed"):
+            self._on_fenced(why)
+
+    def _crashed(self, error: BaseException) -> None:
+        if self.roles.end("the broker broke"):
+            self._on_crash(error)
+
+    async def _tick(self) -> None:
+        """Look for followers that lag, and forget producers that are silent."""
+        while True:
+            expiration_ms = self._in_force.config.whole("producer.id.expiration.ms")
+            await asyncio.sleep(self._lag_ms / TICKS_PER_LAG_TIME / 1000)
+            now_ms = int(asyncio.get_running_loop().time() * 1000)
+            wall_ms = self._environment.clock.now_ms()
+            for led in self.roles.all_led():
+                led.tick(now_ms)
+                led.producers.expire(wall_ms, expiration_ms)
+                led.producers.transactions.forget_below(led.log_start_offset)
+
+
+def _size_bytes(replica: Replica) -> int:
+    led = replica.led
+    stored = sum(e.size_bytes for e in led.view.entries) if led is not None else 0
+    return stored + replica.held.tail.size_bytes

@@ -1,0 +1,400 @@
+"""Answering produce requests: check, append to the tail and the WAL, wait for what `acks` says.
+
+  B1  batches of one partition are appended in the order of the calls: a partition's order is taken
+      before anything is awaited, and kept until the append; or nobody is in it and nothing is
+      awaited
+  B2  nothing is appended to a partition that is led no more: asked again after every await
+  B3  acks=all is answered when the partition's high watermark got there while it was led in the
+      very epoch of the append; whatever else happens is an error, never success. acks=1 is
+      answered, in the same way, when the write-ahead log or one in-sync follower has the batch:
+      nothing is acknowledged that only this process's memory holds
+  B4  memory is taken before the append, and given back at once for what is not appended
+  B5  a reference batch is looked at in the store before its partition's order is taken, so that
+      nobody waits for that; its own order is not promised to anybody: `produce_checks`
+  B6  a batch that is ahead of another of its producer is neither taken nor called out of order
+      while that other one may come yet: this broker refused it, here or before (`refused`), or it
+      waits at an earlier leader
+  B7  a producer is told that its sequence, its epoch or its transaction is wrong, which clients
+      take for fatal, only by who still led after that was found: a leader that slept may be deposed
+      and know too little
+Per batch: one check, one copy; per request neither a task nor a timer, as a rule: `begin`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.memory_budget import MemoryBudget
+from sparklog.broker.partition.purgatory import wake
+from sparklog.broker.partition.recovering import RECOVERY_WAIT_MAX_S, Find, RecoveringPartition
+from sparklog.broker.produce.rejected_batches import Refusals, comes_again
+from sparklog.broker.produce.request import (
+    CHECKED_INLINE_BYTES,
+    UNFOLDED_INLINE_BYTES,
+    Produced,
+    ProduceJob,
+    ProduceResult,
+    ReferenceChecks,
+    Verified,
+    check_all,
+    is_reference,
+    size_of,
+    timed_out,
+)
+from sparklog.broker.produce.waits import ProduceWaits
+from sparklog.broker.runtime.environment import Environment
+from sparklog.broker.runtime.metadata_access import MetadataAccess
+from sparklog.broker.runtime.metrics import BrokerMetrics
+from sparklog.core.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    NotServing,
+    OutOfOrderSequence,
+    SparklogError,
+    Unavailable,
+)
+from sparklog.core.types import PartitionId
+from sparklog.log.tail.batch_validator import CheckedBatch, LoopTime, NeedsTime
+from sparklog.protocol.records.header import BatchHeader, BytesLike
+from sparklog.protocol.records.unfolded_size import unfolded_bytes_max
+
+ACKS_ALL = -1
+ACKS_NONE = 0
+ACKS_LEADER = 1
+JUDGED = (OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState)
+"""What a leader says by what it knows of a producer."""
+LOOK_S = 1.0
+"""Time for a look at the metadata, also when the request's own is up."""
+
+
+class Producing:
+    """Answers produce requests of one broker."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        find: Find,
+        metadata: MetadataAccess,
+        budget: MemoryBudget,
+        metrics: BrokerMetrics,
+    ) -> None:
+        """Append to the partitions that `find` returns."""
+        self._environment = environment
+        self._metadata = metadata
+        self._find = find
+        self._budget = budget
+        self._metrics = metrics
+        self._refusals = Refusals()
+        self._references = ReferenceChecks(environment, find)
+        self._waits = ProduceWaits()
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait for their acknowledgement now."""
+        return len(self._waits)
+
+    def begin(
+        self,
+        batches: Mapping[PartitionId, BytesLike],
+        acks: int,
+        timeout_ms: int,
+        ended: Callable[[ProduceJob], None],
+    ) -> bool:
+        """Append as `produce` does, if nothing has to be waited for; else do nothing: False.
+
+        As is nearly always so, whatever the acknowledgement waits for after it. `ended` is told the
+        job when that came, soon or at once; then `finish` it if it has failed.
+        """
+        job = ProduceJob(batches, acks, self._deadline_s(timeout_ms), None)
+        if not self._append_at_once(job):
+            return False
+        if job.request.waiting:
+            self._waits.add(job.request, job.deadline, partial(_tell, job, ended))
+        else:
+            ended(job)
+        return True
+
+    async def finish(self, job: ProduceJob) -> None:
+        """Make sure of what a job that has ended came to (B7)."""
+        if job.has_failed:
+            await self._judge_again(job)
+
+    async def produce(
+        self,
+        batches: Mapping[PartitionId, BytesLike],
+        acks: int,
+        timeout_ms: int,
+        verified: Verified | None = None,
+    ) -> dict[PartitionId, ProduceResult]:
+        """Append each partition's one batch, and wait for what `acks` says (B3)."""
+        job = ProduceJob(batches, acks, self._deadline_s(timeout_ms), verified)
+        if not self._append_at_once(job):
+            await self._append_in_turn(job)
+        if job.request.waiting:
+            await self._wait(job)
+        job.end()
+        await self.finish(job)
+        return job.results
+
+    def refused(self, where: PartitionId, data: BytesLike, error: SparklogError) -> None:
+        """Remember a batch that is not appended. Since it was refused nothing was awaited (B6).
+
+        Args:
+            where: its partition; of a topic that is not known yet, with what the producer calls it.
+            data: the batch.
+            error: what its producer is told.
+        """
+        now_s = asyncio.get_running_loop().time()
+        self._refusals.note(where, data, now_s, comes_again=comes_again(error))
+
+    def _append_at_once(self, job: ProduceJob) -> bool:
+        """Append if nothing has to be waited for, as is nearly always so; False if something has.
+
+        Nothing is awaited here, so nobody can come in between and no turn is taken (B1, B2).
+        """
+        leaders: dict[PartitionId, LedPartition] = {}
+        size_bytes = 0
+        for where, records in job.batches.items():
+            try:
+                role = self._find(where)
+                if isinstance(role, RecoveringPartition) or not role.order.is_free:
+                    return False
+                role.check_open()
+            except SparklogError:
+                return False
+            if is_reference(records):
+                return False
+            leaders[where] = role
+            size_bytes += len(records)
+        if size_bytes > CHECKED_INLINE_BYTES:
+            return False
+        outcomes = self._checked_at_once(job, leaders)
+        if outcomes is None or not self._budget.try_take(size_bytes):
+            return False
+        job.leaders = leaders
+        checked = self._accepted(job, leaders, outcomes)
+        self._budget.give_back(size_bytes - size_of(checked))
+        self._append_all(job, checked)
+        if job.has_failed:
+            self._note_refused(job)
+        return True
+
+    async def _append_in_turn(self, job: ProduceJob) -> None:
+        """Append when those that came before have, and what has to be waited for is there."""
+        deadline = job.deadline
+        if any(map(is_reference, job.batches.values())):
+            await self._references.check(job)
+        roles = self._roles(job)
+        turns = [role.order.take() for role in roles.values()]
+        try:
+            for turn in turns:
+                if not turn.has_come:
+                    async with asyncio.timeout_at(deadline):
+                        await turn.come()
+            await self._append(job, roles)
+        except TimeoutError:
+            job.fail_rest(timed_out)
+        finally:
+            for turn in turns:
+                turn.end()
+            self._note_refused(job)
+
+    def _roles(self, job: ProduceJob) -> dict[PartitionId, LedPartition | RecoveringPartition]:
+        """Return what leads each partition. Those that recover are waited for if all do."""
+        roles: dict[PartitionId, LedPartition | RecoveringPartition] = {}
+        for where in job.batches:
+            if where in job.results:
+                continue
+            try:
+                roles[where] = self._find(where)
+            except SparklogError as error:
+                job.results[where] = error
+        recovering = [w for w, role in roles.items() if isinstance(role, RecoveringPartition)]
+        if len(recovering) < len(roles):
+            for where in recovering:
+                job.results[where] = roles.pop(where).not_yet()  # type: ignore[union-attr]
+        return roles
+
+    def _note_refused(self, job: ProduceJob) -> None:
+        """Remember what was not appended. From the end of its turns nothing was awaited (B6)."""
+        for where, result in job.results.items():
+            if isinstance(result, SparklogError):
+                self.refused(where, job.batches[where], result)
+
+    async def _judge_again(self, job: ProduceJob) -> None:
+        """Look whether what refused a producer still leads (B7)."""
+        refused = [w for w, r in job.results.items() if isinstance(r, JUDGED) and w in job.leaders]
+        if not refused or job.acks == ACKS_NONE:
+            return
+        doubt: SparklogError | None = None
+        try:
+            now_s = asyncio.get_running_loop().time()
+            async with asyncio.timeout_at(max(job.deadline, now_s + LOOK_S)):
+                await self._metadata.catch_up()
+        except TimeoutError:
+            doubt = timed_out(refused[0])
+        except SparklogError as error:
+            doubt = error
+        for where in refused:
+            if not job.leaders[where].live:
+                job.results[where] = NotServing(
+                    f"led by another broker by now; refresh metadata. partition={where}"
+                )
+            elif doubt is not None:
+                job.results[where] = doubt
+
+    async def _append(
+        self, job: ProduceJob, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
+    ) -> None:
+        """Append all that may be; their order is held meanwhile."""
+        for role in roles.values():
+            if isinstance(role, RecoveringPartition):
+                left_s = job.deadline - asyncio.get_running_loop().time()
+                await role.wait_ended(max(0.0, min(left_s, RECOVERY_WAIT_MAX_S)))
+        leaders = job.leaders = self._leaders(job, roles)
+        checked = await self._checked(job, leaders)
+        size_bytes = size_of(checked)
+        if checked and not self._budget.try_take(size_bytes):
+            try:
+                left_s = job.deadline - asyncio.get_running_loop().time()
+                await self._budget.take(size_bytes, max(0.0, left_s))
+            except Unavailable as error:
+                for where in checked:
+                    job.results[where] = error
+                return
+        self._append_all(job, checked)
+
+    def _leaders(
+        self, job: ProduceJob, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
+    ) -> dict[PartitionId, LedPartition]:
+        leaders: dict[PartitionId, LedPartition] = {}
+        for where in roles:
+            try:
+                role = self._find(where)
+                if isinstance(role, RecoveringPartition):
+                    raise role.not_yet()
+                role.check_open()
+                leaders[where] = role
+            except SparklogError as error:
+                job.results[where] = error
+        return leaders
+
+    async def _checked(
+        self, job: ProduceJob, leaders: Mapping[PartitionId, LedPartition]
+    ) -> dict[PartitionId, CheckedBatch]:
+        if job.references:
+            return {where: job.references[where][0] for where in leaders}
+        outcomes = None
+        if sum(len(job.batches[where]) for where in leaders) <= CHECKED_INLINE_BYTES:
+            outcomes = self._checked_at_once(job, leaders)
+        if outcomes is None:
+            now_ms = self._environment.clock.now_ms()
+            work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
+            unfolded = max(
+                unfolded_bytes_max(data, rules.decompressed_bytes_max) for data, rules in work
+            )
+            left_s = max(0.0, job.deadline - asyncio.get_running_loop().time())
+            try:
+                outcomes = await self._environment.unfold(unfolded, left_s, check_all, work, now_ms)
+            except Unavailable as error:
+                outcomes = [error] * len(work)
+        return self._accepted(job, leaders, outcomes)
+
+    def _checked_at_once(
+        self, job: ProduceJob, leaders: Mapping[PartitionId, LedPartition]
+    ) -> list[CheckedBatch | SparklogError] | None:
+        """Check batches on the event loop; None if that would hold it up."""
+        work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
+        try:
+            return check_all(
+                work, self._environment.clock.now_ms(), LoopTime(UNFOLDED_INLINE_BYTES)
+            )
+        except NeedsTime:
+            return None
+
+    def _accepted(
+        self,
+        job: ProduceJob,
+        leaders: Mapping[PartitionId, LedPartition],
+        outcomes: Sequence[CheckedBatch | SparklogError],
+    ) -> dict[PartitionId, CheckedBatch]:
+        """Return the batches that their checks passed, and note why the others were refused."""
+        checked: dict[PartitionId, CheckedBatch] = {}
+        for where, outcome in zip(leaders, outcomes, strict=True):
+            if isinstance(outcome, SparklogError):
+                job.results[where] = outcome
+                self._metrics.produce_failed(leaders[where].layout.topic)
+            else:
+                checked[where] = outcome
+        return checked
+
+    def _append_all(self, job: ProduceJob, checked: Mapping[PartitionId, CheckedBatch]) -> None:
+        """Append what was checked, and has its memory. Nothing is awaited."""
+        now_ms = self._environment.clock.now_ms()
+        for where, batch in checked.items():
+            self._append_one(job, job.leaders[where], batch, now_ms)
+
+    def _append_one(
+        self, job: ProduceJob, led: LedPartition, batch: CheckedBatch, now_ms: int
+    ) -> None:
+        where, topic = led.where, led.layout.topic
+        size_bytes = batch.header.size_bytes
+        try:
+            led.check_open()
+            if job.acks == ACKS_ALL:
+                led.leadership.check_enough()
+            self._check_order(led, batch.header)
+            if where in job.references:
+                found = job.references[where]
+                appended = led.append_references(*found, now_ms, job.verification(led))
+            else:
+                appended = led.append(batch, now_ms, job.verification(led))
+        except SparklogError as error:
+            self._budget.give_back(size_bytes)
+            self._metrics.produce_failed(topic)
+            job.results[where] = error
+            return
+        if appended.repeated:
+            self._budget.give_back(size_bytes)
+        else:
+            self._metrics.produced(topic, batch.header.last_offset_delta + 1, size_bytes)
+        job.results[where] = Produced(
+            appended.base_offset, appended.append_time_ms, led.log_start_offset
+        )
+        if job.acks == ACKS_ALL:
+            led.wait_committed(appended.end_offset, job.request)
+        elif job.acks == ACKS_LEADER:
+            led.wait_copied(appended.end_offset, job.request)
+
+    def _check_order(self, led: LedPartition, header: BatchHeader) -> None:
+        """Have a batch sent again that comes ahead of one that may come yet (B6)."""
+        if self._refusals:
+            named = PartitionId(led.layout.topic, led.where.partition)
+            self._refusals.learn(named, led.where, header)
+        if led.producers.is_ahead(header):
+            now_s = asyncio.get_running_loop().time()
+            self._refusals.check_ahead(
+                led.where, header, now_s, may_stray=led.may_have_strays(now_s)
+            )
+        elif self._refusals:
+            self._refusals.settle(led.where, header)
+
+    def _deadline_s(self, timeout_ms: int) -> float:
+        return self._loop.time() + max(timeout_ms, 0) / 1000
+
+    async def _wait(self, job: ProduceJob) -> None:
+        done = asyncio.get_running_loop().create_future()
+        self._waits.add(job.request, job.deadline, partial(wake, done))
+        try:
+            await done
+        finally:
+            job.request.give_up()
+
+
+def _tell(job: ProduceJob, ended: Callable[[ProduceJob], None]) -> None:
+    job.end()
+    ended(job)

@@ -1,0 +1,144 @@
+"""Batches of producers that were refused, so that what was sent after them is not taken first.
+
+A producer has several batches on their way. When an earlier one is refused, as the leader is not
+ready or too few brokers are in sync, and that passes before a later one arrives, the later one
+comes ahead of it. So it does when the earlier one waits at a broker that leads no more, and sleeps
+or is cut off, and the producer heard of the new leader meanwhile.
+A partition that does not know the producer would begin with the later batch. Then the earlier one
+is out of order for ever, and librdkafka takes it for written as soon as a later one is. Of a known
+producer the later one is out of order; librdkafka then begins a new epoch, and with that writes
+once more whatever it has no answer for yet, in all partitions (its issue 4953). So neither is done
+while the earlier one may come yet: its producer is asked to send the later one again. What was
+refused for good is different: it does not come again as it is, and what follows is out of order.
+Batches may be refused before it is known which topic they are for: other brokers tell producers of
+a new topic while this one has not read of it. Those are noted by the topic's name.
+Kept shortly and for so many only: what is forgotten here is treated as Kafka treats it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from sparklog.core.errors import (
+    DataCorrupt,
+    NotServing,
+    OutOfOrderSequence,
+    SparklogError,
+    UnknownTopicOrPartition,
+)
+from sparklog.core.types import NO_PRODUCER_ID, PartitionId
+from sparklog.protocol.records.header import NO_SEQUENCE, BatchHeader, BytesLike, parse_header
+
+REFUSALS_MAX: Final = 10_000
+KEPT_S: Final = 300.0
+"""The longest default of a client's time to deliver (librdkafka's `message.timeout.ms`)."""
+STRAY_S: Final = 75.0
+"""Time for a batch that waits elsewhere: clients wait that long for an answer before they send it
+again (librdkafka's `socket.timeout.ms` is 60 s, Kafka's `request.timeout.ms` 30 s)."""
+
+
+def comes_again(error: SparklogError) -> bool:
+    """Say whether producers send again what they are told this of.
+
+    An unknown topic is to them one that this broker has not heard of yet.
+    """
+    return error.retriable or isinstance(error, UnknownTopicOrPartition)
+
+
+class _Key(NamedTuple):
+    where: PartitionId
+    producer_id: int
+    producer_epoch: int
+
+
+class _Refused(NamedTuple):
+    base_sequence: int
+    since_s: float
+    comes_again: bool
+    """Its producer was asked to send it again."""
+
+
+class Refusals:
+    """What this broker refused of late. The event loop's only."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._refused: OrderedDict[_Key, _Refused] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return how many producers and partitions are remembered."""
+        return len(self._refused)
+
+    def note(self, where: PartitionId, data: BytesLike, now_s: float, *, comes_again: bool) -> None:
+        """Take in that a batch was refused and not appended; the earliest of a producer counts."""
+        try:
+            header = parse_header(data)
+        except DataCorrupt:
+            return
+        if header.producer_id == NO_PRODUCER_ID or header.base_sequence == NO_SEQUENCE:
+            return
+        key = _Key(where, header.producer_id, header.producer_epoch)
+        before = self._kept(key, now_s) or _Refused(header.base_sequence, now_s, comes_again)
+        if before.base_sequence < header.base_sequence:
+            return
+        since_s = before.since_s if before.base_sequence == header.base_sequence else now_s
+        self._refused[key] = _Refused(header.base_sequence, since_s, comes_again)
+        if len(self._refused) > REFUSALS_MAX:
+            self._refused.popitem(last=False)
+
+    def learn(self, named: PartitionId, where: PartitionId, header: BatchHeader) -> None:
+        """Take in whose partition it was that a producer's batches were noted for by name.
+
+        Args:
+            named: the partition, with the topic's name instead of its id.
+            where: the same one with its id.
+            header: a batch's of that producer.
+        """
+        who = header.producer_id, header.producer_epoch
+        refused = self._refused.pop(_Key(named, *who), None)
+        if refused is not None:
+            self._refused.setdefault(_Key(where, *who), refused)
+
+    def check_ahead(
+        self, where: PartitionId, header: BatchHeader, now_s: float, *, may_stray: bool
+    ) -> None:
+        """Refuse a batch that is ahead of one that is missing, while that may come yet.
+
+        Args:
+            where: the partition.
+            header: the batch's; see `ProducerStates.is_ahead`.
+            now_s: the time.
+            may_stray: the missing one may still wait at an earlier leader.
+
+        Raises:
+            NotServing: send the one before it first, then this one again.
+            OutOfOrderSequence: the one before it was refused for good.
+        """
+        refused = self._kept(_Key(where, header.producer_id, header.producer_epoch), now_s)
+        first, since_s, comes_again = refused or _Refused(header.base_sequence, now_s, True)
+        told = (
+            f"partition={where} producer_id={header.producer_id} "
+            f"producer_epoch={header.producer_epoch} base_sequence={header.base_sequence}"
+        )
+        if header.base_sequence > first and not comes_again:
+            raise OutOfOrderSequence(f"a batch before this one was refused; see why. {told}")
+        if header.base_sequence > first or (may_stray and now_s - since_s < STRAY_S):
+            raise NotServing(
+                "a batch before this one is missing and may be on its way; send them again in "
+                f"order. {told}"
+            )
+
+    def settle(self, where: PartitionId, header: BatchHeader) -> None:
+        """Take in a batch that is in order, or was taken before; a refused one after it counts."""
+        key = _Key(where, header.producer_id, header.producer_epoch)
+        refused = self._refused.get(key)
+        if refused is not None and header.base_sequence >= refused.base_sequence:
+            del self._refused[key]
+
+    def _kept(self, key: _Key, now_s: float) -> _Refused | None:
+        refused = self._refused.get(key)
+        if refused is not None and now_s - refused.since_s > KEPT_S:
+            del self._refused[key]
+            return None
+        return refused

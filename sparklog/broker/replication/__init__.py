@@ -1,0 +1,1 @@
+"""Replication: the follower's fetcher, flushes, recovery, hand-over, AlterPartition."""

@@ -1,0 +1,144 @@
+"""What led partitions have the metadata log say: who is in sync, and that they have recovered.
+
+Changes of many partitions gather while an append is under way and go into the next one, so a broker
+that takes over a thousand partitions appends a few times, not a thousand.
+  C1  a change is decided on the newest image, and only by who leads in the epoch it was asked for
+  C2  a proposal ends when the image shows it, when the log went on without it, or with its epoch;
+      an append whose outcome is unknown is decided again, never dropped
+Source: KIP-497; here leaders append by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.runtime.environment import TaskScope
+from sparklog.broker.runtime.metadata_access import MetadataAccess
+from sparklog.broker.runtime.metrics import BrokerMetrics
+from sparklog.cluster.controller import isr
+from sparklog.cluster.controller.leader_state import ExpandIsr, ShrinkIsr
+from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.cluster.metadata.records import Record
+from sparklog.core.errors import NotServing, OutcomeUnknown, Unavailable
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _IsrChange:
+    """What a led partition asked for."""
+
+    change: ExpandIsr | ShrinkIsr
+    joining: Mapping[int, int]
+    """Broker epoch that the joining follower had when this was asked for."""
+
+
+class MetadataChanges:
+    """Appends the changes that this broker's led partitions ask for."""
+
+    def __init__(
+        self, metadata: MetadataAccess, broker_id: int, tasks: TaskScope, metrics: BrokerMetrics
+    ) -> None:
+        """Append through `metadata` as `broker_id`."""
+        self._metadata = metadata
+        self._broker_id = broker_id
+        self._tasks = tasks
+        self._metrics = metrics
+        self._isr: dict[LedPartition, _IsrChange] = {}
+        self._recovered: dict[LedPartition, None] = {}
+        self._running = False
+
+    def change_isr(self, led: LedPartition, change: ExpandIsr | ShrinkIsr) -> None:
+        """Have a replica join or leave the in-sync ones."""
+        joining: dict[int, int] = {}
+        if isinstance(change, ExpandIsr):
+            # What was seen to have everything is this very process of the follower's (KIP-903).
+            joining[change.broker_id] = led.follower_epochs.get(change.broker_id, -1)
+        self._isr[led] = _IsrChange(change, joining)
+        self._start()
+
+    def recovered(self, led: LedPartition) -> None:
+        """Have it said that the partition's own log holds all that sealed logs held of it."""
+        self._recovered[led] = None
+        self._start()
+
+    def _start(self) -> None:
+        if not self._running:
+            self._running = True
+            self._tasks.start(self._append_all(), "metadata changes")
+
+    async def _append_all(self) -> None:
+        try:
+            while self._isr or self._recovered:
+                changes, self._isr = self._isr, {}
+                recovered, self._recovered = self._recovered, {}
+                changes = {led: c for led, c in changes.items() if led.live}
+                recovered = {led: None for led in recovered if led.live}
+                if changes or recovered:
+                    await self._append(changes, list(recovered))
+        finally:
+            self._running = False
+
+    async def _append(
+        self, changes: dict[LedPartition, _IsrChange], recovered: list[LedPartition]
+    ) -> None:
+        try:
+            await self._metadata.decide(lambda i: self._decision(i, changes, recovered))
+        except (Unavailable, OutcomeUnknown) as error:
+            logger.warning("metadata append is not settled, deciding again %s", error)
+            await asyncio.sleep(RETRY_S)
+            self._isr = {**changes, **self._isr}
+            self._recovered.update(dict.fromkeys(recovered))
+            return
+        for led, change in changes.items():
+            # The image may have gone on since, and must not be taken back.
+            self._settle(led, change.change, self._metadata.image)
+
+    def _decision(
+        self,
+        image: MetadataImage,
+        changes: dict[LedPartition, _IsrChange],
+        recovered: list[LedPartition],
+    ) -> list[Record]:
+        records = isr.recovered(
+            image, [(r.where, r.leader_epoch) for r in recovered], self._broker_id
+        )
+        said = image.applied(records, image.end_offset + len(records))
+        for led, change in changes.items():
+            where = (said, led.where, self._broker_id, led.leader_epoch)
+            try:
+                match change.change:
+                    case ExpandIsr():
+                        records += isr.expand(*where, change.joining)
+                    case ShrinkIsr(leaving):
+                        records += isr.shrink(*where, leaving)
+            except NotServing:
+                continue
+        return records
+
+    def _settle(
+        self, led: LedPartition, change: ExpandIsr | ShrinkIsr, image: MetadataImage
+    ) -> None:
+        state = image.partition(led.where)
+        current = (self._broker_id, led.leader_epoch)
+        if not led.live or state is None or (state.leader, state.leader_epoch) != current:
+            return
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        joinable = [b.broker_id for b in image.eligible_brokers()]
+        led.obey(
+            led.leadership.metadata_changed(
+                replicas=state.replicas, isr=state.isr, joinable=joinable, now_ms=now_ms
+            )
+        )
+        if led.leadership.pending == change:
+            led.obey(led.leadership.isr_refused())
+        elif isinstance(change, ExpandIsr):
+            self._metrics.isr_expanded()
+        else:
+            self._metrics.isr_shrunk()

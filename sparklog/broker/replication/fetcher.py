@@ -1,0 +1,389 @@
+"""Followers' fetching: one loop per leader broker, for all partitions followed from it.
+
+A loop has one long poll under way. A partition that joins does not wait for its end: the poll is
+given up, and the next goes over a connection of its own, so that a new leader soon hears from its
+followers and can commit. What a given-up poll would have brought is fetched again.
+  H1  an answer is taken in only by the object that asked, if it still is the partition's
+  H2  a fetch begins where the tail ends, and says its newest epoch, so the leader finds divergence
+  H3  an error of one partition pauses that one; an unreachable leader pauses the loop
+  H4  a request says what has changed since the last one, in a session that the leader remembers
+Source: Kafka's ReplicaFetcherThread; Fetch version 16; KIP-227.
+
+A follower's side of a fetch session: what its next request need not say again. Pure.
+
+See `fetch_sessions` for the leader's side.
+  Z1  after a request whose answer was not taken in nobody knows what the leader remembers: the next
+      one begins a new session, and names the old one so that the leader drops it
+Source: KIP-227; Kafka's FetchSessionHandler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from math import ceil, inf
+from typing import Any
+
+from sparklog.broker.fetch.session import FIRST_EPOCH, NO_SESSION, next_epoch
+from sparklog.broker.partition.follower import FetchAt, FollowedPartition
+from sparklog.broker.partition.memory_budget import MemoryBudget
+from sparklog.broker.runtime.environment import Address, Environment, TaskScope, Unreachable, spawn
+from sparklog.broker.runtime.identity import Identity
+from sparklog.broker.runtime.metadata_access import MetadataAccess
+from sparklog.broker.runtime.metrics import BrokerMetrics
+from sparklog.core.config.broker import BrokerConfig
+from sparklog.core.errors import DataCorrupt
+from sparklog.core.types import PartitionId
+from sparklog.log.tail.batch_validator import CheckedBatch, check_replicated
+from sparklog.log.tail.tail import EpochEnd
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request, build_request_part
+from sparklog.protocol.topic_ids import topic_id_of, uuid_of
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAsk:
+    """What the next request says."""
+
+    session_id: int
+    epoch: int
+    changed: Mapping[PartitionId, FetchAt]
+    """All partitions, or those that are new or whose place has changed."""
+    forgotten: Sequence[PartitionId]
+
+
+class AskedSession:
+    """The session that one follower has with one leader."""
+
+    def __init__(self) -> None:
+        """Begin without one."""
+        self._session_id = NO_SESSION
+        self._epoch = FIRST_EPOCH
+        self._known: dict[PartitionId, FetchAt] = {}
+
+    def ask(self, wanted: Mapping[PartitionId, FetchAt]) -> SessionAsk:
+        """Return what to say so that the leader reads `wanted`."""
+        known, self._known = self._known, dict(wanted)
+        if self._epoch == FIRST_EPOCH:
+            return SessionAsk(self._session_id, FIRST_EPOCH, self._known, ())
+        changed = {
+            where: at
+            for where, at in wanted.items()
+            if (before := known.get(where)) is not at and before != at
+        }
+        forgotten = [where for where in known if where not in wanted]
+        return SessionAsk(self._session_id, self._epoch, changed, forgotten)
+
+    def answered(self, session_id: int) -> None:
+        """Take in the answer to what was asked; the leader may have made a session, or ended it."""
+        self._epoch = FIRST_EPOCH if session_id == NO_SESSION else next_epoch(self._epoch)
+        self._session_id = session_id
+
+    def lost(self) -> None:
+        """Take in that there was no answer, or none that was understood (Z1)."""
+        self._epoch = FIRST_EPOCH
+
+
+logger = logging.getLogger(__name__)
+
+FETCH_VERSION = 16
+CHECKED_INLINE_BYTES = 256 * 1024
+"""Up to this size checksums are compared on the event loop: handing over would take longer."""
+ANSWER_GRACE_S = 5.0
+"""How much longer than asked a leader may take to answer before the call is given up."""
+OUT_OF_RANGE = 1
+SESSION_ERRORS = (70, 71, 106)
+"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """How a follower asks."""
+
+    max_wait_s: float = 0.5
+    partition_max_bytes: int = 1 << 20
+    response_max_bytes: int = 10 << 20
+    backoff_s: float = 0.2
+
+    @classmethod
+    def of(cls, settings: BrokerConfig) -> FetchLimits:
+        """Return what a broker's settings say."""
+        return cls(
+            max_wait_s=settings.whole("replica.fetch.wait.max.ms") / 1000,
+            partition_max_bytes=settings.whole("replica.fetch.max.bytes"),
+            response_max_bytes=settings.whole("replica.fetch.response.max.bytes"),
+            backoff_s=settings.whole("replica.fetch.backoff.ms") / 1000,
+        )
+
+
+class Fetchers:
+    """The loops of one broker."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        identity: Identity,
+        metadata: MetadataAccess,
+        tasks: TaskScope,
+        *,
+        limits: FetchLimits,
+        budget: MemoryBudget,
+        metrics: BrokerMetrics,
+    ) -> None:
+        """Fetch as the broker that `identity` says."""
+        self.environment = environment
+        self.identity = identity
+        self.metadata = metadata
+        self.limits = limits
+        self.budget = budget
+        self.metrics = metrics
+        self._tasks = tasks
+        self._loops: dict[int, LeaderLoop] = {}
+
+    def follow(self, followed: FollowedPartition) -> None:
+        """Begin to fetch a partition."""
+        loop = self._loops.get(followed.leader)
+        if loop is None:
+            loop = LeaderLoop(self, followed.leader)
+            self._loops[followed.leader] = loop
+            loop.add(followed)
+            self._tasks.start(self._run(loop), f"fetch from {followed.leader}")
+        else:
+            loop.add(followed)
+
+    def unfollow(self, followed: FollowedPartition) -> None:
+        """Fetch a partition no more."""
+        followed.retire()
+        loop = self._loops.get(followed.leader)
+        if loop is not None:
+            loop.remove(followed)
+
+    async def _run(self, loop: LeaderLoop) -> None:
+        try:
+            await loop.run()
+        finally:
+            if self._loops.get(loop.leader) is loop:
+                del self._loops[loop.leader]
+
+
+class LeaderLoop:
+    """Fetches from one leader until nothing is followed from it."""
+
+    def __init__(self, owner: Fetchers, leader: int) -> None:
+        """Fetch from broker `leader`."""
+        self.leader = leader
+        self._owner = owner
+        self._partitions: dict[PartitionId, FollowedPartition] = {}
+        self._waiting: asyncio.Future[Any] | None = None
+        self._turn = 0
+        self._session = AskedSession()
+
+    def add(self, followed: FollowedPartition) -> None:
+        """Fetch a partition from now on; what is waited for is given up for it."""
+        self._partitions[followed.where] = followed
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def remove(self, followed: FollowedPartition) -> None:
+        """Fetch a partition no more."""
+        if self._partitions.get(followed.where) is followed:
+            del self._partitions[followed.where]
+
+    async def run(self) -> None:
+        """Fetch until no partition is left."""
+        limits = self._owner.limits
+        joined = True
+        while self._partitions:
+            if joined:
+                # All that join at the same moment go into one request.
+                await asyncio.sleep(0)
+            address = self._address()
+            asked = self._due()
+            if address is None or not asked or self._overfull:
+                pause_s = min(limits.backoff_s, self._shortest_pause_s())
+                await self._interruptible(asyncio.sleep(pause_s))
+                continue
+            try:
+                answer = await self._interruptible(self._call(address, asked))
+            except (Unreachable, TimeoutError) as error:
+                self._session.lost()
+                logger.info("fetch failed leader=%d %r", self.leader, error)
+                await self._interruptible(asyncio.sleep(limits.backoff_s))
+                continue
+            joined = answer is None
+            if joined:
+                self._session.lost()
+                self._turn ^= 1
+            elif int(answer.error_code) in SESSION_ERRORS:
+                self._session.lost()
+            elif int(answer.error_code):
+                self._session.lost()
+                logger.warning("fetch refused leader=%d error=%r", self.leader, answer.error_code)
+                await self._interruptible(asyncio.sleep(limits.backoff_s))
+            else:
+                self._session.answered(answer.session_id)
+                await self._take_in(answer, asked)
+
+    async def _interruptible(self, work: Any) -> Any:
+        """Return what `work` returns, or None when a partition joined meanwhile."""
+        task = spawn(work)
+        self._waiting = task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if self._waiting is task or current is None or current.cancelling():
+                raise
+            return None
+        finally:
+            if self._waiting is task:
+                self._waiting = None
+
+    @property
+    def _overfull(self) -> bool:
+        """Say whether memory is at twice what this broker's own producers may fill."""
+        return self._owner.budget.used_bytes > 2 * self._owner.budget.limit_bytes
+
+    def _address(self) -> Address | None:
+        broker = self._owner.metadata.image.brokers.get(self.leader)
+        return None if broker is None else Address(broker.host, broker.port)
+
+    def _due(self) -> dict[PartitionId, FollowedPartition]:
+        now = asyncio.get_running_loop().time()
+        return {w: f for w, f in self._partitions.items() if f.live and f.paused_until <= now}
+
+    async def _call(self, address: Address, asked: Mapping[PartitionId, FollowedPartition]) -> Any:
+        owner = self._owner
+        max_wait_s = min(owner.limits.max_wait_s, self._shortest_pause_s())
+        part_bytes = owner.limits.partition_max_bytes
+        ask = self._session.ask(
+            {where: followed.fetch_at(part_bytes) for where, followed in asked.items()}
+        )
+        return await owner.environment.network.call(
+            address,
+            _request(owner.identity, owner.limits, ask, max_wait_s),
+            timeout_s=max_wait_s + ANSWER_GRACE_S,
+            purpose=f"replica fetch {self._turn}",
+        )
+
+    def _shortest_pause_s(self) -> float:
+        """Return when the next partition is due: the others' long poll must not keep it waiting."""
+        now = asyncio.get_running_loop().time()
+        pauses = (f.paused_until - now for f in self._partitions.values() if f.paused_until > now)
+        return min(pauses, default=inf)
+
+    async def _take_in(self, answer: Any, asked: Mapping[PartitionId, FollowedPartition]) -> None:
+        serving = dict(asked)
+        for topic in answer.responses:
+            topic_id = topic_id_of(topic.topic_id)
+            for data in topic.partitions:
+                where = PartitionId(topic_id, data.partition_index)
+                followed = asked.get(where)
+                if followed is None or not followed.live:
+                    continue
+                if int(data.error_code):
+                    serving.pop(where, None)
+                    self._failed(followed, int(data.error_code))
+                    continue
+                try:
+                    await self._take_in_one(followed, data)
+                except DataCorrupt as error:
+                    logger.warning("fetched data refused partition=%s %s", followed.where, error)
+                    serving.pop(where, None)
+                    self._pause(followed)
+        # Those that are not in the answer have no news, and are led all the same.
+        for followed in serving.values():
+            followed.answered()
+
+    def _failed(self, followed: FollowedPartition, code: int) -> None:
+        if code == OUT_OF_RANGE:
+            followed.out_of_range()
+        else:
+            # Leader and follower have different metadata; one of them is about to learn.
+            self._pause(followed)
+
+    async def _take_in_one(self, followed: FollowedPartition, data: Any) -> None:
+        diverging = data.diverging_epoch
+        if diverging.end_offset >= 0:
+            followed.diverged(EpochEnd(diverging.epoch, diverging.end_offset))
+            return
+        records = data.records
+        if records:
+            batches = await self._checked(records)
+            if not followed.live:
+                return
+            size_bytes = followed.append(batches)
+            # Those that had nothing come first next time, so that none is left out for ever.
+            if self._partitions.pop(followed.where, None) is followed:
+                self._partitions[followed.where] = followed
+            self._owner.metrics.replicated_in(followed.topic, size_bytes)
+        if data.log_start_offset >= 0:
+            followed.flushed(data.log_start_offset)
+
+    async def _checked(self, records: bytes) -> list[CheckedBatch]:
+        if len(records) <= CHECKED_INLINE_BYTES:
+            return list(check_replicated(records))
+        return await self._owner.environment.compute(_check_all, records)
+
+    def _pause(self, followed: FollowedPartition) -> None:
+        followed.pause(asyncio.get_running_loop().time(), self._owner.limits.backoff_s)
+
+
+def _check_all(records: bytes) -> list[CheckedBatch]:
+    return list(check_replicated(records))
+
+
+def _request(identity: Identity, limits: FetchLimits, ask: SessionAsk, max_wait_s: float) -> Any:
+    topics: dict[str, list[Any]] = {}
+    for where, at in ask.changed.items():
+        topics.setdefault(where.topic_id, []).append(
+            build_request_part(
+                Api.FETCH,
+                FETCH_VERSION,
+                "FetchPartition",
+                partition=where.partition,
+                current_leader_epoch=at.current_leader_epoch,
+                fetch_offset=at.offset,
+                last_fetched_epoch=at.last_fetched_epoch,
+                partition_max_bytes=at.max_bytes,
+            )
+        )
+    forgotten: dict[str, list[int]] = {}
+    for where in ask.forgotten:
+        forgotten.setdefault(where.topic_id, []).append(where.partition)
+    state = build_request_part(
+        Api.FETCH,
+        FETCH_VERSION,
+        "ReplicaState",
+        replica_id=identity.broker_id,
+        replica_epoch=identity.broker_epoch,
+    )
+    return build_request(
+        Api.FETCH,
+        FETCH_VERSION,
+        replica_state=state,
+        max_wait=timedelta(milliseconds=ceil(max_wait_s * 1000)),
+        min_bytes=1,
+        max_bytes=limits.response_max_bytes,
+        session_id=ask.session_id,
+        session_epoch=ask.epoch,
+        topics=_by_topic("FetchTopic", topics),
+        forgotten_topics_data=_by_topic("ForgottenTopic", forgotten),
+    )
+
+
+def _by_topic(structure: str, partitions: Mapping[str, Sequence[Any]]) -> tuple[Any, ...]:
+    return tuple(
+        build_request_part(
+            Api.FETCH,
+            FETCH_VERSION,
+            structure,
+            topic_id=uuid_of(topic_id),
+            partitions=tuple(parts),
+        )
+        for topic_id, parts in partitions.items()
+    )

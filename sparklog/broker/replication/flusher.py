@@ -1,0 +1,310 @@
+"""Brings what is committed into the partitions' own logs, and lets memory and WAL go after it.
+
+A partition with something to flush is due `flush.ms` after that became so, or at once when it holds
+`flush.bytes`, the broker's memory is pressed, or a reference batch is committed. One that was not
+flushed for `flush.ms` is due sooner, by chance: partitions that are written to together from one
+moment on, as a topic's are, would else all be flushed at once, time after time, and all producers
+wait for that. Segments are encoded off the event loop.
+  F1  only what is committed is flushed: [flushed end, high watermark)
+  F2  one flush at a time of one partition; its next begins where the log on storage then ends
+  F3  tail and WAL are let go only after the store said that the partition's own log has the records
+  F4  a leader that finds a later one in the log, or more than it has committed, is retired
+An idle partition has no timer and makes no request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+
+from sparklog.broker.partition.config import TopicRules
+from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.memory_budget import MemoryBudget
+from sparklog.broker.partition.recovering import damaged
+from sparklog.broker.runtime.deadline_timer import DeadlineTimer
+from sparklog.broker.runtime.environment import Environment, TaskScope
+from sparklog.broker.runtime.metrics import BrokerMetrics
+from sparklog.broker.wal.appender import WalPump
+from sparklog.core.entropy import new_nonce
+from sparklog.core.errors import (
+    DataCorrupt,
+    Fenced,
+    NotServing,
+    OutcomeUnknown,
+    SparklogError,
+    Unavailable,
+)
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest.change import absorb_tail, change
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.leader_append import flush_at
+from sparklog.log.tail.producer_rebuild import Document, snapshot
+from sparklog.log.tail.producer_snapshot import save_producers
+from sparklog.log.tail.to_segment import FlushDraft, draft_batches
+from sparklog.protocol.records.decoder import RUN_BYTES
+from sparklog.protocol.records.unfolded_size import unfolded_bytes_max
+
+logger = logging.getLogger(__name__)
+
+FLUSHES_AT_ONCE = 16
+"""Small ones wait for the store most of the time."""
+FIRST_PART = 0.5
+"""Part of `flush.ms` after which the first flush after a rest is due at the soonest."""
+LARGE_BYTES = 8 << 20
+LARGE_WEIGHT = 4
+"""A flush larger than that counts for so many: each holds its segment in memory besides the tail,
+and takes a processor."""
+TAIL_SEGMENTS_MAX = 32
+"""A chain this long is taken into the manifest. Source: FORMAT.md 6."""
+RETRY_FIRST_S = 0.1
+RETRY_LONGEST_S = 5.0
+
+
+@dataclass(slots=True)
+class _Plan:
+    """When a partition is flushed next."""
+
+    led: LedPartition
+    due: float
+    """While it is flushed, segment after segment: when the last one was stored."""
+    weight: int = 0
+    """What it counts for while it runs; 0 before."""
+
+
+class Flusher:
+    """Flushes all led partitions of a broker."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        tasks: TaskScope,
+        *,
+        pump: WalPump,
+        budget: MemoryBudget,
+        metrics: BrokerMetrics,
+    ) -> None:
+        """Flush through `environment`; tell `pump` what may be trimmed."""
+        self._environment = environment
+        self._tasks = tasks
+        self._pump = pump
+        self._budget = budget
+        self._metrics = metrics
+        self._plans: dict[LedPartition, _Plan] = {}
+        self._snapshots: dict[LedPartition, tuple[int, Document]] = {}
+        """What was known of producers at an offset, to be stored once all below it is flushed."""
+        self._heap: list[tuple[float, int, _Plan]] = []
+        self._order = count()
+        self._running = 0
+        self._timer = DeadlineTimer(self._start_due)
+
+    def committed(self, led: LedPartition) -> None:
+        """Take in that a partition's high watermark moved. Cheap: called for every batch."""
+        plan = self._plans.get(led)
+        now = asyncio.get_running_loop().time()
+        if plan is None:
+            plan = _Plan(led, self._due_s(led, now))
+            self._plans[led] = plan
+            self._push(plan)
+        if plan.weight:
+            return
+        if led.unflushed_bytes >= led.rules.flush_bytes or led.has_references_to_flush:
+            self._hurry(plan, now)
+        elif self._budget.pressed and not self._running:
+            self._relieve()
+
+    def forget(self, led: LedPartition) -> None:
+        """Drop a partition that is led no more."""
+        self._plans.pop(led, None)
+        self._snapshots.pop(led, None)
+
+    async def flush_to(self, led: LedPartition, offset: int) -> None:
+        """Flush until the partition's own log has what is below `offset`, which is committed.
+
+        Raises:
+            NotServing: led no more.
+            Unavailable, OutcomeUnknown: the store does not answer; try again.
+        """
+        while led.flushed_end < offset:
+            # The offset may lie inside a batch; the high watermark never does.
+            await self._flush_once(led, max(offset, led.high_watermark))
+            if not led.live:
+                raise NotServing(f"led by another broker by now. partition={led.where}")
+
+    @property
+    def overdue_s(self) -> float:
+        """Return for how long the partition that waits longest has had no segment stored.
+
+        From when its flush was due, or from the last segment of a flush that goes on.
+        """
+        now_s = asyncio.get_running_loop().time()
+        return max(0.0, max((now_s - plan.due for plan in self._plans.values()), default=0.0))
+
+    def _due_s(self, led: LedPartition, now: float) -> float:
+        """Return when a partition is due of which something was just committed."""
+        flush_s = led.rules.flush_s
+        if now - led.flushed_s >= flush_s:
+            flush_s *= FIRST_PART + (1 - FIRST_PART) * self._environment.entropy.random()
+        return now + flush_s
+
+    def _push(self, plan: _Plan) -> None:
+        heappush(self._heap, (plan.due, next(self._order), plan))
+        self._set_timer()
+
+    def _hurry(self, plan: _Plan, now: float) -> None:
+        if plan.due > now:
+            plan.due = now
+            self._push(plan)
+
+    def _relieve(self) -> None:
+        """Flush what holds most, as memory is pressed."""
+        waiting = [plan for plan in self._plans.values() if not plan.weight]
+        if waiting:
+            largest = max(waiting, key=lambda plan: plan.led.unflushed_bytes)
+            self._hurry(largest, asyncio.get_running_loop().time())
+
+    def _set_timer(self) -> None:
+        if self._heap and self._running < FLUSHES_AT_ONCE and not self._tasks.closed:
+            self._timer.set(self._heap[0][0])
+        else:
+            self._timer.cancel()
+
+    def _start_due(self, due_by_s: float) -> None:
+        while self._heap and self._heap[0][0] <= due_by_s and self._running < FLUSHES_AT_ONCE:
+            _, _, plan = heappop(self._heap)
+            if plan.weight or self._plans.get(plan.led) is not plan:
+                continue
+            plan.weight = LARGE_WEIGHT if plan.led.unflushed_bytes >= LARGE_BYTES else 1
+            self._running += plan.weight
+            self._tasks.start(self._carry_out(plan), f"flush {plan.led.where}")
+        self._set_timer()
+
+    async def _carry_out(self, plan: _Plan) -> None:
+        led = plan.led
+        wait_s = RETRY_FIRST_S
+        try:
+            while led.live and led.flushed_end < led.high_watermark:
+                try:
+                    await self._flush_once(led, led.high_watermark)
+                    wait_s = RETRY_FIRST_S
+                    plan.due = asyncio.get_running_loop().time()
+                except (Unavailable, OutcomeUnknown) as error:
+                    self._metrics.flush_failed(led.layout.topic)
+                    logger.warning("flush failed partition=%s %s", led.where, error)
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(2 * wait_s, RETRY_LONGEST_S)
+                    continue
+                if led.unflushed_bytes < led.rules.flush_bytes and not led.has_references_to_flush:
+                    break
+        finally:
+            self._running -= plan.weight
+            if self._plans.get(led) is plan:
+                del self._plans[led]
+        if led.live and led.flushed_end < led.high_watermark:
+            self.committed(led)
+        if self._budget.pressed:
+            self._relieve()
+        self._set_timer()
+
+    async def _flush_once(self, led: LedPartition, to_offset: int) -> None:
+        """Flush one segment's worth of [flushed end, to_offset)."""
+        async with led.flushing:
+            if led.live and led.flushed_end < to_offset:
+                try:
+                    await self._put_segment(led, to_offset)
+                except (Fenced, DataCorrupt) as error:
+                    self._give_up(led, error)
+
+    async def _put_segment(self, led: LedPartition, to_offset: int) -> None:
+        view = led.view
+        batches = _first_bytes(led.tail.batches(view.end_offset, to_offset), led.rules.flush_bytes)
+        nonce = new_nonce(self._environment.entropy)
+        draft = await self._environment.unfold(
+            draft_bytes_max(batches, led.rules), None,
+            _draft, led.layout, batches, nonce, led.rules,
+        )  # fmt: skip
+        if not led.live:
+            return
+        view = await self._environment.store.run(flush_at(view, draft, led.leader_epoch))
+        self._take_in(led, view)
+        size_bytes = sum(map(len, batches[: draft.batches]))
+        self._metrics.flushed(led.layout.topic, size_bytes, len(draft.segment.unread))
+        await self._save_producers(led)
+        if len(view.tail) >= TAIL_SEGMENTS_MAX:
+            await self._absorb(led, view)
+
+    def _take_in(self, led: LedPartition, view: PartitionView) -> None:
+        if led.live and view.end_offset > led.high_watermark:
+            raise Fenced(
+                "the partition's log holds more than its leader has committed, so a later leader "
+                f"recovered it; stop leading. partition={led.where} "
+                f"log_end_offset={view.end_offset} high_watermark={led.high_watermark}"
+            )
+        led.took_flush(view)
+        self._pump.flushed(led.where, view.end_offset)
+
+    async def _absorb(self, led: LedPartition, view: PartitionView) -> None:
+        plan = absorb_tail(TAIL_SEGMENTS_MAX, 0)
+        nonce = new_nonce(self._environment.entropy)
+        try:
+            led.saw_view(await self._environment.store.run(change(view, plan, nonce)))
+        except (Unavailable, OutcomeUnknown) as error:
+            # The chain stays longer; the next flush tries again.
+            logger.warning("taking in the chain failed partition=%s %s", led.where, error)
+            return
+        if led.live:
+            self._snapshots[led] = (led.tail.end_offset, snapshot(led.producers))
+            await self._save_producers(led)
+
+    async def _save_producers(self, led: LedPartition) -> None:
+        """Store what was known of the producers, so that the next leader reads few segments."""
+        end_offset, document = self._snapshots.get(led, (0, None))
+        if document is None or led.flushed_end < end_offset or not led.live:
+            return
+        del self._snapshots[led]
+        try:
+            await self._environment.store.run(save_producers(led.layout, end_offset, document))
+        except (Unavailable, OutcomeUnknown) as error:
+            # The log tells the same, only slower; the next one is due soon.
+            logger.warning("saving producers failed partition=%s %s", led.where, error)
+
+    def _give_up(self, led: LedPartition, error: SparklogError) -> None:
+        if isinstance(error, DataCorrupt):
+            told = damaged(led.layout, error)
+            logger.error("partition given up, nobody leads it now: %s", told)
+            led.retire(told)
+        else:
+            logger.warning("deposed partition=%s epoch=%d", led.where, led.leader_epoch)
+            led.retire(NotServing(f"deposed; refresh metadata. partition={led.where}"))
+        self.forget(led)
+
+
+def draft_bytes_max(batches: list[bytes], rules: TopicRules) -> int:
+    """Return what a flush of compressed batches can unfold to: a run's bytes, and its columns.
+
+    Plain batches are in the tail's budget already, so they count 0.
+    """
+    limit_bytes = rules.batches.decompressed_bytes_max
+    sizes = [unfolded_bytes_max(batch, limit_bytes) for batch in batches]
+    return 2 * min(sum(sizes), RUN_BYTES + max(sizes, default=0))
+
+
+def _draft(
+    layout: PartitionLayout, batches: list[bytes], nonce: str, rules: TopicRules
+) -> FlushDraft:
+    return draft_batches(
+        layout, batches, nonce,
+        codec=rules.codec, level=rules.zstd_level, indexes_keys=rules.indexes_keys,
+    )  # fmt: skip
+
+
+def _first_bytes(batches: list[bytes], size_bytes: int) -> list[bytes]:
+    """Return the first batches up to about that size, at least one."""
+    total = 0
+    for at, batch in enumerate(batches):
+        total += len(batch)
+        if total >= size_bytes:
+            return batches[: at + 1]
+    return batches

@@ -1,0 +1,148 @@
+"""Letting go of led partitions in good order: flush all there is, then say who leads next.
+
+  N1  no record is taken from the moment a partition closes, so its log has an end
+  N2  leadership is handed over only when the partition's own log reaches that end: nobody then
+      needs this broker's write-ahead log for it
+Cost: a flush per partition with something to flush, one metadata append for those moved together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.recovering import RecoveringPartition
+from sparklog.broker.replication.flusher import Flusher
+from sparklog.broker.runtime.environment import Environment
+from sparklog.broker.runtime.identity import Identity
+from sparklog.broker.runtime.log_limiter import Repeated
+from sparklog.broker.runtime.metadata_access import MetadataAccess
+from sparklog.cluster.controller import election
+from sparklog.core.entropy import new_nonce
+from sparklog.core.errors import Fenced, NotServing, OutcomeUnknown, SparklogError, Unavailable
+from sparklog.core.types import PartitionId
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.leader_append import hand_back
+
+logger = logging.getLogger(__name__)
+
+COMMIT_WAIT_S = 5.0
+"""Longest that a closed partition waits for its last records to be committed."""
+RETRY_S = 0.5
+HAND_BACKS_AT_ONCE = 16
+TRIES_MAX = 20
+
+
+class Handover:
+    """Closes partitions."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        identity: Identity,
+        metadata: MetadataAccess,
+        flusher: Flusher,
+    ) -> None:
+        """Flush with `flusher`, and have `metadata` say the rest."""
+        self._environment = environment
+        self._identity = identity
+        self._metadata = metadata
+        self._flusher = flusher
+        self.draining = False
+        """Every partition is closed for good: the broker stops."""
+        self._interrupted = Repeated()
+
+    async def hand_over(self, led: LedPartition) -> None:
+        """Flush a partition that is closed and make the next leader its leader.
+
+        When its records are not committed in time it opens again for a while, so that a follower
+        that lags does not keep producers out, and is closed for another try.
+        """
+        where, me, epoch = led.where, self._identity.broker_id, led.leader_epoch
+        while led.live and led.closing:
+            try:
+                if await self._emptied(led, COMMIT_WAIT_S):
+                    await self._metadata.decide(
+                        lambda image: election.hand_over(image, where, me, epoch)
+                    )
+                    return
+            except NotServing:
+                return
+            except (Unavailable, OutcomeUnknown) as error:
+                logger.warning("handing over is interrupted partition=%s %s", where, error)
+            led.closing = self.draining
+            await asyncio.sleep(COMMIT_WAIT_S)
+            if self._is_draining():
+                return  # closed by that, for good
+            state = self._metadata.image.partition(where)
+            led.closing = state is not None and state.next_leader >= 0
+
+    async def drain(
+        self,
+        led: Callable[[], Sequence[LedPartition]],
+        recovering: Sequence[RecoveringPartition],
+        timeout_s: float,
+    ) -> set[PartitionId]:
+        """Close partitions for good; return those whose own logs have everything.
+
+        What still recovers is waited for where memory alone may hold what is committed.
+        """
+        self.draining = True
+        for one in led():
+            one.closing = True
+        await asyncio.gather(
+            *(r.wait_ended(timeout_s) for r in recovering if not r.rules.commit.waits_for_storage)
+        )
+        closed = led()  # one that served since was closed from the start
+        done = await asyncio.gather(*(self._drained(one, timeout_s) for one in closed))
+        return {one.where for one, is_done in zip(closed, done, strict=True) if is_done}
+
+    async def hand_back(self, partitions: Mapping[PartitionLayout, int]) -> None:
+        """Mark partitions as open to direct writers, with the epochs in which nobody leads."""
+        slots = asyncio.Semaphore(HAND_BACKS_AT_ONCE)
+
+        async def mark(layout: PartitionLayout, leader_epoch: int) -> None:
+            async with slots:
+                nonce = new_nonce(self._environment.entropy)
+                protocol = hand_back(PartitionView(layout), leader_epoch, nonce)
+                try:
+                    await self._environment.store.run(protocol)
+                except Fenced:
+                    logger.info("led again before it was handed back %s", layout.folder)
+                except SparklogError as error:
+                    # It stays marked as led: the next leader, or the next hand-back, mends that.
+                    logger.warning("not handed back %s %s", layout.folder, error)
+
+        await asyncio.gather(*(mark(layout, epoch) for layout, epoch in partitions.items()))
+
+    def _is_draining(self) -> bool:
+        return self.draining
+
+    async def _drained(self, led: LedPartition, timeout_s: float) -> bool:
+        for _ in range(TRIES_MAX):
+            try:
+                return await self._emptied(led, timeout_s)
+            except NotServing:
+                return False
+            except (Unavailable, OutcomeUnknown) as error:
+                told = "draining is interrupted partition=%s %s"
+                self._interrupted.warn(logger, told, led.where, error)
+            await asyncio.sleep(RETRY_S)
+        return False
+
+    async def _emptied(self, led: LedPartition, timeout_s: float) -> bool:
+        """Wait until all records are committed, then flush them; False if they are not in time.
+
+        Raises:
+            NotServing: led no more. Unavailable, OutcomeUnknown: the store does not answer.
+        """
+        # Whoever was let in before it closed appends first.
+        async with led.order.turn():
+            end_offset = led.tail.end_offset
+        if not await led.wait_until_committed(end_offset, timeout_s):
+            return False
+        await self._flusher.flush_to(led, end_offset)
+        return led.live and led.tail.end_offset == end_offset

@@ -1,0 +1,167 @@
+"""Finding offsets of led partitions: by Kafka's special timestamps, by time, by leader epoch.
+
+Offsets in storage are asked of the history, those in memory of the tail; a consumer is told of
+nothing at or above the high watermark (with `read_committed`: the last stable offset).
+Source: Kafka's ListOffsets, KIP-79, KIP-405 (-4), KIP-734 (-3), KIP-1005 (-5), KIP-1023 (-6);
+KIP-320.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from sparklog.broker.fetch.fetch import VIEW_AGE_MAX_S
+from sparklog.broker.fetch.read import READ_COMMITTED, Leaders, check_epoch
+from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.replication.flusher import Flusher
+from sparklog.broker.runtime.environment import Environment
+from sparklog.core.entropy import new_nonce
+from sparklog.core.errors import InvalidRequest, NotServing, OffsetOutOfRange
+from sparklog.core.types import NO_TIMESTAMP_MS, PartitionId
+from sparklog.log.manifest.change import change, raise_log_start
+from sparklog.log.manifest.refresh import refresh
+from sparklog.log.partition import offset_lookup as epochs
+from sparklog.log.tail.tail import NO_LEADER_EPOCH, NO_OFFSET, EpochEnd
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+HIGH_WATERMARK = -1
+"""In DeleteRecords: everything that is committed."""
+
+
+class FoundOffset(NamedTuple):
+    """What ListOffsets answers; -1 for what there is none of."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+NOTHING = FoundOffset(NO_TIMESTAMP_MS, NO_OFFSET, NO_LEADER_EPOCH)
+
+
+class OffsetLookup:
+    """Answers ListOffsets, OffsetForLeaderEpoch and DeleteRecords of one broker."""
+
+    def __init__(self, environment: Environment, leaders: Leaders, flusher: Flusher) -> None:
+        """Look at the partitions that `leaders` finds; `flusher` makes way for deletion."""
+        self._environment = environment
+        self._leaders = leaders
+        self._flusher = flusher
+
+    async def list_offset(
+        self, where: PartitionId, timestamp: int, isolation: int, current_leader_epoch: int
+    ) -> FoundOffset:
+        """Return the offset for a time in milliseconds, or for one of the special ones.
+
+        Raises:
+            NotServing, Fenced, UnknownLeaderEpoch: ask the leader. InvalidRequest: no such time.
+        """
+        led = self._leaders(where)
+        check_epoch(led, current_leader_epoch)
+        committed = isolation == READ_COMMITTED
+        limit = led.last_stable_offset if committed else led.high_watermark
+        if timestamp == LATEST:
+            return _at(led, limit)
+        if timestamp == EARLIEST:
+            if asyncio.get_running_loop().time() - led.looked_s > VIEW_AGE_MAX_S:
+                led.saw_view(await self._environment.store.run(refresh(led.view)))
+            return _at(led, led.log_start_offset)
+        if timestamp == EARLIEST_LOCAL:
+            return _at(led, max(led.log_start_offset, led.tail.start_offset))
+        if timestamp == LATEST_TIERED:
+            last = led.flushed_end - 1
+            return _at(led, last) if last >= led.log_start_offset else NOTHING
+        if timestamp == EARLIEST_PENDING_UPLOAD:
+            return NOTHING  # nothing is moved to a remote storage: this is the storage
+        if timestamp < 0 and timestamp != MAX_TIMESTAMP:
+            raise InvalidRequest(f"no such special timestamp. timestamp={timestamp}")
+        if led.has_references_to_flush:  # whose records' times nobody knows before
+            await self._flusher.flush_to(led, led.high_watermark)
+        if timestamp == MAX_TIMESTAMP:
+            return await self._newest(led, limit)
+        return await self._since(led, timestamp, limit)
+
+    def end_of_epoch(
+        self, where: PartitionId, current_leader_epoch: int, leader_epoch: int
+    ) -> EpochEnd:
+        """Return the newest epoch up to `leader_epoch` that has records, and where it ended.
+
+        Raises:
+            NotServing, Fenced, UnknownLeaderEpoch: ask the leader.
+        """
+        led = self._leaders(where)
+        check_epoch(led, current_leader_epoch)
+        in_tail = led.tail.end_of_epoch(leader_epoch)
+        if leader_epoch >= led.tail.epoch_at(led.tail.start_offset):
+            return in_tail
+        return EpochEnd(*epochs.end_of_epoch(led.view, leader_epoch))
+
+    async def delete_records(self, where: PartitionId, offset: int) -> int:
+        """Make `offset` the log start, HIGH_WATERMARK meaning that; return the new log start.
+
+        Raises:
+            NotServing: ask the leader. OffsetOutOfRange: beyond the high watermark.
+            Unavailable, OutcomeUnknown: the store does not answer; ask again.
+        """
+        led = self._leaders(where)
+        start = led.high_watermark if offset == HIGH_WATERMARK else offset
+        if not 0 <= start <= led.high_watermark:
+            raise OffsetOutOfRange(
+                "cannot delete records that are not committed. "
+                f"partition={led.layout.topic}-{led.layout.partition} offset={offset} "
+                f"high_watermark={led.high_watermark}"
+            )
+        if start > led.flushed_end:
+            await self._flusher.flush_to(led, start)
+        nonce = new_nonce(self._environment.entropy)
+        async with led.flushing:
+            plan = raise_log_start(start)
+            view = await self._environment.store.run(change(led.view, plan, nonce))
+            led.saw_view(view)
+        if not led.live:
+            raise NotServing(f"led by another broker by now. partition={where}")
+        return view.log_start_offset
+
+    async def _since(self, led: LedPartition, timestamp_ms: int, limit: int) -> FoundOffset:
+        """Return the first record at or after a time, below `limit`."""
+        if led.view.end_offset > led.view.log_start_offset:
+            found = await self._environment.store.run(
+                led.history.find_timestamp(led.view, timestamp_ms)
+            )
+            if found is not None and found.offset < limit:
+                return FoundOffset(found.timestamp_ms, found.offset, _epoch_at(led, found.offset))
+        newer = led.tail.find_timestamp(timestamp_ms, limit)
+        if newer is None:
+            return NOTHING
+        return FoundOffset(newer.timestamp_ms, newer.offset, newer.leader_epoch)
+
+    async def _newest(self, led: LedPartition, limit: int) -> FoundOffset:
+        """Return the first record that has the highest timestamp, below `limit`."""
+        best = NOTHING
+        if led.view.end_offset > led.view.log_start_offset:
+            found = await self._environment.store.run(led.history.find_max_timestamp(led.view))
+            if found is not None and found.offset < limit:
+                best = FoundOffset(found.timestamp_ms, found.offset, _epoch_at(led, found.offset))
+        newer = led.tail.max_timestamp(limit)
+        if newer is not None and newer.timestamp_ms > best.timestamp_ms:
+            return FoundOffset(newer.timestamp_ms, newer.offset, newer.leader_epoch)
+        return best
+
+
+def _at(led: LedPartition, offset: int) -> FoundOffset:
+    return FoundOffset(NO_TIMESTAMP_MS, offset, _epoch_at(led, offset))
+
+
+def _epoch_at(led: LedPartition, offset: int) -> int:
+    """Return the leader epoch of the record at an offset, or of the next one to come."""
+    if offset >= led.tail.end_offset:
+        return led.leader_epoch
+    if offset >= led.tail.start_offset:
+        return led.tail.epoch_at(offset)
+    return epochs.epoch_at(led.view, offset)

@@ -1,0 +1,359 @@
+"""What a new leader does before it serves: bring all that may be committed into the log on storage.
+
+Who was in sync holds all that is committed. Anybody else reads deposed leaders' write-ahead logs,
+which are sealed, once for all partitions they led. Then the partition's own log is looked at, what
+goes beyond it is flushed, and producers' states are rebuilt. After that nothing depends on any
+write-ahead log or memory but this leader's.
+  K1  sealed logs are read first, the partition's own log after them (WAL.md 5)
+  K2  nothing is served before everything found is flushed, so recovery never needs two generations
+  K3  every step may be repeated: after an error of the store all is done again from what is there
+  K4  the first that an epoch itself puts into the log is its leader's fence. What deposed leaders
+      still flush after it meets the fence; what they flushed before it was found. Where memory
+      alone may hold what is committed, or a leader died while it recovered, nothing else would tell
+      them that it is too late
+  K5  an epoch that ended meanwhile stops at the next step and changes nothing but the log, where
+      what it flushed is what any leader would have
+  K6  write-ahead logs are left unread only by whom the metadata shows in sync beside others: by
+      L2 of `cluster.leadership` nothing was committed that it did not have, and an incarnation that
+      lost its memory left every ISR when it was replaced
+
+Which partitions are recovered first, when a broker has many to take over at once.
+
+Clients wait for the partitions they write. Those of the internal topics may be many more, hold
+nothing as a rule, and their clients ask again by themselves: while any other partition is being
+recovered they get few places, and all of them afterwards.
+
+What a new leader has beyond the partition's own log: sealed WALs, and its own replica's tail.
+
+Pure. Batches of one leader epoch are one sequence, of which every copy is a prefix; a leader begins
+only after all it found is in the partition's own log. So among batches at one offset the highest
+epoch is right, and a batch of a lower epoch than what lies before it was never committed.
+  J1  what is returned joins the end of the log, batch to batch, and epochs never fall
+  J2  everything in the sealed logs is in it; the tail only goes on where they end
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from sparklog.broker.partition.recovering import RecoveringPartition, damaged
+from sparklog.broker.replication.flusher import draft_bytes_max
+from sparklog.broker.runtime.environment import Environment, spawn
+from sparklog.broker.runtime.log_limiter import Repeated
+from sparklog.core.entropy import new_nonce
+from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown, Unavailable
+from sparklog.log.effects import Protocol
+from sparklog.log.layout import WalLayout
+from sparklog.log.manifest.refresh import refresh
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.tail.producer_snapshot import load_producers
+from sparklog.log.tail.producer_state import ProducerStates
+from sparklog.log.tail.tail import Tail
+from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.wal.objects import WalBatch
+from sparklog.log.wal.recovery import SealedTail, recover_batches, seal_and_read
+from sparklog.protocol.records.header import parse_header
+
+
+def merged(view: PartitionView, sealed: Sequence[WalBatch], tail: Tail) -> list[bytes]:
+    """Return the batches from the end of `view` on that the new leader brings into the log.
+
+    Args:
+        view: of the partition's own log, looked at after the sealed logs were read.
+        sealed: from `recover_batches`.
+        tail: what this broker's replica holds, as a follower or as a leader of earlier epochs.
+
+    Raises:
+        DataCorrupt: the tail has a later epoch where a sealed log has an older one.
+    """
+    batches = [batch.data for batch in sealed]
+    end, epoch = view.end_offset, view.leader_epoch
+    if sealed:
+        last = parse_header(sealed[-1].data)
+        end, epoch = last.end_offset, last.leader_epoch
+        known = tail.epoch_at(last.base_offset)
+        in_tail = tail.start_offset <= last.base_offset < tail.end_offset
+        if in_tail and known > epoch:
+            raise DataCorrupt(
+                "a replica has records of a later leader than a sealed write-ahead log for the "
+                f"same offset; run verify. partition={view.layout.folder} "
+                f"offset={last.base_offset} epoch={epoch} epoch_in_replica={known}"
+            )
+        if not in_tail or known != epoch:
+            return batches
+    return [*batches, *_continued(tail, end, epoch)]
+
+
+def _continued(tail: Tail, end: int, epoch: int) -> list[bytes]:
+    """Return the tail's batches from `end` on, if one begins there and is not of an older epoch."""
+    if not tail.start_offset <= end < tail.end_offset:
+        return []
+    batches = tail.batches(end, tail.end_offset)
+    if not batches:
+        return []
+    first = parse_header(batches[0])
+    return batches if first.base_offset == end and first.leader_epoch >= epoch else []
+
+
+AT_ONCE: Final = 24
+"""As many as the store is asked at once: each waits for it most of the time."""
+BESIDE_OTHERS: Final = 1
+"""Internal partitions that are recovered at once beside others."""
+
+
+class RecoveryOrder:
+    """Gives out places. The event loop's only."""
+
+    def __init__(self) -> None:
+        """Begin with every place free."""
+        self._others = 0
+        """Partitions of users that want to be recovered, or are."""
+        self._placed = 0
+        self._placed_internal = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting_internal: deque[asyncio.Future[None]] = deque()
+
+    @contextmanager
+    def wanting(self, *, internal: bool) -> Iterator[None]:
+        """Say that a partition is to be recovered, before it waits for anything."""
+        self._others += not internal
+        try:
+            yield
+        finally:
+            self._others -= not internal
+            self._give()
+
+    @asynccontextmanager
+    async def place(self, *, internal: bool) -> AsyncIterator[None]:
+        """Wait for a place, and give it back afterwards."""
+        await self._come(internal)
+        try:
+            yield
+        finally:
+            self._leave(internal)
+
+    async def _come(self, internal: bool) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        (self._waiting_internal if internal else self._waiting).append(turn)
+        self._give()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._leave(internal)
+            raise
+
+    def _leave(self, internal: bool) -> None:
+        self._placed -= 1
+        self._placed_internal -= internal
+        self._give()
+
+    def _give(self) -> None:
+        while self._waiting and self._placed < AT_ONCE:
+            self._placed += _called(self._waiting.popleft())
+        most = BESIDE_OTHERS if self._others else AT_ONCE
+        while self._waiting_internal and self._placed < AT_ONCE and self._placed_internal < most:
+            called = _called(self._waiting_internal.popleft())
+            self._placed += called
+            self._placed_internal += called
+
+
+def _called(turn: asyncio.Future[None]) -> bool:
+    """Call who waits; False when nobody does any more."""
+    if turn.done():
+        return False
+    turn.set_result(None)
+    return True
+
+
+Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
+
+RETRY_FIRST_S = 0.1
+RETRY_LONGEST_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A partition that is ready to be served."""
+
+    view: PartitionView
+    """Its end is the end of the log."""
+    producers: ProducerStates
+
+
+class Takeover:
+    """Recovers partitions, many at a time."""
+
+    def __init__(self, environment: Environment) -> None:
+        """Read and write through `environment`."""
+        self._environment = environment
+        self._order = RecoveryOrder()
+        self._sealed: dict[str, asyncio.Task[SealedTail]] = {}
+        self._users: Counter[str] = Counter()
+        """How many recoveries go on that may need a sealed log."""
+        self._interrupted = Repeated()
+
+    async def recover(self, role: RecoveringPartition) -> Recovered | None:
+        """Recover a partition; None when its epoch ended, or a later one is in the log already.
+
+        Waits for a store that does not answer. What is damaged is tried again too, seldom: somebody
+        may mend it.
+        """
+        self._users.update(role.wals)
+        try:
+            return await self._recover(role)
+        finally:
+            self._users.subtract(role.wals)
+            for name in role.wals:
+                if not self._users[name]:
+                    # Nobody is left who needs what was read.
+                    del self._users[name]
+                    reading = self._sealed.pop(name, None)
+                    if reading is not None:
+                        reading.cancel()
+
+    async def _recover(self, role: RecoveringPartition) -> Recovered | None:
+        wait_s = RETRY_FIRST_S
+        while role.live:
+            try:
+                with self._order.wanting(internal=role.is_internal):
+                    return await self._attempt(role)
+            except Fenced as error:
+                logger.warning("deposed while recovering partition=%s %s", role.where, error)
+                return None
+            except (Unavailable, OutcomeUnknown) as error:
+                told = "recovery interrupted partition=%s %s"
+                self._interrupted.warn(logger, told, role.where, error)
+            except DataCorrupt as error:
+                before, role.damage = role.damage, damaged(role.layout, error)
+                if str(before) != str(role.damage):  # tried again and again: said once
+                    logger.exception("recovery is impossible: %s", role.damage)
+                wait_s = RETRY_LONGEST_S
+            await asyncio.wait([role.ended], timeout=wait_s)
+            wait_s = min(2 * wait_s, RETRY_LONGEST_S)
+        return None
+
+    async def _attempt(self, role: RecoveringPartition) -> Recovered | None:
+        wals = () if role.has_all else role.wals
+        tails = await asyncio.gather(*map(self._sealed_tail, wals))
+        async with self._order.place(internal=role.is_internal):
+            view = await self._run(refresh(PartitionView(role.layout)))
+            _check_newest(view, role)
+            _check_joined(view, role)
+            batches = merged(view, recover_batches(tails, view), role.held.tail)
+            while batches and role.live:
+                view = await self._flush(role, view, batches)
+                batches = _beyond(batches, view.end_offset)
+            return await self._led(role, view) if role.live else None
+
+    async def _led(self, role: RecoveringPartition, view: PartitionView) -> Recovered | None:
+        """Put the fence at the end of `view`, and meanwhile see what producers came to."""
+        nonce = new_nonce(self._environment.entropy)
+        now_ms = self._environment.clock.now_ms()
+        loading = spawn(self._run(load_producers(view, now_ms)))
+        try:
+            marked = await self._run(take_lead(view, role.leader_epoch, nonce))
+            producers = await loading
+        finally:
+            loading.cancel()
+        if marked.end_offset > view.end_offset:  # a deposed leader's flush came before
+            producers = await self._run(load_producers(marked, now_ms))
+        return Recovered(marked, producers) if role.live else None
+
+    async def _flush(
+        self, role: RecoveringPartition, view: PartitionView, batches: list[bytes]
+    ) -> PartitionView:
+        """Flush a segment's worth of `batches`, which begin at the end of `view`."""
+        nonce = new_nonce(self._environment.entropy)
+        draft = await self._environment.unfold(
+            draft_bytes_max(batches, role.rules),
+            None,
+            lambda: draft_batches(
+                role.layout,
+                batches,
+                nonce,
+                codec=role.rules.codec,
+                level=role.rules.zstd_level,
+                indexes_keys=role.rules.indexes_keys,
+            ),
+        )
+        if not role.live:
+            return view
+        return await self._run(flush_at(view, draft, role.leader_epoch))
+
+    async def _sealed_tail(self, name: str) -> SealedTail:
+        """Read a sealed log once for all who need it now."""
+        reading = self._sealed.get(name)
+        if reading is None or (reading.done() and (reading.cancelled() or reading.exception())):
+            broker_id, _, incarnation = name.partition("-")
+            layout = WalLayout(int(broker_id), incarnation)
+            nonce = new_nonce(self._environment.entropy)
+            reading = spawn(self._run(seal_and_read(layout, nonce)))
+            reading.add_done_callback(_read)
+            self._sealed[name] = reading
+        return await asyncio.shield(reading)
+
+    async def _run(self, protocol: Protocol[Result]) -> Result:
+        return await self._environment.store.run(protocol)
+
+
+def _check_newest(view: PartitionView, role: RecoveringPartition) -> None:
+    if view.leader_epoch > role.leader_epoch:
+        raise Fenced(
+            "a later leader has written to the partition's log; do not serve it. "
+            f"partition={role.where} leader_epoch={role.leader_epoch} "
+            f"epoch_in_log={view.leader_epoch}"
+        )
+
+
+def _check_joined(view: PartitionView, role: RecoveringPartition) -> None:
+    """Look whether what this broker holds joins the log, if nothing else is looked at (K6)."""
+    tail = role.held.tail
+    if role.has_all and tail.start_offset > view.end_offset:
+        role.has_all = False
+        raise Unavailable(
+            "what was replicated does not join the partition's log; deposed leaders' logs are read "
+            f"as well. partition={role.where} log_end_offset={view.end_offset} "
+            f"tail_start_offset={tail.start_offset}"
+        )
+
+
+def _beyond(batches: list[bytes], end_offset: int) -> list[bytes]:
+    """Return the batches from `end_offset` on.
+
+    Raises:
+        DataCorrupt: the log ends inside one of them.
+    """
+    for at, batch in enumerate(batches):
+        header = parse_header(batch)
+        if header.end_offset > end_offset:
+            if header.base_offset < end_offset:
+                raise DataCorrupt(
+                    "the partition's log ends inside a batch of its leaders; run verify. "
+                    f"log_end_offset={end_offset} base_offset={header.base_offset}"
+                )
+            return batches[at:]
+    return []
+
+
+def _read(reading: asyncio.Task[SealedTail]) -> None:
+    """Say, once for all who wanted to know, what a log has lost; take note of an error."""
+    if reading.cancelled() or reading.exception() is not None:
+        return
+    tail = reading.result()
+    if tail.broken_at is not None:
+        logger.error(
+            "an object of a write-ahead log that was not forced to the disk is torn or gone, as "
+            "after a power cut with wal.fsync=false: what was acknowledged from there on and not "
+            "flushed is lost unless the log was cleared by now. object=%s",
+            tail.layout.key(tail.broken_at),
+        )

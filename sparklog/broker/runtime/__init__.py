@@ -1,0 +1,1 @@
+"""The environment of a broker: clock, tasks, store access, identity, metrics, metadata."""

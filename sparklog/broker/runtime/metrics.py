@@ -1,0 +1,171 @@
+"""What a broker counts about itself: one object that every part of it records into.
+
+Recording is an addition to a dictionary, cheap enough for every request. The names that operators
+see are put on at the page (`metrics_page`). All recording is done on the event loop, the page is
+made there too, so nothing here is locked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+from sparklog.core.counters import Latencies, RequestCounters
+
+KEPT_LATENCIES = 2048
+"""Of each kind of request: enough for a 99.9th percentile, and some 20 KiB."""
+
+
+class Gauge(StrEnum):
+    """What has a value at every moment, read when the page is asked for; Kafka's MBeans first."""
+
+    PARTITIONS = "kafka_server_replicamanager_partitioncount"
+    LEADERS = "kafka_server_replicamanager_leadercount"
+    UNDER_REPLICATED = "kafka_server_replicamanager_underreplicatedpartitions"
+    UNDER_MIN_ISR = "kafka_server_replicamanager_underminisrpartitioncount"
+    OFFLINE_REPLICAS = "kafka_server_replicamanager_offlinereplicacount"
+    ACTIVE_CONTROLLER = "kafka_controller_kafkacontroller_activecontrollercount"
+    OFFLINE_PARTITIONS = "kafka_controller_kafkacontroller_offlinepartitionscount"
+    ACTIVE_BROKERS = "kafka_controller_kafkacontroller_activebrokercount"
+    FENCED_BROKERS = "kafka_controller_kafkacontroller_fencedbrokercount"
+    PRODUCE_WAITING = "kafka_server_delayedoperationpurgatory_produce_purgatorysize"
+    FETCH_WAITING = "kafka_server_delayedoperationpurgatory_fetch_purgatorysize"
+    FETCH_SESSIONS = "kafka_server_fetchsessioncache_numincrementalfetchsessions"
+    FETCH_SESSION_PARTITIONS = "kafka_server_fetchsessioncache_numincrementalfetchpartitionscached"
+    CONNECTIONS = "kafka_server_socketservermetrics_connection_count"
+    TAIL_BYTES = "sparklog_tail_bytes"
+    TAIL_BYTES_LIMIT = "sparklog_tail_bytes_limit"
+    TAIL_WAITING = "sparklog_tail_waiting_appends"
+    WAL_OBJECTS = "sparklog_wal_objects"
+    WAL_WAITING_SECONDS = "sparklog_wal_waiting_seconds"
+    HISTORY_CACHE_BYTES = "sparklog_history_cache_bytes"
+    RECOVERING = "sparklog_recovering_partitions"
+    RECOVERING_SECONDS = "sparklog_recovering_seconds"
+    FLUSH_OVERDUE_SECONDS = "sparklog_flush_overdue_seconds"
+
+
+class BrokerMetrics:
+    """Counts of one broker since it started, and its gauges."""
+
+    def __init__(self, store_requests: RequestCounters | None = None) -> None:
+        """Start at zero; `store_requests` is what the broker's store counts into."""
+        self.store_requests = RequestCounters() if store_requests is None else store_requests
+        self.messages_in: Counter[str] = Counter()
+        self.bytes_in: Counter[str] = Counter()
+        self.bytes_out: Counter[str] = Counter()
+        self.replication_bytes_in: Counter[str] = Counter()
+        self.replication_bytes_out: Counter[str] = Counter()
+        self.failed_produce: Counter[str] = Counter()
+        self.failed_fetch: Counter[str] = Counter()
+        self.history_bytes_out: Counter[str] = Counter()
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.request_errors: Counter[tuple[str, int]] = Counter()
+        self.request_seconds: dict[str, float] = {}
+        self.request_latencies: dict[str, Latencies] = {}
+        self.refused_broker_calls: Counter[str] = Counter()
+        self.throttled_requests: Counter[str] = Counter()
+        self.throttled_seconds: dict[str, float] = {}
+        self.isr_shrinks = 0
+        self.isr_expands = 0
+        self.elections = 0
+        self.take_over_seconds = 0.0
+        self.wal_puts = 0
+        self.wal_bytes = 0
+        self.wal_batches = 0
+        self.wal_latencies = Latencies(KEPT_LATENCIES)
+        self.flushes: Counter[str] = Counter()
+        self.flushed_bytes: Counter[str] = Counter()
+        self.flush_failures: Counter[str] = Counter()
+        self.broken_links: Callable[[], Mapping[int, bool]] = dict
+        """Whether this broker cannot reach each other live one, by broker id."""
+        self.unreadable_batches: Counter[str] = Counter()
+        self._gauges: dict[Gauge, Callable[[], float]] = {}
+
+    def produced(self, topic: str, records: int, size_bytes: int) -> None:
+        """Count records that producers appended: their number, and bytes as batches."""
+        self.messages_in[topic] += records
+        self.bytes_in[topic] += size_bytes
+
+    def fetched(self, topic: str, size_bytes: int, *, from_history: bool = False) -> None:
+        """Count bytes of batches sent to consumers; history is what storage had to be read for."""
+        self.bytes_out[topic] += size_bytes
+        if from_history:
+            self.history_bytes_out[topic] += size_bytes
+
+    def replicated_in(self, topic: str, size_bytes: int) -> None:
+        """Count bytes of batches that a follower here took from a leader."""
+        self.replication_bytes_in[topic] += size_bytes
+
+    def replicated_out(self, topic: str, size_bytes: int) -> None:
+        """Count bytes of batches that a leader here sent to a follower."""
+        self.replication_bytes_out[topic] += size_bytes
+
+    def produce_failed(self, topic: str) -> None:
+        """Count a partition of a produce request that was answered with an error."""
+        self.failed_produce[topic] += 1
+
+    def fetch_failed(self, topic: str) -> None:
+        """Count a partition of a fetch request that was answered with an error."""
+        self.failed_fetch[topic] += 1
+
+    def request(self, api: str, version: int, seconds: float, error_code: int = 0) -> None:
+        """Count a request, from its last byte in to its answer's first byte out.
+
+        `api` is Kafka's name: `Produce`, `Fetch` for consumers, `FetchFollower` for replicas.
+        """
+        self.requests[api, version] += 1
+        self.request_errors[api, error_code] += 1
+        self.request_seconds[api] = self.request_seconds.get(api, 0.0) + seconds
+        latencies = self.request_latencies.get(api)
+        if latencies is None:
+            latencies = self.request_latencies[api] = Latencies(KEPT_LATENCIES)
+        latencies.add(seconds)
+
+    def throttled(self, quota: str, seconds: float) -> None:
+        """Count an answer after which its client is not listened to for so long."""
+        self.throttled_requests[quota] += 1
+        self.throttled_seconds[quota] = self.throttled_seconds.get(quota, 0.0) + seconds
+
+    def broker_call_refused(self, api: str) -> None:
+        """Count a request that only brokers may send, and that a client sent."""
+        self.refused_broker_calls[api] += 1
+
+    def isr_shrunk(self) -> None:
+        """Count a partition whose in-sync set lost somebody."""
+        self.isr_shrinks += 1
+
+    def isr_expanded(self) -> None:
+        """Count a partition whose in-sync set was joined."""
+        self.isr_expands += 1
+
+    def took_over(self, seconds: float) -> None:
+        """Count a partition that this broker began to lead, and how long recovery took."""
+        self.elections += 1
+        self.take_over_seconds += seconds
+
+    def wal_put(self, size_bytes: int, batches: int, seconds: float) -> None:
+        """Count one object of the write-ahead log that became durable."""
+        self.wal_puts += 1
+        self.wal_bytes += size_bytes
+        self.wal_batches += batches
+        self.wal_latencies.add(seconds)
+
+    def flushed(self, topic: str, size_bytes: int, unreadable: int = 0) -> None:
+        """Count one segment that a leader here brought to storage, and batches nobody can read."""
+        self.flushes[topic] += 1
+        self.flushed_bytes[topic] += size_bytes
+        if unreadable:
+            self.unreadable_batches[topic] += unreadable
+
+    def flush_failed(self, topic: str) -> None:
+        """Count a segment that storage did not take, and that is tried again."""
+        self.flush_failures[topic] += 1
+
+    def watch(self, gauge: Gauge, read: Callable[[], float]) -> None:
+        """Read a gauge by `read` from now on; it must be quick and must not raise."""
+        self._gauges[gauge] = read
+
+    def gauges(self) -> Mapping[Gauge, float]:
+        """Return the value of every gauge that is watched."""
+        return {gauge: float(read()) for gauge, read in self._gauges.items()}

@@ -1,0 +1,1 @@
+"""Console producer and consumer: readers, formats, sources and sinks of records."""

@@ -1,0 +1,1 @@
+"""Pure decisions of the controller: elections, in-sync replicas, reassignments."""

@@ -1,0 +1,315 @@
+"""Log: a whole log under one root, the registry and its partitions, without a server.
+
+It does the I/O for `registry` (decisions), `image` (state) and `log` (partitions). Thread-safe.
+
+The configuration of a partition's log, from its topic's settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import RLock
+
+from sparklog.cluster.metadata import changes as client_quotas
+from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata import records as codec
+from sparklog.cluster.metadata import snapshot
+from sparklog.cluster.metadata.image import MetadataImage, Topic
+from sparklog.cluster.metadata.records import EVERY_BROKER, Record
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.config.model import understood_configs
+from sparklog.core.config.topic import TOPIC_SETTINGS
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce, new_topic_id
+from sparklog.core.errors import DataCorrupt, Unavailable, UnknownTopicOrPartition
+from sparklog.core.quotas import Quotas, entity_of
+from sparklog.core.types import Closeable, TimestampType
+from sparklog.log.effects import run
+from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout, topic_of_key
+from sparklog.log.manifest.tombstone import bury, remains
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.partition_log import LogConfig, PartitionLog
+from sparklog.store.base import ObjectNotFound, ObjectStore
+from sparklog.store.open import open_store
+
+_CODEC_OF = {
+    # `producer` keeps the producer's codec on the wire; a direct append has no wire and uses lz4.
+    "producer": "lz4",
+    "lz4": "lz4",
+    "zstd": "zstd",
+    "uncompressed": "none",
+    # Arrow bodies support two codecs; Kafka's other two map to the one with the same purpose.
+    "gzip": "zstd",
+    "snappy": "lz4",
+}
+
+
+def log_config(configs: Mapping[str, str]) -> LogConfig:
+    """Return the log's configuration for a topic's stored `configs`; ignore unknown ones."""
+    parsed = understood_configs(configs, TOPIC_SETTINGS)
+    log_append = parsed.text("message.timestamp.type") == "LogAppendTime"
+    return LogConfig(
+        codec=_CODEC_OF[parsed.text("compression.type")],
+        zstd_level=parsed.whole("compression.zstd.level"),
+        max_message_bytes=parsed.whole("max.message.bytes"),
+        timestamp_type=TimestampType.LOG_APPEND_TIME if log_append else TimestampType.CREATE_TIME,
+        requires_keys="compact" in parsed.words("cleanup.policy"),
+        indexes_keys=parsed.text("sparklog.key.index") == "bloom",
+    )
+
+
+READ_THREADS = 8
+LOST_RACES_MAX = 1000
+
+Decision = Callable[[MetadataImage], list[Record]]
+
+
+def open_log(root: str, *, clock: Clock = SYSTEM_CLOCK, entropy: Entropy = SYSTEM_ENTROPY) -> Log:
+    """Open the log under `root` (`file://…`, a path, `s3://…`, `memory://…`); it may be empty.
+
+    Raises:
+        InvalidConfig: sparklog does not support this root. Unavailable: the store does not respond.
+    """
+    return Log(
+        open_store(root, clock=clock, entropy=entropy, label_of=topic_of_key),
+        clock=clock,
+        entropy=entropy,
+    )
+
+
+class Log(Closeable):
+    """Topics and partitions under one root."""
+
+    def __init__(
+        self, store: ObjectStore, *, clock: Clock = SYSTEM_CLOCK, entropy: Entropy = SYSTEM_ENTROPY
+    ) -> None:
+        """Use `store`; nothing is read before it is needed."""
+        self.store = store
+        self._clock = clock
+        self._entropy = entropy
+        self._pool = ThreadPoolExecutor(READ_THREADS, "sparklog-read")
+        self._lock = RLock()
+        layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
+        self._metadata = PartitionLog(store, layout, clock=clock, entropy=entropy, pool=self._pool)
+        self._image: MetadataImage | None = None
+        self._snapshot_end = 0
+        self._partitions: dict[tuple[str, int], tuple[Mapping[str, str], PartitionLog]] = {}
+
+    def close(self) -> None:
+        """Stop the threads and release the store's connections."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.store.close()
+
+    def refresh(self, *, probing: bool = False) -> MetadataImage:
+        """Return the current registry.
+
+        Cost: three listings. With `probing` one request if nothing has changed, for frequent
+        callers; see `PartitionLog.probe`.
+        """
+        with self._lock:
+            image = self._image if self._image is not None else self._newest_snapshot()
+            view = self._metadata.probe() if probing else self._metadata.view()
+            if image.end_offset > view.end_offset:
+                raise DataCorrupt(
+                    "the metadata log ends before its snapshot: objects at its end are gone; run "
+                    f"verify. snapshot_end={image.end_offset} log_end_offset={view.end_offset} "
+                    f"partition={view.layout.folder}"
+                )
+            for batch in self._metadata.read(
+                image.end_offset, view.end_offset, ("value",), view=view
+            ):
+                image = image.read_on(batch)
+            self._image = image
+            return image
+
+    def topics(self) -> Mapping[str, Topic]:
+        """Return every topic, by name."""
+        return self.refresh().topics
+
+    def topic(self, name: str) -> Topic:
+        """Return one topic.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic.
+        """
+        return registry.known_topic(self.refresh(), name)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int | None = None,
+        *,
+        by_cluster: bool = False,
+    ) -> Topic:
+        """Create a topic; `by_cluster` one that holds the cluster's own state.
+
+        Raises:
+            InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidConfig,
+                InvalidReplicationFactor: see `registry`.
+        """
+        topic_id = new_topic_id(self._entropy)
+        wanted = dict(configs or {})
+        image = self._decide(
+            lambda now: registry.create_topic(
+                now,
+                name,
+                topic_id,
+                partitions,
+                wanted,
+                replication_factor=replication_factor,
+                by_cluster=by_cluster,
+            )
+        )
+        return image.topics[name]
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its objects.
+
+        The topic is deleted when the registry has the record. Objects that cannot be deleted now
+        are orphans, which retention deletes later. Each partition keeps a tombstone manifest, so
+        that a writer that missed the deletion fails. Objects in named snapshots stay until the
+        snapshots are dropped.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic. InvalidTopic: one of the cluster's own.
+            DataCorrupt: deleted, but a snapshot's objects in it are unknown; run verify.
+        """
+        topic = self.topic(name)
+        self._decide(lambda now: registry.delete_topic(now, name))
+        with self._lock:
+            for key in [k for k in self._partitions if k[0] == topic.topic_id]:
+                del self._partitions[key]
+        kept = list(self._pool.map(self._clear, topic.layouts()))
+        if any(kept):
+            raise DataCorrupt(f"the topic is deleted, but objects of it stay: {max(kept)}")
+
+    def _clear(self, layout: PartitionLayout) -> str:
+        """Publish a tombstone and delete a partition's objects; return why some stay, or ''."""
+        grave = run(bury(PartitionView(layout), new_nonce(self._entropy)), self.store)
+        doomed, problem = run(remains(layout, grave), self.store)
+        for info in doomed:
+            self.store.delete(info.key)
+        return problem
+
+    def add_partitions(self, name: str, total: int) -> Topic:
+        """Grow a topic to `total` partitions.
+
+        Raises:
+            InvalidTopic, UnknownTopicOrPartition, InvalidPartitions: see `registry`.
+        """
+        return self._decide(lambda now: registry.add_partitions(now, name, total)).topics[name]
+
+    def alter_configs(
+        self, name: str, values: Mapping[str, str] | None = None, remove: Iterable[str] = ()
+    ) -> Topic:
+        """Change a topic's settings.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidConfig: see `registry`.
+        """
+        wanted, removed = dict(values or {}), tuple(remove)
+        image = self._decide(lambda now: registry.alter_configs(now, name, wanted, removed))
+        return image.topics[name]
+
+    def topic_defaults(self) -> Mapping[str, str]:
+        """Return the settings for all topics, under brokers' names: `log.retention.ms`."""
+        return dict(self.refresh().broker_configs.get(EVERY_BROKER, {}))
+
+    def alter_topic_defaults(
+        self, values: Mapping[str, str] | None = None, remove: Iterable[str] = ()
+    ) -> None:
+        """Change the defaults of all topics; a topic's own settings take precedence.
+
+        Raises:
+            InvalidConfig: see `registry`.
+        """
+        wanted, removed = dict(values or {}), tuple(remove)
+        self._decide(lambda now: registry.alter_topic_defaults(now, wanted, removed))
+
+    def client_quotas(self) -> Quotas:
+        """Return the clients' quotas, by entity."""
+        return self.refresh().client_quotas
+
+    def alter_client_quotas(
+        self, parts: Mapping[str, str | None], changes: Mapping[str, float | None]
+    ) -> None:
+        """Set some quotas of a client or user, and remove those whose value is None.
+
+        Raises:
+            InvalidRequest: see `core.client_quotas`.
+        """
+        entity = entity_of(parts)
+        self._decide(lambda now: client_quotas.alter(now, entity, changes))
+
+    def partition(self, topic: str, partition: int) -> PartitionLog:
+        """Return one partition's log; the same object for the same topic id and settings.
+
+        Cost: no request if the topic is known, else a refresh of the registry.
+
+        Raises:
+            UnknownTopicOrPartition: no such topic or partition.
+        """
+        with self._lock:
+            image = self._image
+            known = image.topics.get(topic) if image is not None else None
+            if known is None or not 0 <= partition < known.partitions:
+                known = self.topic(topic)
+            if not 0 <= partition < known.partitions:
+                raise UnknownTopicOrPartition(
+                    "no such partition. "
+                    f"topic={topic} partition={partition} partitions={known.partitions}"
+                )
+            return self._partition(known, partition)
+
+    def _partition(self, topic: Topic, partition: int) -> PartitionLog:
+        key = (topic.topic_id, partition)
+        configs, found = self._partitions.get(key, (None, None))
+        if found is None or configs != topic.settings:
+            found = PartitionLog(
+                self.store,
+                PartitionLayout(topic.name, topic.topic_id, partition),
+                log_config(topic.settings),
+                clock=self._clock,
+                entropy=self._entropy,
+                pool=self._pool,
+            )
+            self._partitions[key] = (topic.settings, found)
+        return found
+
+    def _decide(self, decision: Decision) -> MetadataImage:
+        """Append the records of `decision` on the newest image; repeat after a lost race."""
+        with self._lock:
+            for _ in range(LOST_RACES_MAX):
+                image = self.refresh()
+                made = decision(image)
+                if not made:
+                    return image
+                done = self._metadata.append_at([codec.encode(made)], image.end_offset)
+                if done is not None:
+                    self._image = image.applied(made, done.end_offset)
+                    self._take_snapshot(self._image)
+                    return self._image
+        raise Unavailable(f"lost too many races for the metadata log. races={LOST_RACES_MAX}")
+
+    def _take_snapshot(self, image: MetadataImage) -> None:
+        if not snapshot.is_due(image, self._snapshot_end):
+            return
+        layout = self._metadata.layout
+        key = layout.key(layout.snapshot_name(image.end_offset))
+        self.store.put(key, snapshot.encode(image))
+        self._snapshot_end = image.end_offset
+
+    def _newest_snapshot(self) -> MetadataImage:
+        layout = self._metadata.layout
+        ends = [layout.snapshot_end(i.key) for i in self.store.list(layout.snapshot_prefix)]
+        for end in sorted((e for e in ends if e is not None), reverse=True):
+            try:
+                image = snapshot.decode(self.store.get(layout.key(layout.snapshot_name(end))), end)
+            except ObjectNotFound:
+                continue
+            if image is not None:
+                self._snapshot_end = end
+                return image
+        return MetadataImage()

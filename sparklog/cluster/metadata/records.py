@@ -1,0 +1,335 @@
+"""The records of `__cluster_metadata`. Source: FORMAT.md 8; names as in Kafka's KRaft records.
+
+A record is a JSON object. Newer fields have a default, and are omitted while they have it. So old
+records stay readable and new ones short. `decode` skips unknown types and fields, and reports that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.core.errors import DataCorrupt
+from sparklog.core.quotas import QuotaEntity
+from sparklog.core.types import UNLED_EPOCH
+
+NO_LEADER = -1
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
+"""Kafka's numbers of resource types."""
+EVERY_BROKER = ""
+"""Resource name of settings for every broker, instead of a broker's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic was created, or its replication factor changed."""
+
+    name: str
+    topic_id: str
+    replication_factor: int | None = None
+    """Replicas of each partition; None uses `default.replication.factor`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecord:
+    """A partition was created or changed: the record has its whole state."""
+
+    topic_id: str
+    partition: int
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    leader: int = NO_LEADER
+    leader_epoch: int = UNLED_EPOCH
+    partition_epoch: int = 0
+    recovering: bool = False
+    wals: tuple[str, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    next_leader: int = NO_LEADER
+    take_lead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRecord:
+    """A setting was set, or removed if `value` is None."""
+
+    resource_name: str
+    """A topic's name, a broker's id, '' for every broker, or a group's id."""
+    name: str
+    value: str | None
+    resource_type: int = TOPIC_RESOURCE
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaRecord:
+    """A quota was set, or removed if `value` is None."""
+
+    entity: QuotaEntity
+    key: str
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopicRecord:
+    """A topic was deleted."""
+
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """The cluster got its id and the secret of its brokers; the first of each wins."""
+
+    cluster_id: str
+    secret: str = dataclasses.field(default="", repr=False)
+    """32 hex digits, by which brokers know each other; see decision 52."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerRecord:
+    """An incarnation of a broker registered; its broker epoch is the offset of this record."""
+
+    broker_id: int
+    incarnation: str
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistrationChangeRecord:
+    """A broker was fenced, or shuts down. A record with another broker epoch has no effect."""
+
+    broker_id: int
+    broker_epoch: int
+    fenced: bool = False
+    in_controlled_shutdown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBrokerRecord:
+    """A broker was unregistered. A record with another broker epoch has no effect."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerChangeRecord:
+    """A broker's incarnation became the controller."""
+
+    broker_id: int
+    incarnation: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsRecord:
+    """A broker reserved the unused producer ids below `next_producer_id`."""
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRecord:
+    """A broker proves through the log that it runs, while a connection between brokers is broken.
+
+    A broker appends one when it cannot reach the controller. The controller appends its own in
+    reply.
+    """
+
+    broker_id: int
+    broker_epoch: int
+
+
+Record = (
+    TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | ClientQuotaRecord
+    | RemoveTopicRecord
+    | ClusterRecord
+    | RegisterBrokerRecord
+    | BrokerRegistrationChangeRecord
+    | UnregisterBrokerRecord
+    | ControllerChangeRecord
+    | ProducerIdsRecord
+    | HeartbeatRecord
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """The JSON form of one attribute of a record."""
+
+    attribute: str
+    name: str
+    read: Callable[[Any], Any]
+    absent: Any = None
+    required: bool = True
+
+
+def _optional(attribute: str, name: str, read: Callable[[Any], Any], absent: Any) -> _Field:
+    return _Field(attribute, name, read, absent, required=False)
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if value is None else str(value)
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    return tuple(map(int, value))
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(str, value))
+
+
+def _rate_or_none(value: Any) -> float | None:
+    return value if value is None else float(value)
+
+
+def quota_entity(value: Any) -> QuotaEntity:
+    """Return a quota's entity from JSON values.
+
+    Raises:
+        TypeError, ValueError: the values are not an entity.
+    """
+    return tuple((str(kind), _text_or_none(name)) for kind, name in value)
+
+
+_BROKER_ID = _Field("broker_id", "brokerId", int)
+_BROKER_EPOCH = _Field("broker_epoch", "brokerEpoch", int)
+_INCARNATION = _Field("incarnation", "incarnationId", str)
+_TOPIC_ID = _Field("topic_id", "topicId", str)
+
+_FIELDS: dict[type[Record], tuple[_Field, ...]] = {
+    TopicRecord: (
+        _Field("name", "name", str),
+        _TOPIC_ID,
+        _optional("replication_factor", "replicationFactor", int, None),
+    ),
+    PartitionRecord: (
+        _TOPIC_ID,
+        _Field("partition", "partitionId", int),
+        _Field("replicas", "replicas", _numbers),
+        _Field("isr", "isr", _numbers),
+        _Field("leader", "leader", int),
+        _Field("leader_epoch", "leaderEpoch", int),
+        _optional("partition_epoch", "partitionEpoch", int, 0),
+        _optional("recovering", "leaderRecoveryState", bool, absent=False),
+        _optional("wals", "wals", _texts, ()),
+        _optional("adding_replicas", "addingReplicas", _numbers, ()),
+        _optional("removing_replicas", "removingReplicas", _numbers, ()),
+        _optional("next_leader", "nextLeader", int, NO_LEADER),
+        _optional("take_lead", "takeLead", bool, absent=False),
+    ),
+    ConfigRecord: (
+        _Field("resource_type", "resourceType", int),
+        _Field("resource_name", "resourceName", str),
+        _Field("name", "name", str),
+        _Field("value", "value", _text_or_none),
+    ),
+    ClientQuotaRecord: (
+        _Field("entity", "entity", quota_entity),
+        _Field("key", "key", str),
+        _Field("value", "value", _rate_or_none),
+    ),
+    RemoveTopicRecord: (_TOPIC_ID,),
+    ClusterRecord: (
+        _Field("cluster_id", "clusterId", str),
+        _optional("secret", "secret", str, ""),
+    ),
+    RegisterBrokerRecord: (
+        _BROKER_ID,
+        _INCARNATION,
+        _Field("host", "host", str),
+        _Field("port", "port", int),
+        _optional("rack", "rack", _text_or_none, None),
+    ),
+    BrokerRegistrationChangeRecord: (
+        _BROKER_ID,
+        _BROKER_EPOCH,
+        _optional("fenced", "fenced", bool, absent=False),
+        _optional("in_controlled_shutdown", "inControlledShutdown", bool, absent=False),
+    ),
+    UnregisterBrokerRecord: (_BROKER_ID, _BROKER_EPOCH),
+    ControllerChangeRecord: (_BROKER_ID, _INCARNATION, _Field("epoch", "epoch", int)),
+    ProducerIdsRecord: (
+        _BROKER_ID,
+        _BROKER_EPOCH,
+        _Field("next_producer_id", "nextProducerId", int),
+    ),
+    HeartbeatRecord: (_BROKER_ID, _BROKER_EPOCH),
+}
+_TYPES = {kind.__name__: kind for kind in _FIELDS}
+_NAMES = {
+    kind.__name__: {"type", *(field.name for field in fields)} for kind, fields in _FIELDS.items()
+}
+"""The known field names of each record type."""
+
+
+def encode(records: Sequence[Record]) -> pa.RecordBatch:
+    """Return the records as one batch to append, with the column `value` (binary)."""
+    texts = [json.dumps(_document(r), separators=(",", ":")).encode() for r in records]
+    return pa.RecordBatch.from_pydict({"value": pa.array(texts, pa.binary())})
+
+
+def decode(batch: pa.RecordBatch, base_offset: int) -> tuple[list[Record | None], bool]:
+    """Return the records of a batch with column `value`, and True if something was skipped.
+
+    A newer version may have written an unknown field, or an unknown type, which decodes to None.
+
+    Raises:
+        DataCorrupt: a value is not a metadata record.
+    """
+    found: list[Record | None] = []
+    strange = False
+    for row, text in enumerate(batch.column("value").to_pylist()):
+        try:
+            document = json.loads(text)
+            found.append(_record(document))
+            strange |= not document.keys() <= _NAMES.get(document["type"], set())
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise DataCorrupt(
+                f"metadata record cannot be read: {error!r}; run verify. offset={base_offset + row}"
+            ) from error
+    return found, strange
+
+
+def _document(record: Record) -> dict[str, Any]:
+    document: dict[str, Any] = {"type": type(record).__name__}
+    for field in _FIELDS[type(record)]:
+        value = getattr(record, field.attribute)
+        if field.required or value != field.absent:
+            document[field.name] = _spelled(value)
+    return document
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _record(document: dict[str, Any]) -> Record | None:
+    kind = _TYPES.get(document["type"])
+    if kind is None:
+        return None
+    return kind(
+        **{
+            field.attribute: field.read(document[field.name])
+            if field.required or field.name in document
+            else field.absent
+            for field in _FIELDS[kind]
+        }
+    )

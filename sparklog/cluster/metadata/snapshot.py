@@ -1,0 +1,163 @@
+"""Snapshots of the metadata image: a stored object that shortens the replay. FORMAT.md 8."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from crc32c import crc32c
+
+from sparklog.cluster.metadata.image import Broker, Controller, MetadataImage, Partition, Topic
+from sparklog.cluster.metadata.records import EVERY_BROKER, quota_entity
+from sparklog.core.config.topic_defaults import inherited
+
+SNAPSHOT_FORMAT = 1
+SNAPSHOT_EVERY = 256
+"""Metadata records between snapshots: bounds the replay of a new reader."""
+
+_SHORT_STATE = 4
+"""Elements of a partition's state that are always there: enough for a log without brokers."""
+
+_IMAGE_FIELDS = frozenset(
+    {
+        "topics",
+        "brokers",
+        "controller",
+        "brokerConfigs",
+        "groupConfigs",
+        "clientQuotas",
+        "nextProducerId",
+        "clusterId",
+        "clusterSecret",
+        "heartbeats",
+    }
+)
+_TOPIC_FIELDS = frozenset({"name", "topicId", "configs", "partitions", "replicationFactor"})
+
+
+def is_due(image: MetadataImage, last_end: int) -> bool:
+    """Return True if a snapshot is due; `last_end` is the offset of the last one.
+
+    An image that skipped records of a newer version is never stored: that version would trust it.
+    """
+    return image.end_offset - last_end >= SNAPSHOT_EVERY and not image.strange
+
+
+def encode(image: MetadataImage) -> bytes:
+    """Return the snapshot object of an image."""
+    text = json.dumps(to_document(image), separators=(",", ":"))
+    document = {
+        "format": SNAPSHOT_FORMAT,
+        "end_offset": image.end_offset,
+        "crc32c": crc32c(text.encode()),
+        "image": text,
+    }
+    return json.dumps(document).encode()
+
+
+def decode(data: bytes, end_offset: int) -> MetadataImage | None:
+    """Return the image in a snapshot object; None if unreadable, as the log has everything."""
+    try:
+        document = json.loads(data)
+        text = document["image"]
+        if document["crc32c"] != crc32c(text.encode()) or document["format"] != SNAPSHOT_FORMAT:
+            return None
+        return from_document(json.loads(text), end_offset)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def to_document(image: MetadataImage) -> dict[str, Any]:
+    """Return the image as JSON values."""
+    document: dict[str, Any] = {"topics": [_topic_document(t) for t in image.topics.values()]}
+    if image.brokers:
+        document["brokers"] = [
+            [getattr(b, name) for name in Broker.__slots__] for b in image.brokers.values()
+        ]
+    if image.controller is not None:
+        document["controller"] = [getattr(image.controller, n) for n in Controller.__slots__]
+    if image.broker_configs:
+        document["brokerConfigs"] = {k: dict(v) for k, v in image.broker_configs.items()}
+    if image.group_configs:
+        document["groupConfigs"] = {k: dict(v) for k, v in image.group_configs.items()}
+    if image.client_quotas:
+        document["clientQuotas"] = [[e, dict(values)] for e, values in image.client_quotas.items()]
+    if image.next_producer_id:
+        document["nextProducerId"] = image.next_producer_id
+    if image.cluster_id:
+        document["clusterId"] = image.cluster_id
+    if image.cluster_secret:
+        document["clusterSecret"] = image.cluster_secret
+    if image.heartbeats:
+        document["heartbeats"] = sorted(image.heartbeats.items())
+    return document
+
+
+def from_document(document: dict[str, Any], end_offset: int) -> MetadataImage:
+    """Return the image from the output of `to_document`.
+
+    Raises:
+        ValueError, KeyError, TypeError: the document is not an image.
+    """
+    broker_configs = document.get("brokerConfigs", {})
+    defaults = inherited(broker_configs.get(EVERY_BROKER, {}))
+    topics = {
+        entry["name"]: Topic(
+            entry["name"],
+            entry["topicId"],
+            tuple(_partition(state) for state in entry["partitions"]),
+            entry["configs"],
+            entry.get("replicationFactor"),
+            defaults,
+        )
+        for entry in document["topics"]
+    }
+    brokers = [Broker(*values) for values in document.get("brokers", ())]
+    controller = document.get("controller")
+    return MetadataImage(
+        end_offset,
+        topics,
+        {t.topic_id: t.name for t in topics.values()},
+        {b.broker_id: b for b in brokers},
+        Controller(*controller) if controller is not None else None,
+        broker_configs,
+        int(document.get("nextProducerId", 0)),
+        str(document.get("clusterId", "")),
+        document.get("groupConfigs", {}),
+        {
+            quota_entity(entity): {str(key): float(rate) for key, rate in values.items()}
+            for entity, values in document.get("clientQuotas", ())
+        },
+        cluster_secret=str(document.get("clusterSecret", "")),
+        strange=not (
+            document.keys() <= _IMAGE_FIELDS
+            and all(entry.keys() <= _TOPIC_FIELDS for entry in document["topics"])
+        ),
+        heartbeats={int(b): int(offset) for b, offset in document.get("heartbeats", ())},
+    )
+
+
+def _topic_document(topic: Topic) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "name": topic.name,
+        "topicId": topic.topic_id,
+        "configs": dict(topic.configs),
+        "partitions": [_state(p) for p in topic.partition_states],
+    }
+    if topic.replication_factor is not None:
+        document["replicationFactor"] = topic.replication_factor
+    return document
+
+
+def _state(partition: Partition) -> list[Any]:
+    values = [getattr(partition, name) for name in Partition.__slots__]
+    rest = [getattr(_UNLED, name) for name in Partition.__slots__][_SHORT_STATE:]
+    return values[:_SHORT_STATE] if values[_SHORT_STATE:] == rest else values
+
+
+def _partition(state: list[Any]) -> Partition:
+    values: list[Any] = [tuple(v) if isinstance(v, list) else v for v in state]
+    return Partition(*values)
+
+
+_UNLED = Partition()

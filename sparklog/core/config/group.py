@@ -1,0 +1,121 @@
+"""Dynamic settings of one group, which override the brokers' defaults for groups.
+
+Names, kinds and limits are Kafka's. Source: KIP-848, KIP-932, KIP-1071; the configuration
+definitions of Kafka 4.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sparklog.core.config.model import Acts, Config, Kind, Setting, parse_configs, table_of
+from sparklog.core.errors import InvalidConfig
+
+SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
+HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
+
+_CARRIED: Final = (
+    ("consumer.assignment.interval.ms", Kind.INT, 1_000, 0),
+    ("consumer.assignor.offload.enable", Kind.BOOLEAN, True, None),
+    ("errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, False, None),
+    ("errors.deadletterqueue.topic.name", Kind.STRING, "", None),
+    ("share.assignment.interval.ms", Kind.INT, 1_000, 0),
+    ("share.assignor.offload.enable", Kind.BOOLEAN, True, None),
+    ("share.auto.offset.reset", Kind.STRING, "latest", None),
+    ("share.delivery.count.limit", Kind.INT, 5, 2),
+    ("share.heartbeat.interval.ms", Kind.INT, 5_000, 1),
+    ("share.isolation.level", Kind.STRING, "read_uncommitted", None),
+    ("share.partition.max.record.locks", Kind.INT, 2_000, 100),
+    ("share.record.lock.duration.ms", Kind.INT, 30_000, 1_000),
+    ("share.renew.acknowledge.enable", Kind.BOOLEAN, True, None),
+    ("share.session.timeout.ms", Kind.INT, 45_000, 1),
+    ("streams.acceptable.recovery.lag", Kind.LONG, 10_000, 0),
+    ("streams.assignment.interval.ms", Kind.INT, 1_000, 0),
+    ("streams.assignor.name", Kind.STRING, "", None),
+    ("streams.assignor.offload.enable", Kind.BOOLEAN, True, None),
+    ("streams.heartbeat.interval.ms", Kind.INT, 5_000, 1),
+    ("streams.initial.rebalance.delay.ms", Kind.INT, 3_000, 0),
+    ("streams.num.standby.replicas", Kind.INT, 0, 0),
+    ("streams.num.warmup.replicas", Kind.INT, 2, 0),
+    ("streams.rack.aware.assignment.tags", Kind.LIST, (), None),
+    ("streams.session.timeout.ms", Kind.INT, 45_000, 1),
+    ("streams.task.offset.interval.ms", Kind.INT, 60_000, 1),
+)
+"""Name, kind, default and lowest value of settings for types of groups that brokers here lack."""
+_CHOICES: Final = {"share.isolation.level": ("read_committed", "read_uncommitted")}
+
+GROUP_CONFIGS: Final[Mapping[str, Setting]] = table_of(
+    Setting(
+        SESSION_TIMEOUT,
+        Kind.INT,
+        45_000,
+        Acts.BROKER,
+        "A member of the group that was not heard of for so long is removed.",
+        unit="ms",
+        at_least=1,
+    ),
+    Setting(
+        HEARTBEAT_INTERVAL,
+        Kind.INT,
+        5_000,
+        Acts.BROKER,
+        "How often members of the group are told to send heartbeats.",
+        unit="ms",
+        at_least=1,
+    ),
+    *(
+        Setting(
+            name,
+            kind,
+            default,
+            Acts.NEVER,
+            "Stored and shown, so that a Kafka group's settings carry over.",
+            unit="ms" if name.endswith(".ms") else "",
+            at_least=low,
+            choices=_CHOICES.get(name, ()),
+        )
+        for name, kind, default, low in _CARRIED
+    ),
+)
+"""Settings of a group.
+
+Those of the newer consumer protocol take effect; the others are only stored.
+"""
+NONE_SET: Final = Config(GROUP_CONFIGS, {})
+"""For a group without settings of its own."""
+
+
+def default_name(name: str) -> str:
+    """Return the name of the broker setting with the default of a group's setting."""
+    return f"group.{name}"
+
+
+def parse_group_configs(given: Mapping[str, str], broker: Config) -> Config:
+    """Return a group's settings, on a broker with settings of its own.
+
+    Raises:
+        InvalidConfig: an unknown name, a value outside the broker's limits, or a session shorter
+            than the heartbeat interval.
+    """
+    config = parse_configs(given, GROUP_CONFIGS)
+    for name in config.given.keys() & {SESSION_TIMEOUT, HEARTBEAT_INTERVAL}:
+        low = f"group.consumer.min.{name.removeprefix('consumer.')}"
+        high = f"group.consumer.max.{name.removeprefix('consumer.')}"
+        if not broker.whole(low) <= config.whole(name) <= broker.whole(high):
+            raise InvalidConfig(
+                f"{name} is between {low} and {high}. {name}={config.whole(name)} "
+                f"{low}={broker.whole(low)} {high}={broker.whole(high)}"
+            )
+    heartbeat_ms, session_ms = (
+        (config if name in config.given else broker).whole(
+            name if name in config.given else default_name(name)
+        )
+        for name in (HEARTBEAT_INTERVAL, SESSION_TIMEOUT)
+    )
+    if heartbeat_ms >= session_ms:
+        raise InvalidConfig(
+            "a member must be heard of within its session. "
+            f"{HEARTBEAT_INTERVAL}={heartbeat_ms} {SESSION_TIMEOUT}={session_ms}"
+        )
+    return config

@@ -1,0 +1,140 @@
+"""Client quotas: bytes per second that a client may send or read, by user and client id. Pure.
+
+An entity is a user, a client id, or both; the name None stands for all without a quota of their
+own. The most specific quota of a client applies, in Kafka's order. Clients with a shared quota
+share its bytes. A user's quota is shared by all clients of the user. A quota with a client id, or
+for all client ids, applies to each client id separately. Values are bytes per second at each
+broker.
+Source: KIP-13, KIP-55, KIP-546; Kafka's documentation, section Quotas.
+
+TokenBucket: limits a rate. A caller that overdraws waits until the balance is positive.
+
+Pure; times are seconds of any clock that never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from sparklog.core.errors import InvalidRequest
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Pairs of an entity type and a name, by type; the name None is the default of that type."""
+Quotas = Mapping[QuotaEntity, Mapping[str, float]]
+
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
+CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
+QUOTA_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+_NOT_HELD: Final = frozenset(
+    {"request_percentage", "controller_mutation_rate", "connection_creation_rate"}
+)
+"""Kafka's other quotas, which brokers here do not enforce."""
+
+
+class Limit(NamedTuple):
+    """A quota that applies to a client."""
+
+    bytes_per_s: float
+    shared_by: tuple[str | None, str | None]
+    """User and client id; None where the quota is for all of them together."""
+
+
+def entity_of(parts: Mapping[str, str | None]) -> QuotaEntity:
+    """Return the entity with these types and names.
+
+    Raises:
+        InvalidRequest: no type, an unknown one, or one without quotas here.
+    """
+    if not parts:
+        raise InvalidRequest("a quota is a user's or a client id's; name one.")
+    for kind in parts:
+        if kind == "ip":
+            raise InvalidRequest(
+                "brokers hold no quotas of IP addresses; set one of a client id or a user. "
+                f"entity_type={kind}"
+            )
+        if kind not in (USER, CLIENT_ID):
+            raise InvalidRequest(f"the types are {USER} and {CLIENT_ID}. entity_type={kind!r}")
+    return tuple(sorted(parts.items(), key=lambda part: part[0]))
+
+
+def check_quota_key(key: str) -> None:
+    """Reject a key that is not a quota.
+
+    Raises:
+        InvalidRequest: the quota is unknown, or brokers do not enforce it.
+    """
+    if key in _NOT_HELD:
+        raise InvalidRequest(
+            f"brokers do not hold clients to this quota; they do to {' and '.join(QUOTA_KEYS)}. "
+            f"quota={key}"
+        )
+    if key not in QUOTA_KEYS:
+        raise InvalidRequest(f"no such quota; there are {' and '.join(QUOTA_KEYS)}. quota={key!r}")
+
+
+def check_quota(key: str, value: float) -> None:
+    """Reject an invalid quota.
+
+    Raises:
+        InvalidRequest: see `check_quota_key`; or the value is not a whole number of 1 or more.
+    """
+    check_quota_key(key)
+    if not 1 <= value < 2**63 or value != int(value):
+        raise InvalidRequest(
+            f"a rate is a whole number of bytes per second, at least 1. quota={key} value={value}"
+        )
+
+
+def limit_of(quotas: Quotas, key: str, user: str, client_id: str) -> Limit | None:
+    """Return the quota that applies to a client, None if none does."""
+    for entity, shared_by in (
+        (_both(user, client_id), (user, client_id)),
+        (_both(user, None), (user, client_id)),
+        (((USER, user),), (user, None)),
+        (_both(None, client_id), (user, client_id)),
+        (_both(None, None), (user, client_id)),
+        (((USER, None),), (user, None)),
+        (((CLIENT_ID, client_id),), (None, client_id)),
+        (((CLIENT_ID, None),), (None, client_id)),
+    ):
+        rate = quotas.get(entity, {}).get(key)
+        if rate is not None:
+            return Limit(rate, shared_by)
+    return None
+
+
+def _both(user: str | None, client_id: str | None) -> QuotaEntity:
+    return ((CLIENT_ID, client_id), (USER, user))
+
+
+class TokenBucket:
+    """A rate per second, with a burst of `burst_s` seconds of the rate."""
+
+    __slots__ = ("_at_s", "_left", "burst_s", "per_s")
+
+    def __init__(self, per_s: float, burst_s: float, now_s: float) -> None:
+        """Begin full, with the amount of `burst_s` seconds."""
+        self.per_s = per_s
+        self.burst_s = burst_s
+        self._left = per_s * burst_s
+        self._at_s = now_s
+
+    def spend(self, amount: float, now_s: float) -> float:
+        """Take an amount, overdrawing if need be; return the seconds to wait afterwards."""
+        self._fill(now_s)
+        self._left -= amount
+        return max(0.0, -self._left / self.per_s)
+
+    def is_full(self, now_s: float) -> bool:
+        """Return True if the bucket is full, as if nothing had ever been taken."""
+        self._fill(now_s)
+        return self._left >= self.per_s * self.burst_s
+
+    def _fill(self, now_s: float) -> None:
+        come = max(0.0, now_s - self._at_s) * self.per_s
+        self._left = min(self._left + come, self.per_s * self.burst_s)
+        self._at_s = max(now_s, self._at_s)

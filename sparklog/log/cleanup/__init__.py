@@ -1,0 +1,1 @@
+"""Upkeep of a partition: retention, compaction, merging, deletion of unnamed objects."""

@@ -1,0 +1,213 @@
+"""Which objects of a partition nothing needs any more. A pure protocol; whoever runs it deletes.
+
+The boundary moves first, by a manifest; the objects behind it go later. Nothing is told that a
+reader may still want who looked at the partition at most `delay_ms` ago:
+
+  G1  what a manifest names that was the newest at any time within the delay stays, and so does
+      the chain from the lowest end of these manifests on, with all that it points at
+  G2  a name of the chain goes only when its position is before that of a published manifest
+  G3  what no manifest ever named, as far as is known, goes only when it is older than any task
+      that might still publish it; what a publication record names stays until it is published
+  G4  when the manifests do not tell what was the newest within the delay, nothing goes
+  G5  what a pin names stays (N2 of `pins`); a pin goes only when no snapshot names it and whoever
+      made it is long gone
+
+The listing is made before the look, so nothing in it can be newer than what the look knows of.
+Times are milliseconds on the store's clock, which the caller's is taken to agree with to within a
+fraction of the delay. Source: FORMAT.md 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from sparklog.core.errors import DataCorrupt
+from sparklog.log.effects import Protocol, Range, get_many, list_after
+from sparklog.log.layout import ChainPosition, PartitionLayout, is_data_name
+from sparklog.log.manifest import manifest as manifests
+from sparklog.log.manifest.change import VERSIONS_KEPT
+from sparklog.log.manifest.manifest import EMPTY, Manifest
+from sparklog.log.manifest.pins import left_pins, pinned_objects
+from sparklog.log.manifest.refresh import read_segments
+from sparklog.log.manifest.view import PartitionView
+from sparklog.store.base import ObjectInfo
+
+DAY_MS = 86_400_000
+ORPHAN_AGE_MS = 7 * DAY_MS
+"""How old an object is that no task will publish any more; as long as writers are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageRules:
+    """When an object is let go."""
+
+    now_ms: int
+    delay_ms: int
+    """Of `file.delete.delay.ms`."""
+    orphan_age_ms: int = ORPHAN_AGE_MS
+    unpublished: frozenset[str] = field(default=frozenset())
+    """Staged objects that publication records name, relative to the partition's folder."""
+    snapshots: frozenset[str] | None = None
+    """Pins that named snapshots have, looked up before the listing; None leaves every pin alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What was found in a partition's folder."""
+
+    doomed: tuple[ObjectInfo, ...] = ()
+    """What may be deleted now."""
+    waiting: int = 0
+    """Objects that nothing in the log names, but that are too young to go."""
+    problem: str = ""
+    """Why nothing can be told, or ''."""
+
+
+def list_folder(layout: PartitionLayout) -> Protocol[list[ObjectInfo]]:
+    """Return all objects of a partition: to be asked for before the look that judges them."""
+    return (yield from list_after(layout.folder, ""))
+
+
+def find_garbage(
+    view: PartitionView, listed: Sequence[ObjectInfo], rules: GarbageRules
+) -> Protocol[Garbage]:
+    """Return what may be deleted of a partition.
+
+    Cost: nothing when there is nothing; a GET for each manifest that was in use within the delay,
+    and for those kept when an object's past matters; when something may go, a listing and a GET
+    for each pin.
+
+    Args:
+        view: of the partition, looked at after the listing was made.
+        listed: what `list_folder` returned.
+        rules: when an object is let go.
+
+    Raises:
+        DataCorrupt: a segment of the tail is damaged; mend that first.
+    """
+    found = _Listing(view.layout, listed)
+    recent, problem = yield from _recent(view, found, rules)
+    if problem:
+        return Garbage(problem=problem)
+    boundary = min(m.position for m in recent)
+    named = {e.object for m in recent for e in m.entries} | {e.object for e in view.entries}
+    below, beyond = found.chain_at(boundary)
+    left = _left_pins(view, listed, rules)
+    if any(name not in named for name in (*below, *found.loose)):
+        dropped = [view.layout.relative(info.key) for info in left]
+        pinned, problem = yield from pinned_objects(view.layout, but=dropped)
+        if problem:
+            return Garbage(problem=problem)
+        named |= pinned
+    doomed = [info for name, info in below.items() if name not in named]
+    loose = {name: info for name, info in found.loose.items() if name not in named}
+    if loose:
+        named |= rules.unpublished
+        named |= yield from _referenced(view.layout, [n for n in beyond if n not in named])
+        loose = {name: info for name, info in loose.items() if name not in named}
+    told = yield from _once_named(view, found, loose, rules)
+    gone = [info for name, info in loose.items() if name in told or _is_old(info, rules)]
+    kept = {m.version for m in recent}
+    past = [
+        info
+        for version, info in found.manifests.items()
+        if version <= view.manifest_name_version - VERSIONS_KEPT and version not in kept
+    ]
+    return Garbage((*doomed, *gone, *past, *left), len(loose) - len(gone))
+
+
+class _Listing:
+    """The objects of a partition's folder, by what their names say they are."""
+
+    def __init__(self, layout: PartitionLayout, listed: Sequence[ObjectInfo]) -> None:
+        self.manifests: dict[int, ObjectInfo] = {}
+        """By version, ascending."""
+        self._chain: dict[ChainPosition, tuple[str, ObjectInfo]] = {}
+        self.loose: dict[str, ObjectInfo] = {}
+        """Rewritten and staged objects, by name."""
+        for info in listed:
+            name = layout.relative(info.key)
+            version, at = layout.manifest_version(info.key), layout.chain_position(info.key)
+            if version is not None:
+                self.manifests[version] = info
+            elif at is not None:
+                self._chain[at] = name, info
+            elif is_data_name(name):
+                self.loose[name] = info
+        self.manifests = dict(sorted(self.manifests.items()))
+
+    def chain_at(self, boundary: ChainPosition) -> tuple[dict[str, ObjectInfo], list[str]]:
+        """Return the chain's objects before a position, and the names of those from it on."""
+        below = dict(one for at, one in self._chain.items() if at < boundary)
+        return below, [name for at, (name, _) in self._chain.items() if at >= boundary]
+
+
+def _left_pins(
+    view: PartitionView, listed: Sequence[ObjectInfo], rules: GarbageRules
+) -> list[ObjectInfo]:
+    if rules.snapshots is None:
+        return []
+    return left_pins(view.layout, listed, rules.snapshots, rules.now_ms - rules.orphan_age_ms)
+
+
+def _recent(
+    view: PartitionView, found: _Listing, rules: GarbageRules
+) -> Protocol[tuple[list[Manifest], str]]:
+    """Return every manifest that was the newest within the delay, or why that is not known."""
+    since_ms = rules.now_ms - rules.delay_ms
+    versions = list(found.manifests)
+    wanted = [
+        version
+        for version, following in pairwise(versions)
+        if found.manifests[following].modified_ms > since_ms
+    ]
+    wanted += versions[-1:]
+    recent = [view.manifest]
+    if not versions:
+        return [*recent, EMPTY], ""
+    if found.manifests[versions[0]].modified_ms > since_ms:
+        if versions[0] > 1:
+            return [], "older manifests than those kept were in use a moment ago; try again later"
+        recent.append(EMPTY)
+    loaded = yield from _load(view, [v for v in wanted if v != view.manifest.version])
+    if len(loaded) < len([v for v in wanted if v != view.manifest.version]):
+        return [], "a manifest that was in use a moment ago cannot be read; run verify"
+    return [*recent, *loaded.values()], ""
+
+
+def _load(view: PartitionView, versions: Sequence[int]) -> Protocol[Mapping[int, Manifest]]:
+    """Return those of these versions that can be read."""
+    keys = [view.layout.key(view.layout.manifest_name(version)) for version in versions]
+    stored = yield from get_many(tuple(Range(key) for key in keys))
+    loaded = {}
+    for version, key, data in zip(versions, keys, stored, strict=True):
+        try:
+            if data is not None:
+                loaded[version] = manifests.decode(data, view.layout, key)
+        except DataCorrupt:
+            continue
+    return loaded
+
+
+def _referenced(layout: PartitionLayout, names: Sequence[str]) -> Protocol[set[str]]:
+    """Return what reference segments among these objects point at."""
+    found = yield from read_segments(layout, names)
+    return {r.object for segment in found if segment is not None for r in segment.references}
+
+
+def _once_named(
+    view: PartitionView, found: _Listing, loose: Mapping[str, ObjectInfo], rules: GarbageRules
+) -> Protocol[set[str]]:
+    """Return which of these were part of the log, according to the manifests that are left."""
+    if all(_is_old(info, rules) for info in loose.values()):
+        return set()
+    # A name that was pruned may have been taken again by a manifest that never counted.
+    oldest = view.manifest_name_version - VERSIONS_KEPT
+    older = yield from _load(view, [v for v in found.manifests if v > oldest])
+    return {e.object for m in older.values() for e in m.entries} & loose.keys()
+
+
+def _is_old(info: ObjectInfo, rules: GarbageRules) -> bool:
+    return info.modified_ms < rules.now_ms - rules.orphan_age_ms

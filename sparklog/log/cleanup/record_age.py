@@ -1,0 +1,55 @@
+"""How old the records of an object are, for retention and compaction.
+
+Records may have no timestamp (-1), or one before 1970. As in Kafka, an object whose newest
+timestamp is negative has the time at which it was written: its timestamps say nothing of its age.
+
+Times are milliseconds since the Unix epoch. Source: Kafka's LogSegment.largestTimestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sparklog.core.config.model import LONG_MAX
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest.manifest import Entry
+from sparklog.store.base import ObjectNotFound, ObjectStore
+
+WrittenTime = Callable[[Entry], int]
+"""Returns when an entry's object was written."""
+
+
+def just_written(entry: Entry) -> int:
+    """Return a time that is never old: for whoever cannot ask a store."""
+    return LONG_MAX
+
+
+class WrittenTimes:
+    """Asks the store when objects were written, each once. Cost: a HEAD for each that is asked."""
+
+    def __init__(self, store: ObjectStore, layout: PartitionLayout) -> None:
+        """Ask about the objects of one partition."""
+        self._store = store
+        self._layout = layout
+        self._known: dict[str, int] = {}
+
+    def __call__(self, entry: Entry) -> int:
+        """Return when an entry's object was written; an object that is gone is never old."""
+        known = self._known.get(entry.object)
+        if known is None:
+            try:
+                known = self._store.head(self._layout.key(entry.object)).modified_ms
+            except ObjectNotFound:
+                known = LONG_MAX
+            self._known[entry.object] = known
+        return known
+
+
+def newest_ms(entry: Entry, written: WrittenTime) -> int:
+    """Return the time of an entry's newest record."""
+    return entry.max_timestamp_ms if entry.max_timestamp_ms >= 0 else written(entry)
+
+
+def oldest_ms(entry: Entry, written: WrittenTime) -> int:
+    """Return the time of an entry's oldest record."""
+    return entry.min_timestamp_ms if entry.min_timestamp_ms >= 0 else written(entry)

@@ -1,0 +1,137 @@
+"""Writing rewritten segments: rows of neighbouring entries, made into as few objects as fit.
+
+Rows come in order of offsets, with gaps where some were left out. An object is cut when its rows,
+decompressed, take PLAIN_BYTES_MAX, as it is encoded from memory. Knows no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from sparklog.core.types import TimestampType
+from sparklog.log.cleanup.merged_footer import Lineage
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest.manifest import REWRITTEN_NONCE, Entry
+from sparklog.log.segment.builder import draft_rows
+from sparklog.log.segment.segment import Segment
+
+PLAIN_BYTES_MAX: Final = 80 << 20
+"""With its encoded form, and the file made of that, a task holds an object three times at most."""
+ROW_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How rewritten segments are stored."""
+
+    codec: str
+    """none, lz4 or zstd."""
+    level: int | None = None
+    indexes_keys: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the rewritten segments of one run have in common."""
+
+    layout: PartitionLayout
+    base_offset: int
+    end_offset: int
+    leader_epoch: int
+    led: bool
+    timestamp_type: TimestampType
+
+
+def rewritten(
+    place: Place,
+    rows: Iterable[pa.RecordBatch],
+    lineage: Lineage,
+    encoding: Encoding,
+    nonces: Iterator[str],
+    plain_bytes_max: int = PLAIN_BYTES_MAX,
+) -> Iterator[tuple[Entry, bytes]]:
+    """Yield the objects that hold these rows, and cover all of `place`: entry and file.
+
+    Args:
+        place: the offsets to cover, and what is the same in all of them.
+        rows: with ROW_COLUMNS, in order of their offsets, within `place`.
+        lineage: what is kept of the segments that are replaced.
+        encoding: of the objects.
+        nonces: one for each object.
+        plain_bytes_max: uncompressed rows of one object.
+    """
+    pending: list[pa.RecordBatch] = []
+    size = 0
+    base = place.base_offset
+    for batch in rows:
+        if not batch.num_rows:
+            continue
+        if pending and size + batch.nbytes > plain_bytes_max:
+            end = batch.column("offset")[0].as_py()
+            yield _object(place, base, end, pending, lineage, encoding, next(nonces))
+            pending, size, base = [], 0, end
+        pending.append(batch)
+        size += batch.nbytes
+    yield _object(place, base, place.end_offset, pending, lineage, encoding, next(nonces))
+
+
+def _object(
+    place: Place,
+    base: int,
+    end: int,
+    rows: list[pa.RecordBatch],
+    lineage: Lineage,
+    encoding: Encoding,
+    nonce: str,
+) -> tuple[Entry, bytes]:
+    """Return one object of these rows; the list is emptied."""
+    count = sum(batch.num_rows for batch in rows)
+    columns = ["timestamp", "value"]
+    if count < end - base:
+        columns.insert(0, "offset")
+    if any(batch.column("key").null_count < batch.num_rows for batch in rows):
+        columns.insert(-1, "key")
+    if any(batch.column("headers").null_count < batch.num_rows for batch in rows):
+        columns.append("headers")
+    about = Segment(
+        topic_id=place.layout.topic_id,
+        partition=place.layout.partition,
+        base_offset=0,
+        end_offset=end - base,
+        rows=count,
+        nonce=nonce,
+        leader_epoch=place.leader_epoch,
+        led=place.led,
+        timestamp_type=place.timestamp_type,
+        codec=encoding.codec,
+    )
+    about = lineage.within(base, end).relative(about, base)
+    draft = draft_rows(
+        about, columns, _released(rows, columns), encoding.level,
+        first_offset=base, indexes_keys=encoding.indexes_keys,
+    )  # fmt: skip
+    data = draft.at(base)
+    entry = Entry(
+        base_offset=base,
+        end_offset=end,
+        object=place.layout.rewritten_name(base, nonce),
+        object_base=base,
+        size_bytes=len(data),
+        rows=count,
+        min_timestamp_ms=draft.segment.min_timestamp_ms,
+        max_timestamp_ms=draft.segment.max_timestamp_ms,
+        leader_epoch=place.leader_epoch,
+        nonce=REWRITTEN_NONCE,
+    )
+    return entry, data
+
+
+def _released(rows: list[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches and let go of each, so that what is joined is not in memory twice."""
+    rows.reverse()
+    while rows:
+        yield rows.pop().select(columns)

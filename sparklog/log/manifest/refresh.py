@@ -1,0 +1,432 @@
+"""Looking at a partition: its newest manifest, and the chain above it, as one view.
+
+Pure; FORMAT.md 4 says when a tail may be believed.
+
+A cheap look at a partition, good enough to see that nothing is to be done there. Pure.
+
+`refresh` looks for a newer manifest once more after it has followed the chain; a glance does
+not, or takes all names from a listing somebody made anyway. What it sees may be a moment old, and
+its tail may be of a manifest that has just been replaced: whoever finds work refreshes the view
+before it touches anything, and a view from here is as good to begin with as any other.
+
+Reading small objects of a log whole: a pure protocol, for logs such as the metadata log.
+
+Whoever reads much reads ranges instead (`reading`, `ranges`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from sparklog.core.errors import DataCorrupt, TopicDeleted
+from sparklog.log.effects import Protocol, Range, get, get_many, list_after
+from sparklog.log.layout import ChainPosition, PartitionLayout
+from sparklog.log.manifest import manifest as manifests
+from sparklog.log.manifest.manifest import Entry, Manifest
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.segment import column_reader as ranges
+from sparklog.log.segment.file import TRAILER_BYTES, footer_metadata, footer_start
+from sparklog.log.segment.footer import from_metadata
+from sparklog.log.segment.segment import Segment
+from sparklog.store.base import ObjectInfo
+
+FOOTER_READ_BYTES = 64 * 1024
+"""How much of an object's end is read in the hope that it holds the whole footer."""
+REFRESH_ROUNDS_MAX = 16
+PROBES_MAX = 8
+"""Segments found one after the other before a listing is the cheaper way."""
+NAMES_READ_AT_ONCE = 64
+
+
+def read_segment(
+    layout: PartitionLayout, name: str, size_bytes: int | None = None
+) -> Protocol[tuple[Segment, int] | None]:
+    """Read a segment's metadata and size; None if the object is absent. One request, seldom two.
+
+    Raises:
+        DataCorrupt: the object is damaged.
+    """
+    key = layout.key(name)
+    tail = yield from get(key, -FOOTER_READ_BYTES)
+    if tail is None:
+        return None
+    if size_bytes is None and len(tail) < FOOTER_READ_BYTES:
+        size_bytes = len(tail)
+    return (yield from _decode_segment(layout, key, tail, size_bytes))
+
+
+def read_segments(layout: PartitionLayout, names: Sequence[str]) -> Protocol[list[Segment | None]]:
+    """Read the metadata of several segments at once; None for those that are absent.
+
+    Raises:
+        DataCorrupt: an object is damaged.
+    """
+    stored = yield from read_stored(layout, names)
+    return [one[0] if one is not None else None for one in stored]
+
+
+def read_stored(
+    layout: PartitionLayout, names: Sequence[str]
+) -> Protocol[list[tuple[Segment, int] | None]]:
+    """Return `read_segment` of several objects at once.
+
+    Raises:
+        DataCorrupt: an object is damaged.
+    """
+    keys = [layout.key(name) for name in names]
+    tails = yield from get_many(tuple(Range(key, -FOOTER_READ_BYTES) for key in keys))
+    found: list[tuple[Segment, int] | None] = []
+    for key, tail in zip(keys, tails, strict=True):
+        known = len(tail) if tail is not None and len(tail) < FOOTER_READ_BYTES else None
+        found.append(
+            None if tail is None else (yield from _decode_segment(layout, key, tail, known))
+        )
+    return found
+
+
+def _decode_segment(
+    layout: PartitionLayout, key: str, tail: bytes, size_bytes: int | None
+) -> Protocol[tuple[Segment, int]]:
+    # Positions from the end do not need the size: pretend the file is as large as it may be.
+    pretended = size_bytes if size_bytes is not None else 1 << 62
+    footer_bytes = pretended - footer_start(tail, pretended, key)
+    if footer_bytes > len(tail):
+        longer = yield from get(key, -footer_bytes)
+        if longer is None or len(longer) < footer_bytes:
+            raise DataCorrupt(f"object is shorter than its footer says; run verify. object={key}")
+        tail = longer
+    segment = from_metadata(footer_metadata(tail[-footer_bytes:], key), layout, key)
+    if size_bytes is None:
+        size_bytes = _size_from_index(segment, footer_bytes)
+    return segment, size_bytes
+
+
+def _size_from_index(segment: Segment, footer_bytes: int) -> int:
+    if segment.keys is not None:  # its filter is the last before the footer
+        return segment.keys.start + segment.keys.length + footer_bytes
+    if segment.batches:
+        last = segment.batches[-1].stored
+        stream_end = last.position + last.meta.length + last.body_length
+    else:
+        stream_end = segment.head[0]
+    return stream_end + 8 + footer_bytes
+
+
+def refresh(view: PartitionView, *, over_manifests: bool = False) -> Protocol[PartitionView]:
+    """Return the partition as it is now. One listing of the log and one of manifests when idle.
+
+    `over_manifests` passes over newer manifests that cannot be read: for repair only.
+
+    Raises:
+        DataCorrupt: a segment of the tail is damaged, the chain has a hole, or the newest manifest
+            cannot be read. What lies beyond is not known, so nobody may write there.
+    """
+    view = yield from readable(view)
+    if view.damage is not None and not (over_manifests and view.damage is view.manifest_damage):
+        raise view.damage
+    return view
+
+
+def readable(view: PartitionView) -> Protocol[PartitionView]:
+    """Return the partition as far as it can be read now; the view's `damage` says why no further.
+
+    Nobody may append where such a view ends: for readers only. Cost: as `refresh`.
+    """
+    for _ in range(REFRESH_ROUNDS_MAX):
+        # The same object is returned where nothing changed.
+        known = view if view.damage is None else replace(view, damage=None)
+        view, _ = yield from newer_manifest(known)
+        listed = yield from _listed_after(view)
+        view = yield from _followed(view, positions_from(view, listed))
+        beyond = None if view.damage is not None else _beyond(view, listed)
+        # The listing may have missed what was appended while it was made.
+        if beyond and (yield from get(view.layout.key(view.next_name), -1)) is not None:
+            continue
+        view, moved = yield from newer_manifest(view)
+        if not moved:
+            return _with_damage(view, beyond)
+    raise DataCorrupt(
+        "the manifest kept changing while the tail was read; is a job rewriting in a loop? "
+        f"partition={view.layout.folder}"
+    )
+
+
+def _beyond(view: PartitionView, listed: Iterable[ObjectInfo]) -> str | None:
+    """Return the first object that only a log longer than the view's can have, if there is one.
+
+    The chain has no name after the first free one. A rewritten object holds records from before
+    its log's end.
+    """
+    layout = view.layout
+    for info in listed:
+        position = layout.chain_position(info.key)
+        rewritten = layout.rewritten_base(info.key)
+        if position is not None and position > view.position:
+            return info.key
+        if rewritten is not None and rewritten >= view.end_offset:
+            return info.key
+    return None
+
+
+def _with_damage(view: PartitionView, beyond: str | None) -> PartitionView:
+    """Return the view with what keeps it from telling where the log ends, if anything does."""
+    if view.damage is not None:
+        return view
+    if beyond is not None:
+        hole = DataCorrupt(
+            "an object of the log is gone, and there are objects after it; run verify. "
+            f"object={view.layout.key(view.next_name)} later_object={beyond}"
+        )
+        return replace(view, damage=hole)
+    return view if view.manifest_damage is None else replace(view, damage=view.manifest_damage)
+
+
+def unreadable(view: PartitionView) -> DataCorrupt:
+    """Return what is told to who wants more than a view with damage has."""
+    return DataCorrupt(
+        f"offsets from {view.end_offset} on cannot be read, those before can: {view.damage}"
+    )
+
+
+def probe(view: PartitionView) -> Protocol[PartitionView]:
+    """Return the partition with what was appended since. One request when that is nothing.
+
+    Asks for the next name of the chain, as long as one is there. That such an object continues the
+    chain is only sure while no newer manifest exists (FORMAT.md 4), so one look follows; nothing
+    new, however, is no proof that no manifest moved on: `refresh` now and then.
+
+    Raises:
+        DataCorrupt: a segment of the tail is damaged, or the chain is broken.
+    """
+    longer = view
+    for _ in range(PROBES_MAX):
+        try:
+            found = yield from read_segment(view.layout, longer.next_name)
+            if found is None:
+                break
+            longer = longer.extended(*found)
+        except DataCorrupt:
+            return (yield from refresh(view))
+    else:
+        return (yield from refresh(view))
+    if longer is view:
+        return view
+    _, moved = yield from newer_manifest(longer)
+    return (yield from refresh(view)) if moved else longer
+
+
+def newer_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
+    """Look for a newer manifest. Returns the view from there, and whether there was a newer name.
+
+    The tail that the newer manifest now covers is dropped. Versions that cannot be read are passed
+    over, and the view's `manifest_damage` tells of them.
+
+    Raises:
+        TopicDeleted: the newest manifest says so.
+    """
+    view, moved = yield from look_for_manifest(view)
+    if view.manifest.deleted:
+        raise TopicDeleted(
+            "the topic was deleted; one of the same name is another topic, so look it up again. "
+            f"topic={view.layout.topic} topic_id={view.layout.topic_id}"
+        )
+    return view, moved
+
+
+def look_for_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
+    """Look for a newer manifest, be it the last one of a deleted topic; see `newer_manifest`."""
+    layout = view.layout
+    after = layout.key(layout.manifest_name(view.manifest_name_version))
+    listed = yield from list_after(layout.manifest_prefix, after)
+    versions = [v for info in listed if (v := layout.manifest_version(info.key)) is not None]
+    if not versions:
+        return view, False
+    return (yield from at_newest(view, versions)), True
+
+
+def at_newest(view: PartitionView, versions: Sequence[int]) -> Protocol[PartitionView]:
+    """Return the view moved to the newest of these manifests that can be read, if any can."""
+    layout = view.layout
+    found = view.manifest
+    damage: DataCorrupt | None = None
+    for version in sorted(versions, reverse=True):
+        name = layout.manifest_name(version)
+        data = yield from get(layout.key(name))
+        if data is None:
+            continue
+        try:
+            candidate = manifests.decode(data, layout, layout.key(name))
+        except DataCorrupt as error:
+            damage = damage or _newest_unreadable(error)
+            continue
+        found = candidate
+        break
+    else:  # what is known is older still
+        damage = damage or view.manifest_damage
+    return at_manifest(view, found, max(versions, default=0), damage)
+
+
+def _newest_unreadable(error: DataCorrupt) -> DataCorrupt:
+    return DataCorrupt(
+        f"the newest manifest cannot be read, so nobody knows where the log ends: {error}"
+    )
+
+
+def at_manifest(
+    view: PartitionView,
+    found: Manifest,
+    highest: int,
+    damage: DataCorrupt | None = None,
+) -> PartitionView:
+    """Return the view moved to manifest `found`; the tail that it covers is dropped.
+
+    `damage` says that a newer version than `found` cannot be read.
+    """
+    tail = tuple(t for t in view.tail if t.position >= found.position)
+    if tail and tail[0].position != found.position:
+        tail = ()
+    return replace(
+        view,
+        manifest=found,
+        manifest_name_version=max(highest, view.manifest_name_version),
+        tail=tail,
+        manifest_damage=damage,
+    )
+
+
+def follow_chain(view: PartitionView) -> Protocol[PartitionView]:
+    """Extend the view by the segments that now follow its end.
+
+    Raises:
+        DataCorrupt: one is damaged, or gone, or the newest manifest cannot be read. Or there seems
+            to be a hole: `refresh` tells whether there is.
+    """
+    return (yield from follow_names(view, (yield from _listed_after(view))))
+
+
+def _listed_after(view: PartitionView) -> Protocol[Sequence[ObjectInfo]]:
+    """Return the objects of the log at and after the view's end, and rewritten ones from there."""
+    layout = view.layout
+    end = view.end_offset
+    # At one offset '-' (rewritten) sorts before '.', and that before '~' (after fences).
+    after = layout.key(layout.chain_name(end - 1)) if end else ""
+    return (yield from list_after(layout.chain_prefix, after))
+
+
+def positions_from(view: PartitionView, listed: Iterable[ObjectInfo]) -> dict[ChainPosition, int]:
+    """Return the bytes of those objects that the chain has at or after the view's end."""
+    return {
+        position: info.size_bytes
+        for info in listed
+        if (position := view.layout.chain_position(info.key)) is not None
+        and position >= view.position
+    }
+
+
+def follow_names(view: PartitionView, listed: Sequence[ObjectInfo]) -> Protocol[PartitionView]:
+    """Extend the view by those of the listed objects that follow its end.
+
+    Raises:
+        DataCorrupt: see `follow_chain`.
+    """
+    view = yield from _followed(view, positions_from(view, listed))
+    view = _with_damage(view, _beyond(view, listed))
+    if view.damage is not None:
+        raise view.damage
+    return view
+
+
+def _followed(view: PartitionView, sizes: Mapping[ChainPosition, int]) -> Protocol[PartitionView]:
+    """Extend the view as `follow_names` does, as far as objects can be read."""
+    layout = view.layout
+    positions = sorted(sizes)
+    for at in range(0, len(positions), NAMES_READ_AT_ONCE):
+        some = positions[at : at + NAMES_READ_AT_ONCE]
+        keys = [layout.key(layout.chain_name(*position)) for position in some]
+        ranges = tuple(Range(key, -FOOTER_READ_BYTES) for key in keys)
+        tails = yield from get_many(ranges)
+        for position, key, tail in zip(some, keys, tails, strict=True):
+            if position != view.position:
+                continue
+            try:
+                if tail is None or len(tail) < TRAILER_BYTES:
+                    raise DataCorrupt(f"segment vanished or was cut off; run verify. object={key}")
+                segment, _ = yield from _decode_segment(layout, key, tail, sizes[position])
+                view = view.extended(segment, sizes[position])
+            except DataCorrupt as error:
+                return replace(view, damage=error.with_traceback(None))
+    return view
+
+
+def glance(layout: PartitionLayout) -> Protocol[PartitionView]:
+    """Return the partition as it was a moment ago. Two listings and a GET when it has no tail.
+
+    Raises:
+        DataCorrupt: a segment of the tail is damaged, or the chain is broken.
+        TopicDeleted: the newest manifest says so.
+    """
+    view, _ = yield from newer_manifest(PartitionView(layout))
+    try:
+        return (yield from follow_chain(view))
+    except DataCorrupt:
+        return (yield from refresh(view))
+
+
+def glance_at(
+    layout: PartitionLayout, listed: Sequence[ObjectInfo]
+) -> Protocol[PartitionView | None]:
+    """Return the partition as a listing of its folder has it; None if that does not tell.
+
+    Cost: a GET for the manifest, and one for each segment of the tail.
+    """
+    versions = [v for info in listed if (v := layout.manifest_version(info.key)) is not None]
+    view = yield from at_newest(PartitionView(layout), versions)
+    if view.manifest.deleted:
+        return None
+    try:
+        return (yield from follow_names(view, listed))
+    except DataCorrupt:
+        return None
+
+
+OBJECTS_READ_AT_ONCE = 64
+
+
+def read_whole(
+    view: PartitionView, base_offset: int, end_offset: int, columns: Sequence[str]
+) -> Protocol[list[pa.RecordBatch]]:
+    """Return the records of [base_offset, end_offset), in order. One request per object.
+
+    Raises:
+        DataCorrupt: an object is missing or damaged.
+    """
+    entries = view.covering(base_offset, end_offset)
+    found: list[pa.RecordBatch] = []
+    for at in range(0, len(entries), OBJECTS_READ_AT_ONCE):
+        some = entries[at : at + OBJECTS_READ_AT_ONCE]
+        wanted = tuple(Range(view.layout.key(e.object)) for e in some)
+        objects = yield from get_many(wanted)
+        for entry, data in zip(some, objects, strict=True):
+            found += _records(view, entry, data, base_offset, end_offset, columns)
+    return found
+
+
+def _records(
+    view: PartitionView,
+    entry: Entry,
+    data: bytes | None,
+    base_offset: int,
+    end_offset: int,
+    columns: Sequence[str],
+) -> list[pa.RecordBatch]:
+    key = view.layout.key(entry.object)
+    if data is None:
+        raise DataCorrupt(f"object is missing though the log names it; run verify. object={key}")
+    footer = data[footer_start(data, len(data), key) :]
+    segment = from_metadata(footer_metadata(footer, key), view.layout, key)
+    low, high = max(base_offset, entry.base_offset), min(end_offset, entry.end_offset)
+    pieces = ranges.pieces(key, segment, entry.object_base, low, high, columns)
+    return [batch for p in pieces for batch in ranges.decode(p, [(0, data)], columns)]

@@ -1,0 +1,188 @@
+"""Bringing committed records from brokers' memory into the partition's own log (L1). Pure.
+
+Leaders flush committed records, and what is committed at an offset is the same for every leader
+that ever was or will be. (One that recovers flushes more; its successor begins after that.) So it
+never matters who put the object: whoever meets another's goes on from its end. What can be wrong is
+the epoch: a higher one says that this leader is one no more, and one that differs at the same
+offset says that the invariant is broken.
+
+The look for a newer manifest after the put is needed here as it is for direct appends (FORMAT.md
+5): a deposed leader may have flushed this place with another end; once a manifest covers that and
+the name is deleted, this put succeeds but stands outside the chain, and the next one, at its end,
+would leave a hole behind which the write-ahead log is trimmed.
+Source: FORMAT.md 9. `tests/model/test_led.py` runs this code through every order of small cases.
+
+Fences: leading a partition, and handing it back to direct writers. Pure protocols.
+
+A fence is an object of the chain that takes no offset. It has the name that the next append would
+take; after it the next name is another one (a higher generation at the same offset). So whoever was
+about to append, a direct writer or an earlier leader, loses the name, reads the fence and learns
+who may append from there on. No clock is part of it. Epochs order leaders: a leader that finds a
+higher epoch in the log leads no more.
+
+Every leader puts its fence, after it has flushed what others left and before it gives out an
+offset; an earlier leader can then add nothing, were it only paused amid its own recovery. It hands
+back in this order: flush all; record in the cluster's metadata that nobody leads, under the next
+epoch; put the fence with that epoch. Were the fence first, a leader deposed meanwhile could take
+the name at which its successor will flush.
+Source: FORMAT.md 9. `tests/model/test_led.py` runs this code through every order of small cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown, Unavailable
+from sparklog.log.effects import Protocol, put
+from sparklog.log.manifest.manifest import REWRITTEN_NONCE
+from sparklog.log.manifest.refresh import newer_manifest, refresh
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.append import LOST_RACES_MAX, UNKNOWN_TRIES_MAX
+from sparklog.log.segment.builder import draft_fence
+from sparklog.log.tail.to_segment import FlushDraft
+from sparklog.store.base import PutOutcome
+
+
+def flush_at(view: PartitionView, flush: FlushDraft, leader_epoch: int) -> Protocol[PartitionView]:
+    """Make sure that the log holds the records of `flush`, or at least the first of them.
+
+    Returns a view whose end offset is the new flushed end. It may lie below, at or beyond the end
+    of `flush`: somebody else may have flushed the same records in other portions.
+
+    Cost: one put and one listing.
+
+    Args:
+        view: of the partition, ending where `flush` begins or later.
+        flush: what to store.
+        leader_epoch: of the leader that flushes; its batches may have an older one.
+
+    Raises:
+        Fenced: the log has a higher epoch, so there is another leader.
+        DataCorrupt: the log ends before `flush` begins, or has records of another epoch there.
+        Unavailable: a leader later than the one that took these records led without them; look at
+            the log again.
+        OutcomeUnknown: the store did not tell; try again, that is safe.
+    """
+    for _ in range(UNKNOWN_TRIES_MAX):
+        if _is_there(view, flush, leader_epoch):
+            return view
+        outcome = yield from put(view.layout.key(view.next_name), flush.data)
+        if outcome is PutOutcome.CREATED:
+            newer, _ = yield from newer_manifest(view)
+            newer.check_manifest()
+            if newer.position == view.position:
+                return newer.extended(flush.segment, len(flush.data))
+        view = yield from refresh(view)
+    raise OutcomeUnknown(
+        "the store does not tell whether the flush happened; try again. "
+        f"object={view.layout.key(view.next_name)} nonce={flush.segment.nonce}"
+    )
+
+
+def _is_there(view: PartitionView, flush: FlushDraft, leader_epoch: int) -> bool:
+    """Return whether the log has the flush's first offset; see `flush_at`."""
+    if view.leader_epoch > leader_epoch:
+        raise Fenced(
+            "another leader has written to the partition's log; stop leading it. "
+            f"partition={view.layout.topic}-{view.layout.partition} leader_epoch={leader_epoch} "
+            f"epoch_in_log={view.leader_epoch}"
+        )
+    if view.end_offset < flush.base_offset:
+        raise DataCorrupt(
+            "the partition's log ends before what its leader believes to be flushed; run verify. "
+            f"partition={view.layout.folder} log_end_offset={view.end_offset} "
+            f"base_offset={flush.base_offset}"
+        )
+    if view.end_offset > flush.base_offset:
+        found = _epoch_at(view, flush.base_offset)
+        if found is None or found == flush.leader_epoch:
+            return True
+        if found < flush.leader_epoch:
+            raise DataCorrupt(
+                "the partition's log has other records than its leader; run verify. "
+                f"partition={view.layout.folder} offset={flush.base_offset} "
+                f"epoch_in_log={found} leader_epoch={flush.leader_epoch}"
+            )
+    elif view.leader_epoch <= flush.leader_epoch:
+        return False
+    raise Unavailable(
+        "a leader that was elected in between has put its fence or records there, and did not know "
+        "of these records; look at the log again. "
+        f"partition={view.layout.topic}-{view.layout.partition} offset={flush.base_offset} "
+        f"leader_epoch={flush.leader_epoch} epoch_in_log={view.leader_epoch}"
+    )
+
+
+def _epoch_at(view: PartitionView, offset: int) -> int | None:
+    """Return the epoch of the segment that holds `offset`, or None if nothing tells any more."""
+    for one in view.covering(offset, offset + 1):
+        return one.leader_epoch if one.nonce != REWRITTEN_NONCE else None
+    return None
+
+
+def take_lead(view: PartitionView, leader_epoch: int, nonce: str) -> Protocol[PartitionView]:
+    """Put a leader's fence at the end of the log. Idempotent.
+
+    To be called once all that was recovered is flushed, and before anything else is taken in.
+    Cost: one put and one listing, unless somebody appended since `view` was taken.
+
+    Raises:
+        Fenced: the log has a higher epoch.
+        OutcomeUnknown: lost too many races to direct writers, or the store did not tell; try again.
+    """
+
+    def is_done(now: PartitionView) -> bool:
+        return now.leader_epoch == leader_epoch
+
+    return (yield from _fence(view, leader_epoch, nonce, is_done, led=True))
+
+
+def hand_back(view: PartitionView, leader_epoch: int, nonce: str) -> Protocol[PartitionView]:
+    """Put the fence that lets direct writers append again. Idempotent.
+
+    `leader_epoch` is that of the metadata record which says that nobody leads.
+
+    Raises:
+        Fenced: the log has a higher epoch: somebody leads again.
+        OutcomeUnknown: the store did not tell; try again.
+    """
+
+    def is_done(now: PartitionView) -> bool:
+        return not now.is_led
+
+    view = yield from refresh(view)
+    return (yield from _fence(view, leader_epoch, nonce, is_done, led=False))
+
+
+def _fence(
+    view: PartitionView,
+    leader_epoch: int,
+    nonce: str,
+    is_done: Callable[[PartitionView], bool],
+    *,
+    led: bool,
+) -> Protocol[PartitionView]:
+    draft = draft_fence(view.layout, nonce, leader_epoch=leader_epoch, led=led)
+    for _ in range(LOST_RACES_MAX):
+        if view.leader_epoch > leader_epoch:
+            raise Fenced(
+                "a later leader has written to the partition's log; leave it alone. "
+                f"partition={view.layout.topic}-{view.layout.partition} "
+                f"leader_epoch={leader_epoch} epoch_in_log={view.leader_epoch}"
+            )
+        if is_done(view):
+            return view
+        base = view.end_offset
+        data = draft.at(base)
+        outcome = yield from put(view.layout.key(view.next_name), data)
+        if outcome is PutOutcome.CREATED:
+            newer, _ = yield from newer_manifest(view)
+            newer.check_manifest()
+            if newer.position == view.position:
+                return newer.extended(draft.placed(base), len(data))
+        # Only this leader writes this epoch, so the log itself tells whether the fence is in.
+        view = yield from refresh(view)
+    raise OutcomeUnknown(
+        "the fence could not be put, direct writers were always faster or the store did not tell; "
+        f"try again. partition={view.layout.folder} races={LOST_RACES_MAX}"
+    )

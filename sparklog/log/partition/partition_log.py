@@ -1,0 +1,333 @@
+"""One partition's log: the shell that runs the pure protocols on a store.
+
+Holds the newest view it knows and one thread pool. Thread-safe: appends of one PartitionLog go one
+after the other (FORMAT.md 5 allows one put in flight per writer), reads run beside them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from math import inf
+from threading import Lock
+
+import pyarrow as pa
+
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
+from sparklog.core.errors import DataCorrupt, InvalidRequest
+from sparklog.core.types import TimestampType
+from sparklog.log.effects import Protocol, Result, create, run
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest.change import absorb_tail, change, raise_log_start
+from sparklog.log.manifest.refresh import probe, readable, refresh, unreadable
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition import offset_lookup as lookup
+from sparklog.log.partition.append import Appended, Candidate, append
+from sparklog.log.partition.key_lookup import FoundKey, find_key
+from sparklog.log.partition.segment_reader import SegmentReader
+from sparklog.log.schema import check_keys, check_record_sizes, normalized, read_schema
+from sparklog.log.segment.builder import SegmentDraft, draft_records, draft_references
+from sparklog.log.segment.segment import Commit, CommitKey, Reference
+from sparklog.log.segment.unread_batches import Unread
+from sparklog.store.base import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+LOOK_AGAIN_S = 60.0
+"""A direct writer lists the log again before it appends, if it did so longer ago than this."""
+DEFAULT_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """What a partition's log needs of its topic's configuration."""
+
+    codec: str = "lz4"
+    """none, lz4 or zstd: what Arrow stores (`compression.type`)."""
+    zstd_level: int = 3
+    max_message_bytes: int = 1_048_588
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    requires_keys: bool = False
+    """A compacted topic takes no record without a key (`cleanup.policy`)."""
+    indexes_keys: bool = False
+    """Segments carry bounds and a filter of their keys (`sparklog.key.index`)."""
+    tail_segments_max: int = 32
+    """A tail this long is taken into the manifest by whoever appends next."""
+    writer_expiry_ms: int = 7 * 24 * 3600 * 1000
+    """A writer of idempotent commits that is silent this long is forgotten
+    (`transactional.id.expiration.ms`)."""
+
+
+class PartitionLog:
+    """One partition of one topic, on one store."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        layout: PartitionLayout,
+        config: LogConfig | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        entropy: Entropy = SYSTEM_ENTROPY,
+        pool: Executor | None = None,
+    ) -> None:
+        """Open the log; nothing is read before it is needed. A missing `pool` is made here."""
+        self._store = store
+        self.layout = layout
+        self.config = config if config is not None else LogConfig()
+        self._clock = clock
+        self._entropy = entropy
+        self._pool = pool if pool is not None else ThreadPoolExecutor(8, "sparklog-read")
+        self._reader = SegmentReader(store, layout, self._pool)
+        self._view = PartitionView(layout)
+        self._fresh = False
+        self._looked_s = -inf
+        """When all names of the log were listed last."""
+        self._lock = Lock()
+
+    def view(self, *, refreshed: bool = True) -> PartitionView:
+        """Return the partition as it is now, or as it was when last looked at.
+
+        Cost: a listing of the log and one or two of manifests, plus a footer per new segment.
+
+        Raises:
+            DataCorrupt: the tail is damaged.
+        """
+        with self._lock:
+            if refreshed or not self._fresh:
+                self._refresh()
+            return self._view
+
+    def _refresh(self) -> None:
+        self._view = self._run(refresh(self._view))
+        self._fresh = True
+        self._looked_s = self._clock.monotonic_s()
+
+    def readable(self, *, probing: bool = False) -> PartitionView:
+        """Return the partition as far as it can be read; the view's `damage` says why no further.
+
+        For readers, who get what lies before a damaged segment. Cost: as `view`, or as `probe`.
+        """
+        with self._lock:
+            if probing and self._fresh:
+                try:
+                    self._view = self._run(probe(self._view))
+                    return self._view
+                except DataCorrupt as error:
+                    logger.warning("looking how far the log can be read: %s", error)
+            self._view = self._run(readable(self._view))
+            # Who wants to append looks again, and hears of the damage.
+            self._fresh = self._view.damage is None
+            return self._view
+
+    def probe(self) -> PartitionView:
+        """Return the partition with what was appended since it was last looked at.
+
+        For whoever asks often. Sees appends, and rewrites only when there are appends too: a view
+        from it may be old in its log start and its objects, so call `view` every few seconds.
+
+        Cost: one request when nothing was appended, else one more per segment and a listing.
+
+        Raises:
+            DataCorrupt: the tail is damaged.
+        """
+        with self._lock:
+            if self._fresh:
+                self._view = self._run(probe(self._view))
+            else:
+                self._refresh()
+            return self._view
+
+    def append(
+        self, batches: Sequence[pa.RecordBatch], *, key: CommitKey | None = None
+    ) -> Appended:
+        """Append records as one segment: all of them or none.
+
+        `batches` have columns `value` and optionally `timestamp`, `key`, `headers` (see
+        `log.schema`). With a commit key the append happens at most once.
+
+        Raises:
+            InvalidRequest: wrong columns, no records. RecordTooLarge: over `max.message.bytes`.
+            InvalidRecord: without a key, where the topic is compacted.
+            OutcomeUnknown: read the log before trying again, or try again with the same key.
+            Unavailable: the store does not answer; nothing was appended.
+        """
+        return self._append(self._draft(batches), key, None)
+
+    def append_at(self, batches: Sequence[pa.RecordBatch], offset: int) -> Appended | None:
+        """Append records at this very offset, or return None because it is taken."""
+        return self._append_if(self._draft(batches), None, offset)
+
+    def append_staged(
+        self, staged: Sequence[Reference], *, key: CommitKey | None = None
+    ) -> Appended:
+        """Append objects that `stage` uploaded, in the order given, as one small segment.
+
+        Raises:
+            InvalidRequest: nothing to append. Others as `append`.
+        """
+        if not any(r.rows for r in staged):
+            raise InvalidRequest("nothing to append: no staged records")
+        draft = draft_references(
+            self.layout,
+            [r for r in staged if r.rows],
+            new_nonce(self._entropy),
+            timestamp_type=self.config.timestamp_type,
+        )
+        return self._append(draft, key, None)
+
+    def stage(self, batches: Sequence[pa.RecordBatch]) -> Reference:
+        """Upload records without appending them. An object nobody appends is collected later.
+
+        Raises:
+            InvalidRequest, RecordTooLarge: as `append`.
+            OutcomeUnknown, Unavailable: the store; stage again.
+        """
+        draft = self._draft(batches)
+        segment = draft.segment
+        name = self.layout.staged_name(segment.nonce)
+        data = draft.at(0)
+        self._run(create(self.layout.key(name), data))
+        return Reference(
+            object=name,
+            base=0,
+            end=segment.end_offset,
+            rows=segment.rows,
+            size_bytes=len(data),
+            nonce=segment.nonce,
+            min_timestamp_ms=segment.min_timestamp_ms,
+            max_timestamp_ms=segment.max_timestamp_ms,
+        )
+
+    def read(
+        self,
+        base_offset: int,
+        end_offset: int,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        *,
+        view: PartitionView | None = None,
+        unread: Unread = Unread.FAIL,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records of [base_offset, end_offset) with these columns, in offset order.
+
+        Memory: a few megabytes, whatever the range.
+
+        Raises:
+            InvalidRequest: an unknown column. OffsetOutOfRange: not within the log.
+            UnreadableRecords: nobody can read a batch of a producer, unless `unread` passes over.
+            DataCorrupt: an object in that range is damaged or missing; the message names it.
+        """
+        read_schema(columns)
+        seen = view if view is not None else self._reaching(end_offset)
+        if seen.damage is not None and end_offset > seen.end_offset:
+            raise unreadable(seen)
+        return self._reader.read(seen, base_offset, end_offset, columns, unread=unread)
+
+    def find(
+        self,
+        key: bytes,
+        columns: Sequence[str] = DEFAULT_COLUMNS,
+        *,
+        newest_only: bool = False,
+        view: PartitionView | None = None,
+    ) -> FoundKey:
+        """Return the records of a key, tombstones too, or only the newest of them.
+
+        Cost: a footer per segment; where they have filters (`sparklog.key.index`) a page of each,
+        and the keys of those that may have it. Else all keys are read.
+
+        Raises:
+            InvalidRequest: an unknown column. DataCorrupt: an object is damaged or missing.
+        """
+        read_schema(columns)
+        seen = view or self.view()
+        return find_key(self._store, self._pool, seen, key, columns, newest_only=newest_only)
+
+    def offset_for_time(
+        self, timestamp_ms: int, *, view: PartitionView | None = None
+    ) -> lookup.TimedOffset | None:
+        """Return the first record whose timestamp is at or after `timestamp_ms`, or None."""
+        return lookup.offset_for_time(self._reader, view or self.view(), timestamp_ms)
+
+    def offset_of_max_timestamp(self) -> lookup.TimedOffset | None:
+        """Return the first record that has the highest timestamp, or None in an empty log."""
+        return lookup.offset_of_max_timestamp(self._reader, self.view())
+
+    def delete_records(self, before_offset: int) -> int:
+        """Make `before_offset` (-1: the end) the log start offset; returns the new log start.
+
+        Raises:
+            OffsetOutOfRange: beyond the log end.
+        """
+        with self._lock:
+            self._view = self._run(
+                change(self._view, raise_log_start(before_offset), new_nonce(self._entropy))
+            )
+            return self._view.log_start_offset
+
+    def absorb_tail(self, segments_min: int = 1) -> PartitionView:
+        """Take the tail into the manifest when it is `segments_min` long; readers then ask less."""
+        with self._lock:
+            self._absorb(segments_min)
+            return self._view
+
+    def _reaching(self, end_offset: int) -> PartitionView:
+        """Return a view that holds all below `end_offset`, or as much as can be read."""
+        with self._lock:
+            if self._fresh and end_offset <= self._view.end_offset:
+                return self._view
+        return self.readable()
+
+    def _draft(self, batches: Sequence[pa.RecordBatch]) -> SegmentDraft:
+        now_ms = self._clock.now_ms()
+        ready = [normalized(b, now_ms) for b in batches if b.num_rows]
+        if not ready:
+            raise InvalidRequest("nothing to append: no records")
+        if self.config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            ready = [normalized(_without_timestamp(b), now_ms) for b in ready]
+        for batch in ready:
+            check_record_sizes(batch, self.config.max_message_bytes)
+            if self.config.requires_keys:
+                check_keys(batch)
+        return draft_records(
+            self.layout,
+            ready,
+            new_nonce(self._entropy),
+            codec=self.config.codec,
+            level=self.config.zstd_level,
+            timestamp_type=self.config.timestamp_type,
+            indexes_keys=self.config.indexes_keys,
+        )
+
+    def _append(self, draft: SegmentDraft, key: CommitKey | None, only_at: None) -> Appended:
+        done = self._append_if(draft, key, only_at)
+        assert done is not None, "only an append at a given offset can find it taken"
+        return done
+
+    def _append_if(
+        self, draft: SegmentDraft, key: CommitKey | None, only_at: int | None
+    ) -> Appended | None:
+        commit = Commit(key, self._clock.now_ms()) if key is not None else None
+        with self._lock:
+            # A name below later ones may have got lost, and would be taken for the next free one.
+            if not self._fresh or self._clock.monotonic_s() - self._looked_s > LOOK_AGAIN_S:
+                self._refresh()
+            self._view, done = self._run(append(self._view, Candidate(draft, commit, only_at)))
+            if len(self._view.tail) >= self.config.tail_segments_max:
+                self._absorb(self.config.tail_segments_max)
+            return done
+
+    def _absorb(self, segments_min: int) -> None:
+        expired_ms = self._clock.now_ms() - self.config.writer_expiry_ms
+        plan = absorb_tail(segments_min, expired_ms)
+        self._view = self._run(change(self._view, plan, new_nonce(self._entropy)))
+
+    def _run(self, protocol: Protocol[Result]) -> Result:
+        return run(protocol, self._store, self._pool)
+
+
+def _without_timestamp(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.drop_columns(["timestamp"])

@@ -1,0 +1,1 @@
+"""Verification and repair of a partition: findings, and the changes that mend them."""

@@ -1,0 +1,155 @@
+"""Giving up records that cannot be read, so that the rest of the partition can be.
+
+Somebody has to ask for it, and to name the offsets as verification told them. An object that is
+damaged is replaced by one that covers the same offsets and has the rows that can still be read; a
+segment of the tail that says nothing of itself by one without rows, after which the chain goes on.
+A producer's batch that nobody can read is left out of a copy of its object.
+Both are a change of the manifest: no name of the chain is ever written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sparklog.core.errors import InvalidRequest, Unavailable
+from sparklog.core.types import UNLED_EPOCH, OffsetRange, TimestampType
+from sparklog.log.cleanup.merged_footer import Lineage
+from sparklog.log.cleanup.rewriter import Place, rewritten
+from sparklog.log.effects import Protocol, create
+from sparklog.log.manifest.change import cover, is_published, swap
+from sparklog.log.repair.findings import Damage, Kind
+from sparklog.log.repair.repair import Mended, Repair
+
+
+@dataclass(frozen=True, slots=True)
+class LeadNow:
+    """Who leads the partition, by the registry: what a segment that says nothing may have said."""
+
+    led: bool = False
+    leader_epoch: int = UNLED_EPOCH
+
+
+class Dropper:
+    """Gives up damaged records of one partition."""
+
+    def __init__(self, repair: Repair, lead: LeadNow) -> None:
+        """Work on what `repair` found damaged."""
+        self._repair = repair
+        self._found = repair.found
+        self._layout = repair.layout
+        self._lead = lead
+
+    def drop(self, ranges: Collection[OffsetRange]) -> list[Mended]:
+        """Give up these offsets, each range just as it was told.
+
+        Raises:
+            InvalidRequest: no such damage, or not all of an object's. Nothing was changed.
+            Unavailable: the log changed meanwhile; verify it again.
+        """
+        chain = {d.lost_base: d for d in self._found.damages if d.kind is Kind.CHAIN}
+        covered: list[tuple[Damage, OffsetRange]] = []
+        replaced: dict[str, list[Damage]] = {}
+        for one in sorted(ranges, key=lambda r: r.base_offset):
+            broken = chain.get(one.base_offset)
+            if broken is not None:
+                self._refuse_guess(broken, one)
+                covered.append((broken, one))
+            else:
+                damage = self._damage_at(one)
+                self._refuse_half(damage, ranges)
+                replaced.setdefault(damage.object, []).append(damage)
+        # While the chain is broken no manifest can be planned, so that comes first.
+        done = [self._covered(damage, one) for damage, one in covered]
+        return [*done, *(self._replaced(given_up) for given_up in replaced.values())]
+
+    def _damage_at(self, wanted: OffsetRange) -> Damage:
+        for damage in self._found.damages:
+            told = (damage.lost_base, damage.lost_end)
+            can_go = damage.kind in (Kind.SEGMENT, Kind.UNREAD)
+            if can_go and told == (wanted.base_offset, wanted.end_offset):
+                return damage
+        lost = [d for d in self._found.damages if d.lost_end > d.lost_base]
+        told_all = ", ".join(f"{d.lost_base}-{d.lost_end}" for d in lost) or "none"
+        raise InvalidRequest(
+            "no damage of just these offsets; name a range as verify tells it. "
+            f"partition={self._layout.topic}:{self._layout.partition} "
+            f"wanted={wanted.base_offset}-{wanted.end_offset} damaged={told_all}"
+        )
+
+    def _refuse_half(self, damage: Damage, ranges: Collection[OffsetRange]) -> None:
+        given = {(r.base_offset, r.end_offset) for r in ranges}
+        for other in self._found.damages:
+            told = (other.lost_base, other.lost_end)
+            same = other.object == damage.object and other.kind is Kind.SEGMENT
+            if same and told not in given:
+                raise InvalidRequest(
+                    "an object is replaced once; name its other damage, too. "
+                    f"range={other.lost_base}-{other.lost_end} object={damage.object}"
+                )
+
+    def _refuse_guess(self, damage: Damage, wanted: OffsetRange) -> None:
+        if damage.end_known and wanted.end_offset != damage.lost_end:
+            raise InvalidRequest(
+                "the next segment says where the damaged one ends; name that range. "
+                f"range={damage.lost_base}-{damage.lost_end} object={damage.object}"
+            )
+        if wanted.end_offset <= damage.lost_base and not damage.end_known:
+            raise InvalidRequest(
+                "a segment has at least one offset; say where it ended. "
+                f"range={wanted.base_offset}-{wanted.end_offset} object={damage.object}"
+            )
+        if not damage.end_known and self._lead.led:
+            raise InvalidRequest(
+                "only its leader knows where this segment ends: produce a record, and when the "
+                "leader has flushed it, verify tells. "
+                f"partition={self._layout.topic}:{self._layout.partition}"
+            )
+
+    def _replaced(self, damages: Sequence[Damage]) -> Mended:
+        """Replace an object by one with the rows that can be read, without the batches named."""
+        key = damages[0].object
+        entries = [
+            e
+            for e in self._found.view.entries
+            if self._layout.key(e.object) == key
+            and any(e.base_offset <= d.lost_base and d.lost_end <= e.end_offset for d in damages)
+        ]
+        offsets = ", ".join(f"{d.lost_base} to {d.lost_end}" for d in damages)
+        told = Mended(key, f"offsets {offsets} given up")
+        if self._repair.dry_run:
+            return told
+        unread = [OffsetRange(d.lost_base, d.lost_end) for d in damages if d.kind is Kind.UNREAD]
+        made = [self._repair.salvaged(entry, given_up=unread) for entry in entries]
+        if not is_published(self._repair.change(swap(made)), made):
+            raise Unavailable(f"the log changed meanwhile; verify it again. object={key}")
+        return told
+
+    def _covered(self, damage: Damage, wanted: OffsetRange) -> Mended:
+        """Put an object without rows in the place of a segment that cannot be read at all."""
+        what = f"offsets {wanted.base_offset} to {wanted.end_offset} given up"
+        told = Mended(damage.object, what)
+        if not self._repair.dry_run:
+            self._repair.run(self._cover(wanted))
+        return told
+
+    def _cover(self, wanted: OffsetRange) -> Protocol[None]:
+        view, nonces = self._found.view, self._repair.nonces()
+        epoch = max(view.leader_epoch, self._lead.leader_epoch)
+        if wanted.base_offset == wanted.end_offset:  # a fence
+            led, nonce = self._lead.led, next(nonces)
+            yield from cover(view, (), leader_epoch=epoch, led=led, nonce=nonce)
+            return
+        place = Place(
+            self._layout,
+            wanted.base_offset,
+            wanted.end_offset,
+            epoch,
+            self._lead.led,
+            TimestampType.CREATE_TIME,
+        )
+        ((entry, data),) = rewritten(place, (), Lineage(), self._repair.encoding, nonces)
+        yield from create(self._layout.key(entry.object), data)
+        yield from cover(
+            view, [entry], leader_epoch=entry.leader_epoch, led=self._lead.led, nonce=next(nonces)
+        )

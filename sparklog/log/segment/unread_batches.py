@@ -1,0 +1,109 @@
+"""Batches that were stored as they came, because a flush could not make rows of them.
+
+Versions before took batches unchecked. What such a batch holds may be readable by now: Kafka takes
+some that older versions could not decode. Nobody can read the others.
+
+  U1  a batch that can be read is shown as the rows it holds
+  U2  nobody passes over another without saying so
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from enum import Enum
+
+import pyarrow as pa
+
+from sparklog.core.errors import DataCorrupt, UnreadableRecords
+from sparklog.core.types import TopicPartition
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.schema import READ_TYPES
+from sparklog.log.segment.column_reader import batch_of
+from sparklog.log.segment.segment import UnreadBatch
+from sparklog.protocol.records.header import INT32_MAX, parse_header
+from sparklog.protocol.records.record_batch import decode
+
+logger = logging.getLogger(__name__)
+
+
+class Unread(Enum):
+    """What a reader does about a batch that nobody can read."""
+
+    FAIL = "fail"
+    PASS_OVER = "pass over"  # noqa: S105 - no password
+    """With a line in the log."""
+    KEEP = "keep"
+    """It is upkeep, which leaves all such batches as they are and wants the other rows."""
+
+
+def unread_rows(
+    layout: PartitionLayout,
+    batch: UnreadBatch,
+    base_offset: int,
+    columns: Sequence[str],
+    unread: Unread,
+) -> pa.RecordBatch | None:
+    """Return the rows of a batch that was kept as it came; None if it is passed over.
+
+    Args:
+        layout: of its partition.
+        batch: as the footer has it.
+        base_offset: of its first record, in the log.
+        columns: of the rows.
+        unread: what to do if nobody can read it; not KEEP.
+
+    Raises:
+        UnreadableRecords: nobody can read it, and that is to fail.
+    """
+    assert unread is not Unread.KEEP
+    end_offset = base_offset + batch.end - batch.base
+    try:
+        header = parse_header(batch.data)
+        rows = decode(batch.data, verify_crc=False, max_decompressed_bytes=INT32_MAX).records
+    except DataCorrupt as error:
+        place = TopicPartition(layout.topic, layout.partition)
+        report_unreadable(place, base_offset, end_offset, error, unread)
+        return None
+    offsets = rows.column("offset").to_numpy() + (base_offset - header.base_offset)
+    arrays = {
+        "offset": pa.array(offsets),
+        "timestampType": pa.repeat(
+            pa.scalar(int(header.timestamp_type), pa.int32()), rows.num_rows
+        ),
+    }
+    found = [
+        arrays[name] if name in arrays else rows.column(name).cast(READ_TYPES[name])
+        for name in columns
+    ]
+    return batch_of(found, columns, rows.num_rows)
+
+
+def report_unreadable(
+    place: TopicPartition, base_offset: int, end_offset: int, reason: DataCorrupt, unread: Unread
+) -> None:
+    """Say that nobody can read the records of a batch.
+
+    Raises:
+        UnreadableRecords: that is to fail.
+    """
+    told = (
+        "records cannot be read: their producer's batch is malformed, and an older version "
+        f"acknowledged it. topic={place.topic} partition={place.partition} "
+        f"base_offset={base_offset} end_offset={end_offset} reason={reason}"
+    )
+    if unread is Unread.FAIL:
+        raise UnreadableRecords(
+            f"{told}; to read on without them set failOnDataLoss to false (Spark) or pass "
+            "--skip-unreadable (sparklog consume)"
+        ) from reason
+    logger.warning("passed over: %s", told)
+
+
+def why_unreadable(batch: UnreadBatch) -> str:
+    """Say why nobody can read a batch, or '' if it can be read."""
+    try:
+        decode(batch.data, verify_crc=False, max_decompressed_bytes=INT32_MAX)
+    except DataCorrupt as error:
+        return str(error)
+    return ""

@@ -1,0 +1,1 @@
+"""Records before the flush: the tail in memory, batch checks, producer state."""

@@ -1,0 +1,137 @@
+"""What a partition knows of its producers, stored beside its log, so that no leader replays it all.
+
+A snapshot is true for one offset; all below it is in the partition's own log. It may be missing or
+damaged, since the log tells the same: then the footers of all leaders' segments are read instead.
+
+Object: `{"format": 1, "end_offset", "crc32c", "producers"}`, the last a text of which the CRC is.
+Source: FORMAT.md 9.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from crc32c import crc32c
+
+from sparklog.core.errors import DataCorrupt, Unavailable
+from sparklog.core.types import UNLED_EPOCH
+from sparklog.log.effects import Protocol, delete, get, list_after, put
+from sparklog.log.layout import PartitionLayout, is_staged_name
+from sparklog.log.manifest.manifest import Entry
+from sparklog.log.manifest.refresh import read_segments
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.segment.segment import Segment
+from sparklog.log.tail.producer_rebuild import Document, replay_segment, restored
+from sparklog.log.tail.producer_state import ProducerStates
+
+FORMAT: Final = 1
+SNAPSHOTS_KEPT: Final = 2
+SEGMENTS_READ_AT_ONCE: Final = 32
+
+
+def save_producers(layout: PartitionLayout, end_offset: int, document: Document) -> Protocol[None]:
+    """Store what `producer_rebuild.snapshot` gave when the log ended at `end_offset`.
+
+    Not before the partition's own log reaches that offset. Older ones are deleted but the last.
+    Cost: one put, one listing.
+    """
+    data = encode(end_offset, document)
+    # Whoever was faster stored the same; a put without an answer leaves the older ones.
+    yield from put(layout.key(layout.snapshot_name(end_offset)), data)
+    ends = yield from _snapshots(layout)
+    for end in ends[:-SNAPSHOTS_KEPT]:
+        yield from delete(layout.key(layout.snapshot_name(end)))
+
+
+def load_producers(view: PartitionView, now_ms: int) -> Protocol[ProducerStates]:
+    """Return the state of the partition's producers at the end of `view`.
+
+    All that is read counts as written now, so that none is forgotten for being read late.
+    Cost: a listing, the newest snapshot, and a footer for each segment since; nothing at all when
+    `view` itself has every segment, as it has of a log that no manifest covers yet.
+
+    Raises:
+        Unavailable: an object was replaced meanwhile; look at the partition again.
+        DataCorrupt: a segment is damaged.
+    """
+    start, states = 0, ProducerStates()
+    ends = (yield from _snapshots(view.layout)) if view.manifest.end_offset else []
+    for end in reversed([end for end in ends if end <= view.end_offset]):
+        data = yield from get(view.layout.key(view.layout.snapshot_name(end)))
+        known = decode(data, end) if data is not None else None
+        if known is not None:
+            start, states = end, known
+            break
+    entries = [e for e in view.manifest.entries if e.end_offset > start and _has_producers(e)]
+    for at in range(0, len(entries), SEGMENTS_READ_AT_ONCE):
+        some = entries[at : at + SEGMENTS_READ_AT_ONCE]
+        for entry, segment in (yield from _segments(view, some)):
+            replay_segment(states, _since(segment, entry.object_base, start), now_ms)
+    for one in view.tail:
+        if one.segment.end_offset > start:
+            replay_segment(states, _since(one.segment, one.segment.base_offset, start), now_ms)
+    return states
+
+
+def encode(end_offset: int, document: Document) -> bytes:
+    """Return the object of a snapshot."""
+    text = json.dumps(document, separators=(",", ":"))
+    whole = {
+        "format": FORMAT,
+        "end_offset": end_offset,
+        "crc32c": crc32c(text.encode()),
+        "producers": text,
+    }
+    return json.dumps(whole).encode()
+
+
+def decode(data: bytes, end_offset: int) -> ProducerStates | None:
+    """Return the state in a snapshot object, or None if it cannot be read: the log says it all."""
+    try:
+        whole = json.loads(data)
+        text = whole["producers"]
+        told = whole["format"], whole["end_offset"], whole["crc32c"]
+        if told != (FORMAT, end_offset, crc32c(text.encode())):
+            return None
+        return restored(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, DataCorrupt):
+        return None
+
+
+def _has_producers(entry: Entry) -> bool:
+    """Say whether a segment may have producers: direct appends and staged objects have none."""
+    return entry.leader_epoch > UNLED_EPOCH and not is_staged_name(entry.object)
+
+
+def _snapshots(layout: PartitionLayout) -> Protocol[list[int]]:
+    listed = yield from list_after(layout.snapshot_prefix, "")
+    return sorted(end for info in listed if (end := layout.snapshot_end(info.key)) is not None)
+
+
+def _segments(
+    view: PartitionView, entries: Sequence[Entry]
+) -> Protocol[list[tuple[Entry, Segment]]]:
+    found = yield from read_segments(view.layout, [entry.object for entry in entries])
+    pairs = []
+    for entry, segment in zip(entries, found, strict=True):
+        if segment is None:
+            raise Unavailable(
+                "an object was replaced while producers were read; look again. "
+                f"object={view.layout.key(entry.object)}"
+            )
+        pairs.append((entry, segment))
+    return pairs
+
+
+def _since(segment: Segment, base_offset: int, offset: int) -> Segment:
+    """Return the segment at its place, without what the snapshot has."""
+    start = offset - base_offset
+    return replace(
+        segment,
+        base_offset=base_offset,
+        producers=tuple(p for p in segment.producers if p.base >= start),
+        markers=tuple(m for m in segment.markers if m.base >= start),
+    )

@@ -1,0 +1,473 @@
+"""What one partition knows of its idempotent producers: the sequence each has come to.
+
+A producer numbers its records; the partition takes each number once and in order. The leader asks
+`check` before an append and tells `record` after it, without anything in between. Whoever becomes
+leader rebuilds the state from what the log has. Knows nothing of time but what it is told.
+
+  P1  a batch that was appended is recognised while it is among its producer's last five
+  P2  records of one producer epoch are appended in the order of their sequence numbers
+  P3  after an epoch was seen, nothing of an older one is appended
+  P4  a producer with an open transaction is never forgotten
+
+A producer that is unknown, because it is new or was forgotten, may begin with any sequence number
+(as in Kafka since 2.5, which answers UNKNOWN_PRODUCER_ID no more). Sequence numbers go from 0 to
+2**31 - 1 and on at 0. Source: KIP-98, KIP-360; Kafka's ProducerAppendInfo.
+
+Transactions in one partition: which are open, how far readers of committed records may read.
+
+Knows offsets and producer ids only; `producer_state` feeds it. Nothing here is per record.
+
+  X1  the last stable offset is at most the first offset of every transaction that is open, or
+      whose end is not yet below the high watermark
+  X2  it never moves back while the high watermark does not
+
+Offsets: `first_offset` and `last_offset` are inclusive, the last one is the marker's. Source:
+KIP-98; Kafka's ProducerStateManager and TransactionIndex.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from sparklog.core.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
+from sparklog.core.types import NO_PRODUCER_ID, NO_TIMESTAMP_MS
+from sparklog.protocol.records.control import EndTransactionMarker
+from sparklog.protocol.records.header import NO_EPOCH, NO_SEQUENCE, BatchHeader, increment_sequence
+
+
+class EndedTransaction(NamedTuple):
+    """A transaction whose marker was appended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_commit: bool
+
+
+class AbortedTransaction(NamedTuple):
+    """An aborted transaction: a reader drops the producer's records from its first offset on.
+
+    It stops at the marker. `last_stable_offset` is what it became when this one ended.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class Transactions:
+    """The transactions of one partition; see the module. Not thread-safe."""
+
+    __slots__ = ("_open", "_unreplicated", "aborted")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._open: dict[int, int] = {}
+        """Producer id to the first offset of its transaction, in the order they began."""
+        self._unreplicated: list[EndedTransaction] = []
+        """Ended, the marker not below the high watermark yet; in the order they ended."""
+        self.aborted: list[AbortedTransaction] = []
+        """By last offset."""
+
+    def __contains__(self, producer_id: int) -> bool:
+        """Tell whether the producer has an open transaction."""
+        return producer_id in self._open
+
+    def open(self) -> list[tuple[int, int]]:
+        """Return producer ids and the first offsets of their open transactions, oldest first."""
+        return list(self._open.items())
+
+    def begin(self, producer_id: int, first_offset: int) -> None:
+        """Note the first record of a transaction; those after it change nothing."""
+        self._open.setdefault(producer_id, first_offset)
+
+    def end(self, producer_id: int, last_offset: int, *, is_commit: bool) -> None:
+        """Note a marker at `last_offset`. It may end a transaction that wrote nothing here."""
+        first_offset = self._open.pop(producer_id, None)
+        if first_offset is None:
+            return
+        ended = EndedTransaction(producer_id, first_offset, last_offset, is_commit)
+        self._unreplicated.append(ended)
+        if not is_commit:
+            stable = min(self._first_open(last_offset + 1), last_offset + 1)
+            self.aborted.append(AbortedTransaction(producer_id, first_offset, last_offset, stable))
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the offset below which every transaction's end is committed.
+
+        Args:
+            high_watermark: not below one that was given before.
+        """
+        self._unreplicated = [t for t in self._unreplicated if t.last_offset >= high_watermark]
+        first = min((t.first_offset for t in self._unreplicated), default=high_watermark)
+        return min(first, self._first_open(high_watermark), high_watermark)
+
+    def aborted_between(self, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that a reader of these offsets must know of."""
+        at = bisect_left(self.aborted, base_offset, key=_last_offset_of)
+        found = []
+        for one in self.aborted[at:]:
+            if one.first_offset < end_offset:
+                found.append(one)
+            if one.last_stable_offset >= end_offset:
+                break
+        return found
+
+    def forget_below(self, offset: int) -> None:
+        """Forget aborted transactions that ended below `offset`: nobody reads there from here."""
+        del self.aborted[: bisect_left(self.aborted, offset, key=_last_offset_of)]
+
+    def _first_open(self, otherwise: int) -> int:
+        return next(iter(self._open.values()), otherwise)
+
+
+def _last_offset_of(one: AbortedTransaction) -> int:
+    return one.last_offset
+
+
+HALF_ROUND: Final = 1 << 30
+"""Sequences go round: what is less than this ahead of another comes after it."""
+REMEMBERED_BATCHES: Final = 5
+"""How many batches a producer may have in flight and still be recognised; a client's limit too."""
+
+
+class Duplicate(NamedTuple):
+    """The batch is in the log already: answer with its old place, once that is committed."""
+
+    base_offset: int
+    end_offset: int
+    append_time_ms: int
+    """NO_TIMESTAMP_MS when it is not known any more."""
+
+
+class TakenBatch(NamedTuple):
+    """A batch that was appended."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    end_offset: int
+    append_time_ms: int
+
+
+@dataclass(slots=True)
+class Producer:
+    """One producer id in one partition."""
+
+    epoch: int
+    last_sequence: int | None
+    """NO_SEQUENCE when this epoch wrote nothing, None when what it wrote is not known."""
+    coordinator_epoch: int = NO_EPOCH
+    written_ms: int = NO_TIMESTAMP_MS
+    batches: deque[TakenBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+
+    def enter(self, epoch: int) -> None:
+        """Go on with `epoch`: a new one begins with sequence 0."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.last_sequence = NO_SEQUENCE
+            self.batches.clear()
+
+
+@dataclass(slots=True, eq=False)
+class Verification:
+    """Stands for a question under way: is this partition in the producer's transaction?
+
+    It is worth something until the first records of the transaction were appended, or its marker:
+    an answer that comes after the marker was for a transaction that is over (KIP-890).
+    """
+
+    epoch: int
+    lowest_sequence: int
+    began_ms: int
+    is_over: bool = False
+    """A marker came: ask again, as it may have been that of the transaction before."""
+
+
+UNVERIFIED: Final = Verification(NO_EPOCH, NO_SEQUENCE, NO_TIMESTAMP_MS)
+"""For appends that nobody verifies, because that is switched off."""
+
+
+class ProducerStates:
+    """The idempotent and transactional producers of one partition. Not thread-safe."""
+
+    __slots__ = ("_producers", "_verifying", "transactions")
+
+    def __init__(self) -> None:
+        """Begin with no producer known."""
+        self._producers: dict[int, Producer] = {}
+        self._verifying: dict[int, Verification] = {}
+        self.transactions = Transactions()
+
+    def __len__(self) -> int:
+        """Return how many producers are known."""
+        return len(self._producers)
+
+    def __iter__(self) -> Iterator[tuple[int, Producer]]:
+        """Yield producer ids and what is known of them."""
+        return iter(self._producers.items())
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, is_over: bool = False
+    ) -> Verification | None:
+        """Return what goes with the question whether a producer's transaction has this partition.
+
+        None: there is no need to ask, its records are here already, or will be refused anyway.
+
+        Args:
+            producer_id: whose transaction.
+            epoch: the producer's.
+            sequence: of the first record that is to be appended.
+            now_ms: the time.
+            is_over: a marker is about to be appended for the transaction that is open.
+        """
+        known = self._producers.get(producer_id)
+        if known is not None and epoch < known.epoch:
+            return None
+        if not is_over and self.is_open(producer_id, epoch):
+            return None
+        verifying = self._verifying.get(producer_id)
+        if verifying is None or verifying.epoch != epoch:
+            verifying = self._verifying[producer_id] = Verification(epoch, sequence, now_ms)
+        verifying.lowest_sequence = min(verifying.lowest_sequence, sequence)
+        return verifying
+
+    def end_verification(self, producer_id: int) -> None:
+        """Take in that a marker is about to be appended: answers under way are worth nothing."""
+        verifying = self._verifying.pop(producer_id, None)
+        if verifying is not None:
+            verifying.is_over = True
+
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Tell whether this very producer has records in an open transaction here."""
+        known = self._producers.get(producer_id)
+        return known is not None and known.epoch == epoch and producer_id in self.transactions
+
+    def check_verified(
+        self, producer_id: int, epoch: int, verification: Verification | None
+    ) -> None:
+        """Tell whether a transaction may have its first records here.
+
+        Raises:
+            InvalidTxnState: nobody asked the coordinator, or the transaction ended since.
+        """
+        if verification is UNVERIFIED or self.is_open(producer_id, epoch):
+            return
+        if verification is None or self._verifying.get(producer_id) is not verification:
+            raise InvalidTxnState(
+                "the partition is not in the producer's transaction, or that has ended. "
+                f"producer_id={producer_id} producer_epoch={epoch}"
+            )
+
+    def is_ahead(self, header: BatchHeader) -> bool:
+        """Say whether a batch before this one is missing, or, of a producer not known, may be."""
+        first = header.base_sequence
+        if header.producer_id == NO_PRODUCER_ID or first == NO_SEQUENCE:
+            return False
+        known = self._producers.get(header.producer_id)
+        if known is None or header.producer_epoch > known.epoch:
+            return first != 0
+        if header.producer_epoch < known.epoch or known.last_sequence is None:
+            return False
+        return 0 < increment_sequence(first, -known.last_sequence - 1) < HALF_ROUND
+
+    def check(
+        self, header: BatchHeader, verification: Verification | None = UNVERIFIED
+    ) -> Duplicate | None:
+        """Tell whether a client's batch may be appended now: None, or where it already is.
+
+        Batches without a producer id may always.
+
+        Args:
+            header: the batch's.
+            verification: what `begin_verification` returned, the coordinator having agreed since.
+
+        Raises:
+            OutOfOrderSequence: a batch before it is missing, or it is older than what is recalled.
+            InvalidProducerEpoch: a newer producer has the id.
+            InvalidTxnState: a plain write amid the producer's own transaction, or a transactional
+                one outside.
+        """
+        if header.producer_id == NO_PRODUCER_ID:
+            return None
+        known = self._producers.get(header.producer_id)
+        if known is not None:
+            duplicate = self._check_order(header, known)
+            if duplicate is not None:
+                return duplicate
+        if header.is_transactional:
+            self.check_verified(header.producer_id, header.producer_epoch, verification)
+            is_new = known is None or known.epoch != header.producer_epoch
+            if is_new and verification is not None and verification is not UNVERIFIED:
+                _check_first(header, verification)
+        return None
+
+    def _check_order(self, header: BatchHeader, known: Producer) -> Duplicate | None:
+        if header.producer_epoch < known.epoch:
+            raise _stale_epoch(header.producer_id, header.producer_epoch, known.epoch)
+        if header.producer_epoch == known.epoch:
+            sequences = header.base_sequence, header.last_sequence
+            for batch in known.batches:
+                if batch[:2] == sequences:
+                    return Duplicate(batch.base_offset, batch.end_offset, batch.append_time_ms)
+            last = known.last_sequence
+        else:
+            last = NO_SEQUENCE
+        if last is not None and header.base_sequence != increment_sequence(last, 1):
+            raise OutOfOrderSequence(
+                "batch does not follow the producer's last one here: one between is missing, or it "
+                f"was appended long ago. producer_id={header.producer_id} "
+                f"producer_epoch={header.producer_epoch} base_sequence={header.base_sequence} "
+                f"known_epoch={known.epoch} last_sequence={last}"
+            )
+        if not header.is_transactional and header.producer_id in self.transactions:
+            raise InvalidTxnState(
+                "a plain batch amid the producer's open transaction; end the transaction first. "
+                f"producer_id={header.producer_id} producer_epoch={header.producer_epoch}"
+            )
+        return None
+
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Tell whether a coordinator may append records for a producer: they have no sequence.
+
+        Raises:
+            InvalidProducerEpoch: a newer producer has the id.
+        """
+        known = self._producers.get(producer_id)
+        if known is not None and producer_epoch < known.epoch:
+            raise _stale_epoch(producer_id, producer_epoch, known.epoch)
+
+    def record(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Note that a batch of records (no marker) was appended at `base_offset`."""
+        if header.producer_id == NO_PRODUCER_ID:
+            return
+        end_offset = base_offset + header.last_offset_delta + 1
+        batch = TakenBatch(
+            header.base_sequence, header.last_sequence, base_offset, end_offset, now_ms
+        )
+        self.take(
+            header.producer_id,
+            header.producer_epoch,
+            batch,
+            now_ms,
+            is_transactional=header.is_transactional,
+        )
+
+    def take(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        batch: TakenBatch,
+        now_ms: int,
+        *,
+        is_transactional: bool,
+    ) -> None:
+        """Note that a batch is in the log, wherever that is known from; nothing is checked."""
+        known = self._producers.get(producer_id)
+        if known is None:
+            known = self._producers[producer_id] = Producer(producer_epoch, NO_SEQUENCE)
+        known.enter(producer_epoch)
+        if batch.base_sequence != NO_SEQUENCE:  # coordinators' batches have none
+            known.batches.append(batch)
+            known.last_sequence = batch.last_sequence
+        known.written_ms = now_ms
+        if is_transactional:
+            self._verifying.pop(producer_id, None)
+            self.transactions.begin(producer_id, batch.base_offset)
+
+    def restore(self, producer_id: int, known: Producer) -> None:
+        """Put back what `__iter__` yielded."""
+        self._producers[producer_id] = known
+
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        *,
+        ends_older: bool = False,
+    ) -> None:
+        """Tell whether a coordinator may append a marker now.
+
+        Args:
+            producer_id: whose transaction ends.
+            producer_epoch: of the marker.
+            coordinator_epoch: of who sends it.
+            ends_older: the marker's epoch was raised for it: it ends only transactions of older
+                epochs, and one that is open with its epoch is a later one (KIP-890).
+
+        Raises:
+            InvalidProducerEpoch: a newer producer has the id; or a later transaction is open.
+            TransactionCoordinatorFenced: a newer coordinator has written here before.
+        """
+        known = self._producers.get(producer_id)
+        if known is None:
+            return
+        is_late = ends_older and self.is_open(producer_id, producer_epoch)
+        if producer_epoch < known.epoch or is_late:
+            raise _stale_epoch(producer_id, producer_epoch, known.epoch)
+        if coordinator_epoch < known.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                "a newer coordinator looks after the producer's transactions; find it. "
+                f"producer_id={producer_id} coordinator_epoch={coordinator_epoch} "
+                f"known_coordinator_epoch={known.coordinator_epoch}"
+            )
+
+    def record_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        marker: EndTransactionMarker,
+        offset: int,
+        now_ms: int,
+    ) -> None:
+        """Note that a marker was appended at `offset`."""
+        known = self._producers.get(producer_id)
+        if known is None:
+            known = self._producers[producer_id] = Producer(producer_epoch, None)
+        self.end_verification(producer_id)
+        known.enter(producer_epoch)
+        known.coordinator_epoch = marker.coordinator_epoch
+        known.written_ms = now_ms
+        self.transactions.end(producer_id, offset, is_commit=marker.is_commit)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that wrote nothing for `producer.id.expiration.ms`; return how many."""
+        oldest_ms = now_ms - expiration_ms
+        gone = [
+            producer_id
+            for producer_id, known in self._producers.items()
+            if known.written_ms < oldest_ms and producer_id not in self.transactions
+        ]
+        for producer_id in gone:
+            del self._producers[producer_id]
+        for producer_id in [p for p, v in self._verifying.items() if v.began_ms < oldest_ms]:
+            del self._verifying[producer_id]
+        return len(gone)
+
+
+def _check_first(header: BatchHeader, verification: Verification) -> None:
+    """Refuse a batch that overtook the first of its transaction."""
+    if header.base_sequence > verification.lowest_sequence:
+        raise OutOfOrderSequence(
+            "an earlier batch of the transaction is under way; send it again after that one. "
+            f"producer_id={header.producer_id} base_sequence={header.base_sequence} "
+            f"earlier={verification.lowest_sequence}"
+        )
+
+
+def _stale_epoch(producer_id: int, epoch: int, known_epoch: int) -> InvalidProducerEpoch:
+    return InvalidProducerEpoch(
+        "a newer producer has the producer id; stop, or get a new one. "
+        f"producer_id={producer_id} producer_epoch={epoch} known_epoch={known_epoch}"
+    )

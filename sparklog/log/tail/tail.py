@@ -1,0 +1,378 @@
+"""The tail of one partition: the newest records, in memory, as the wire batches they came in.
+
+The tail covers [start offset, end offset), dense. Below it lies the partition's own log on storage
+(L1). A leader stamps and appends what producers send; a follower appends what its leader sent. No
+operation looks at a record, but for the two lookups by timestamp, which open a batch. Refuses to
+know what is committed, durable or flushed. Not thread-safe; what it returns is immutable and may
+go to any thread.
+
+  T1  batches are kept whole and lie offset to offset: a cut or a limit inside one leaves it out
+  T2  leader epochs never fall from one batch to the next
+  T3  the start moves only up, the end only down by `truncate` and `reset`
+
+Offsets: base inclusive, end exclusive. Timestamps are milliseconds, sizes bytes.
+Source: DESIGN.md 4; KIP-101 and KIP-279 for epochs.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
+from sparklog.core.types import TimestampType
+from sparklog.log.tail.batch_validator import CheckedBatch
+from sparklog.protocol.records.header import (
+    HEADER_BYTES,
+    INT32_MAX,
+    TIMESTAMP_TYPE_BIT,
+    BatchHeader,
+    parse_header,
+    seal_header,
+)
+from sparklog.protocol.records.record_batch import decode
+
+NO_LEADER_EPOCH: Final = -1
+"""No epoch is known: the log is empty, or began before this replica did."""
+NO_OFFSET: Final = -1
+
+_PLACE: Final = struct.Struct(">qii")
+"""Base offset, length, leader epoch: what a leader writes, and no checksum covers."""
+
+
+class EpochEnd(NamedTuple):
+    """Where a leader epoch ended, or the newest one before it that is known here."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+class TimestampedOffset(NamedTuple):
+    """A record found by its timestamp."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class Tail:
+    """The newest batches of one partition; see the module."""
+
+    __slots__ = (
+        "_batches",
+        "_bytes_before",
+        "_ends",
+        "_epochs",
+        "_max_timestamps",
+        "_references",
+        "_start",
+    )
+
+    def __init__(self, start_offset: int) -> None:
+        """Begin empty at the offset where the log on storage ends."""
+        self._start = start_offset
+        self._batches: list[bytes] = []
+        self._ends = array("q")
+        """End offset of each batch."""
+        self._bytes_before = array("q", [0])
+        """Bytes before each batch, and before the next one to come; counted from any origin."""
+        self._max_timestamps = array("q")
+        self._epochs: list[tuple[int, int]] = []
+        """(leader epoch, its first offset), rising in both. The first may begin below the tail."""
+        self._references: deque[int] = deque()
+        """Base offsets of the reference batches, rising."""
+
+    def __len__(self) -> int:
+        """Return how many batches there are."""
+        return len(self._batches)
+
+    @property
+    def start_offset(self) -> int:
+        """Return the base offset of the first batch; that of the next one to come when empty."""
+        return self._start
+
+    @property
+    def end_offset(self) -> int:
+        """Return the log end offset: that of the next record to come."""
+        return self._ends[-1] if self._ends else self._start
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all batches."""
+        return self._bytes_before[-1] - self._bytes_before[0]
+
+    @property
+    def latest_epoch(self) -> int:
+        """Return the newest leader epoch known here, or NO_LEADER_EPOCH."""
+        return self._epochs[-1][0] if self._epochs else NO_LEADER_EPOCH
+
+    @property
+    def first_reference(self) -> int | None:
+        """Return the base offset of the first reference batch, if there is one.
+
+        What it stands for is read from the log on storage, once that has it.
+        """
+        return self._references[0] if self._references else None
+
+    def bytes_from(self, offset: int) -> int:
+        """Return the bytes of the batches that end above `offset`: what is left to do from there.
+
+        Batches, not records, are counted.
+        """
+        return self._bytes_before[-1] - self._bytes_before[bisect_right(self._ends, offset)]
+
+    def start_epoch(self, leader_epoch: int) -> None:
+        """Note that a new leader epoch begins at the end of the log, with or without records.
+
+        A leader does so before it serves: a follower with more records of an older epoch then
+        learns where that one ended.
+        """
+        assert leader_epoch >= self.latest_epoch, (leader_epoch, self.latest_epoch)
+        self._note_epoch(leader_epoch, self.end_offset)
+
+    def append_as_leader(
+        self, batch: CheckedBatch, leader_epoch: int, append_time_ms: int | None = None
+    ) -> bytes:
+        """Append a producer's batch at the end of the log; return it as it is kept from now on.
+
+        The bytes are copied once. `batch.header.base_offset` is not looked at.
+
+        Args:
+            batch: from `check_batch`, or a marker of a coordinator's.
+            leader_epoch: the leader's own; not below the latest.
+            append_time_ms: now, where `message.timestamp.type` is LogAppendTime.
+        """
+        assert leader_epoch >= self.latest_epoch, (leader_epoch, self.latest_epoch)
+        header, source = batch
+        base = self.end_offset
+        if append_time_ms is None:
+            head = _PLACE.pack(base, header.length, leader_epoch)
+            max_timestamp_ms = header.max_timestamp
+        else:
+            max_timestamp_ms = append_time_ms
+            head = _restamped(header, source, base, leader_epoch, append_time_ms)
+        data = b"".join((head, memoryview(source)[len(head) :]))
+        self._push(data, base, base + header.last_offset_delta + 1, leader_epoch, max_timestamp_ms)
+        if header.is_reference:
+            self._references.append(base)
+        return data
+
+    def append(self, batch: CheckedBatch) -> None:
+        """Append a batch that has its offset and epoch: a follower's, or one read back.
+
+        The bytes are copied unless they are `bytes` already.
+
+        Raises:
+            DataCorrupt: it does not begin where the log ends, or its epoch is older than the
+                latest: fetch again from the end of the log. Nothing was appended.
+        """
+        header, source = batch
+        if header.base_offset != self.end_offset or header.leader_epoch < self.latest_epoch:
+            raise DataCorrupt(
+                "record batch does not continue the log; fetch again from its end. "
+                f"base_offset={header.base_offset} leader_epoch={header.leader_epoch} "
+                f"log_end_offset={self.end_offset} latest_epoch={self.latest_epoch}"
+            )
+        self._push(
+            bytes(source),
+            header.base_offset,
+            header.end_offset,
+            header.leader_epoch,
+            header.max_timestamp,
+        )
+        if header.is_reference:
+            self._references.append(header.base_offset)
+
+    def read(
+        self, offset: int, max_bytes: int, limit_offset: int, *, at_least_one: bool = True
+    ) -> list[bytes]:
+        """Return the batches from the one that holds `offset` on; nothing is copied.
+
+        Args:
+            offset: where the reader is; not below the start of the tail.
+            max_bytes: bound on the sum of the batches.
+            limit_offset: batches that end above it are left out: the high watermark, the last
+                stable offset, or for followers the end of the log.
+            at_least_one: return the first batch even when it is over `max_bytes`, so that a reader
+                gets on.
+
+        Raises:
+            OffsetOutOfRange: beyond the end of the log.
+        """
+        assert offset >= self._start, (offset, self._start)
+        if offset > self.end_offset:
+            raise OffsetOutOfRange(
+                "offset is beyond the end of the log; apply the reset policy. "
+                f"offset={offset} log_end_offset={self.end_offset}"
+            )
+        first = bisect_right(self._ends, offset)
+        last = self._batches_below(limit_offset)
+        if first >= last:
+            return []
+        bytes_before = self._bytes_before
+        fitting = bisect_right(bytes_before, bytes_before[first] + max_bytes) - 1
+        last = min(last, max(fitting, first + 1 if at_least_one else first))
+        return self._batches[first:last]
+
+    def batches(self, base_offset: int, end_offset: int) -> list[bytes]:
+        """Return the batches that lie wholly in [base offset, end offset); nothing is copied."""
+        first = bisect_left(self._ends, base_offset + 1)
+        if first < len(self._ends) and self._base_of(first) < base_offset:
+            first += 1
+        return self._batches[first : self._batches_below(end_offset)]
+
+    def trim(self, to_offset: int) -> None:
+        """Forget the batches that end at or below `to_offset`: the log on storage has them."""
+        assert to_offset <= self.end_offset, (to_offset, self.end_offset)
+        gone = self._batches_below(to_offset)
+        if not gone:
+            return
+        self._start = self._ends[gone - 1]
+        del self._batches[:gone], self._ends[:gone]
+        del self._bytes_before[:gone], self._max_timestamps[:gone]
+        while self._references and self._references[0] < self._start:
+            self._references.popleft()
+        known = bisect_left(self._epochs, self._start, key=_start_of_epoch)
+        del self._epochs[: max(0, known - 1)]
+
+    def truncate(self, to_offset: int) -> None:
+        """Forget every record at or above `to_offset`: the leader's log has others there.
+
+        A batch across it goes whole, so the log may end below `to_offset`.
+        """
+        assert to_offset >= self._start, (to_offset, self._start)
+        kept = self._batches_below(to_offset)
+        del self._batches[kept:], self._ends[kept:]
+        del self._bytes_before[kept + 1 :], self._max_timestamps[kept:]
+        while self._epochs and self._epochs[-1][1] >= self.end_offset:
+            del self._epochs[-1]
+        while self._references and self._references[-1] >= self.end_offset:
+            self._references.pop()
+
+    def reset(self, start_offset: int) -> None:
+        """Forget everything and begin anew at an offset below which storage has all."""
+        self._start = start_offset
+        del self._batches[:], self._ends[:], self._epochs[:]
+        del self._bytes_before[1:], self._max_timestamps[:]
+        self._references.clear()
+
+    def end_of_epoch(self, leader_epoch: int) -> EpochEnd:
+        """Return where `leader_epoch` ended, as Kafka's leader answers a follower.
+
+        That is the end of the log for the latest epoch, else where the next known one began; an
+        epoch between two known ones is answered with the one before it. Below all known ones the
+        answer is exact only from the start of the tail on, and nothing differs below that. An
+        epoch that is newer than all gets (NO_LEADER_EPOCH, NO_OFFSET).
+        """
+        at = bisect_right(self._epochs, leader_epoch, key=_epoch_itself)
+        if at == len(self._epochs):
+            if at and self._epochs[-1][0] == leader_epoch:
+                return EpochEnd(leader_epoch, self.end_offset)
+            return EpochEnd(NO_LEADER_EPOCH, NO_OFFSET)
+        floor = self._epochs[at - 1][0] if at else leader_epoch
+        return EpochEnd(floor, self._epochs[at][1])
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the leader epoch of the record at `offset`, NO_LEADER_EPOCH when not known."""
+        at = bisect_right(self._epochs, offset, key=_start_of_epoch)
+        return self._epochs[at - 1][0] if at else NO_LEADER_EPOCH
+
+    def find_timestamp(self, timestamp_ms: int, limit_offset: int) -> TimestampedOffset | None:
+        """Return the first record at or after `timestamp_ms` below `limit_offset`, if any.
+
+        Opens the batches whose header promises one: one, unless a header is wrong.
+        """
+        below = self._batches_below(limit_offset)
+        for index, newest_ms in enumerate(self._max_timestamps[:below]):
+            if newest_ms >= timestamp_ms:
+                found = _first_record(self._batches[index], timestamp_ms)
+                if found is not None:
+                    return found
+        return None
+
+    def max_timestamp(self, limit_offset: int) -> TimestampedOffset | None:
+        """Return the first record with the highest timestamp below `limit_offset`, if any.
+
+        Batches whose header claims more than their records say are passed over.
+        """
+        below = self._max_timestamps[: self._batches_below(limit_offset)]
+        for index in sorted(range(len(below)), key=below.__getitem__, reverse=True):
+            found = _first_record(self._batches[index], below[index])
+            if found is not None:
+                return found
+        return None
+
+    def _push(
+        self, data: bytes, base: int, end: int, leader_epoch: int, max_timestamp_ms: int
+    ) -> None:
+        if leader_epoch != self.latest_epoch:
+            self._note_epoch(leader_epoch, base)
+        self._batches.append(data)
+        self._ends.append(end)
+        self._bytes_before.append(self._bytes_before[-1] + len(data))
+        self._max_timestamps.append(max_timestamp_ms)
+
+    def _note_epoch(self, leader_epoch: int, first_offset: int) -> None:
+        if leader_epoch == self.latest_epoch:
+            return
+        while self._epochs and self._epochs[-1][1] >= first_offset:
+            del self._epochs[-1]  # it had no record
+        self._epochs.append((leader_epoch, first_offset))
+
+    def _batches_below(self, offset: int) -> int:
+        """Return how many batches end at or below `offset`."""
+        return bisect_right(self._ends, offset)
+
+    def _base_of(self, index: int) -> int:
+        return self._ends[index - 1] if index else self._start
+
+
+def _start_of_epoch(entry: tuple[int, int]) -> int:
+    return entry[1]
+
+
+def _epoch_itself(entry: tuple[int, int]) -> int:
+    return entry[0]
+
+
+def _restamped(
+    header: BatchHeader,
+    source: bytes | bytearray | memoryview,
+    base_offset: int,
+    leader_epoch: int,
+    append_time_ms: int,
+) -> bytes:
+    """Return the header with LogAppendTime, which the checksum covers."""
+    stamped = header._replace(
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=header.attributes | TIMESTAMP_TYPE_BIT,
+        max_timestamp=append_time_ms,
+    )
+    return seal_header(stamped, memoryview(source)[HEADER_BYTES:])
+
+
+def _first_record(data: bytes, timestamp_ms: int) -> TimestampedOffset | None:
+    """Return a batch's first record that is not older than `timestamp_ms`.
+
+    None, too, where a client sent records that nobody can read.
+    """
+    header = parse_header(data)
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return TimestampedOffset(header.base_offset, header.max_timestamp, header.leader_epoch)
+    try:
+        rows = decode(data, verify_crc=False, max_decompressed_bytes=INT32_MAX).records
+    except DataCorrupt:
+        return None
+    timestamps = rows.column("timestamp").cast(pa.int64()).to_numpy()
+    late = timestamps >= timestamp_ms
+    at = int(late.argmax()) if len(late) else 0
+    if not len(late) or not late[at]:
+        return None
+    offset: int = rows.column("offset")[at].as_py()
+    return TimestampedOffset(offset, int(timestamps[at]), header.leader_epoch)

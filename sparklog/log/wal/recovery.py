@@ -1,0 +1,134 @@
+"""What deposed leaders left in their write-ahead logs, sorted by partition. Source: WAL.md 5.
+
+A log is sealed and read once, and serves every partition that its broker led. What a partition
+takes of it joins the end of the partition's own log (L1), which must be read *after* the sealed
+logs: what is missing there was flushed before it went.
+
+  R1  what is returned joins: batch to batch, and the first to the end of the partition's own log
+  R2  leader epochs never fall from one batch to the next
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import inf
+
+from sparklog.core.errors import DataCorrupt
+from sparklog.core.types import PartitionId
+from sparklog.log.effects import Protocol
+from sparklog.log.layout import WalLayout
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.wal.objects import WalBatch, WalObject
+from sparklog.log.wal.sealing import LogTail, Sealed, read_sealed, read_tail, seal
+from sparklog.protocol.records.header import BatchHeader, parse_header
+
+
+@dataclass(frozen=True, slots=True)
+class SealedTail:
+    """What a sealed write-ahead log may hold beyond the partitions' own logs."""
+
+    layout: WalLayout
+    sealed: Sealed
+    batches: Mapping[PartitionId, tuple[WalBatch, ...]]
+    """In the order in which the broker took them."""
+    broken_at: int | None = None
+    """See `LogTail.broken_at`."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all batches: what holding this costs."""
+        return sum(len(b.data) for batches in self.batches.values() for b in batches)
+
+
+def seal_and_read(layout: WalLayout, nonce: str) -> Protocol[SealedTail]:
+    """Read what is left of a log that the metadata says is sealed. Idempotent.
+
+    One that shows no seal is sealed first. Memory: the tail, which flushing bounds. Cost: WAL.md 6.
+
+    Raises:
+        Unavailable: the store does not answer, or the log will not keep still; try again.
+        DataCorrupt: an object is damaged.
+    """
+    found: tuple[Sealed, LogTail] | None = yield from read_sealed(layout)
+    if found is None:
+        sealed = yield from seal(layout, nonce)
+        found = sealed, (yield from read_tail(layout, sealed))
+    sealed, tail = found
+    return SealedTail(layout, sealed, by_partition(tail.windows), tail.broken_at)
+
+
+def by_partition(windows: Iterable[WalObject]) -> Mapping[PartitionId, tuple[WalBatch, ...]]:
+    """Return the batches of all windows, partition by partition."""
+    found: defaultdict[PartitionId, list[WalBatch]] = defaultdict(list)
+    for window in windows:
+        for batch in window.batches:
+            found[PartitionId(batch.topic_id, batch.partition)].append(batch)
+    return {partition: tuple(batches) for partition, batches in found.items()}
+
+
+def recover_batches(tails: Sequence[SealedTail], view: PartitionView) -> tuple[WalBatch, ...]:
+    """Return what the sealed logs hold of a partition beyond the end of its own log, in order.
+
+    A leader takes batches only after all that it found at its election, so where a later epoch
+    begins, earlier ones end: what a deposed leader took beyond that was never committed.
+
+    Args:
+        tails: of every broker that led the partition since it was last known to be flushed, in any
+            order.
+        view: of the partition, looked at after all of `tails` were read.
+
+    Raises:
+        DataCorrupt: records are missing, or of one epoch there are two for the same offset.
+    """
+    partition = PartitionId(view.layout.topic_id, view.layout.partition)
+    given = [batch for tail in tails for batch in tail.batches.get(partition, ())]
+    found = [(batch, _header(batch).end_offset) for batch in given]
+    # A leader may lose and win a partition again, so epochs, not logs, tell the order.
+    found.sort(key=lambda one: (one[0].leader_epoch, one[0].base_offset))
+    limits = _limits([batch for batch, _ in found])
+    end = view.end_offset
+    kept: list[WalBatch] = []
+    for batch, end_offset in found:
+        if end_offset <= view.end_offset or batch.leader_epoch < view.leader_epoch:
+            continue
+        if batch.base_offset >= limits[batch.leader_epoch]:
+            continue
+        if batch.base_offset != end:
+            raise _apart(batch, view, end)
+        kept.append(batch)
+        end = end_offset
+    return tuple(kept)
+
+
+def _limits(batches: Sequence[WalBatch]) -> dict[int, float]:
+    """Return for each epoch the lowest offset at which a later one begins."""
+    limits: dict[int, float] = {}
+    lowest = inf
+    for epoch, of_epoch in groupby(reversed(batches), key=lambda batch: batch.leader_epoch):
+        limits[epoch] = lowest
+        lowest = min(lowest, *(batch.base_offset for batch in of_epoch))
+    return limits
+
+
+def _header(batch: WalBatch) -> BatchHeader:
+    header = parse_header(batch.data)
+    told = (batch.base_offset, batch.leader_epoch, len(batch.data))
+    if told != (header.base_offset, header.leader_epoch, header.size_bytes):
+        raise DataCorrupt(
+            "a batch in a write-ahead log is not what its row says; run verify. "
+            f"partition={batch.topic_id}-{batch.partition} base_offset={batch.base_offset} "
+            f"leader_epoch={batch.leader_epoch}"
+        )
+    return header
+
+
+def _apart(batch: WalBatch, view: PartitionView, end: int) -> DataCorrupt:
+    what = "leave a hole" if batch.base_offset > end else "hold two batches for the same offsets"
+    return DataCorrupt(
+        f"sealed write-ahead logs {what}; run verify. partition={view.layout.folder} "
+        f"expected_offset={end} base_offset={batch.base_offset} "
+        f"leader_epoch={batch.leader_epoch} log_end_offset={view.end_offset}"
+    )

@@ -1,0 +1,271 @@
+"""The broker's side of its write-ahead log, pure: putting objects and deciding what they prove.
+
+`place` settles what became of one put. `WalWriter` numbers the windows, keeps several puts in
+flight, acknowledges them strictly in order and tells which names may be deleted. Neither reads a
+clock nor a store, and when a window is due is the caller's business. Sequences number objects.
+  W1  a window is acknowledged only when it and all before it are durable
+  W2  an object's boundary is at most the newest sequence acknowledged when it was numbered, and
+      never lower than the boundary of the object before
+  W3  a name may be deleted only when it is below the boundary of an acknowledged object, so the
+      newest acknowledged object always stays
+  W4  once one name turned out to be somebody else's, nothing more is acknowledged
+  W5  in a log that is not forced to the disk, an object whose boundary is above those before it is
+      forced all the same: no name is deleted by a boundary that a power cut could take back
+Source: WAL.md 3. `tests/model/test_wal.py` runs this code through every order of small cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from sparklog.core.errors import Fenced, OutcomeUnknown
+from sparklog.log.effects import Protocol, get, put
+from sparklog.log.layout import WalLayout
+from sparklog.log.wal.objects import (
+    FOOTER_READ_BYTES,
+    WalBatch,
+    WalHeader,
+    WalKind,
+    decode_header,
+    encode,
+)
+from sparklog.store.base import PutOutcome
+
+UNKNOWN_TRIES_MAX = 8
+"""How often one put whose outcome stays unknown is sent again."""
+
+
+class Settled(Enum):
+    """What a put turned out to be."""
+
+    DURABLE = "durable"
+    """The object is under its name, and will be read by whoever recovers the log."""
+    FENCED = "fenced"
+    """The name is somebody else's, as a rule a seal: the broker is deposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An object ready to be put."""
+
+    layout: WalLayout
+    header: WalHeader
+    data: bytes
+    forced: bool = True
+    """Whether it must be on the disk when it counts."""
+
+
+def register(layout: WalLayout, nonce: str, *, forced: bool = True) -> Protocol[None]:
+    """Create sequence 0: from then on the incarnation exists and may write. One request.
+
+    Args:
+        layout: the incarnation's log.
+        nonce: of this attempt.
+        forced: whether windows will be on the disk before they count; sequence 0 itself always is.
+
+    Raises:
+        Fenced: the incarnation was sealed before it started; start with a new one.
+        OutcomeUnknown: the store does not tell; register again with the same nonce.
+        DataCorrupt: what is there cannot be read.
+    """
+    header = WalHeader(WalKind.REGISTRATION, 0, 0, nonce, forced)
+    settled = yield from place(Placed(layout, header, encode(layout, header)))
+    if settled is Settled.FENCED:
+        raise Fenced(
+            "the incarnation is somebody else's or was sealed before it registered; "
+            f"start again with a new one. object={layout.key(0)} nonce={nonce}"
+        )
+
+
+def place(placed: Placed) -> Protocol[Settled]:
+    """Put an object under its name until it is settled whose the name is. One request, as a rule.
+
+    After an unknown outcome the same bytes are put again under the same name: a late first put and
+    the second cannot both win, and either is the same object.
+
+    Raises:
+        OutcomeUnknown: the store does not tell; place the very same object again, and acknowledge
+            nothing from this sequence on until it is settled.
+        DataCorrupt: what is under the name cannot be read.
+    """
+    layout, sequence = placed.layout, placed.header.sequence
+    key = layout.key(sequence)
+    for _ in range(UNKNOWN_TRIES_MAX):
+        outcome = yield from put(key, placed.data, forced=placed.forced)
+        if outcome is PutOutcome.CREATED:
+            return Settled.DURABLE
+        tail = yield from get(key, -FOOTER_READ_BYTES)
+        if tail is not None:
+            return _whose(decode_header(tail, layout, sequence), placed.header)
+        # Absent after Unknown: not arrived. Absent after Exists: ours, read by whoever sealed
+        # the log, taken into the partitions' logs and cleared away. Both ways another put is right.
+    raise OutcomeUnknown(
+        "the store does not tell whether a WAL object was written; place it again. "
+        f"object={key} nonce={placed.header.nonce}"
+    )
+
+
+def _whose(found: WalHeader, ours: WalHeader) -> Settled:
+    """Store clients retry by themselves and then report our own object as somebody else's."""
+    mine = found.kind is ours.kind and found.nonce == ours.nonce
+    return Settled.DURABLE if mine else Settled.FENCED
+
+
+@dataclass(frozen=True, slots=True)
+class WindowReady:
+    """Event: batches have gathered and shall be written. Only while `has_room`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutSettled:
+    """Event: `place` came to an end for a sequence."""
+
+    sequence: int
+    settled: Settled
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """Event: every batch in objects below `end_sequence` is in its partition's own log."""
+
+    end_sequence: int
+
+
+Event = WindowReady | PutSettled | Flushed
+
+
+@dataclass(frozen=True, slots=True)
+class PutWindow:
+    """Instruction: make the ready window an object with this number and boundary; `place` it."""
+
+    sequence: int
+    boundary: int
+    log_forced: bool = True
+    """Whether the log is one whose windows are all forced."""
+    forced: bool = True
+    """Whether this one is."""
+
+    def placed(self, layout: WalLayout, batches: Sequence[WalBatch], nonce: str) -> Placed:
+        """Return the object that carries `batches` as instructed."""
+        header = WalHeader(WalKind.WINDOW, self.sequence, self.boundary, nonce, self.log_forced)
+        return Placed(layout, header, encode(layout, header, batches), self.forced)
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Instruction: every window below `end_sequence` is durable, in order; tell the producers."""
+
+    end_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Instruction: the names [start_sequence, end_sequence) may be deleted, at any time."""
+
+    start_sequence: int
+    end_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Instruction: deposed. Acknowledge nothing more, for good; the name is for the message."""
+
+    sequence: int
+
+
+Instruction = PutWindow | Acknowledge | Trim | Stop
+
+
+class WalWriter:
+    """Numbers, orders and trims the windows of one registered incarnation. Not thread-safe."""
+
+    def __init__(self, in_flight_max: int, *, forced: bool = True) -> None:
+        """Allow `in_flight_max` puts at once; one is enough for order, more hide latency.
+
+        `forced` is what `register` was told.
+        """
+        assert in_flight_max > 0, in_flight_max
+        self.in_flight_max = in_flight_max
+        self._forced = forced
+        self.acknowledged = 0
+        """The newest sequence that is durable with all before it. Registration is sequence 0."""
+        self.stopped = False
+        self._next = 1
+        self._durable: set[int] = set()
+        """Settled, but something before it is not."""
+        self._boundaries = {0: 0}
+        """What each object from the newest acknowledged one on carries."""
+        self._flushed_end = 0
+        self._trimmed = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many windows are numbered and not acknowledged yet."""
+        return self._next - 1 - self.acknowledged
+
+    @property
+    def trimmable(self) -> int:
+        """Return how many names one more window, once acknowledged, would let go at once."""
+        return min(self._flushed_end, self.acknowledged) - self._trimmed
+
+    @property
+    def has_room(self) -> bool:
+        """Say whether another window may be put now."""
+        return not self.stopped and self.in_flight < self.in_flight_max
+
+    def handle(self, event: Event) -> tuple[Instruction, ...]:
+        """Take in what happened; return what to do, in this order. Nothing once stopped."""
+        if self.stopped:
+            return ()
+        match event:
+            case WindowReady():
+                return (self._number(),)
+            case PutSettled(sequence, Settled.FENCED):
+                self.stopped = True
+                return (Stop(sequence),)
+            case PutSettled(sequence):
+                return self._durable_now(sequence)
+            case Flushed(end_sequence):
+                assert end_sequence <= self._next, (end_sequence, self._next)
+                self._flushed_end = max(self._flushed_end, end_sequence)
+                return ()
+
+    def _number(self) -> PutWindow:
+        assert self.has_room, (self.in_flight, self.in_flight_max)
+        sequence, boundary = self._next, min(self._flushed_end, self.acknowledged)
+        raised = boundary > self._boundaries[sequence - 1]
+        self._boundaries[sequence] = boundary
+        self._next += 1
+        return PutWindow(sequence, boundary, self._forced, self._forced or raised)
+
+    def _durable_now(self, sequence: int) -> tuple[Instruction, ...]:
+        assert self.acknowledged < sequence < self._next, (self.acknowledged, sequence, self._next)
+        self._durable.add(sequence)
+        before = self.acknowledged
+        self.acknowledged = self._newest_in_order()
+        if self.acknowledged == before:
+            return ()
+        for acknowledged in range(before, self.acknowledged):
+            self._durable.discard(acknowledged)
+            del self._boundaries[acknowledged]
+        self._durable.discard(self.acknowledged)
+        return (Acknowledge(self.acknowledged + 1), *self._trim())
+
+    def _newest_in_order(self) -> int:
+        newest = self.acknowledged
+        while newest + 1 in self._durable:
+            newest += 1
+        return newest
+
+    def _trim(self) -> tuple[Instruction, ...]:
+        start, end = self._trimmed, self._trim_end()
+        if start == end:
+            return ()
+        self._trimmed = end
+        return (Trim(start, end),)
+
+    def _trim_end(self) -> int:
+        """Return the boundary that the newest acknowledged object carries."""
+        return self._boundaries[self.acknowledged]

@@ -1,0 +1,1 @@
+"""Requests and responses: frames, schemas, decoder, encoder, and a fast path for Produce."""

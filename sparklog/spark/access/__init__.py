@@ -1,0 +1,1 @@
+"""How Spark code opens a log, finds leaders, and reports lost data."""

@@ -1,0 +1,110 @@
+"""The leaders of partitions that brokers serve: what they have beyond the segments.
+
+An end is the high watermark, as a Kafka consumer sees it. What is below the end of the segments is
+read from them; the rest is fetched from whoever leads, by offset, so that neither a flush nor a new
+leader in between makes a gap or a record twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from sparklog.client.addresses import BrokerAddress, bootstrap_addresses
+from sparklog.client.connections import Brokers
+from sparklog.client.offsets import find_offsets
+from sparklog.client.values import LATEST, FoundOffset
+from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import SparklogError, Unavailable
+from sparklog.core.types import TopicPartition
+
+REQUEST_TIMEOUT_S: Final = 10.0
+"""A broker that is silent for so long is asked again, or another one is."""
+NOBODY: Final = Unavailable(
+    "brokers lead the topic, and none is registered; start brokers, name one that can be reached "
+    "with the option kafka.bootstrap.servers, or read without what is not flushed yet with the "
+    "option includeUnflushed=false"
+)
+
+
+class Leaders:
+    """Asks the leaders of partitions. Keeps its connections; not for threads."""
+
+    def __init__(
+        self,
+        bootstrap: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        committed_only: bool = False,
+    ) -> None:
+        """Find brokers at `bootstrap`, or else where the cluster's metadata says they are.
+
+        `committed_only`: the ends are last stable offsets, not high watermarks.
+        """
+        self.committed_only = committed_only
+        self._bootstrap = bootstrap
+        self._clock = clock
+        self._brokers: Brokers | None = None
+        self._addresses = ""
+
+    def ends(
+        self, image: MetadataImage, places: Collection[TopicPartition], patience_s: float
+    ) -> dict[TopicPartition, int | SparklogError]:
+        """Return the ends, or why a partition's is not known after `patience_s`."""
+        found = self._offsets(image, dict.fromkeys(places, LATEST), patience_s)
+        return {
+            place: answer if isinstance(answer, SparklogError) else answer.offset
+            for place, answer in found.items()
+        }
+
+    def offset_at_time(
+        self, image: MetadataImage, place: TopicPartition, timestamp_ms: int, patience_s: float
+    ) -> int | None:
+        """Return the first offset at or after a time, or None.
+
+        Raises:
+            SparklogError: the leader does not say.
+        """
+        answer = self._offsets(image, {place: timestamp_ms}, patience_s)[place]
+        if isinstance(answer, SparklogError):
+            raise answer
+        return answer.offset if answer.offset >= 0 else None
+
+    def addresses(self, image: MetadataImage) -> str:
+        """Return brokers for a task to start from, as bootstrap servers."""
+        return self._bootstrap or registered(image)
+
+    def close(self) -> None:
+        """Drop the connections."""
+        if self._brokers is not None:
+            self._brokers.close()
+            self._brokers = None
+
+    def _offsets(
+        self, image: MetadataImage, wanted: Mapping[TopicPartition, int], patience_s: float
+    ) -> Mapping[TopicPartition, FoundOffset | SparklogError]:
+        addresses = self.addresses(image)
+        if not addresses:
+            return dict.fromkeys(wanted, NOBODY)
+        if self._brokers is None or addresses != self._addresses:
+            self.close()
+            self._addresses = addresses
+            self._brokers = Brokers(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
+        ids = {place.topic: image.topics[place.topic].topic_id for place in wanted}
+        try:
+            return find_offsets(
+                self._brokers,
+                wanted,
+                self._clock,
+                committed_only=self.committed_only,
+                patience_s=patience_s,
+                topic_ids=ids,
+            )
+        except Unavailable as error:
+            return dict.fromkeys(wanted, error)
+
+
+def registered(image: MetadataImage) -> str:
+    """Return the brokers that the cluster's metadata names, as bootstrap servers; '' for none."""
+    return ",".join(str(BrokerAddress(b.host, b.port)) for b in image.live_brokers())

@@ -1,0 +1,1 @@
+"""The bodies of jobs: sessions, arguments, produce, consume, compact, retain, verify."""

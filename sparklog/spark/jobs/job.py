@@ -1,0 +1,233 @@
+"""What every job shares: a session, one line for an error, exit codes.
+
+  0    done
+  1    failed; one line on standard error says why and what to do
+  2    called wrongly; the usage is on standard error
+  3    something was damaged, and all of it was put right (verification)
+  130  interrupted
+  141  whoever read the output went away
+  143  terminated
+
+Results go to standard output, everything said about them to standard error (which spark-submit
+passes on as standard output, too).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Protocol, TypeVar
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sparklog.core.errors import SparklogError
+from sparklog.core.terminal_text import printable
+from sparklog.spark.jobs.metrics_option import metrics_file
+from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.session import SETTINGS, stay_on_loopback, use_this_python
+from sparklog.spark.jobs.started_jvm import start_jvm
+
+DONE = 0
+FAILED = 1
+MISUSED = 2
+MENDED = 3
+INTERRUPTED = 130
+READER_GONE = 141
+TERMINATED = 143
+MESSAGE_LENGTH_MAX = 2000
+
+_OWN_ERROR = re.compile(r"sparklog\.core\.errors\.(\w+): (.+)")
+_JAVA_ERROR = re.compile(r"^: [\w.$]+: (.+)$", re.MULTILINE)
+
+SESSION_CONF = {
+    **SETTINGS,
+    # A submitted job would otherwise tell every step of every task.
+    "spark.log.level": "WARN",
+    # Jobs say themselves how far they are; Spark's bar would write over it.
+    "spark.ui.showConsoleProgress": "false",
+}
+
+OpenSession = Callable[[Mapping[str, str]], SparkSession]
+"""Returns the session, started with some configuration; nothing starts before it is called."""
+
+
+class JobArguments(Protocol):
+    """What every job's parsed command line has."""
+
+    @property
+    def json(self) -> bool:
+        """Return whether the report is wanted as JSON."""
+        ...
+
+
+class JobReport(Protocol):
+    """What a job says at its end, for a person and for a program."""
+
+    @property
+    def printed(self) -> bool:
+        """Return whether standard output holds results already."""
+        ...
+
+    @property
+    def ended_by(self) -> int | None:
+        """Return the exit code when the work was ended from outside, None when it is complete."""
+        ...
+
+    def to_text(self) -> str:
+        """Return it as lines."""
+        ...
+
+    def to_json(self) -> str:
+        """Return it as one JSON object."""
+        ...
+
+
+Job = TypeVar("Job", bound=JobArguments)
+
+
+class Terminated(Exception):
+    """Somebody asked the process to end."""
+
+
+def run_job(
+    name: str,
+    parse: Callable[[Sequence[str]], Job],
+    body: Callable[[Job, OpenSession, Progress], JobReport],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run a job from its command line to its exit code."""
+    # Py4J tells of a call that Ctrl-C cut short, with its trace; the interrupt itself says enough.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    progress = Progress(sys.stderr)
+    words = sys.argv[1:] if argv is None else argv
+    report: JobReport | None = None
+    previous = signal.signal(signal.SIGTERM, _terminate)
+    sessions: list[SparkSession] = []
+
+    def open_session(conf: Mapping[str, str]) -> SparkSession:
+        sessions.append(job_session(name, conf))
+        return sessions[0]
+
+    try:
+        job = parse(words)
+        report = body(job, open_session, progress)
+        progress.close()
+        # spark-submit mixes standard error into the output: there, records are left alone.
+        if not (report.printed and submitted()):
+            tell_report(report, as_json=job.json)
+        code = DONE if report.ended_by is None else report.ended_by
+    except SystemExit as stop:  # argparse has said all there is to say
+        code = stop.code if isinstance(stop.code, int) else FAILED
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Terminated:
+        code = TERMINATED
+    except BrokenPipeError:
+        code = READER_GONE
+        # Python flushes standard output once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (SparklogError, PySparkException, Py4JError, OSError) as error:
+        progress.close()
+        print(printable(f"error: {failure_line(error)}"), file=sys.stderr, flush=True)
+        code = FAILED
+    finally:
+        progress.close()
+        signal.signal(signal.SIGTERM, previous)
+    _stop(sessions)
+    _leave_metrics(name, words, code, report, progress.elapsed_s())
+    return code
+
+
+def job_session(name: str, conf: Mapping[str, str]) -> SparkSession:
+    """Return the session of a job: the one spark-submit prepared, or one made here.
+
+    What was said on spark-submit's command line goes before what a job would choose.
+    """
+    settings = {**SESSION_CONF, **conf}
+    use_this_python()
+    if submitted():
+        given = submitted_conf()
+        settings = {key: value for key, value in settings.items() if not given.contains(key)}
+    else:
+        given = start_jvm(settings)
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - Python has no other way
+        master = settings.get("spark.master") or given.get("spark.master", "local[*]")
+        settings |= stay_on_loopback(str(master), given)
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def failure_line(error: BaseException) -> str:
+    """Return an error as one line: what sparklog said where it said something, else Spark's words.
+
+    Spark wraps what a data source raises into a trace of its own.
+    """
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename else ""
+        text = f"{error.strerror}{where}"
+    own = _OWN_ERROR.findall(text)
+    if own:
+        text = own[-1][1]
+    elif isinstance(error, Py4JError):
+        found = _JAVA_ERROR.search(text)
+        text = found.group(1) if found else text
+    text = text.split("JVM stacktrace:")[0].split("\n\tat ")[0]
+    text = " ".join(text.split()) or type(error).__name__
+    return text if len(text) <= MESSAGE_LENGTH_MAX else text[:MESSAGE_LENGTH_MAX] + " …"
+
+
+def tell_report(report: JobReport, *, as_json: bool) -> None:
+    """Print a report, as one object for programs or as lines for people."""
+    if as_json:
+        print(report.to_json(), file=sys.stderr if report.printed else sys.stdout, flush=True)
+    else:
+        print(printable(report.to_text()), file=sys.stderr, flush=True)
+
+
+def submitted_conf() -> SparkConf:
+    """Return what spark-submit was told, on its command line and in its files."""
+    # Before Python knows the JVM that spark-submit started, a SparkConf is silently empty.
+    SparkContext._ensure_initialized()  # noqa: SLF001 - Python has no other way
+    return SparkConf()
+
+
+def submitted() -> bool:
+    """Return whether spark-submit started this process."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ  # noqa: TID251 - this is the edge
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def _leave_metrics(
+    name: str, words: Sequence[str], code: int, report: JobReport | None, seconds: float
+) -> None:
+    path = None if code == MISUSED else metrics_file(words)
+    if path is None:
+        return
+    from sparklog.spark.schedule.metrics import leave_metrics  # noqa: PLC0415 - seldom wanted
+
+    try:
+        leave_metrics(path, name.removeprefix("sparklog "), code, report, seconds)
+    except OSError as error:
+        print(f"warning: no metrics: {failure_line(error)}", file=sys.stderr, flush=True)
+
+
+def _stop(sessions: Sequence[SparkSession]) -> None:
+    for session in sessions:
+        try:
+            session.stop()
+        except (Py4JError, PySparkException, OSError):
+            pass  # the JVM is gone already, for example by the same Ctrl-C

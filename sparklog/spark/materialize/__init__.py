@@ -1,0 +1,1 @@
+"""The job that keeps a Delta table of a topic."""

@@ -1,0 +1,1 @@
+"""Upkeep on a schedule: cron times, claims, runs, their history."""

@@ -1,0 +1,148 @@
+"""One run of an upkeep job: the job's body, and what is kept of how it went.
+
+Whatever a body raises becomes the run's outcome: a job never harms who runs it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sparklog.spark.jobs.job import DONE as EXIT_DONE
+from sparklog.spark.jobs.job import FAILED as EXIT_FAILED
+from sparklog.spark.jobs.job import MENDED as EXIT_MENDED
+from sparklog.spark.jobs.job import TERMINATED as EXIT_TERMINATED
+from sparklog.spark.jobs.job import JobReport, OpenSession, failure_line
+from sparklog.spark.jobs.low_priority import POOL
+from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.schedule.history import DONE, FAILED, REPAIRED, TERMINATED
+from sparklog.spark.schedule.job_kinds import kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """What a job found and left, as far as it says: of what it changed, or of all it looked at."""
+
+    records_before: int | None = None
+    records_after: int | None = None
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run went."""
+
+    outcome: str
+    exit_code: int
+    message: str
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+
+ENDED_WITH_APPLICATION: Final = Ending(TERMINATED, EXIT_TERMINATED, "ended with the application")
+
+
+class LastWords(io.StringIO):
+    """Takes a job's progress, and remembers its last line."""
+
+    def __init__(self) -> None:
+        """Begin without a word."""
+        super().__init__()
+        self.line = ""
+
+    def write(self, text: str, /) -> int:
+        """Remember it."""
+        self.line = text.strip() or self.line
+        return len(text)
+
+
+class PoolSession:
+    """Opens sessions of an application for one run: in the jobs' pool, and to be cancelled."""
+
+    def __init__(self, spark: SparkSession, run_id: str, description: str) -> None:
+        """Run as `run_id`, a job group; nothing happens before it is called."""
+        self._spark = spark
+        self._run_id = run_id
+        self._description = description
+
+    def __call__(self, conf: Mapping[str, str]) -> SparkSession:
+        """Return a session with some settings; those of the whole application stay as they are."""
+        context = self._spark.sparkContext
+        context.setJobGroup(self._run_id, self._description, interruptOnCancel=True)
+        context.setLocalProperty("spark.scheduler.pool", POOL)
+        session = self._spark.newSession()
+        for key, value in conf.items():
+            if session.conf.isModifiable(key):
+                session.conf.set(key, value)
+        return session
+
+    def cancel(self) -> None:
+        """End what runs of it in Spark."""
+        try:
+            self._spark.sparkContext.cancelJobGroup(self._run_id)
+        except (Py4JError, PySparkException, OSError, AttributeError):
+            pass  # the session is gone, and the job with it
+
+
+def run_body(
+    kind: str,
+    words: Sequence[str],
+    open_session: OpenSession,
+    progress: Progress,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Ending:
+    """Run a job and return how it went.
+
+    `stopping`: whether it was asked to end; what it raises then is no failure.
+    """
+    try:
+        job = kind_of(kind)
+        return ending_of(job.body(job.parsed(words), open_session, progress))
+    except Exception as error:  # a job of somebody's, beside brokers that must go on serving
+        if stopping():
+            return ENDED_WITH_APPLICATION
+        return Ending(FAILED, EXIT_FAILED, failure_line(error))
+
+
+def ending_of(report: JobReport) -> Ending:
+    """Return how a run went that ended with a report."""
+    code = EXIT_DONE if report.ended_by is None else report.ended_by
+    message = report.to_text().strip().partition("\n")[0]
+    return Ending(outcome_of(code), code, message, json.loads(report.to_json()))
+
+
+def outcome_of(code: int) -> str:
+    """Return what an exit code means."""
+    known = {EXIT_DONE: DONE, EXIT_MENDED: REPAIRED, EXIT_TERMINATED: TERMINATED}
+    return known.get(code, FAILED)
+
+
+def amounts_of(report: Mapping[str, Any]) -> Amounts:
+    """Return the amounts of a report: under their own names, or under those of each job."""
+    works = [report[key] for key in ("compacted", "merged") if isinstance(report.get(key), dict)]
+
+    def amount(name: str, *reads: str) -> int | None:
+        for key in (name, *reads):  # what only reads leaves as much as it finds
+            if _number(report.get(key)) is not None:
+                return _number(report[key])
+        own = name.replace("records", "rows")
+        numbers = [_number(work.get(own)) for work in works]
+        return sum(number or 0 for number in numbers) if numbers else None
+
+    return Amounts(
+        records_before=amount("records_before", "rows"),
+        records_after=amount("records_after", "rows"),
+        bytes_before=amount("bytes_before", "size_bytes", "bytes"),
+        bytes_after=amount("bytes_after", "size_bytes", "bytes"),
+    )
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,1 @@
+"""Brokers as Spark tasks: the driver's loop, the task, the channel between them."""

@@ -1,0 +1,149 @@
+"""One long-lived Spark job per broker, submitted again whenever it ends.
+
+A broker's job has one task and a thread, a job group and a FAIR pool of its own, so brokers start
+and end without regard to each other and to queries. Spark repeats no task (`SERVE_CONF`), so that
+a task that ends its executor does not go on to the next. Whatever becomes of a broker's task comes
+back here, is told as an event, and is tried again: at once, or after a while that grows while the
+broker does not get to serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Event, Thread
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import inheritable_thread_target
+from pyspark.errors import PySparkException
+from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
+from pyspark.sql import DataFrame, SparkSession
+
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.spark.jobs.job import failure_line
+from sparklog.spark.serve.broker_plan import BrokerPlan
+from sparklog.spark.serve.broker_slots import RESOURCE, Claim
+from sparklog.spark.serve.broker_task import FAILED, KILLED, REFUSED, SCHEMA, task_of
+
+BACK_OFF_FIRST_S = 0.5
+BACK_OFF_MAX_S = 30.0
+KILLED_WAIT_MAX_S = 1.0
+"""A broker that others kill is back soon, however often that happens."""
+STEADY_S = 60.0
+"""A broker that ran this long was well: its next start is not delayed."""
+
+Tell = Callable[[int, Mapping[str, Any]], None]
+"""Takes a broker's id and an event about it; called from the broker's thread."""
+
+
+class BackOff:
+    """How long to wait before the next try."""
+
+    def __init__(self) -> None:
+        """Begin without a wait."""
+        self._next_s = 0.0
+
+    def after(self, ran_s: float) -> float:
+        """Return the seconds to wait after a try that lasted `ran_s`."""
+        if ran_s >= STEADY_S:
+            self._next_s = 0.0
+        wait_s = self._next_s
+        self._next_s = min(BACK_OFF_MAX_S, max(BACK_OFF_FIRST_S, 2 * self._next_s))
+        return wait_s
+
+
+class BrokerJob:
+    """Keeps one broker running until it is told to stop."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: BrokerPlan,
+        profile: ResourceProfile | None,
+        tell: Tell,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Run `plan`; nothing starts before `start`."""
+        self._spark = spark
+        self._plan = plan
+        self._profile = profile
+        self._tell = tell
+        self._clock = clock
+        self._stopping = Event()
+        self._thread: Thread | None = None
+        self.group = group_of(plan.broker_id)
+
+    def start(self) -> None:
+        """Submit the job, in a thread of its own."""
+        run = inheritable_thread_target(self._spark)(self._run)
+        self._thread = Thread(target=run, name=self.group, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Submit it no more; the broker that runs is asked to drain by other means."""
+        self._stopping.set()
+
+    def cancel(self) -> None:
+        """End what still runs. Spark kills the process some two seconds later."""
+        try:
+            self._spark.sparkContext.cancelJobGroup(self.group)
+        except (Py4JError, PySparkException, OSError):
+            pass  # the session is gone, and the job with it
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread's end; returns whether it has ended."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        back_off = BackOff()
+        while not self._stopping.is_set():
+            self._tell(self._plan.broker_id, {"event": "submitted"})
+            started_s = self._clock.monotonic_s()
+            outcome, message = self._submit()
+            ran_s = self._clock.monotonic_s() - started_s
+            ended = {"event": "ended", "outcome": outcome, "message": message}
+            if self._stopping.is_set():
+                self._tell(self._plan.broker_id, ended)
+                return
+            wait_s = back_off.after(ran_s)
+            if outcome == KILLED:
+                wait_s = min(wait_s, KILLED_WAIT_MAX_S)
+            self._tell(self._plan.broker_id, {**ended, "again_in_s": wait_s})
+            if outcome == REFUSED:
+                return
+            self._stopping.wait(wait_s)
+
+    def _submit(self) -> tuple[str, str]:
+        name = f"sparklog broker {self._plan.broker_id}"
+        try:
+            context = self._spark.sparkContext
+            context.setJobGroup(self.group, name, interruptOnCancel=True)
+            context.setLocalProperty("spark.scheduler.pool", self.group)
+            row = self._rows().collect()[0]
+        except (Py4JError, PySparkException, OSError) as error:
+            return KILLED, failure_line(error)
+        except AttributeError:  # PySpark's way to say so
+            return FAILED, "the session has ended"
+        return row["outcome"], row["message"]
+
+    def _rows(self) -> DataFrame:
+        one = self._spark.range(0, 1, 1, 1)
+        return one.mapInArrow(task_of(self._plan), SCHEMA, profile=self._profile)
+
+
+def group_of(broker_id: int) -> str:
+    """Return the name of a broker's job group, its FAIR pool and its thread."""
+    return f"sparklog-broker-{broker_id}"
+
+
+def profile_of(claim: Claim) -> ResourceProfile | None:
+    """Return the profile of a broker's task; None for Spark's default."""
+    if not claim.exclusive:
+        return None
+    requests = TaskResourceRequests().cpus(claim.cores or 1)
+    if claim.resource:
+        requests = requests.resource(RESOURCE, 1)
+    return ResourceProfileBuilder().require(requests).build

@@ -1,0 +1,82 @@
+"""What a broker's task is told by the driver: which broker it is, where it listens, whom it asks.
+
+Everything here travels to executors, so it is plain and small. Settings go under Kafka's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sparklog.broker.runtime.identity import Ready
+from sparklog.spark.serve.addresses import ALL
+
+PROTOCOL = "PLAINTEXT"
+
+
+class BrokerEntry(Protocol):
+    """Runs one broker in the calling thread, which must be its process' main thread."""
+
+    def __call__(
+        self,
+        root: str,
+        configs: Mapping[str, str],
+        *,
+        stop: Callable[[], bool],
+        ready: Callable[[Ready], None],
+        note: Callable[[str], None],
+    ) -> None:
+        """Serve until `stop()` is true, drain, and return. Raises SparklogError, OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPoint:
+    """Where the driver listens for its brokers."""
+
+    host: str
+    port: int
+    token: str
+    """Tells our brokers from anybody else who finds the port."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPlan:
+    """One broker."""
+
+    broker_id: int
+    root: str
+    entry: BrokerEntry
+    control: ControlPoint
+    listen_host: str = ALL
+    port: int = 0
+    """0: any free port."""
+    advertised_host: str | None = None
+    """None: the address from which the broker's machine reaches the driver."""
+    rack: str | None = None
+    rack_variable: str | None = None
+    """An environment variable of the executor that names its rack."""
+    metrics_port: int = 0
+    """-1: no page."""
+    log_level: str = "INFO"
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    def settings(self, own_host: str, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the broker's settings on a machine: `own_host` is how others reach it."""
+        host = self.advertised_host or own_host
+        settings = {
+            "node.id": str(self.broker_id),
+            "listeners": f"{PROTOCOL}://{_bracketed(self.listen_host)}:{self.port}",
+            "advertised.listeners": f"{PROTOCOL}://{_bracketed(host)}:{self.port}",
+            "metrics.port": str(self.metrics_port),
+        }
+        rack = environment.get(self.rack_variable) if self.rack_variable else None
+        rack = rack or self.rack
+        if rack:
+            settings["broker.rack"] = rack
+        return {**settings, **self.configs}
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

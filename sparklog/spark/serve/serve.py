@@ -1,0 +1,284 @@
+"""Brokers as tasks of a Spark application: `jobs/serve.py` and `sparklog serve`.
+
+The driver submits one job per broker, tells what becomes of them, and drains them when it is asked
+to end. It is no part of the log: when it dies its brokers die within a second, everything that was
+acknowledged is on storage, and the next application goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sparklog.core.clock import SYSTEM_CLOCK
+from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
+from sparklog.core.errors import InvalidRequest, Unavailable
+from sparklog.log.kernels import compile_kernels, kernels_are_kept
+from sparklog.spark.jobs.jars import delta_conf
+from sparklog.spark.jobs.job import OpenSession, submitted, submitted_conf, tell_report
+from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.session import DRIVER_BIND_ADDRESS, DRIVER_HOST
+from sparklog.spark.jobs.started_jvm import start_quiet_jvm
+from sparklog.spark.jobs.streaming import StopRequest
+from sparklog.spark.serve.addresses import ALL, LOOPBACK, is_local
+from sparklog.spark.serve.arguments import SERVE_CONF, connect_conf, one_machine_conf, pools_conf
+from sparklog.spark.serve.broker_jobs import BrokerJob, profile_of
+from sparklog.spark.serve.broker_plan import BrokerEntry, ControlPoint
+from sparklog.spark.serve.broker_slots import (
+    Slots,
+    advice,
+    claim_of,
+    cluster_in_one_machine,
+    executors_of,
+    slots_each,
+)
+from sparklog.spark.serve.console_lines import Telling, brokers_text, compiling, started, starting
+from sparklog.spark.serve.control_channel import ControlServer
+from sparklog.spark.serve.job import ServeJob, ServeReport
+from sparklog.spark.serve.jvm_shutdown import JvmEnd, spare_executors
+from sparklog.spark.serve.state import Notice, Serving
+from sparklog.spark.serve.upkeep import STOP_TIMEOUT_S, Upkeep
+from sparklog.spark.serve.work_folder import ServeFolder, conf_of_folder, serve_folder
+
+LOOK_INTERVAL_S = 0.5
+ADVICE_AFTER_S = 30.0
+"""Executors take a while to come, so whether there are enough is said when brokers still wait."""
+CANCEL_TIMEOUT_S = 5.0
+OF_JOBS = -1
+"""In place of a broker's id, in events about upkeep jobs."""
+
+
+def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress], ServeReport]:
+    """Return the job's body, with what a broker's task runs."""
+
+    def serve(job: ServeJob, open_session: OpenSession, progress: Progress) -> ServeReport:
+        master = master_of(job)
+        with ExitStack() as stack:
+            local_cluster = cluster_in_one_machine(master) is not None
+            own = stack.enter_context(serve_folder()) if local_cluster and not submitted() else None
+            folder = own.path if own else Path(stack.enter_context(_temporary_folder()))
+            conf = {"spark.master": master, **SERVE_CONF, **pools_conf(folder, job.broker_ids)}
+            if local_cluster:
+                conf |= one_machine_conf(folder)
+                if submitted():
+                    spare_executors()
+            if job.connect_port is not None:
+                conf |= connect_conf(job.connect_port, job.place(master).listen_host)
+            if job.schedule is not None and job.schedule.has("materialize"):
+                conf |= delta_conf(catalog=False)
+            telling = Telling(progress, as_json=job.json)
+            progress.start()
+            if own is not None:
+                conf = conf_of_folder(conf, own)
+                _start_spark(conf, own, telling)
+            spark = open_session(conf)
+            # Before the folder goes that its executors work in.
+            stack.callback(spark.stop)
+            telling.say(started(progress.elapsed_s(), job.broker_ids))
+            server = _Launcher(job, entry, spark, master, progress, telling)
+            jvm_end = stack.enter_context(JvmEnd(spark, _end_timeout_s(job)))
+            with StopRequest() as request:
+                server.start()
+                server.run(lambda: request.exit_code is not None or jvm_end.came)
+                drained = server.drain()
+                report = ServeReport(
+                    progress.elapsed_s(), job.brokers, drained, request.exit_code,
+                    printed=jvm_end.came and submitted(),
+                )  # fmt: skip
+                if report.printed:  # later nobody would read it
+                    progress.close()
+                    tell_report(report, as_json=job.json)
+        return report
+
+    return serve
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="sparklog-")
+
+
+def _start_spark(conf: Mapping[str, str], folder: ServeFolder, telling: Telling) -> None:
+    """Start Spark's JVM for executors on this machine, once kernels are compiled."""
+    if not kernels_are_kept():
+        telling.say(compiling())
+        compile_kernels()
+    telling.say(starting(conf["spark.master"], folder.log))
+    start_quiet_jvm(conf, folder)
+
+
+def _end_timeout_s(job: ServeJob) -> int:
+    jobs_s = round(STOP_TIMEOUT_S) if job.schedule is not None else 0
+    return job.drain_timeout_s + jobs_s + 5
+
+
+def master_of(job: ServeJob) -> str:
+    """Return where Spark runs: spark-submit's choice, else the job's."""
+    if submitted():
+        return submitted_conf().get("spark.master", None) or job.default_master
+    return job.master or job.default_master
+
+
+class _Launcher:
+    """The driver's part while brokers run."""
+
+    def __init__(
+        self,
+        job: ServeJob,
+        entry: BrokerEntry,
+        spark: SparkSession,
+        master: str,
+        progress: Progress,
+        telling: Telling,
+    ) -> None:
+        self._job = job
+        self._say = telling.say
+        self._say_waiting = telling.say_waiting
+        self._spark = spark
+        self._progress = progress
+        self._events: SimpleQueue[tuple[int, Mapping[str, Any]]] = SimpleQueue()
+        self._conf = dict(spark.sparkContext.getConf().getAll())
+        self._claim = claim_of(master, self._conf, job.brokers)
+        self._slots_each = slots_each(master, self._conf)
+        self._executors = executors_of(master, self._conf) or 0
+        token = new_nonce(SYSTEM_ENTROPY)
+        self._control = ControlServer(self._tell, token)
+        point = self._open_control(token, master)
+        plans = job.plans(entry, point, master)
+        self._serving = Serving(plan.broker_id for plan in plans)
+        self._advised = False
+        profile = profile_of(self._claim)
+        self._jobs = [BrokerJob(spark, plan, profile, self._tell) for plan in plans]
+        self._upkeep: Upkeep | None = None
+        if job.schedule is not None:
+            port = job.jobs_metrics_port
+            page = (job.place(master).listen_host, port) if port >= 0 else None
+            self._upkeep = Upkeep(job.schedule, job.root, spark, self._tell_of_jobs, page)
+
+    def start(self) -> None:
+        """Submit the brokers."""
+        for one in self._jobs:
+            one.start()
+
+    def run(self, asked_to_end: Callable[[], bool]) -> None:
+        """Tell what happens until the end is asked for.
+
+        Raises:
+            InvalidRequest: a broker refuses its settings. Unavailable: Spark has ended.
+        """
+        while not asked_to_end():
+            self._look(LOOK_INTERVAL_S)
+            if waiting := self._serving.never_ready:
+                self._say_waiting(brokers_text(waiting))
+            self._advise()
+            if self._upkeep is not None:
+                self._upkeep.begin(brokers_serve=self._serving.all_ready)
+                self._upkeep.give_way(brokers_wait=self._serving.waits)
+            if self._serving.refused:
+                self.drain()
+                raise InvalidRequest("a broker refuses its settings: see its line above")
+            if not _alive(self._spark):
+                raise Unavailable("Spark has ended, and its brokers with it; see Spark's log")
+
+    def drain(self) -> int:
+        """Let every broker drain, and return how many have."""
+        if self._upkeep is not None and not self._upkeep.stop():  # their history needs brokers
+            text = "a job did not end in time"
+            self._say(Notice(f"note: {text}", {"event": "note", "text": text}))
+        self._serving.stopping = True
+        for one in self._jobs:
+            one.stop()
+        self._control.stop_brokers()
+        deadline_s = SYSTEM_CLOCK.monotonic_s() + self._job.drain_timeout_s
+        while SYSTEM_CLOCK.monotonic_s() < deadline_s and not self._all_ended():
+            self._look(LOOK_INTERVAL_S / 5)
+        for one in self._jobs:
+            if not one.join(0.0):
+                one.cancel()
+        deadline_s = SYSTEM_CLOCK.monotonic_s() + CANCEL_TIMEOUT_S
+        for one in self._jobs:
+            one.join(max(0.0, deadline_s - SYSTEM_CLOCK.monotonic_s()))
+        while self._look(0.0):
+            pass
+        self._control.close()
+        return sum(broker.drained for broker in self._serving.brokers.values())
+
+    def _advise(self) -> None:
+        """Say once what the operator should know, when all brokers serve or somebody waits long."""
+        if self._advised:
+            return
+        late = self._progress.elapsed_s() > ADVICE_AFTER_S
+        if not (self._serving.all_ready or late):
+            return
+        slots, expected = self._slots(), self._executors
+        if slots.executors < expected and not late:
+            return
+        self._advised = True
+        for text in advice(self._job.brokers, slots, self._claim, self._conf, expected):
+            self._say(Notice(f"note: {text}", {"event": "note", "text": text}))
+
+    def _all_ended(self) -> bool:
+        return all(one.join(0.0) for one in self._jobs)
+
+    def _look(self, timeout_s: float) -> bool:
+        """Take one event, if there is one in time."""
+        try:
+            broker_id, event = self._events.get(timeout=timeout_s)
+        except Empty:
+            return False
+        if broker_id == OF_JOBS:
+            self._say(Notice(str(event.get("text", "")), event))
+            return True
+        notices = self._serving.handle(broker_id, event)
+        if event.get("event") == "ready" and self._serving.all_ready:
+            self._write_ready_file()
+        for notice in notices:
+            self._say(notice)
+        return True
+
+    def _tell(self, broker_id: int, event: Mapping[str, Any]) -> None:
+        self._events.put((broker_id, event))
+
+    def _tell_of_jobs(self, event: Mapping[str, Any]) -> None:
+        self._tell(OF_JOBS, event)
+
+    def _write_ready_file(self) -> None:
+        path = self._job.ready_file
+        if path is not None:
+            draft = path.with_name(f"{path.name}.{os.getpid()}")
+            draft.write_text(json.dumps(self._serving.document(), indent=1) + "\n")
+            draft.replace(path)
+
+    def _open_control(self, token: str, master: str) -> ControlPoint:
+        if is_local(master):
+            host = bind = LOOPBACK
+        else:
+            host = self._conf[DRIVER_HOST]  # Spark has set it by now
+            # The name may lead to loopback on this machine alone; the token keeps strangers out.
+            bind = self._conf.get(DRIVER_BIND_ADDRESS, ALL)
+        return ControlPoint(host, self._control.start(bind, self._job.control_port), token)
+
+    def _slots(self) -> Slots:
+        context: Any = self._spark.sparkContext
+        known = context._jsc.sc().getExecutorMemoryStatus().size() - 1  # noqa: SLF001 - as above
+        executors = max(1, known)  # the driver counts as one, and is the only one in local mode
+        # Spark's parallelism is 2 at least, however few slots there are.
+        each = self._slots_each or max(1, context.defaultParallelism // executors)
+        return Slots(executors, each)
+
+
+def _alive(spark: SparkSession) -> bool:
+    try:
+        context: Any = spark.sparkContext
+        return not context._jsc.sc().isStopped()  # noqa: SLF001 - Python has no other way
+    except (Py4JError, PySparkException, OSError, AttributeError):
+        return False

@@ -1,0 +1,1 @@
+"""The data source's writes: tasks stage segments, the driver publishes them."""

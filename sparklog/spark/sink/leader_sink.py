@@ -1,0 +1,70 @@
+"""How the sink's driver appends staged objects to partitions that brokers lead.
+
+By reference batches: a leader gets a few hundred bytes per partition, whatever the tasks have
+uploaded, and takes each batch once however often it is sent. Source: FORMAT.md 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sparklog.client.addresses import bootstrap_addresses
+from sparklog.client.batch_producer import append_batches
+from sparklog.client.connections import Brokers
+from sparklog.cluster.log import Log
+from sparklog.cluster.publication import StagedPartition
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import SparklogError, Unavailable
+from sparklog.core.types import TopicPartition
+from sparklog.log.partition.append import Appended
+from sparklog.log.segment.segment import Commit
+from sparklog.log.tail.references import encode_references, reference_batch
+from sparklog.spark.access.leaders import registered
+
+REQUEST_TIMEOUT_S: Final = 30.0
+"""Above the time a leader takes to answer that replicas or the store did not."""
+ROUND_S: Final = 5.0
+"""How long leaders are looked for before it is looked whether brokers lead at all."""
+NOBODY: Final = Unavailable(
+    "brokers lead the topic, and none is registered; start brokers, or name one that can be "
+    "reached with the option kafka.bootstrap.servers"
+)
+
+
+class LeaderAppends:
+    """`AppendLed` of `cluster.publication`."""
+
+    def __init__(self, log: Log, bootstrap: str | None, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Find brokers at `bootstrap`, or else where the cluster's metadata says they are."""
+        self._log = log
+        self._bootstrap = bootstrap
+        self._clock = clock
+
+    def __call__(
+        self, parts: Sequence[StagedPartition], commit: Commit | None
+    ) -> Mapping[TopicPartition, Appended | SparklogError]:
+        """Send every partition's batch to its leader; see `AppendLed`.
+
+        Raises:
+            InvalidRequest: more records for one partition than a batch can stand for.
+        """
+        batches = {part.place: reference_batch(part.staged, commit) for part in parts}
+        data = {place: encode_references(batch) for place, batch in batches.items()}
+        ids = {part.topic: part.topic_id for part in parts}
+        addresses = self._bootstrap or registered(self._log.refresh())
+        if not addresses:
+            return dict.fromkeys(batches, NOBODY)
+        brokers = Brokers(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
+        try:
+            bases = append_batches(brokers, data, ids, self._clock, patience_s=ROUND_S)
+        except Unavailable as error:
+            return dict.fromkeys(batches, error)
+        finally:
+            brokers.close()
+        return {
+            place: base
+            if isinstance(base, SparklogError)
+            else Appended(base, base + batches[place].count, repeated=False)
+            for place, base in bases.items()
+        }

@@ -1,0 +1,1 @@
+"""The data source's reads: options, offsets, splits, scans, the live tail."""

@@ -1,0 +1,112 @@
+"""A streaming read's place as the committed offsets of a group, for the tools that show lag.
+
+The query's checkpoint is what it goes on from; the group is told for whoever watches it, and never
+read. So a failure here costs nothing but news: it is logged, and tried again a little later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sparklog.client.addresses import bootstrap_addresses
+from sparklog.client.connections import Brokers
+from sparklog.client.offsets import move_group_offsets
+from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import NotServing, OutcomeUnknown, SparklogError, Unavailable
+from sparklog.core.types import TopicPartition
+from sparklog.spark.access.leaders import registered
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S: Final = 1.0
+"""How long a batch may be held up for this."""
+AGAIN_S: Final = 10.0
+"""How long nothing is tried after a failure, so that brokers that are away do not slow a query."""
+LAST_PATIENCE_S: Final = 30.0
+"""How long a query's end may be held up: a broker that died has successors long before."""
+LAST_AGAIN_S: Final = 0.5
+
+
+class GroupProgress:
+    """Tells a group's coordinator where a query is. Keeps its connections; not for threads."""
+
+    def __init__(
+        self, group_id: str, bootstrap: str | None = None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        """Commit for `group_id`, with brokers at `bootstrap` or those that the metadata names."""
+        self._group_id = group_id
+        self._bootstrap = bootstrap
+        self._clock = clock
+        self._brokers: Brokers | None = None
+        self._addresses = ""
+        self._told: dict[TopicPartition, int] = {}
+        self._not_before_s = clock.monotonic_s()
+
+    def tell(self, image: MetadataImage, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit `offsets`, the next to be processed, unless they are what was committed last.
+
+        Cost: nothing while they stay; else one request to the coordinator, and one to find it when
+        it has moved. Without brokers nothing is committed.
+        """
+        if self._clock.monotonic_s() < self._not_before_s:
+            return
+        failure = self._try(image, offsets)
+        if failure is not None:
+            self._failed(failure)
+
+    def tell_last(
+        self, refresh: Callable[[], MetadataImage], offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """Commit where a query ends; as nothing is told later, wait for brokers that are away.
+
+        `refresh` returns the metadata as it is; a query that ends may have begun with older one.
+        """
+        deadline_s = self._clock.monotonic_s() + LAST_PATIENCE_S
+        while (failure := self._try(refresh(), offsets)) is not None:
+            passes = isinstance(failure, Unavailable | NotServing | OutcomeUnknown)
+            if not passes or self._clock.monotonic_s() >= deadline_s:
+                self._failed(failure)
+                return
+            self._clock.sleep_s(LAST_AGAIN_S)
+
+    def close(self) -> None:
+        """Drop the connections."""
+        if self._brokers is not None:
+            self._brokers.close()
+            self._brokers = None
+
+    def _try(
+        self, image: MetadataImage, offsets: Mapping[TopicPartition, int]
+    ) -> SparklogError | None:
+        """Commit what is new, if there is anybody to tell; return what went wrong."""
+        news = {tp: offset for tp, offset in offsets.items() if self._told.get(tp) != offset}
+        addresses = self._bootstrap or registered(image)
+        if not news or not addresses:
+            return None
+        try:
+            outcomes = move_group_offsets(
+                self._connected(addresses), self._group_id, news, self._clock
+            )
+        except SparklogError as error:
+            return error
+        self._told.update((tp, news[tp]) for tp, failure in outcomes.items() if failure is None)
+        return next((failure for failure in outcomes.values() if failure is not None), None)
+
+    def _connected(self, addresses: str) -> Brokers:
+        if self._brokers is None or addresses != self._addresses:
+            self.close()
+            self._addresses = addresses
+            self._brokers = Brokers(bootstrap_addresses(addresses), PATIENCE_S)
+        return self._brokers
+
+    def _failed(self, error: SparklogError) -> None:
+        self._not_before_s = self._clock.monotonic_s() + AGAIN_S
+        logger.warning(
+            "the query's offsets were not committed, so tools show it behind; trying again later "
+            "group=%s %s",
+            self._group_id,
+            error,
+        )

@@ -1,0 +1,288 @@
+"""The partitions of a read as they are now: which there are, and what each holds.
+
+The shell between options and log: it looks, at several partitions at once, and tells what it saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from sparklog.cluster.log import Log
+from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.cluster.named_snapshots import SnapshotReader, read_snapshot
+from sparklog.core.clock import SYSTEM_CLOCK, Clock
+from sparklog.core.errors import SparklogError
+from sparklog.core.types import TopicPartition
+from sparklog.log.effects import run
+from sparklog.log.layout import PartitionLayout
+from sparklog.log.manifest.manifest import Entry
+from sparklog.log.manifest.refresh import unreadable
+from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.partition_log import PartitionLog
+from sparklog.log.partition.read_committed import AbortedRange, Decided, decided
+from sparklog.spark.access.leaders import Leaders
+from sparklog.spark.source.offsets import select
+from sparklog.spark.source.options import Selection
+
+LOOKS_AT_ONCE = 16
+DELETIONS_MET_MAX = 8
+"""How often topics may vanish while they are looked at before damage is taken for damage."""
+LEADER_PATIENCE_S = 30.0
+"""How long a partition may be without a leader before a read that needs one fails."""
+LEADER_ROUND_S = 2.0
+"""After so long without a leader it is looked again whether the partition still needs one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What one partition holds: segments, and beyond them what its leader has, if it has one."""
+
+    view: PartitionView
+    readable_end: int
+    """Of a partition that brokers serve, its high watermark or last stable offset; else the end of
+    its segments, as far as they can be read."""
+    stored_end: int
+    """Up to where segments are read; beyond it the leader tells which records count."""
+    brokers: str = ""
+    """Where to fetch what lies beyond, as bootstrap servers."""
+    aborted: tuple[AbortedRange, ...] = ()
+    """What readers of committed records leave out of the segments."""
+
+    @property
+    def end_offset(self) -> int:
+        """Return where the partition ends.
+
+        Raises:
+            DataCorrupt: nobody can tell, as a segment of its tail is damaged.
+        """
+        if self.is_damaged:
+            raise unreadable(self.view)
+        return self.readable_end
+
+    @property
+    def is_damaged(self) -> bool:
+        """Say whether what follows cannot be read; what a leader has is for that one to say."""
+        return self.view.damage is not None and not self.brokers
+
+    def end_beyond(self, offset: int) -> int:
+        """Return up to where the partition can be read from `offset` on.
+
+        Raises:
+            DataCorrupt: it is damaged there.
+        """
+        return self.end_offset if offset >= self.readable_end else self.readable_end
+
+    @property
+    def layout(self) -> PartitionLayout:
+        """Return the names of the partition's objects."""
+        return self.view.layout
+
+    @property
+    def log_start_offset(self) -> int:
+        """Return the first offset that may be read."""
+        return self.view.log_start_offset
+
+    def covering(self, base_offset: int, end_offset: int) -> tuple[Entry, ...]:
+        """Return the entries of segments that hold any of [base_offset, end_offset)."""
+        return self.view.covering(base_offset, end_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Partitions and what they held."""
+
+    logs: Mapping[TopicPartition, PartitionLog]
+    views: Mapping[TopicPartition, Extent]
+    image: MetadataImage = field(default_factory=MetadataImage)
+    leaders: Leaders | None = None
+
+    def offset_at_time(self, place: TopicPartition, timestamp_ms: int) -> int | None:
+        """Return the first offset of a partition at or after a time, or None.
+
+        Raises:
+            DataCorrupt: it may lie where the partition is damaged.
+        """
+        extent = self.views[place]
+        if extent.brokers and self.leaders is not None:
+            return self.leaders.offset_at_time(self.image, place, timestamp_ms, LEADER_PATIENCE_S)
+        found = self.logs[place].offset_for_time(timestamp_ms, view=extent.view)
+        if found is None and extent.is_damaged:
+            raise unreadable(extent.view)
+        return None if found is None else found.offset
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """Return the id of every topic, by name."""
+        return {place.topic: extent.layout.topic_id for place, extent in self.views.items()}
+
+    @property
+    def readable_ends(self) -> dict[TopicPartition, int]:
+        """Return up to where every partition can be read."""
+        return {place: extent.readable_end for place, extent in self.views.items()}
+
+    def ends_beyond(self, begin: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return up to where every partition can be read from `begin` on, or from its start.
+
+        Raises:
+            DataCorrupt: one is damaged just there.
+        """
+        return {
+            place: extent.end_beyond(begin.get(place, extent.log_start_offset))
+            for place, extent in self.views.items()
+        }
+
+
+class Look:
+    """Looks at the partitions of one selection."""
+
+    def __init__(
+        self,
+        log: Log,
+        selection: Selection,
+        pool: Executor,
+        leaders: Leaders | None,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        committed_only: bool = False,
+        pinned: str | None = None,
+    ) -> None:
+        """Look with the threads of `pool`; without `leaders`, at the segments alone.
+
+        `committed_only`: ends are last stable offsets, and what was aborted is told. `pinned`: look
+        at what the named snapshot has, not at what is there now.
+        """
+        self._log = log
+        self._selection = selection
+        self._pool = pool
+        self._leaders = leaders
+        self._clock = clock
+        self._committed_only = committed_only
+        self._pinned = pinned
+        self._decided: dict[PartitionLayout, tuple[int, Decided]] = {}
+        """What was last read of transactions, and the end of the segments then."""
+
+    def take(
+        self,
+        *,
+        probing: bool = False,
+        lenient: bool = False,
+        known_ends: Mapping[TopicPartition, int] | None = None,
+    ) -> Snapshot:
+        """Look at the registry and at every selected partition.
+
+        Args:
+            probing: look the cheap way, see `PartitionLog.probe`.
+            lenient: leave out what is named and does not exist.
+            known_ends: ends that were seen before. While a partition has no leader, its end is
+                taken to be there still; without one it is waited for.
+
+        Raises:
+            UnknownTopicOrPartition: a topic or partition that is named does not exist.
+            Unavailable: the store does not answer, or nobody leads a partition that only its leader
+                knows the end of.
+
+        Cost: three listings for the registry and for each partition; probing, one request each.
+            Where brokers lead, two requests to brokers, and one more for each that leads.
+        """
+        if self._pinned is not None:
+            return self._kept(self._pinned)
+        deadline_s = self._clock.monotonic_s() + LEADER_PATIENCE_S
+        known = known_ends or {}
+        while True:
+            snapshot = self._segments(probing=probing, lenient=lenient)
+            if self._leaders is None:
+                return snapshot
+            unknown: SparklogError | None = None
+            extents = dict(snapshot.views)
+            served = [p for p, extent in extents.items() if _is_served(snapshot.image, p, extent)]
+            brokers = self._leaders.addresses(snapshot.image) if served else ""
+            patience_s = 0.0 if known.keys() >= set(served) else LEADER_ROUND_S
+            for place, told in self._ends(snapshot.image, served, patience_s).items():
+                extent = extents[place]
+                if isinstance(told, SparklogError) and extent.is_damaged:
+                    continue  # nobody can lead it
+                if isinstance(told, SparklogError) and place not in known:
+                    unknown = unknown or told
+                    continue
+                end = known[place] if isinstance(told, SparklogError) else told
+                end = max(extent.readable_end, end)
+                extents[place] = replace(extent, readable_end=end, brokers=brokers)
+            if unknown is None:
+                return Snapshot(snapshot.logs, extents, snapshot.image, self._leaders)
+            if self._clock.monotonic_s() >= deadline_s:
+                raise unknown
+            probing = False
+
+    def _kept(self, name: str) -> Snapshot:
+        """Return what a named snapshot has of the selected partitions."""
+        store = self._log.store
+        reader = SnapshotReader(store, read_snapshot(store, name), self._pool)
+        places = select(self._selection, reader.snapshot.as_topics())
+        each = map if len(places) < 2 else self._pool.map
+        opened = dict(
+            zip(places, each(lambda p: reader.partition(p.topic, p.partition), places), strict=True)
+        )
+        return Snapshot(
+            {place: log for place, (log, _) in opened.items()},
+            {place: self._extent(view) for place, (_, view) in opened.items()},
+        )
+
+    def _ends(
+        self, image: MetadataImage, served: Collection[TopicPartition], patience_s: float
+    ) -> dict[TopicPartition, int | SparklogError]:
+        if not served or self._leaders is None:
+            return {}
+        return self._leaders.ends(image, served, patience_s)
+
+    def _segments(self, *, probing: bool, lenient: bool) -> Snapshot:
+        image = self._log.refresh(probing=probing)
+        for _ in range(DELETIONS_MET_MAX):
+            found = self._views(image, probing=probing, lenient=lenient)
+            if not any(extent.view.damage for extent in found.views.values()):
+                return found
+            # Half of a topic looks like a damaged one while it is being deleted.
+            before, image = image, self._log.refresh()
+            if _topic_ids(before) == _topic_ids(image):
+                return found
+        return self._views(image, probing=probing, lenient=lenient)
+
+    def _views(self, image: MetadataImage, *, probing: bool, lenient: bool) -> Snapshot:
+        places = select(self._selection, image.topics, lenient=lenient)
+        logs = {place: self._log.partition(place.topic, place.partition) for place in places}
+        look = partial(PartitionLog.readable, probing=probing)
+        each = map if len(logs) < 2 else self._pool.map
+        views = zip(places, each(look, logs.values()), strict=True)
+        return Snapshot(logs, {place: self._extent(view) for place, view in views}, image)
+
+    def _extent(self, view: PartitionView) -> Extent:
+        if not self._committed_only:
+            return Extent(view, view.end_offset, view.end_offset)
+        end, known = self._decided.get(view.layout, (-1, Decided(0)))
+        if end != view.end_offset:
+            known = run(decided(view), self._log.store)
+            self._decided[view.layout] = (view.end_offset, known)
+        return Extent(view, known.stable_end, known.stable_end, aborted=known.aborted)
+
+
+def new_pool() -> ThreadPoolExecutor:
+    """Return threads to look with; they start when they are needed."""
+    return ThreadPoolExecutor(LOOKS_AT_ONCE, "sparklog-look")
+
+
+def _is_served(image: MetadataImage, place: TopicPartition, extent: Extent) -> bool:
+    """Say whether a partition may hold more than its segments do.
+
+    The fence in the log is what counts. It is put after the metadata name a leader, so a leader
+    there is enough, too; and it is taken away after the metadata name none.
+    """
+    topic = image.topics.get(place.topic)
+    if extent.view.is_led or topic is None or place.partition >= topic.partitions:
+        return extent.view.is_led
+    return topic.partition_states[place.partition].leader >= 0
+
+
+def _topic_ids(image: MetadataImage) -> set[str]:
+    return {topic.topic_id for topic in image.topics.values()}

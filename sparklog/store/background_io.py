@@ -1,0 +1,234 @@
+"""Whether a thread makes way for others, as upkeep beside brokers does, and what it leaves them.
+
+The system gives such a thread (class idle, or as nice as can be) the processor that others leave.
+Of disks it knows no such thing where no scheduler orders their requests, as on most virtual
+machines: who reads ahead or writes megabytes there keeps a small write waiting behind them. So
+these threads ask for little at a time, and rest in between (`Turns`). And a processor that is never
+idle slows its neighbours, by what they share and by what a host allows all of them: who makes way
+leaves each idle most of the time (`ProcessorShare`). Units: seconds.
+
+A put that goes on in parts waits between them, if whoever asked for it is to go slowly.
+
+A store that writes an object in parts says so (`part_written`), in the thread that asked. Others
+say nothing; whoever paces counts what is left. Units: bytes.
+
+A store that is asked for no more than so many bytes a second, as Kafka's log cleaner is.
+
+Reads and writes count alike. Whoever would be faster waits, so a burst is at most what is read at
+once by each thread, or one part of what is written. Work that makes way for others waits in the
+same places, for the processors that it used in between. Units: bytes, seconds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
+from typing import Final, TypeVar
+
+from sparklog.core.clock import SYSTEM_CLOCK, Clock, processor_s
+from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome
+
+Result = TypeVar("Result")
+NICEST: Final = 19
+SHARE: Final = 0.25
+"""Of the time of its processors, for who makes way: with half of it clients beside a compaction
+waited up to two fifths longer at the 99th percentile, on two processors and a disk."""
+_THREADS_MIN: Final = 2
+"""One reads while the other works on what was read."""
+
+
+def makes_way(thread: int = 0) -> bool:
+    """Return whether a thread has a priority that only upkeep asks for; 0 is who asks."""
+    try:
+        if hasattr(os, "SCHED_IDLE") and os.sched_getscheduler(thread) == os.SCHED_IDLE:
+            return True
+        return os.getpriority(os.PRIO_PROCESS, thread) >= NICEST
+    except OSError:  # it has just ended, or a sandbox does not tell
+        return False
+
+
+def threads_of(most: int) -> int:
+    """Return how many threads the caller may have at once: one per processor, if it makes way.
+
+    More of them read a disk at the same time, and their rests no longer leave it to others. Two at
+    least, if `most` allows it.
+    """
+    if not makes_way():
+        return most
+    return min(most, max(_THREADS_MIN, _processors()))
+
+
+class ProcessorShare:
+    """Makes those wait who would use the caller's processors more than `SHARE` of the time.
+
+    Counts what the whole process uses: one for each task, which is so with Spark. Thread-safe.
+    """
+
+    def __init__(self, clock: Clock, used_s: Callable[[], float] = processor_s) -> None:
+        """Look at the calling thread's processors. `used_s`: what the process has used of them."""
+        self._clock = clock
+        self._used_s = used_s
+        self._each_takes = 1 / (SHARE * _processors())
+        self._lock = Lock()
+        self._seen_s = used_s()
+        self._looked_s = self._free_s = clock.monotonic_s()
+        """When we looked last, and when everything used until then was no more than the share."""
+
+    def passed(self, size_bytes: int) -> None:
+        """Wait for what was worked since the last call. Whoever calls meanwhile waits, too."""
+        with self._lock:
+            used_s, now_s = self._used_s(), self._clock.monotonic_s()
+            due_s = self._each_takes * (used_s - self._seen_s)
+            self._free_s = max(self._free_s, self._looked_s) + due_s
+            self._seen_s, self._looked_s = used_s, now_s
+            wait_s = self._free_s - now_s
+        if wait_s > 0:
+            self._clock.sleep_s(wait_s)
+
+
+def _processors() -> int:
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+
+
+class Turns:
+    """A thread's use of a disk, of which half of the time is left to others, if it makes way."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Look at the calling thread's priority. Cost: two system calls at most."""
+        self._clock = clock
+        self._took_s = 0.0
+        self.gentle = makes_way()
+
+    def take(self, work: Callable[[], Result]) -> Result:
+        """Rest for as long as the part before this one took, and do this one."""
+        if not self.gentle:
+            return work()
+        self._clock.sleep_s(self._took_s)
+        began_s = self._clock.monotonic_s()
+        done = work()
+        self._took_s = self._clock.monotonic_s() - began_s
+        return done
+
+
+Passed = Callable[[int], None]
+"""Takes in that so many bytes have passed, and waits as long as they should have taken."""
+
+_passed: ContextVar[Passed | None] = ContextVar("passed", default=None)
+
+
+@contextmanager
+def paced(passed: Passed) -> Iterator[None]:
+    """Have puts of this thread wait for `passed`, too, after each part."""
+    outer = _passed.get()
+
+    def both(size_bytes: int) -> None:
+        passed(size_bytes)
+        if outer is not None:
+            outer(size_bytes)
+
+    token = _passed.set(both)
+    try:
+        yield
+    finally:
+        _passed.reset(token)
+
+
+def is_paced() -> bool:
+    """Say whether a put that is asked for now is to wait between its parts."""
+    return _passed.get() is not None
+
+
+def part_written(size_bytes: int) -> None:
+    """Wait as whoever asked for this put wants it."""
+    passed = _passed.get()
+    if passed is not None:
+        passed(size_bytes)
+
+
+def making_way_by(store: ObjectStore, clock: Clock) -> ObjectStore:
+    """Return the store for who makes way: it is waited for, so that processors are idle, too."""
+    return ThrottledStore(store, ProcessorShare(clock).passed) if makes_way() else store
+
+
+class Throttle:
+    """Makes those wait who pass more than `bytes_per_s`. Thread-safe."""
+
+    def __init__(self, bytes_per_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Let `bytes_per_s` pass, all threads together."""
+        self._bytes_per_s = bytes_per_s
+        self._clock = clock
+        self._lock = Lock()
+        self._free_s = clock.monotonic_s()
+        """When everything that has passed has had its time."""
+
+    def passed(self, size_bytes: int) -> None:
+        """Count bytes that have passed, and wait as long as they should have taken."""
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            self._free_s = max(self._free_s, now_s) + size_bytes / self._bytes_per_s
+            wait_s = self._free_s - now_s
+        if wait_s > 0:
+            self._clock.sleep_s(wait_s)
+
+
+class ThrottledStore(ObjectStore):
+    """Passes everything on, no faster than a throttle lets it."""
+
+    def __init__(self, store: ObjectStore, passed: Passed) -> None:
+        """Read and write through `store`; it stays whose it is, and open. `passed` is told."""
+        self.url = store.url
+        self._store = store
+        self._passed = passed
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """See `ObjectStore.get`."""
+        data = self._store.get(key, start, end)
+        self._passed(len(data))
+        return data
+
+    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
+        """See `ObjectStore.put_if_absent`."""
+        return self._slowly(data, lambda: self._store.put_if_absent(key, data))
+
+    def put(self, key: str, data: bytes) -> None:
+        """See `ObjectStore.put`."""
+        self._slowly(data, lambda: self._store.put(key, data))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        """See `ObjectStore.list`."""
+        return self._store.list(prefix, start_after)
+
+    def delete(self, key: str) -> None:
+        """See `ObjectStore.delete`."""
+        self._store.delete(key)
+
+    def retire(self, key: str) -> None:
+        """See `ObjectStore.retire`."""
+        self._store.retire(key)
+
+    def tidy(self, prefix: str) -> None:
+        """See `ObjectStore.tidy`."""
+        self._store.tidy(prefix)
+
+    def head(self, key: str) -> ObjectInfo:
+        """See `ObjectStore.head`."""
+        return self._store.head(key)
+
+    def _slowly(self, data: Data, put: Callable[[], Result]) -> Result:
+        """Put `data`; what the store did not say in parts is waited for afterwards."""
+        left_bytes = len(data)
+
+        def passed(size_bytes: int) -> None:
+            nonlocal left_bytes
+            left_bytes -= size_bytes
+            self._passed(size_bytes)
+
+        with paced(passed):
+            done = put()
+        if left_bytes > 0:
+            self._passed(left_bytes)
+        return done

@@ -1,0 +1,1 @@
+"""Whole clusters in a deterministic simulation: network, store, faults, clients."""

@@ -1,0 +1,229 @@
+"""Quotas set and described over the wire, and what they come to."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from sparklog.broker.network.quotas import BUCKETS_KEPT
+from sparklog.broker.runtime.request import RequestContext, Unanswered
+from sparklog.core.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, entity_of
+from sparklog.core.types import PartitionId
+from sparklog.protocol.api_keys import Api
+from sparklog.protocol.messages.builder import build_request, build_request_part
+from tests.harness.handler_node import PEER, ToyNode, tell
+from tests.harness.handler_requests import create_topics, fetch, produce
+from tests.harness.replica_cluster import batch
+
+EXACT, DEFAULT, ANY = range(3)
+Parts = dict[str, str | None]
+CLIENT = RequestContext("c", "127.0.0.1")
+
+
+def alter(
+    *entries: tuple[list[tuple[str, str | None]], dict[str, float | None]], validate: bool = False
+) -> Any:
+    def part(structure: str, **values: Any) -> Any:
+        return build_request_part(Api.ALTER_CLIENT_QUOTAS, 1, structure, **values)
+
+    return build_request(
+        Api.ALTER_CLIENT_QUOTAS,
+        1,
+        validate_only=validate,
+        entries=tuple(
+            part(
+                "EntryData",
+                entity=tuple(part("EntityData", entity_type=t, entity_name=n) for t, n in entity),
+                ops=tuple(
+                    part("OpData", key=k, value=v or 0.0, remove=v is None)
+                    for k, v in changes.items()
+                ),
+            )
+            for entity, changes in entries
+        ),
+    )
+
+
+def describe(*components: tuple[str, int, str | None], strict: bool = False) -> Any:
+    return build_request(
+        Api.DESCRIBE_CLIENT_QUOTAS,
+        1,
+        strict=strict,
+        components=tuple(
+            build_request_part(
+                Api.DESCRIBE_CLIENT_QUOTAS,
+                1,
+                "ComponentData",
+                entity_type=kind,
+                match_type=match,
+                match=name,
+            )
+            for kind, match, name in components
+        ),
+    )
+
+
+async def codes(node: ToyNode, request: Any) -> list[ErrorCode]:
+    return [entry.error_code for entry in (await node.ask(request)).entries]
+
+
+async def named(node: ToyNode, request: Any) -> list[Parts]:
+    answer = await node.ask(request)
+    assert answer.error_code is ErrorCode.none, answer.error_message
+    return [{p.entity_type: p.entity_name for p in entry.entity} for entry in answer.entries]
+
+
+def test_quotas_are_set_changed_and_removed() -> None:
+    async def story(node: ToyNode) -> None:
+        both = alter(([("client-id", "c")], {PRODUCER_BYTE_RATE: 1024, CONSUMER_BYTE_RATE: 7}))
+        assert await codes(node, both) == [ErrorCode.none]
+        changed = alter(([("client-id", "c")], {PRODUCER_BYTE_RATE: None, CONSUMER_BYTE_RATE: 8}))
+        assert await codes(node, changed) == [ErrorCode.none]
+        (entry,) = (await node.ask(describe())).entries
+        assert [(v.key, v.value) for v in entry.values] == [(CONSUMER_BYTE_RATE, 8.0)]
+        gone = alter(([("client-id", "c")], {CONSUMER_BYTE_RATE: None}))
+        assert await codes(node, gone) == [ErrorCode.none]
+        assert node.metadata.image.client_quotas == {}
+        end = node.metadata.image.end_offset
+        assert await codes(node, gone) == [ErrorCode.none]
+        assert node.metadata.image.end_offset == end, "nothing changed, yet something was said"
+
+    tell(story)
+
+
+def test_each_entity_is_refused_by_itself() -> None:
+    async def story(node: ToyNode) -> None:
+        answers = await codes(
+            node,
+            alter(
+                ([("client-id", "good")], {PRODUCER_BYTE_RATE: 5}),
+                ([("client-id", "x")], {"request_percentage": 5}),
+                ([("client-id", "y")], {PRODUCER_BYTE_RATE: 0.5}),
+                ([("ip", "127.0.0.1")], {"connection_creation_rate": 5}),
+                ([], {PRODUCER_BYTE_RATE: 5}),
+                ([("client-id", "good")], {CONSUMER_BYTE_RATE: 5}),
+                ([("user", "a"), ("user", "b")], {PRODUCER_BYTE_RATE: 5}),
+            ),
+        )
+        assert answers == [ErrorCode.none, *[ErrorCode.invalid_request] * 6]
+        good = entity_of({"client-id": "good"})
+        assert node.metadata.image.client_quotas == {good: {PRODUCER_BYTE_RATE: 5.0}}
+
+    tell(story)
+
+
+def test_validating_changes_nothing() -> None:
+    async def story(node: ToyNode) -> None:
+        request = alter(([("client-id", "c")], {PRODUCER_BYTE_RATE: 5}), validate=True)
+        assert await codes(node, request) == [ErrorCode.none]
+        assert node.metadata.image.client_quotas == {}
+
+    tell(story)
+
+
+def test_a_filter_asks_for_names_defaults_or_any() -> None:
+    async def story(node: ToyNode) -> None:
+        one: Parts = {"client-id": "c"}
+        default: Parts = {"client-id": None}
+        both: Parts = {"client-id": "c", "user": "u"}
+        user: Parts = {"user": "u"}
+        for parts in (one, default, both, user):
+            await node.ask(alter((list(parts.items()), {PRODUCER_BYTE_RATE: 5})))
+        assert await named(node, describe()) == [one, default, both, user]
+        assert await named(node, describe(strict=True)) == []
+        assert await named(node, describe(("client-id", ANY, None))) == [one, default, both]
+        assert await named(node, describe(("client-id", ANY, None), strict=True)) == [one, default]
+        assert await named(node, describe(("client-id", DEFAULT, None))) == [default]
+        assert await named(node, describe(("client-id", EXACT, "c"))) == [one, both]
+        pair = (("client-id", EXACT, "c"), ("user", EXACT, "u"))
+        assert await named(node, describe(*pair)) == [both]
+        for wrong in (("user", 9, None), ("user", EXACT, None), ("user", ANY, "u")):
+            answer = await node.ask(describe(wrong))
+            assert answer.error_code is ErrorCode.invalid_request
+            assert answer.entries is None
+
+    tell(story)
+
+
+async def topic_with_quota(node: ToyNode, key: str, rate: float) -> PartitionId:
+    await node.ask(create_topics("t"))
+    await node.ask(alter(([("client-id", "c")], {key: rate})))
+    return PartitionId(node.metadata.image.topics["t"].topic_id, 0)
+
+
+def test_a_producer_over_its_quota_is_told_how_long_to_wait() -> None:
+    async def story(node: ToyNode) -> None:
+        data = batch(b"x" * 2000)
+        await topic_with_quota(node, PRODUCER_BYTE_RATE, 100)
+        sent = 0
+        waits: list[timedelta] = []
+        for _ in range(3):
+            response = await node.ask(produce("t", (0, data)), CLIENT)
+            assert response.responses[0].partition_responses[0].error_code is ErrorCode.none
+            sent += len(data)
+            waits.append(response.throttle_time)
+            owed_s = (sent - 100 * 10) / 100  # what 10 s bring may be used at once
+            assert waits[-1] == pytest.approx(timedelta(seconds=owed_s), abs=timedelta(seconds=1))
+        other = await node.ask(produce("t", (0, data)), RequestContext("d"))
+        assert other.throttle_time == timedelta(0)
+        told = await node.ask(produce("t", (0, data), acks=0), CLIENT)
+        assert isinstance(told, Unanswered)
+        assert told.throttle_time > waits[-1]
+        assert node.metrics.throttled_requests == {PRODUCER_BYTE_RATE: 4}
+
+    tell(story)
+
+
+def test_a_consumer_is_charged_for_what_it_reads_and_given_no_more_than_its_window() -> None:
+    async def story(node: ToyNode) -> None:
+        data = batch(b"x" * 2000)
+        where = await topic_with_quota(node, CONSUMER_BYTE_RATE, 100)
+        await node.ask(produce("t", (0, data)), CLIENT)
+        response = await node.ask(fetch("t", (0, 0)), CLIENT)
+        assert response.responses[0].partitions[0].records == data
+        assert response.throttle_time > timedelta(seconds=10)
+        assert node.replicas.spec is not None
+        assert node.replicas.spec.max_bytes == 1000
+        follower = await node.ask(fetch("t", (0, 0), replica_id=2), PEER)
+        assert follower.throttle_time == timedelta(0)
+        assert node.replicas.spec.max_bytes > 1000
+        assert where in node.replicas.logs
+
+    tell(story)
+
+
+def test_who_waits_for_bytes_is_answered_with_no_more_than_he_may_have() -> None:
+    async def story(node: ToyNode) -> None:
+        await topic_with_quota(node, CONSUMER_BYTE_RATE, 100)
+        await node.ask(fetch("t", (0, 0), min_bytes=1_000_000), CLIENT)
+        assert node.replicas.spec is not None
+        assert (node.replicas.spec.min_bytes, node.replicas.spec.max_bytes) == (1000, 1000)
+        await node.ask(fetch("t", (0, 0), min_bytes=1_000_000))
+        assert node.replicas.spec.min_bytes == 1_000_000
+
+    tell(story)
+
+
+def test_whatever_somebody_owes_can_be_told() -> None:
+    async def story(node: ToyNode) -> None:
+        await topic_with_quota(node, PRODUCER_BYTE_RATE, 1)
+        data = batch(b"x" * 3_000_000)
+        response = await node.ask(produce("t", (0, data)), CLIENT)
+        assert response.throttle_time == timedelta(milliseconds=2**31 - 1)
+
+    tell(story)
+
+
+def test_clients_that_spend_little_are_forgotten_and_those_that_owe_are_not() -> None:
+    async def story(node: ToyNode) -> None:
+        quotas = {entity_of({"client-id": None}): {PRODUCER_BYTE_RATE: 1e9}}
+        assert node.throttle.charge(quotas, PRODUCER_BYTE_RATE, "big", 1 << 40)
+        for number in range(3 * BUCKETS_KEPT):
+            assert not node.throttle.charge(quotas, PRODUCER_BYTE_RATE, f"c{number}", 0)
+        assert len(node.throttle._buckets) <= 2 * BUCKETS_KEPT
+        assert node.throttle.charge(quotas, PRODUCER_BYTE_RATE, "big", 0)
+
+    tell(story)

@@ -1,0 +1,147 @@
+"""A partition whose own log is damaged says so, instead of sending its clients round for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from sparklog.broker.produce.request import Produced
+from sparklog.broker.runtime.metrics import Gauge
+from sparklog.core.errors import PartitionDamaged
+from sparklog.log.effects import run
+from sparklog.log.manifest.change import absorb_tail, change
+from sparklog.store.memory import MemoryStore
+from tests.harness.broker_world import World
+from tests.harness.replica_cluster import ReplicaCluster, batch
+
+
+def test_a_leader_that_finds_its_log_damaged_tells_everybody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        await cluster.start(1)
+        (where,) = cluster.create([1], 1, {"flush.ms": "100"})
+        await cluster.produced(where, batch(b"a"))
+        await asyncio.sleep(1)
+        led = cluster.brokers[1].replicas.roles.find(where)
+        end_offset = cluster.stored(where).end_offset
+        name = led.layout.key(f"log/{end_offset:020d}.arrow")
+        world.objects.objects.put_if_absent(name, b"no segment")
+        await cluster.produce(where, batch(b"b"))
+        await asyncio.sleep(1)
+        for _ in range(2):
+            assert isinstance(await cluster.produce(where, batch(b"c")), PartitionDamaged)
+            assert isinstance(await cluster.fetch(where, 0), PartitionDamaged)
+        gauges = cluster.brokers[1].metrics.gauges()
+        assert gauges[Gauge.OFFLINE_REPLICAS] == 1
+        told = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+        assert any(f"{end_offset:020d}" in line and "verify" in line for line in told)
+
+    world.run(story())
+
+
+def test_a_leader_that_cannot_recover_tells_everybody_and_serves_when_it_is_mended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        await cluster.start(1)
+        (where,) = cluster.create([1], 1, {"flush.ms": "100"})
+        await cluster.produced(where, batch(b"a"))
+        await asyncio.sleep(1)
+        cluster.kill(1)
+        await cluster.fence(1)
+        view = cluster.stored(where)
+        name = view.layout.key(f"log/{view.end_offset:020d}.arrow")
+        world.objects.objects.put_if_absent(name, b"no segment")
+        await cluster.start(1)
+        cluster.elect(where)
+        await asyncio.sleep(1)
+        refused = await cluster.fetch(where, 0)
+        assert isinstance(refused, PartitionDamaged), refused
+        assert name in str(refused)
+        await asyncio.sleep(60)
+        gauges = cluster.brokers[1].metrics.gauges()
+        assert gauges[Gauge.RECOVERING] == 1
+        assert gauges[Gauge.RECOVERING_SECONDS] > 60
+        # It is tried again all the time, and said once.
+        assert sum("recovery is impossible" in line for line in caplog.messages) == 1
+        world.objects.objects.delete(name)
+        await asyncio.sleep(10)
+        assert isinstance(await cluster.produce(where, batch(b"b")), Produced)
+        assert cluster.brokers[1].metrics.gauges()[Gauge.RECOVERING] == 0
+
+    world.run(story())
+
+
+@pytest.mark.parametrize("kind", ["log", "manifest"])
+@pytest.mark.parametrize("harm", ["flipped", "cut", "zeroed", "deleted"])
+def test_a_broker_gives_no_offset_twice_when_an_object_is_damaged_while_it_serves(
+    kind: str, harm: str
+) -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster = ReplicaCluster(world)
+        await cluster.start(1)
+        (where,) = cluster.create([1], 1, {"flush.ms": "100"})
+        expected: dict[int, bytes] = {}
+
+        async def produced(value: bytes) -> None:
+            offset = await cluster.produced(where, batch(value))
+            assert offset not in expected, "an offset twice"
+            expected[offset] = value
+
+        for number in range(6):
+            await produced(b"%d" % number)
+            await asyncio.sleep(1)
+            if number in (1, 3):
+                run(change(cluster.stored(where), absorb_tail(1, 0), f"{number:032x}"), objects)
+        view = cluster.stored(where)
+        name = view.tail[-2].name if kind == "log" else view.layout.manifest_name(2)
+        key, whole = view.layout.key(name), objects.get(view.layout.key(name))
+        damage(objects, key, harm)
+        for number in range(6, 9):
+            await produced(b"%d" % number)
+            await asyncio.sleep(1)
+        cluster.kill(1)
+        await cluster.fence(1)
+        await cluster.start(1)
+        cluster.elect(where)
+        await asyncio.sleep(1)
+        refused = await cluster.produce(where, batch(b"9"))
+        if isinstance(refused, Produced):  # the chain tells what a lost manifest told
+            assert (kind, harm) == ("manifest", "deleted")
+            assert refused.base_offset == 9
+            expected[9] = b"9"
+        else:
+            assert isinstance(refused, PartitionDamaged), refused
+            assert key in str(refused)
+            objects.delete(key)
+            objects.put_if_absent(key, whole)
+            await asyncio.sleep(60)
+        assert await cluster.consumed(where) == expected
+
+    objects = world.objects.objects
+    world.run(story())
+
+
+def damage(objects: MemoryStore, key: str, harm: str) -> None:
+    """Change or delete an object behind everybody's back."""
+    data = objects.get(key)
+    objects.delete(key)
+    middle = len(data) // 2
+    changed = {
+        "flipped": data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :],
+        "cut": data[:middle],
+        "zeroed": bytes(len(data)),
+    }
+    if harm in changed:
+        objects.put_if_absent(key, changed[harm])

@@ -1,0 +1,78 @@
+"""When followers are shown what a leader has appended, and in how many fetches they have it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from sparklog.broker.partition.follower import FollowedPartition
+from sparklog.core.errors import Unavailable
+from sparklog.core.types import PartitionId
+from sparklog.log.tail.batch_validator import CheckedBatch
+from sparklog.testing.sim.store import StoreWeather
+from tests.harness.broker_world import World
+from tests.harness.replica_cluster import ReplicaCluster, batch, together
+
+
+def ends(cluster: ReplicaCluster, where: PartitionId) -> list[int]:
+    """Return the end of the partition's tail at each broker, the leader first."""
+    return [b.replicas.roles.replicas[where].held.tail.end_offset for b in cluster.brokers.values()]
+
+
+def test_followers_have_a_batch_while_it_is_put_and_while_the_store_is_away() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await together(world)
+        await cluster.produced(where, batch(b"a"))
+        for weather in (StoreWeather(latency_s=2.0), StoreWeather(refused=1.0)):
+            world.objects.weather = weather
+            for value in (b"b", b"c", b"d", b"e", b"f"):  # more than puts under way
+                late = await cluster.produce(where, batch(value), timeout_ms=200)
+                assert isinstance(late, Unavailable)
+            assert len(set(ends(cluster, where))) == 1
+
+    world.run(story())
+
+
+def test_what_is_put_together_is_fetched_together() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await together(world)
+        await cluster.produced(where, batch(b"a"))
+        leader = cluster.brokers[1]
+        fetched: list[int] = []
+        follower = cluster.brokers[2].replicas.roles.replicas[where].role
+        assert isinstance(follower, FollowedPartition)
+        append = follower.append
+
+        def heard(batches: Iterable[CheckedBatch]) -> int:
+            several = list(batches)
+            fetched.append(len(several))
+            return append(several)
+
+        follower.append = heard  # type: ignore[method-assign]
+        before = leader.metrics.wal_puts
+        await asyncio.gather(*(cluster.produced(where, batch(b"%d" % n)) for n in range(8)))
+        assert (leader.metrics.wal_puts - before, fetched) == (1, [8])
+
+    world.run(story())
+
+
+def test_a_partition_that_rests_is_answered_about_as_soon_as_it_has_news() -> None:
+    world = World()
+
+    async def story() -> None:
+        cluster, where = await together(world)
+        await cluster.produced(where, batch(b"a"))
+        await asyncio.sleep(5)
+        session, _ = cluster.brokers[1].sessions._sessions.values()
+        assert session.watch is not None
+        assert list(session.watch.resting) == [where]
+        epoch, before = session.epoch, world.loop.time()
+        await cluster.produced(where, batch(b"b"))
+        assert world.loop.time() - before < 0.1
+        assert session.epoch <= epoch + 2, "the fetch that waited had it"
+
+    world.run(story())

@@ -1,0 +1,130 @@
+"""What was refused comes first when it is sent again."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.broker.produce.rejected_batches import (
+    KEPT_S,
+    REFUSALS_MAX,
+    STRAY_S,
+    Refusals,
+    comes_again,
+)
+from sparklog.core.errors import (
+    NotServing,
+    OutOfOrderSequence,
+    RecordTooLarge,
+    UnknownTopicOrPartition,
+)
+from sparklog.core.types import PartitionId
+from sparklog.protocol.records.header import parse_header
+from tests.harness.replica_cluster import batch
+
+WHERE = PartitionId("topic", 0)
+
+
+def _sent(sequence: int, producer_id: int = 7) -> bytes:
+    return batch(b"x", producer_id=producer_id, sequence=sequence)
+
+
+def _check(
+    refusals: Refusals,
+    sequence: int,
+    now_s: float = 1.0,
+    *,
+    may_stray: bool = False,
+    where: PartitionId = WHERE,
+    producer_id: int = 7,
+) -> None:
+    header = parse_header(_sent(sequence, producer_id))
+    refusals.check_ahead(where, header, now_s, may_stray=may_stray)
+
+
+def test_a_batch_waits_for_the_refused_one_before_it() -> None:
+    refusals = Refusals()
+    refusals.note(WHERE, _sent(3), now_s=0.0, comes_again=True)
+    refusals.note(WHERE, _sent(4), now_s=0.0, comes_again=True)
+    for sequence in (4, 5):
+        with pytest.raises(NotServing):
+            _check(refusals, sequence)
+    _check(refusals, 3)
+    refusals.settle(WHERE, parse_header(_sent(2)))  # sent twice; 3 is still missing
+    with pytest.raises(NotServing):
+        _check(refusals, 4)
+    refusals.settle(WHERE, parse_header(_sent(3)))
+    assert not refusals
+    _check(refusals, 4)
+
+
+def test_a_batch_after_one_that_was_refused_for_good_is_out_of_order() -> None:
+    refusals = Refusals()
+    refusals.note(WHERE, _sent(3), now_s=0.0, comes_again=True)
+    refusals.note(WHERE, _sent(3), now_s=0.5, comes_again=False)
+    for may_stray in (False, True):
+        with pytest.raises(OutOfOrderSequence):
+            _check(refusals, 4, may_stray=may_stray)
+    _check(refusals, 3)
+
+
+def test_a_batch_waits_for_one_that_may_be_at_an_earlier_leader() -> None:
+    refusals = Refusals()
+    with pytest.raises(NotServing):
+        _check(refusals, 3, 0.0, may_stray=True)
+    refusals.note(WHERE, _sent(3), now_s=0.0, comes_again=True)
+    refusals.note(WHERE, _sent(3), now_s=STRAY_S - 1, comes_again=True)  # it asks again and again
+    with pytest.raises(NotServing):
+        _check(refusals, 3, STRAY_S - 1, may_stray=True)
+    _check(refusals, 3, STRAY_S + 1, may_stray=True)
+
+
+def test_a_batch_waits_for_one_that_was_refused_before_its_topic_was_known() -> None:
+    refusals = Refusals()
+    named = PartitionId("by name", 0)
+    refusals.note(named, _sent(3), now_s=0.0, comes_again=True)
+    later = parse_header(_sent(4))
+    refusals.learn(PartitionId("by name", 1), PartitionId("topic", 1), later)
+    _check(refusals, 4)
+    refusals.learn(named, WHERE, later)
+    with pytest.raises(NotServing):
+        _check(refusals, 4)
+    refusals.note(named, _sent(5), now_s=0.0, comes_again=True)  # what is known stays
+    refusals.learn(named, WHERE, later)
+    with pytest.raises(NotServing):
+        _check(refusals, 4)
+    refusals.settle(WHERE, parse_header(_sent(3)))
+    assert not refusals
+
+
+def test_producers_send_again_what_is_for_a_topic_that_nobody_heard_of() -> None:
+    errors = [UnknownTopicOrPartition("no"), NotServing("no"), RecordTooLarge("no")]
+    assert [comes_again(e) for e in errors] == [True, True, False]
+
+
+def test_other_producers_and_partitions_do_not_wait() -> None:
+    refusals = Refusals()
+    refusals.note(WHERE, _sent(0), now_s=0.0, comes_again=True)
+    _check(refusals, 1, producer_id=8)
+    _check(refusals, 1, where=PartitionId("topic", 1))
+    assert len(refusals) == 1
+
+
+def test_what_has_no_sequence_or_cannot_be_read_is_not_remembered() -> None:
+    refusals = Refusals()
+    refusals.note(WHERE, batch(b"x"), now_s=0.0, comes_again=True)
+    refusals.note(WHERE, b"short", now_s=0.0, comes_again=True)
+    refusals.note(WHERE, b"", now_s=0.0, comes_again=True)
+    refusals.note(WHERE, b"\xff" * 200, now_s=0.0, comes_again=True)
+    assert not refusals
+
+
+def test_nobody_waits_for_ever_nor_takes_memory_without_bound() -> None:
+    refusals = Refusals()
+    for now_s in (0.0, KEPT_S - 1):
+        refusals.note(WHERE, _sent(0), now_s, comes_again=True)
+        refusals.note(WHERE, _sent(1), now_s, comes_again=True)
+    _check(refusals, 1, KEPT_S + 1)
+    data = _sent(0)
+    for number in range(REFUSALS_MAX + 10):
+        refusals.note(PartitionId("topic", number), data, now_s=0.0, comes_again=True)
+    assert len(refusals) == REFUSALS_MAX

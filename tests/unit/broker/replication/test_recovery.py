@@ -1,0 +1,103 @@
+"""Places for partitions that are recovered: those that clients write to come first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from sparklog.broker.replication.recovery import AT_ONCE, BESIDE_OTHERS, RecoveryOrder
+
+
+class Recoveries:
+    """Partitions that want a place, and hold it until they are told to end."""
+
+    def __init__(self) -> None:
+        self.order = RecoveryOrder()
+        self.placed: list[str] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ends: dict[str, asyncio.Event] = {}
+
+    def want(self, *names: str, internal: bool) -> None:
+        for name in names:
+            self._ends[name] = asyncio.Event()
+            self._tasks[name] = asyncio.ensure_future(self._recover(name, internal))
+
+    def want_many(self, count: int) -> list[str]:
+        names = [f"mine {n}" for n in range(count)]
+        for name in names:
+            self.want(name, internal=False)
+        return names
+
+    async def end(self, *names: str) -> None:
+        for name in names:
+            self._ends[name].set()
+            await self._tasks[name]
+
+    async def cancel(self, *names: str) -> None:
+        for name in names:
+            self._tasks[name].cancel()
+        await asyncio.gather(*(self._tasks[name] for name in names), return_exceptions=True)
+
+    async def _recover(self, name: str, internal: bool) -> None:
+        with self.order.wanting(internal=internal):
+            await asyncio.sleep(0)
+            async with self.order.place(internal=internal):
+                self.placed.append(name)
+                await self._ends[name].wait()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 10))
+
+
+def test_internal_partitions_take_few_places_beside_others_and_all_afterwards() -> None:
+    async def story() -> None:
+        recoveries = Recoveries()
+        internal = [f"internal {n}" for n in range(AT_ONCE + 1)]
+        recoveries.want(*internal, internal=True)
+        recoveries.want("mine", internal=False)
+        await settle()
+        assert recoveries.placed == [*internal[:BESIDE_OTHERS], "mine"]
+        await recoveries.end("mine")
+        await settle()
+        assert recoveries.placed == [*internal[:BESIDE_OTHERS], "mine", *internal[BESIDE_OTHERS:-1]]
+        await recoveries.end(*internal)
+
+    run(story())
+
+
+def test_places_are_bounded_and_go_to_who_waited_longest() -> None:
+    async def story() -> None:
+        recoveries = Recoveries()
+        names = recoveries.want_many(AT_ONCE + 2)
+        await settle()
+        assert recoveries.placed == names[:AT_ONCE]
+        await recoveries.end(names[3])
+        await settle()
+        assert recoveries.placed == names[: AT_ONCE + 1]
+        await recoveries.end(*(name for name in names if name != names[3]))
+
+    run(story())
+
+
+def test_who_gives_up_leaves_no_place_taken() -> None:
+    async def story() -> None:
+        recoveries = Recoveries()
+        names = recoveries.want_many(AT_ONCE + 2)
+        await settle()
+        await recoveries.cancel(names[0], names[-1])
+        await settle()
+        assert recoveries.placed == names[:-1]
+        recoveries.want("late", internal=False)
+        await recoveries.end(*names[1:-1])
+        await settle()
+        assert recoveries.placed == [*names[:-1], "late"]
+        await recoveries.end("late")
+
+    run(story())

@@ -1,0 +1,116 @@
+"""Threads that block on behalf of an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from sparklog.broker.runtime.async_store import Lane
+
+
+def tell(story: Callable[[Lane], Coroutine[Any, Any, None]], threads: int = 2) -> None:
+    async def run() -> None:
+        lane = Lane(threads, "test-lane")
+        try:
+            async with asyncio.timeout(10):
+                await story(lane)
+        finally:
+            lane.close()
+
+    asyncio.run(run())
+
+
+def named() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name.startswith("test-lane")]
+
+
+def test_what_a_function_returns_or_raises_comes_back() -> None:
+    async def story(lane: Lane) -> None:
+        assert await lane.ask(divmod, 17, 5) == (3, 2)
+        with pytest.raises(ZeroDivisionError):
+            await lane.ask(divmod, 1, 0)
+        assert threading.current_thread().name not in {
+            (await lane.ask(threading.current_thread)).name
+        }
+
+    tell(story)
+
+
+def test_no_more_threads_start_than_there_is_work_for_nor_than_allowed() -> None:
+    async def story(lane: Lane) -> None:
+        for _ in range(5):
+            await lane.ask(int)
+        assert len(named()) == 1
+        gate = threading.Event()
+        blocked = [lane.ask(gate.wait) for _ in range(5)]
+        assert len(named()) == 2
+        gate.set()
+        assert await asyncio.gather(*blocked) == [True] * 5
+
+    tell(story)
+
+
+def test_who_gives_up_is_not_told_and_the_thread_goes_on() -> None:
+    async def story(lane: Lane) -> None:
+        gate, done = threading.Event(), list[int]()
+
+        def work() -> None:
+            gate.wait()
+            done.append(1)
+
+        slow = lane.ask(work)
+        slow.cancel()
+        gate.set()
+        assert await lane.ask(len, "abc") == 3
+        assert done == [1]
+        assert slow.cancelled()
+
+    tell(story, threads=1)
+
+
+def test_a_closed_lane_drops_what_has_not_begun_and_ends_its_threads() -> None:
+    async def story(lane: Lane) -> None:
+        gate, begun = threading.Event(), threading.Event()
+
+        def block() -> str:
+            begun.set()
+            gate.wait()
+            return "ended"
+
+        running, waiting = lane.ask(block), lane.ask(len, "never")
+        begun.wait()
+        threads = named()
+        lane.close()
+        assert waiting.cancelled()
+        with pytest.raises(RuntimeError, match="no more work"):
+            lane.ask(int)
+        gate.set()
+        assert await running == "ended"
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+
+    tell(story, threads=1)
+
+
+def test_work_that_outlives_its_loop_ends_unheard() -> None:
+    gate, begun = threading.Event(), threading.Event()
+    lane = Lane(1, "test-lane")
+
+    def block() -> None:
+        begun.set()
+        gate.wait()
+
+    async def story() -> None:
+        lane.ask(block)
+        begun.wait()
+
+    asyncio.run(story())
+    (thread,) = named()
+    gate.set()
+    thread.join(10)
+    assert not thread.is_alive()

@@ -1,0 +1,71 @@
+"""Whose quota holds for whom, in Kafka's order; and what cannot be one."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+
+from sparklog.core.errors import InvalidRequest
+from sparklog.core.quotas import (
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    Limit,
+    check_quota,
+    entity_of,
+    limit_of,
+)
+
+MOST_SPECIFIC_FIRST: list[tuple[dict[str, str | None], tuple[str | None, str | None]]] = [
+    ({"user": "u", "client-id": "c"}, ("u", "c")),
+    ({"user": "u", "client-id": None}, ("u", "c")),
+    ({"user": "u"}, ("u", None)),
+    ({"user": None, "client-id": "c"}, ("u", "c")),
+    ({"user": None, "client-id": None}, ("u", "c")),
+    ({"user": None}, ("u", None)),
+    ({"client-id": "c"}, (None, "c")),
+    ({"client-id": None}, (None, "c")),
+]
+"""Source: Kafka's documentation, section Quota Configuration."""
+
+
+def test_the_most_specific_quota_counts() -> None:
+    quotas = {
+        entity_of(parts): {PRODUCER_BYTE_RATE: float(number)}
+        for number, (parts, _) in enumerate(MOST_SPECIFIC_FIRST, 1)
+    }
+    for number, (parts, shared_by) in enumerate(MOST_SPECIFIC_FIRST, 1):
+        found = limit_of(quotas, PRODUCER_BYTE_RATE, "u", "c")
+        assert found == Limit(float(number), shared_by), parts
+        assert limit_of(quotas, CONSUMER_BYTE_RATE, "u", "c") is None
+        del quotas[entity_of(parts)]
+    assert limit_of(quotas, PRODUCER_BYTE_RATE, "u", "c") is None
+
+
+def test_a_quota_of_one_kind_does_not_hide_the_other_kind_of_somebody_less_specific() -> None:
+    quotas = {
+        entity_of({"client-id": "c"}): {PRODUCER_BYTE_RATE: 5.0},
+        entity_of({"client-id": None}): {CONSUMER_BYTE_RATE: 7.0},
+    }
+    assert limit_of(quotas, CONSUMER_BYTE_RATE, "u", "c") == Limit(7.0, (None, "c"))
+    assert limit_of(quotas, PRODUCER_BYTE_RATE, "u", "d") is None
+
+
+@pytest.mark.parametrize("parts", [{}, {"ip": "127.0.0.1"}, {"group": "g"}, {"": None}])
+def test_only_users_and_clients_have_quotas(parts: dict[str, str | None]) -> None:
+    with pytest.raises(InvalidRequest):
+        entity_of(parts)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 0.5, 1.5, inf, nan, 2.0**63])
+def test_a_rate_is_a_whole_number_from_one_on(value: float) -> None:
+    with pytest.raises(InvalidRequest, match="whole number"):
+        check_quota(PRODUCER_BYTE_RATE, value)
+
+
+def test_a_quota_that_is_not_held_to_is_refused_and_told_from_one_that_is_unknown() -> None:
+    with pytest.raises(InvalidRequest, match="do not hold clients to"):
+        check_quota("request_percentage", 10.0)
+    with pytest.raises(InvalidRequest, match="no such quota"):
+        check_quota("producer_bite_rate", 10.0)
+    check_quota(PRODUCER_BYTE_RATE, 2.0**62)

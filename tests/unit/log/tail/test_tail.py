@@ -1,0 +1,77 @@
+"""A tail among headers that lie and records that nobody can read."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.core.errors import DataCorrupt, InvalidRecord
+from sparklog.log.tail.batch_validator import BatchRules, CheckedBatch, check_batch
+from sparklog.log.tail.tail import Tail
+from sparklog.protocol.records.header import HEADER_BYTES, parse_header, seal_header
+from sparklog.protocol.records.record_batch import decode
+from tests.harness.wire_batches import produced
+
+RULES = BatchRules(max_message_bytes=10_000)
+
+
+def unreadable(timestamp_ms: int) -> CheckedBatch:
+    """Return a batch with a right checksum around records that are none."""
+    header = produced([timestamp_ms]).header
+    records = b"\xff" * 40
+    data = seal_header(header, records) + records
+    with pytest.raises(DataCorrupt):
+        decode(data)
+    with pytest.raises(InvalidRecord):
+        check_batch(data, RULES, 0)
+    return CheckedBatch(parse_header(data), data)  # as versions before took it
+
+
+def claiming(timestamp_ms: int, batch: CheckedBatch) -> CheckedBatch:
+    """Return the batch with another max timestamp in its header."""
+    records = bytes(memoryview(batch.data)[HEADER_BYTES:])
+    data = seal_header(batch.header._replace(max_timestamp=timestamp_ms), records) + records
+    return CheckedBatch(parse_header(data), data)
+
+
+def test_lookups_by_timestamp_pass_over_what_cannot_be_read() -> None:
+    tail = Tail(10)
+    tail.append_as_leader(unreadable(900), 1)
+    tail.append_as_leader(produced([100, 300, 200]), 1)
+    assert tail.find_timestamp(200, tail.end_offset) == (12, 300, 1)
+    assert tail.max_timestamp(tail.end_offset) == (12, 300, 1)
+    assert tail.max_timestamp(11) is None
+
+
+def test_lookups_by_timestamp_believe_records_not_headers() -> None:
+    tail = Tail(0)
+    tail.append_as_leader(claiming(900, produced([100])), 1)
+    tail.append_as_leader(produced([200]), 1)
+    assert tail.find_timestamp(150, 2) == (1, 200, 1)
+    assert tail.max_timestamp(2) == (1, 200, 1)
+
+
+def test_the_append_time_is_the_time_of_every_record() -> None:
+    tail = Tail(0)
+    data = tail.append_as_leader(produced([100, 900]), 1, append_time_ms=500)
+    assert decode(data).records.column("timestamp").to_pylist()[0].timestamp() == 0.5
+    assert tail.find_timestamp(400, 2) == (0, 500, 1)
+    assert tail.find_timestamp(501, 2) is None
+
+
+def test_what_is_kept_is_not_the_producers_buffer() -> None:
+    buffer = bytearray(produced([1]).data)
+    tail = Tail(0)
+    kept = tail.append_as_leader(check_batch(memoryview(buffer), RULES, 0), 1)
+    buffer[-1] ^= 0xFF
+    assert decode(kept).header.leader_epoch == 1
+    assert tail.read(0, 1 << 20, 1) == [kept]
+
+
+def test_a_leaders_new_epoch_ends_the_one_before_without_a_record_of_its_own() -> None:
+    tail = Tail(0)
+    tail.append_as_leader(produced([1]), 3)
+    tail.start_epoch(5)
+    assert tail.end_of_epoch(3) == (3, 1)
+    assert tail.end_of_epoch(4) == (3, 1)
+    assert tail.end_of_epoch(5) == (5, 1)
+    assert tail.end_of_epoch(6) == (-1, -1)

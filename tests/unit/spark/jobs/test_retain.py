@@ -1,0 +1,199 @@
+"""Retention's work on a partition, and how it is told; tests/spark runs it in tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sparklog.cluster import orphans as leftovers
+from sparklog.cluster.log import Log
+from sparklog.cluster.named_snapshots import SnapshotRecords, create_snapshot
+from sparklog.cluster.publication import Publication, StagedPartition, encode
+from sparklog.core.clock import ManualClock
+from sparklog.core.counters import by_kind, diff
+from sparklog.core.errors import InvalidConfig, UnknownTopicOrPartition
+from sparklog.log.cleanup.garbage import ORPHAN_AGE_MS
+from sparklog.log.effects import run
+from sparklog.log.layout import commit_key
+from sparklog.log.manifest.manifest import Entry, Manifest
+from sparklog.log.manifest.manifest import encode as encode_manifest
+from sparklog.spark.jobs.job import FAILED
+from sparklog.spark.jobs.partition_tasks import PartitionAnswer, chosen_topics, with_pins, work_on
+from sparklog.spark.jobs.report import UpkeepReport, total_of
+from sparklog.spark.jobs.retain import RetainJob, parse_retain, retained_by, with_unpublished
+from sparklog.store.memory import MemoryStore
+from sparklog.store.metered import CountingStore
+from tests.harness.log_records import numbered, values
+
+JOB = RetainJob("memory://retain")
+
+
+@pytest.fixture
+def log(clock: ManualClock) -> Log:
+    opened = Log(MemoryStore("retain", clock), clock=clock)
+    opened.create_topic("t", 1, {"retention.bytes": "0"})
+    return opened
+
+
+def retained(log: Log, clock: ManualClock, job: RetainJob = JOB) -> Mapping[str, Any]:
+    records = run(leftovers.publication_records(clock.now_ms()), log.store)
+    (work,) = with_unpublished(work_on(log.topics().values()), records)
+    return retained_by(job, clock)(log, work)
+
+
+def test_the_log_start_moves_first_and_objects_go_in_a_later_run(
+    log: Log, clock: ManualClock
+) -> None:
+    partition = log.partition("t", 0)
+    partition.append([numbered(0, 3)])
+    partition.append([numbered(3, 2)])
+    planned = retained(log, clock, replace(JOB, dry_run=True))
+    assert (planned["let_go"], planned["log_start_offset"]) == (5, 5)
+    assert partition.view().log_start_offset == 0
+    first = retained(log, clock)
+    assert (first["let_go"], first["deleted_objects"]) == (5, 0)
+    assert partition.view().log_start_offset == 5
+    clock.sleep_s(61)
+    planned = retained(log, clock, replace(JOB, dry_run=True))
+    second = retained(log, clock)
+    assert planned["deleted_objects"] == second["deleted_objects"] == 2
+    assert second["deleted_bytes"] > 0
+    third = retained(log, clock)
+    assert (third["let_go"], third["deleted_objects"], third["waiting_objects"]) == (0, 0, 0)
+
+
+def test_what_only_the_tail_points_at_goes_as_soon_as_other_objects(
+    log: Log, clock: ManualClock
+) -> None:
+    partition = log.partition("t", 0)
+    for number in range(3):
+        partition.append_staged([partition.stage([numbered(number, 1)])])
+    folder = partition.layout.folder
+
+    def left() -> int:
+        return sum("/staged/" in info.key for info in log.store.list(folder))
+
+    first = retained(log, clock)
+    assert (first["let_go"], left()) == (3, 3)
+    assert (first["records_before"], first["records_after"]) == (3, 0)
+    clock.sleep_s(61)
+    assert retained(log, clock)["deleted_objects"] == 6
+    assert left() == 0
+
+
+def test_nothing_is_deleted_by_a_setting_that_only_a_newer_version_understands(
+    log: Log, clock: ManualClock
+) -> None:
+    log.partition("t", 0).append([numbered(0, 3)])
+    (work,) = work_on(log.topics().values())
+    newer = replace(work, configs={**work.configs, "retention.ms": "while.anybody.reads"})
+    with pytest.raises(InvalidConfig, match=r"retention\.ms"):
+        retained_by(JOB, clock)(log, newer)
+    assert log.partition("t", 0).view().log_start_offset == 0
+
+
+def test_what_a_record_publishes_stays_until_it_is_published(log: Log, clock: ManualClock) -> None:
+    log.alter_configs("t", {"retention.bytes": "-1"})
+    partition = log.partition("t", 0)
+    staged = partition.stage([numbered(0, 2)])
+    clock.sleep_s(ORPHAN_AGE_MS / 1000 + 1)
+    part = StagedPartition("t", log.topic("t").topic_id, 0, (staged,))
+    record = Publication("q", 3, "e" * 32, clock.now_ms(), (part,))
+    log.store.put(commit_key("q", 3), encode(record))
+    assert retained(log, clock)["deleted_objects"] == 0
+    log.store.put(commit_key("x", 0), b"damaged: what it would publish is not known")
+    clock.sleep_s(ORPHAN_AGE_MS / 1000 + 1)
+    assert retained(log, clock)["deleted_objects"] == 0
+    log.store.delete(commit_key("x", 0))
+    assert retained(log, clock)["deleted_objects"] == 1
+    assert values(partition, 0, 0) == []
+
+
+def test_topics_are_chosen_by_name(log: Log) -> None:
+    log.create_topic("u", 2)
+    image = log.refresh()
+    assert [t.name for t in chosen_topics(image, [])] == ["t", "u"]
+    assert [(w.topic, w.partition) for w in work_on(chosen_topics(image, ["u"]))] == [
+        ("u", 0),
+        ("u", 1),
+    ]
+    with pytest.raises(UnknownTopicOrPartition):
+        chosen_topics(image, ["nosuch"])
+
+
+def test_a_call_is_understood() -> None:
+    job = parse_retain(["--root", "memory://x", "--topic", "a", "--topic", "b", "--dry-run"])
+    assert (job.topics, job.dry_run, job.json) == (("a", "b"), True, False)
+    assert job.orphan_age_ms == ORPHAN_AGE_MS
+    assert parse_retain(["--root", "/x", "--orphan-hours", "2"]).orphan_age_ms == 7_200_000
+
+
+def test_a_failed_partition_is_told_and_makes_the_job_fail() -> None:
+    answers = (
+        PartitionAnswer("t", 0, {"let_go": 3}, "", {"get": 2, "list": 1}),
+        PartitionAnswer("t", 1, {}, "DataCorrupt: bad. object=x", {"get": 1}),
+    )
+    report = UpkeepReport("done", 1.0, answers, {"let_go": total_of(answers, "let_go")}, ("line",))
+    assert report.ended_by == FAILED
+    assert report.to_text().splitlines() == [
+        "done",
+        "line",
+        "error: t-1: DataCorrupt: bad. object=x",
+    ]
+    told = json.loads(report.to_json())
+    assert (told["let_go"], told["failed"], told["requests"]) == (3, 1, {"get": 3, "list": 1})
+    assert told["partitions"][1]["error"].startswith("DataCorrupt")
+    assert UpkeepReport("done", 1.0, answers[:1], {}).ended_by is None
+
+
+def counted(job: RetainJob, store: MemoryStore, clock: ManualClock) -> dict[str, int]:
+    """Return the requests of a run over every partition, by kind."""
+    counting = CountingStore(store, lambda key: "")
+    log = Log(counting, clock=clock)
+    image = log.refresh()
+    before = counting.counters.snapshot()
+    for work in with_pins(work_on(image.topics.values()), SnapshotRecords()):
+        details = {**work.details, "unpublished": [], "keep_staged": False}
+        retained_by(job, clock)(log, replace(work, details=details))
+    found = by_kind(diff(before, counting.counters.snapshot()))
+    return {kind: count.requests for kind, count in found.items()}
+
+
+def test_a_run_with_nothing_to_do_costs_a_listing_and_a_manifest_a_partition(
+    clock: ManualClock,
+) -> None:
+    store = MemoryStore("idle", clock)
+    log = Log(store, clock=clock)
+    for name in ("a", "b"):
+        log.create_topic(name, 2, {"retention.ms": "-1"})
+        for number in range(2):
+            log.partition(name, number).append([numbered(0, 3)])
+            log.partition(name, number).absorb_tail()
+    clock.sleep_s(100)
+    assert counted(JOB, store, clock) == {"list": 4, "get": 4}
+    create_snapshot(log, "s", ["a", "b"], clock=clock)
+    assert counted(JOB, store, clock) == {"list": 4, "get": 4}, "pins are not asked for"
+
+
+def test_ten_thousand_segments_are_let_go_without_reading_one(clock: ManualClock) -> None:
+    store = MemoryStore("many", clock)
+    log = Log(store, clock=clock)
+    log.create_topic("t", 1, {"retention.bytes": "10", "retention.ms": "-1"})
+    layout = log.partition("t", 0).layout
+    count = 10_000
+    entries = tuple(
+        Entry(n, n + 1, layout.chain_name(n), n, 10, 1, 0, 0, 0, "0" * 32) for n in range(count)
+    )
+    for entry in entries:
+        store.put(layout.key(entry.object), b"not a segment")
+    made = Manifest(1, "0" * 32, 0, count, entries)
+    store.put(layout.key(layout.manifest_name(1)), encode_manifest(made, layout))
+    # Ten pages of a listing of the folder, and a page or two of a look before and after the change.
+    assert counted(JOB, store, clock) == {"list": 11 + 4, "get": 2, "put": 1}
+    clock.sleep_s(61)
+    assert counted(JOB, store, clock) == {"list": 11 + 4, "get": 1, "delete": count - 1}
+    assert counted(JOB, store, clock) == {"list": 1, "get": 1}

@@ -1,0 +1,151 @@
+"""Verification's command line and its work on a partition; tests/spark runs it in tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from sparklog.cluster.log import Log
+from sparklog.cluster.named_snapshots import create_snapshot, drop_snapshot
+from sparklog.core.errors import InvalidRequest
+from sparklog.spark.jobs import verify as verify_job
+from sparklog.spark.jobs.partition_tasks import PartitionAnswer
+from sparklog.spark.jobs.report import UpkeepReport
+from sparklog.spark.jobs.verify import (
+    DamagedRange,
+    VerifyJob,
+    parse_verify,
+    verified_by,
+    verify_report,
+)
+from sparklog.store.memory import MemoryStore
+from tests.harness.log_records import numbered
+
+ROOT = ("--root", "memory://x")
+
+
+def parsed(*words: str) -> VerifyJob:
+    return parse_verify([*ROOT, *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--repair", "--drop-damaged", "t:0:1-2"), "not allowed with"),
+        (("--drop-damaged", "t:0:2-1"), "TOPIC:PARTITION:BASE-END"),
+        (("--drop-damaged", "t:0"), "TOPIC:PARTITION:BASE-END"),
+        (("--drop-damaged", "t:0:1-2", "--topic", "t"), "leave out --topic"),
+        (("--drop-damaged", "t:0:1-2", "--quick"), "leave out --quick"),
+        (("--drop-damaged", "__cluster_metadata:0:1-2"), "copy of the bucket"),
+    ],
+)
+def test_a_wrong_call_is_told(
+    words: Sequence[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        parsed(*words)
+    assert stop.value.code == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_a_call_is_understood() -> None:
+    job = parsed("--drop-damaged", "a.b-c:0:1-20", "--drop-damaged", "a.b-c:12:0-1", "--dry-run")
+    assert job.drops == (DamagedRange("a.b-c", 0, 1, 20), DamagedRange("a.b-c", 12, 0, 1))
+    assert job.changes
+    assert not parsed("--dry-run").changes
+
+
+def run_job(log: Log, monkeypatch: pytest.MonkeyPatch, *words: str) -> UpkeepReport:
+    """Do what the job does, without Spark's tasks."""
+    job = parsed(*words)
+    monkeypatch.setattr(verify_job, "open_log", lambda root: log)
+    monkeypatch.setattr(Log, "close", lambda self: None)
+    works, problems = verify_job._works(job)
+    answers = []
+    for work in works:
+        try:
+            answer = PartitionAnswer(work.topic, work.partition, verified_by(job)(log, work))
+        except InvalidRequest as error:
+            answer = PartitionAnswer(work.topic, work.partition, {}, str(error))
+        answers.append(verify_job._judged(answer))
+    return verify_report(job, answers, 1.0, problems)
+
+
+@pytest.fixture
+def log() -> Log:
+    opened = Log(MemoryStore("verify job"))
+    opened.create_topic("t", 2)
+    for number in range(2):
+        opened.partition("t", number).append([numbered(0, 4)])
+        opened.partition("t", number).append([numbered(4, 4)])
+    return opened
+
+
+def test_what_is_repaired_given_up_and_left_ends_with_different_codes(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_job(log, monkeypatch).ended_by is None
+    registry = log._metadata.layout
+    hint = registry.key(registry.snapshot_name(3))
+    log.store.put(hint, b"damaged")
+    assert run_job(log, monkeypatch).ended_by == 1
+    assert run_job(log, monkeypatch, "--repair", "--dry-run").ended_by == 1
+    repaired = run_job(log, monkeypatch, "--repair")
+    assert (repaired.ended_by, repaired.totals["mended"]) == (3, 1)
+    assert run_job(log, monkeypatch).ended_by is None
+
+    layout = log.partition("t", 1).layout
+    log.store.put(layout.key(layout.chain_name(4)), b"damaged")
+    left = run_job(log, monkeypatch, "--repair")
+    assert (left.ended_by, left.totals["mended"]) == (1, 0)
+    assert "t-1: offsets from 4 on lost" in left.to_text()
+    drop = ("--drop-damaged", "t:1:4-8")
+    assert run_job(log, monkeypatch, *drop, "--dry-run").ended_by == 1
+    given_up = run_job(log, monkeypatch, *drop)
+    assert given_up.ended_by == 3
+    assert "offsets 4 to 8 given up" in given_up.to_text()
+    assert log.partition("t", 1).append([numbered(0, 1)]).base_offset == 8
+    assert "nothing is damaged there" in run_job(log, monkeypatch, *drop).to_text()
+    with pytest.raises(InvalidRequest, match="does not have"):
+        run_job(log, monkeypatch, "--drop-damaged", "t:7:4-8")
+
+
+def test_a_registry_that_cannot_be_read_is_looked_at_alone(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = log._metadata.layout
+    log.store.put(registry.key(registry.chain_name(0)), b"damaged")
+    fresh = Log(log.store)
+    report = run_job(fresh, monkeypatch)
+    assert report.ended_by == 1
+    assert [a.topic for a in report.answers] == ["__cluster_metadata"]
+    assert "only the registry was looked at" in report.to_text()
+
+
+def test_what_snapshots_have_is_looked_at_also_of_deleted_topics(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = create_snapshot(log, "s", ["t"])
+    whole = run_job(log, monkeypatch)
+    assert (whole.ended_by, len(whole.answers)) == (None, 3)
+    log.delete_topic("t")
+    whole = run_job(log, monkeypatch)
+    assert (whole.ended_by, len(whole.answers)) == (None, 3)
+    layout = snapshot.partitions[1].layout
+    log.store.delete(layout.key(layout.chain_name(4)))
+    missing = run_job(log, monkeypatch)
+    assert missing.ended_by == 1
+    assert "a snapshot misses offsets 4 to 8" in missing.to_text()
+    log.store.delete(layout.key(layout.pin_name(snapshot.partitions[1].pin)))
+    assert "a pin that a snapshot names is missing" in run_job(log, monkeypatch).to_text()
+    drop_snapshot(log.store, "s")
+    log.store.put("snapshots/bad.json", b"{}")
+    told = run_job(log, monkeypatch)
+    assert (told.ended_by, len(told.answers)) == (None, 1)
+    assert "a snapshot is damaged; drop it" in told.to_text()
+
+
+def test_a_root_without_a_log_is_not_said_to_be_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidRequest, match="no log under this root"):
+        run_job(Log(MemoryStore("no log")), monkeypatch)

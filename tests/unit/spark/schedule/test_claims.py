@@ -1,0 +1,79 @@
+"""Of many applications that come to a job's time, one runs it."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from sparklog.core.errors import OutcomeUnknown
+from sparklog.log.effects import GetMany, ListAfter, Put, run
+from sparklog.spark.schedule.claims import KEPT, Claim, newest, take
+from sparklog.store.base import PutOutcome
+from sparklog.store.memory import MemoryStore
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """An empty store."""
+    return MemoryStore(uuid4().hex)
+
+
+def claim(at_ms: int, run_id: str, attempt: int = 1, job: str = "nightly") -> Claim:
+    return Claim(job, at_ms, attempt, run_id, claimed_ms=at_ms + 5, application=f"of {run_id}")
+
+
+def test_a_time_is_claimed_once(store: MemoryStore) -> None:
+    first, second = claim(1000, "a"), claim(1000, "b")
+    assert run(take(first), store)
+    assert not run(take(second), store)
+    assert run(newest("nightly"), store) == first
+    # Another attempt, another time and another job are claimed for themselves.
+    assert run(take(claim(1000, "b", attempt=2)), store)
+    assert run(take(claim(2000, "b")), store)
+    assert run(take(claim(1000, "b", job="weekly")), store)
+    assert run(newest("nightly"), store) == claim(2000, "b")
+    assert run(newest("never-seen"), store) is None
+
+
+def test_a_claim_whose_put_was_repeated_on_the_way_is_ours(store: MemoryStore) -> None:
+    mine = claim(1000, "a")
+    steps = take(mine)
+    effect = next(steps)
+    assert isinstance(effect, Put)
+    store.put_if_absent(effect.key, effect.data)
+    effect = steps.send(PutOutcome.EXISTS)
+    assert isinstance(effect, GetMany)
+    effect = steps.send([store.get(mine.key)])
+    assert isinstance(effect, ListAfter)
+
+
+def test_an_outcome_that_stays_unknown_is_an_error() -> None:
+    def tried_for_ever() -> None:
+        steps = take(claim(1000, "a"))
+        next(steps)
+        while True:
+            assert isinstance(steps.send(PutOutcome.UNKNOWN), GetMany)
+            steps.send([None])
+
+    with pytest.raises(OutcomeUnknown):
+        tried_for_ever()
+
+
+def test_a_name_that_was_deleted_gives_nobody_an_old_time(store: MemoryStore) -> None:
+    for number in range(KEPT + 5):
+        assert run(take(claim(1000 + number, f"r{number}")), store)
+    kept = [info.key for info in store.list("runs/")]
+    assert kept == [claim(1000 + number, "").key for number in range(5, KEPT + 5)]
+    late = claim(1002, "late")
+    assert not run(take(late), store)
+    found = run(newest("nightly"), store)
+    assert found is not None
+    assert found.run_id == f"r{KEPT + 4}"
+
+
+def test_a_damaged_claim_is_what_its_name_says(store: MemoryStore) -> None:
+    store.put_if_absent(claim(1000, "a").key, b"{")
+    assert run(newest("nightly"), store) == Claim("nightly", 1000, 1, claimed_ms=1000)
+    store.put_if_absent("runs/nightly/zzz", b"somebody else's")
+    assert run(newest("nightly"), store) == Claim("nightly", 1000, 1, claimed_ms=1000)

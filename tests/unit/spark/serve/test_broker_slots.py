@@ -1,0 +1,105 @@
+"""Where brokers may run, and what an operator is told about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.spark.serve.broker_slots import (
+    RESOURCE_AMOUNT,
+    Claim,
+    Slots,
+    advice,
+    claim_of,
+    cluster_in_one_machine,
+    slots_each,
+)
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "claim"),
+    [
+        ("local[4]", {RESOURCE_AMOUNT: "1"}, Claim()),
+        ("local-cluster[3,2,1024]", {RESOURCE_AMOUNT: "1"}, Claim(resource=True)),
+        ("spark://host:7077", {RESOURCE_AMOUNT: "1"}, Claim(resource=True)),
+        ("yarn", {"spark.executor.cores": "3"}, Claim(cores=2)),
+        ("k8s://https://host", {"spark.executor.cores": "4"}, Claim(cores=3)),
+        ("yarn", {"spark.executor.cores": "2"}, Claim()),
+        ("yarn", {}, Claim()),
+        ("local-cluster[4,2,1024]", {RESOURCE_AMOUNT: "1"}, Claim(resource=True, cores=2)),
+        ("yarn", {"spark.executor.cores": "3", "spark.executor.instances": "4"}, Claim(cores=3)),
+        (
+            "spark://host:7077",
+            {"spark.executor.cores": "2", "spark.cores.max": "8"},
+            Claim(cores=2),
+        ),
+        (
+            "yarn",
+            {"spark.executor.cores": "3", "spark.dynamicAllocation.enabled": "true"},
+            Claim(),
+        ),
+    ],
+)
+def test_a_broker_claims_an_executor_where_the_master_allows_it(
+    master: str, conf: dict[str, str], claim: Claim
+) -> None:
+    assert claim_of(master, conf, 3) == claim
+
+
+def test_slots_are_what_the_configuration_says_if_it_says_so() -> None:
+    assert slots_each("local-cluster[1,1,1024]", {"spark.executor.cores": "3"}) == 1
+    assert slots_each("spark://host:7077", {"spark.executor.cores": "3"}) == 3
+    assert slots_each("spark://host:7077", {}) is None
+
+
+@pytest.mark.parametrize("cores", range(3, 20))
+def test_two_brokers_never_fit_one_executor_and_a_query_always_does(cores: int) -> None:
+    claim = claim_of("yarn", {"spark.executor.cores": str(cores)}, 3)
+    assert claim.cores is not None
+    assert claim.cores < cores < 2 * claim.cores
+
+
+def test_room_for_all_and_for_queries_needs_no_words() -> None:
+    assert advice(3, Slots(3, 2), Claim(resource=True), {}) == []
+    assert advice(3, Slots(3, 3), Claim(cores=2), {}) == []
+
+
+def test_brokers_that_have_to_wait_are_told() -> None:
+    (text,) = advice(3, Slots(2, 2), Claim(resource=True), {})
+    assert text.startswith("Spark has room for 2 of 3 brokers now")
+
+
+def test_brokers_that_leave_no_slot_to_queries_are_told() -> None:
+    texts = advice(3, Slots(3, 1), Claim(), {})
+    assert any("would wait for ever" in text for text in texts)
+    assert any("would wait for ever" in t for t in advice(3, Slots(3, 1), Claim(resource=True), {}))
+
+
+def test_executors_that_still_start_are_not_mistaken_for_missing_slots() -> None:
+    claim = Claim(cores=3)
+    (text,) = advice(3, Slots(1, 3), claim, {}, expected=4)
+    assert text.startswith("Spark has room for 1 of 3 brokers now")
+    (text,) = advice(3, Slots(3, 3), claim, {}, expected=4)
+    assert text.startswith("Spark has 3 of 4 executors now")
+    assert advice(3, Slots(4, 3), claim, {}, expected=4) == []
+    (text,) = advice(3, Slots(3, 3), claim, {}, expected=3)
+    assert "would wait for ever" in text
+
+
+def test_brokers_that_may_share_an_executor_are_told() -> None:
+    (text,) = advice(3, Slots(3, 2), Claim(), {})
+    assert "would be lost together" in text
+    assert advice(3, Slots(1, 4), Claim(), {}) == [], "one executor is known to be one"
+
+
+def test_settings_that_harm_brokers_are_told() -> None:
+    conf = {"spark.speculation": "true", "spark.dynamicAllocation.enabled": "true"}
+    texts = advice(3, Slots(3, 2), Claim(resource=True), conf)
+    assert [text.split()[0] for text in texts] == [
+        "spark.speculation",
+        "spark.dynamicAllocation.enabled",
+    ]
+
+
+def test_a_cluster_in_one_machine_is_recognised() -> None:
+    assert cluster_in_one_machine("local-cluster[3, 2, 1024]") == (3, 2, 1024)
+    assert cluster_in_one_machine("local[3]") is None
