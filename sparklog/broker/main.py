@@ -30,7 +30,7 @@ from sparklog.broker.network.broker_client import TcpNetwork
 from sparklog.broker.network.prometheus import MetricsServer
 from sparklog.broker.network.server import Server, advertised_of, listener_of
 from sparklog.broker.node.node import BrokerNode, node_id
-from sparklog.broker.node.replicas import BrokerReplicas
+from sparklog.broker.node.replicas import Replicas
 from sparklog.broker.runtime.async_store import ThreadedCompute, ThreadedStore, unforced_store
 from sparklog.broker.runtime.environment import Address, Environment, spawn, unfolding_budget
 from sparklog.broker.runtime.identity import Ready
@@ -42,7 +42,7 @@ from sparklog.core.counters import RequestCounters
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidConfig, SparklogError
 from sparklog.log.layout import PartitionLayout, topic_of_key
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.messages.produce_fast_path import PlainProduce
 from sparklog.protocol.records.encoder import encode
 from sparklog.store.base import ObjectStore
@@ -57,7 +57,7 @@ def warm_up() -> None:
     """Encode, decode and draft a record in every codec of segments."""
     batch = encode(_ROWS, base_offset=0)
     for codec in _CODECS:
-        draft_batches(_NOWHERE, [batch], "0" * 32, codec=codec)
+        build_flush(_NOWHERE, [batch], "0" * 32, codec=codec)
 
 
 logger = logging.getLogger(__name__)
@@ -152,9 +152,7 @@ async def _serve(
     try:
         bound = await server.start(listener_of(config))
         address = advertised_of(config, bound)
-        node = BrokerNode(
-            config, environment, address, make_replicas=BrokerReplicas, metrics=metrics
-        )
+        node = BrokerNode(config, environment, address, make_replicas=Replicas, metrics=metrics)
         server.in_force = node.settings_in_force
         born.set_result(node)
         reach.try_own(address, bound)

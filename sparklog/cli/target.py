@@ -1,11 +1,11 @@
 """Selection of a command's log: a root, or brokers. No other module decides it.
 
 A root (a folder or a bucket) is opened here; otherwise brokers serve the log. Commands that work
-with both take an `Administered` and never ask which.
+with both take an `AdminTarget` and never ask which.
 
 Administered: a log under a root, or a cluster of brokers, behind one interface.
 
-`Administered` has the methods of `sparklog.client.admin.Admin`, which is one implementation.
+`AdminTarget` has the methods of `sparklog.client.admin.Admin`, which is one implementation.
 `RootLog` is the other: it uses the storage, without brokers.
 """
 
@@ -24,16 +24,16 @@ from sparklog.client.values import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
+    ConfigResource,
     ConfigValue,
-    FoundOffset,
-    Resource,
+    ListedOffset,
     ServingBroker,
 )
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.changes import check_may_delete_records
 from sparklog.cluster.metadata.image import Topic
 from sparklog.cluster.metadata.records import EVERY_BROKER
-from sparklog.core.config.describe import ToldSetting, defaults_told, topic_told
+from sparklog.core.config.describe import DescribedConfig, defaults_told, topic_told
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.quotas import Quotas
 from sparklog.core.types import NO_TIMESTAMP_MS, TopicPartition
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 LOOKED_AT_ONCE = 8
 NO_OFFSET = -1
 _ASK_BROKERS = "settings of brokers and groups are asked of the brokers; use --bootstrap-server"
-NOWHERE = FoundOffset(NO_OFFSET, NO_TIMESTAMP_MS)
+NOWHERE = ListedOffset(NO_OFFSET, NO_TIMESTAMP_MS)
 
 Assignment = Sequence[Sequence[int]]
 Result = TypeVar("Result")
 
 
-class Administered(Protocol):
+class AdminTarget(Protocol):
     """Topics, their settings and their offsets, on a root or in a cluster.
 
     See `client.admin.Admin`.
@@ -87,7 +87,9 @@ class Administered(Protocol):
     def add_partitions(self, name: str, total: int, assignment: Assignment | None = None) -> None:
         """Grow a topic to `total` partitions."""
 
-    def configs(self, kind: Resource, names: Sequence[str]) -> Mapping[str, list[ConfigValue]]:
+    def configs(
+        self, kind: ConfigResource, names: Sequence[str]
+    ) -> Mapping[str, list[ConfigValue]]:
         """Return all settings, defaults included."""
 
     def alter_configs(
@@ -96,7 +98,7 @@ class Administered(Protocol):
         values: Mapping[str, str] | None = None,
         remove: Iterable[str] = (),
         *,
-        kind: Resource = Resource.TOPIC,
+        kind: ConfigResource = ConfigResource.TOPIC,
     ) -> None:
         """Set some settings, and reset others to their defaults."""
 
@@ -113,7 +115,7 @@ class Administered(Protocol):
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, FoundOffset | SparklogError]:
+    ) -> Mapping[TopicPartition, ListedOffset | SparklogError]:
         """Return an offset per partition: EARLIEST, LATEST, MAX_TIMESTAMP or by time in ms."""
 
     def delete_records(
@@ -167,13 +169,15 @@ class RootLog:
         _refuse(assignment)
         self.log.add_partitions(name, total)
 
-    def configs(self, kind: Resource, names: Sequence[str]) -> Mapping[str, list[ConfigValue]]:
+    def configs(
+        self, kind: ConfigResource, names: Sequence[str]
+    ) -> Mapping[str, list[ConfigValue]]:
         """Return all settings of topics, or the defaults of all topics.
 
         Raises:
             UnknownTopicOrPartition: no such topic. InvalidRequest: settings of one broker.
         """
-        if kind is not Resource.TOPIC:
+        if kind is not ConfigResource.TOPIC:
             _every_broker(kind, names)
             told = defaults_told(self.log.topic_defaults(), set_only=True)
             return {EVERY_BROKER: [_config_value(one) for one in told]}
@@ -190,14 +194,14 @@ class RootLog:
         values: Mapping[str, str] | None = None,
         remove: Iterable[str] = (),
         *,
-        kind: Resource = Resource.TOPIC,
+        kind: ConfigResource = ConfigResource.TOPIC,
     ) -> None:
         """Change settings of a topic, or the defaults of all topics.
 
         Raises:
             As `Log.alter_configs`. InvalidRequest: settings of one broker.
         """
-        if kind is not Resource.TOPIC:
+        if kind is not ConfigResource.TOPIC:
             _every_broker(kind, [name])
             self.log.alter_topic_defaults(values, remove)
         else:
@@ -219,7 +223,7 @@ class RootLog:
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, FoundOffset | SparklogError]:
+    ) -> Mapping[TopicPartition, ListedOffset | SparklogError]:
         """Return an offset per partition; with a leader, up to the flushed end."""
         with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
             found = pool.map(lambda item: _or_error(partial(self._offset, *item)), wanted.items())
@@ -240,13 +244,13 @@ class RootLog:
             for b in image.live_brokers()
         ]
 
-    def _offset(self, tp: TopicPartition, at: int) -> FoundOffset:
+    def _offset(self, tp: TopicPartition, at: int) -> ListedOffset:
         partition = self.log.partition(tp.topic, tp.partition)
         match at:
             case _ if at == LATEST:
-                return FoundOffset(partition.view().end_offset, NO_TIMESTAMP_MS)
+                return ListedOffset(partition.view().end_offset, NO_TIMESTAMP_MS)
             case _ if at == EARLIEST:
-                return FoundOffset(partition.readable().log_start_offset, NO_TIMESTAMP_MS)
+                return ListedOffset(partition.readable().log_start_offset, NO_TIMESTAMP_MS)
             case _ if at == MAX_TIMESTAMP:
                 return _found(partition.offset_of_max_timestamp())
         return _found(partition.offset_for_time(at))
@@ -256,8 +260,8 @@ class RootLog:
         return self.log.partition(tp.topic, tp.partition).delete_records(offset)
 
 
-def _found(answer: TimedOffset | None) -> FoundOffset:
-    return NOWHERE if answer is None else FoundOffset(answer.offset, answer.timestamp_ms)
+def _found(answer: TimedOffset | None) -> ListedOffset:
+    return NOWHERE if answer is None else ListedOffset(answer.offset, answer.timestamp_ms)
 
 
 def _or_error(look: Callable[[], Result]) -> Result | SparklogError:
@@ -267,13 +271,13 @@ def _or_error(look: Callable[[], Result]) -> Result | SparklogError:
         return error
 
 
-def _config_value(told: ToldSetting) -> ConfigValue:
+def _config_value(told: DescribedConfig) -> ConfigValue:
     synonyms = tuple((origin.source.name, origin.name, origin.value) for origin in told.origins)
     return ConfigValue(told.setting.name, told.value, told.source.name, False, synonyms)
 
 
-def _every_broker(kind: Resource, names: Sequence[str]) -> None:
-    if kind is Resource.GROUP or list(names) != [EVERY_BROKER]:
+def _every_broker(kind: ConfigResource, names: Sequence[str]) -> None:
+    if kind is ConfigResource.GROUP or list(names) != [EVERY_BROKER]:
         raise InvalidRequest(_ASK_BROKERS)
 
 
@@ -385,7 +389,7 @@ def connected(args: Arguments, timeout_s: float | None = None) -> Iterator[Admin
 
 
 @contextmanager
-def administered(args: Arguments) -> Iterator[Administered]:
+def administered(args: Arguments) -> Iterator[AdminTarget]:
     """Open the root or connect to the brokers that the options name.
 
     Raises:

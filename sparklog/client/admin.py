@@ -22,7 +22,7 @@ from sparklog.client.configs import (
     read_configs,
     read_quotas,
 )
-from sparklog.client.connections import Brokers
+from sparklog.client.connections import BrokerConnections
 from sparklog.client.groups import Groups
 from sparklog.client.metadata import read_metadata
 from sparklog.client.offsets import delete_before, find_offsets
@@ -38,8 +38,14 @@ from sparklog.client.topics import (
     move,
     read_log_dirs,
 )
-from sparklog.client.transactions import Transactions
-from sparklog.client.values import ConfigValue, Election, FoundOffset, Resource, ServingBroker
+from sparklog.client.transactions import TransactionAdmin
+from sparklog.client.values import (
+    ConfigResource,
+    ConfigValue,
+    Election,
+    ListedOffset,
+    ServingBroker,
+)
 from sparklog.cluster.metadata.image import Topic
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
@@ -66,10 +72,10 @@ class Admin(Closeable):
         Raises:
             InvalidRequest: not host:port,host:port.
         """
-        self._brokers = Brokers(bootstrap_addresses(bootstrap_servers), timeout_s)
+        self._brokers = BrokerConnections(bootstrap_addresses(bootstrap_servers), timeout_s)
         self._clock = clock
         self.groups = Groups(self._brokers, clock)
-        self.transactions = Transactions(self._brokers, clock)
+        self.transactions = TransactionAdmin(self._brokers, clock)
 
     def close(self) -> None:
         """Close the connections. Repeated calls have no effect."""
@@ -150,7 +156,7 @@ class Admin(Closeable):
         """
         add_partitions(self._brokers, name, total, assignment)
 
-    def configs(self, kind: Resource, names: Sequence[str]) -> dict[str, list[ConfigValue]]:
+    def configs(self, kind: ConfigResource, names: Sequence[str]) -> dict[str, list[ConfigValue]]:
         """Return all settings of topics, brokers or groups, defaults included, by their names.
 
         Raises:
@@ -164,7 +170,7 @@ class Admin(Closeable):
         values: Mapping[str, str] | None = None,
         remove: Iterable[str] = (),
         *,
-        kind: Resource = Resource.TOPIC,
+        kind: ConfigResource = ConfigResource.TOPIC,
     ) -> None:
         """Set some settings of a topic, broker or group, and reset those in `remove` to defaults.
 
@@ -205,7 +211,7 @@ class Admin(Closeable):
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, committed_only: bool = False
-    ) -> dict[TopicPartition, FoundOffset | SparklogError]:
+    ) -> dict[TopicPartition, ListedOffset | SparklogError]:
         """Return an offset per partition: EARLIEST, LATEST, MAX_TIMESTAMP, or by a time in ms.
 
         A time gives the first record from it on, or -1 if no record is that new. `committed_only`
@@ -273,10 +279,10 @@ class Admin(Closeable):
     def _described(self, names: Sequence[str] | None) -> dict[str, Topic]:
         found = read_metadata(self._brokers, names).topics
         try:
-            configs = self.configs(Resource.TOPIC, sorted(found))
+            configs = self.configs(ConfigResource.TOPIC, sorted(found))
         except UnknownTopicOrPartition:  # a topic was deleted in between
             found = read_metadata(self._brokers, names).topics
-            configs = self.configs(Resource.TOPIC, sorted(found))
+            configs = self.configs(ConfigResource.TOPIC, sorted(found))
         return {
             name: replace(topic, configs=_explicit(configs[name])) for name, topic in found.items()
         }

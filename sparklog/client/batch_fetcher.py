@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.connections import Brokers, Draft
+from sparklog.client.connections import BrokerConnections, RequestDraft
 from sparklog.client.errors import of_code
 from sparklog.client.metadata import read_metadata
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -46,7 +46,7 @@ _MAY_PASS: Final = (NotServing, Unavailable, OutcomeUnknown, *_SOON_FINAL)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class FetchedSpan:
     """Offsets [base_offset, end_offset) of a partition, with its topic id."""
 
     topic_partition: TopicPartition
@@ -56,7 +56,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedBatches:
     """The result of one fetch."""
 
     batches: list[BatchSlice]
@@ -74,13 +74,13 @@ class Leader:
 
 
 def fetch_stretch(
-    brokers: Brokers,
-    stretch: Stretch,
+    brokers: BrokerConnections,
+    stretch: FetchedSpan,
     *,
     committed_only: bool = False,
     patience_s: float = PATIENCE_S,
     clock: Clock = SYSTEM_CLOCK,
-) -> Iterator[Fetched]:
+) -> Iterator[FetchedBatches]:
     """Yield the batches of a range, in order; the first and last may extend beyond it.
 
     With `committed_only` the leader returns nothing beyond the last stable offset, and lists
@@ -96,7 +96,7 @@ def fetch_stretch(
     since_s = clock.monotonic_s()
     leader: Leader | None = None
     while at < stretch.end_offset:
-        found = Fetched([])
+        found = FetchedBatches([])
         trouble: SparklogError | None = None
         try:
             leader = leader or _leader(brokers, stretch)
@@ -121,7 +121,7 @@ def fetch_stretch(
             clock.sleep_s(AGAIN_S)
 
 
-def _leader(brokers: Brokers, stretch: Stretch) -> Leader:
+def _leader(brokers: BrokerConnections, stretch: FetchedSpan) -> Leader:
     tp = stretch.topic_partition
     metadata = read_metadata(brokers, [tp.topic])
     topic = metadata.topics.get(tp.topic)
@@ -138,9 +138,14 @@ def _leader(brokers: Brokers, stretch: Stretch) -> Leader:
 
 
 def _fetched(
-    brokers: Brokers, leader: Leader, stretch: Stretch, at: int, *, committed_only: bool
-) -> Fetched:
-    def draft(of: Draft) -> Any:
+    brokers: BrokerConnections,
+    leader: Leader,
+    stretch: FetchedSpan,
+    at: int,
+    *,
+    committed_only: bool,
+) -> FetchedBatches:
+    def draft(of: RequestDraft) -> Any:
         partition = of.part(
             "FetchPartition",
             partition=stretch.topic_partition.partition,
@@ -179,4 +184,4 @@ def _fetched(
         for part in parts
         for one in part.aborted_transactions or ()
     )
-    return Fetched(batches, aborted)
+    return FetchedBatches(batches, aborted)

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.connections import Brokers, Draft
+from sparklog.client.connections import BrokerConnections, RequestDraft
 from sparklog.client.errors import of_code
 from sparklog.client.routing import CoordinatorKind, ask_coordinators, ask_leaders, parts_by_topic
 from sparklog.client.values import ServingBroker
@@ -54,7 +54,7 @@ class OffsetAndMetadata:
 
 
 def begin_producer(
-    brokers: Brokers, transactional_id: str, timeout_ms: int, clock: Clock
+    brokers: BrokerConnections, transactional_id: str, timeout_ms: int, clock: Clock
 ) -> TransactionalProducer:
     """Take over a transactional id: fence its previous producer and abort its open transaction.
 
@@ -72,16 +72,16 @@ def begin_producer(
     """
     nobody = TransactionalProducer(transactional_id, NO_PRODUCER, NO_PRODUCER)
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         timeout = timedelta(milliseconds=timeout_ms)
         return of.request(**_fields(nobody), transaction_timeout=timeout)
 
-    step = _Step(Api.INIT_PRODUCER_ID, INIT_VERSIONS, draft, "no producer id was given")
+    step = _ProduceStep(Api.INIT_PRODUCER_ID, INIT_VERSIONS, draft, "no producer id was given")
     return _stepped(brokers, transactional_id, step, clock)
 
 
 def commit_offsets_in_transaction(
-    brokers: Brokers,
+    brokers: BrokerConnections,
     producer: TransactionalProducer,
     group_id: str,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
@@ -94,7 +94,7 @@ def commit_offsets_in_transaction(
         InvalidRequest: rejected; abort.
     """
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         topics = parts_by_topic(
             of,
             ("TxnOffsetCommitRequestTopic", "TxnOffsetCommitRequestPartition"),
@@ -125,7 +125,7 @@ def commit_offsets_in_transaction(
 
 
 def end_transaction(
-    brokers: Brokers, producer: TransactionalProducer, clock: Clock, *, commit: bool
+    brokers: BrokerConnections, producer: TransactionalProducer, clock: Clock, *, commit: bool
 ) -> TransactionalProducer:
     """Commit or abort, and return the producer's next identity.
 
@@ -137,27 +137,27 @@ def end_transaction(
         Unavailable: try again. InvalidRequest: no transaction can end like this.
     """
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         return of.request(**_fields(producer), committed=commit)
 
     doing = f"the transaction was not {'committed' if commit else 'aborted'}"
-    step = _Step(Api.END_TXN, END_VERSIONS, draft, doing)
+    step = _ProduceStep(Api.END_TXN, END_VERSIONS, draft, doing)
     return _stepped(brokers, producer.transactional_id, step, clock)
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _ProduceStep:
     """A request to a transaction coordinator whose response has the producer's next identity."""
 
     api: Api
     versions: tuple[int, int]
-    draft: Callable[[Draft], Any]
+    draft: Callable[[RequestDraft], Any]
     doing: str
     """The failure in the error message."""
 
 
 def _stepped(
-    brokers: Brokers, transactional_id: str, step: _Step, clock: Clock
+    brokers: BrokerConnections, transactional_id: str, step: _ProduceStep, clock: Clock
 ) -> TransactionalProducer:
     """Send one step's request; return the producer's identity after it."""
 
@@ -184,7 +184,7 @@ def _fields(producer: TransactionalProducer) -> dict[str, Any]:
 
 
 def _asked(
-    brokers: Brokers,
+    brokers: BrokerConnections,
     kind: CoordinatorKind,
     key: str,
     ask: Callable[[ServingBroker], Any],
@@ -216,7 +216,7 @@ TIMEOUT_S: Final = 20.0
 
 
 def append_batches(
-    brokers: Brokers,
+    brokers: BrokerConnections,
     batches: Mapping[TopicPartition, bytes],
     topic_ids: Mapping[str, str],
     clock: Clock,
@@ -245,7 +245,7 @@ def append_batches(
     def ask(
         leader: BrokerAddress, chosen: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | SparklogError]:
-        def draft(of: Draft) -> Any:
+        def draft(of: RequestDraft) -> Any:
             parts: dict[str, list[Any]] = {}
             for tp in chosen:
                 part = of.part("PartitionProduceData", index=tp.partition, records=batches[tp])

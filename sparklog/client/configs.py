@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.connections import Brokers, Draft, sole
+from sparklog.client.connections import BrokerConnections, RequestDraft, sole
 from sparklog.client.errors import of_code
 from sparklog.client.metadata import read_metadata
-from sparklog.client.values import ConfigValue, Resource
+from sparklog.client.values import ConfigResource, ConfigValue
 from sparklog.cluster.metadata.records import EVERY_BROKER
 from sparklog.core.config.describe import ConfigSource
 from sparklog.core.errors import InvalidRequest
@@ -23,18 +23,18 @@ DESCRIBE_VERSIONS: Final = (1, 4)
 ALTER_VERSIONS: Final = (0, 1)
 LIST_VERSIONS: Final = (1, 1)
 
-_NUMBERS: Final = {Resource.TOPIC: 2, Resource.BROKER: 4, Resource.GROUP: 32}
+_NUMBERS: Final = {ConfigResource.TOPIC: 2, ConfigResource.BROKER: 4, ConfigResource.GROUP: 32}
 _SET: Final = 0
 _DELETE: Final = 1
 
 
 def read_configs(
-    brokers: Brokers, kind: Resource, names: Sequence[str]
+    brokers: BrokerConnections, kind: ConfigResource, names: Sequence[str]
 ) -> dict[str, list[ConfigValue]]:
     """Return all settings, by the resource's name or id. Raises as `Admin.configs`."""
 
     def draft_of(chosen: Sequence[str]) -> Any:
-        def draft(of: Draft) -> Any:
+        def draft(of: RequestDraft) -> Any:
             resources = tuple(
                 of.part(
                     "DescribeConfigsResource",
@@ -50,7 +50,7 @@ def read_configs(
 
         return draft
 
-    if kind is not Resource.BROKER or EVERY_BROKER in names:
+    if kind is not ConfigResource.BROKER or EVERY_BROKER in names:
         answers = [brokers.ask(Api.DESCRIBE_CONFIGS, *DESCRIBE_VERSIONS, draft_of(names))]
     else:
         answers = [
@@ -72,8 +72,8 @@ def read_configs(
 
 
 def change_configs(
-    brokers: Brokers,
-    kind: Resource,
+    brokers: BrokerConnections,
+    kind: ConfigResource,
     name: str,
     values: Mapping[str, str],
     remove: Iterable[str],
@@ -84,7 +84,7 @@ def change_configs(
     ]
     changes += [(key, _DELETE, None) for key in remove]
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         resource = of.part(
             "AlterConfigsResource",
             resource_type=_NUMBERS[kind],
@@ -97,7 +97,7 @@ def change_configs(
         return of.request(resources=(resource,), validate_only=False)
 
     api = Api.INCREMENTAL_ALTER_CONFIGS
-    if kind is not Resource.BROKER or name == EVERY_BROKER:
+    if kind is not ConfigResource.BROKER or name == EVERY_BROKER:
         answer = brokers.change(api, *ALTER_VERSIONS, draft)
     else:
         where = _listening(brokers, [name])[name]
@@ -112,9 +112,9 @@ def change_configs(
         )
 
 
-def groups_with_configs(brokers: Brokers) -> list[str]:
+def groups_with_configs(brokers: BrokerConnections) -> list[str]:
     """Return the groups with settings of their own. Raises as `Admin.groups_with_configs`."""
-    kind = _NUMBERS[Resource.GROUP]
+    kind = _NUMBERS[ConfigResource.GROUP]
     answer = brokers.ask(
         Api.LIST_CONFIG_RESOURCES, *LIST_VERSIONS, lambda of: of.request(resource_types=(kind,))
     )
@@ -123,7 +123,7 @@ def groups_with_configs(brokers: Brokers) -> list[str]:
     return sorted(one.resource_name for one in answer.config_resources)
 
 
-def _listening(brokers: Brokers, ids: Sequence[str]) -> dict[str, BrokerAddress]:
+def _listening(brokers: BrokerConnections, ids: Sequence[str]) -> dict[str, BrokerAddress]:
     """Return the addresses of these brokers: each knows its own settings."""
     serving = {
         str(broker_id): broker.address
@@ -157,7 +157,7 @@ def _source(number: int) -> str:
 VERSIONS: Final = (0, 1)
 
 
-def read_quotas(brokers: Brokers) -> dict[QuotaEntity, dict[str, float]]:
+def read_quotas(brokers: BrokerConnections) -> dict[QuotaEntity, dict[str, float]]:
     """Return the configured quotas, by entity. Raises as `Admin.client_quotas`."""
     answer = brokers.ask(
         Api.DESCRIBE_CLIENT_QUOTAS, *VERSIONS, lambda of: of.request(components=(), strict=False)
@@ -171,12 +171,12 @@ def read_quotas(brokers: Brokers) -> dict[QuotaEntity, dict[str, float]]:
 
 
 def change_quotas(
-    brokers: Brokers, parts: Mapping[str, str | None], changes: Mapping[str, float | None]
+    brokers: BrokerConnections, parts: Mapping[str, str | None], changes: Mapping[str, float | None]
 ) -> None:
     """Set some quotas and remove others. Raises as `Admin.alter_client_quotas`."""
     entity = entity_of(parts)
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         entry = of.part(
             "EntryData",
             entity=tuple(of.part("EntityData", entity_type=t, entity_name=n) for t, n in entity),

@@ -1,8 +1,8 @@
 """Brokers: sends requests to any broker or to a certain one, over kept connections.
 
-`Brokers` repeats a read at another broker. It sends a change once, because the outcome is unknown
-after that. Kafka's messages load with the first request. So a reader of a topic without a leader,
-as in most Spark processes, starts faster.
+`BrokerConnections` repeats a read at another broker. It sends a change once, because the outcome is
+unknown after that. Kafka's messages load with the first request. So a reader of a topic without a
+leader, as in most Spark processes, starts faster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ADDRESSES_KEPT: Final = 100
 """Limit for remembered broker addresses."""
 
 
-class Draft:
+class RequestDraft:
     """Builds one request in the version that the broker supports."""
 
     __slots__ = ("_api", "version")
@@ -45,7 +45,7 @@ class Draft:
         return build_request(self._api, self.version, **values)
 
 
-class Brokers:
+class BrokerConnections:
     """The brokers of one cluster. Not thread-safe."""
 
     def __init__(self, bootstrap: Sequence[BrokerAddress], timeout_s: float = TIMEOUT_S) -> None:
@@ -80,7 +80,7 @@ class Brokers:
                 last = error
         raise _nobody(last)
 
-    def ask(self, api: Api, lowest: int, highest: int, draft: Callable[[Draft], Any]) -> Any:
+    def ask(self, api: Api, lowest: int, highest: int, draft: Callable[[RequestDraft], Any]) -> Any:
         """Return any broker's response to a request that is safe to repeat.
 
         Raises:
@@ -94,7 +94,9 @@ class Brokers:
                 last = error
         raise _nobody(last)
 
-    def change(self, api: Api, lowest: int, highest: int, draft: Callable[[Draft], Any]) -> Any:
+    def change(
+        self, api: Api, lowest: int, highest: int, draft: Callable[[RequestDraft], Any]
+    ) -> Any:
         """Return any broker's response to a request that changes something; it is sent once.
 
         Raises:
@@ -115,7 +117,7 @@ class Brokers:
         api: Api,
         lowest: int,
         highest: int,
-        draft: Callable[[Draft], Any],
+        draft: Callable[[RequestDraft], Any],
     ) -> Any:
         """Return the response of one broker.
 
@@ -126,7 +128,7 @@ class Brokers:
         connection = self._connection(address)
         version = connection.version(api, lowest, highest)
         try:
-            return connection.call(draft(Draft(api, version)))
+            return connection.call(draft(RequestDraft(api, version)))
         except OutcomeUnknown:
             self._open.pop(address, None)
             raise

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.connections import Brokers, Draft
+from sparklog.client.connections import BrokerConnections, RequestDraft
 from sparklog.client.consumer import Consumer
 from sparklog.client.errors import of_code
 from sparklog.client.offsets import delete_group_offsets, move_group_offsets, read_group_offsets
@@ -45,7 +45,7 @@ DEAD: Final = "Dead"
 class Groups:
     """The consumer groups of one cluster. Not thread-safe."""
 
-    def __init__(self, brokers: Brokers, clock: Clock) -> None:
+    def __init__(self, brokers: BrokerConnections, clock: Clock) -> None:
         """Use these brokers; nothing is sent yet."""
         self._brokers = brokers
         self._clock = clock
@@ -58,7 +58,7 @@ class Groups:
         """
 
         def ask(address: BrokerAddress) -> list[GroupListing]:
-            def draft(of: Draft) -> Any:
+            def draft(of: RequestDraft) -> Any:
                 if of.version < TYPES_VERSION:
                     return of.request(states_filter=tuple(states))
                 return of.request(states_filter=tuple(states), types_filter=tuple(types))
@@ -134,7 +134,7 @@ class Groups:
         """
 
         def ask(coordinator: ServingBroker, chosen: Sequence[str]) -> dict[str, Any]:
-            def draft(of: Draft) -> Any:
+            def draft(of: RequestDraft) -> Any:
                 return of.request(groups_names=tuple(chosen))
 
             answer = self._brokers.tell(
@@ -166,7 +166,7 @@ class Groups:
         def ask(
             coordinator: ServingBroker, chosen: Sequence[str]
         ) -> dict[str, GroupDescription | SparklogError]:
-            def draft(of: Draft) -> Any:
+            def draft(of: RequestDraft) -> Any:
                 return of.request(**{asked: tuple(chosen)}, include_authorized_operations=False)
 
             answer = self._brokers.tell(coordinator.address, api, *versions, draft)

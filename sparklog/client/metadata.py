@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.connections import Brokers, Draft
+from sparklog.client.connections import BrokerConnections, RequestDraft
 from sparklog.client.errors import of_code
 from sparklog.client.values import ServingBroker
-from sparklog.cluster.metadata.image import Partition, Topic
+from sparklog.cluster.metadata.image import PartitionState, Topic
 from sparklog.core.types import TopicPartition
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.topic_ids import topic_id_of
@@ -38,7 +38,9 @@ class ClusterMetadata:
         return None if broker is None else broker.address
 
 
-def read_metadata(brokers: Brokers, topics: Sequence[str] | None = None) -> ClusterMetadata:
+def read_metadata(
+    brokers: BrokerConnections, topics: Sequence[str] | None = None
+) -> ClusterMetadata:
     """Return any broker's metadata, with some topics or with all.
 
     A topic that does not exist is missing in the result, and is not created.
@@ -47,7 +49,7 @@ def read_metadata(brokers: Brokers, topics: Sequence[str] | None = None) -> Clus
         Unavailable: no broker responds.
     """
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         wanted = None
         if topics is not None:
             wanted = tuple(
@@ -80,7 +82,7 @@ def read_metadata(brokers: Brokers, topics: Sequence[str] | None = None) -> Clus
 def _topic(topic: Any) -> Topic:
     parts = sorted(topic.partitions, key=lambda part: part.partition_index)
     states = tuple(
-        Partition(
+        PartitionState(
             replicas=tuple(map(int, part.replica_nodes)),
             isr=tuple(map(int, part.isr_nodes)),
             leader=int(part.leader_id),

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.connections import Brokers, Draft
+from sparklog.client.connections import BrokerConnections, RequestDraft
 from sparklog.client.errors import of_code
 from sparklog.client.routing import (
     CoordinatorKind,
@@ -23,7 +23,7 @@ from sparklog.client.values import (
     MAX_TIMESTAMP,
     Committed,
     CommittedOffset,
-    FoundOffset,
+    ListedOffset,
     ServingBroker,
 )
 from sparklog.core.clock import Clock
@@ -39,14 +39,14 @@ CLIENT: Final = -1
 
 
 def find_offsets(
-    brokers: Brokers,
+    brokers: BrokerConnections,
     wanted: Mapping[TopicPartition, int],
     clock: Clock,
     *,
     committed_only: bool = False,
     patience_s: float | None = None,
     topic_ids: Mapping[str, str] | None = None,
-) -> dict[TopicPartition, FoundOffset | SparklogError]:
+) -> dict[TopicPartition, ListedOffset | SparklogError]:
     """Return an offset per partition. Raises as `Admin.offsets`; the last two: `ask_leaders`."""
     lowest, highest = LIST_VERSIONS
     if MAX_TIMESTAMP in wanted.values():
@@ -54,8 +54,8 @@ def find_offsets(
 
     def ask(
         leader: BrokerAddress, chosen: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, FoundOffset | SparklogError]:
-        def draft(of: Draft) -> Any:
+    ) -> dict[TopicPartition, ListedOffset | SparklogError]:
+        def draft(of: RequestDraft) -> Any:
             topics = parts_by_topic(
                 of,
                 ("ListOffsetsTopic", "ListOffsetsPartition"),
@@ -66,7 +66,7 @@ def find_offsets(
 
         answer = brokers.tell(leader, Api.LIST_OFFSETS, lowest, highest, draft)
         return {
-            tp: FoundOffset(int(result.offset), int(result.timestamp))
+            tp: ListedOffset(int(result.offset), int(result.timestamp))
             if result.error_code == 0
             else of_code(result.error_code, None, "the offset could not be looked up", partition=tp)
             for tp, result in partition_results(answer.topics).items()
@@ -78,7 +78,7 @@ def find_offsets(
 
 
 def delete_before(
-    brokers: Brokers, before: Mapping[TopicPartition, int], clock: Clock
+    brokers: BrokerConnections, before: Mapping[TopicPartition, int], clock: Clock
 ) -> dict[TopicPartition, int | SparklogError]:
     """Delete records before offsets; return the new log starts.
 
@@ -88,7 +88,7 @@ def delete_before(
     def ask(
         leader: BrokerAddress, chosen: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | SparklogError]:
-        def draft(of: Draft) -> Any:
+        def draft(of: RequestDraft) -> Any:
             kinds = ("DeleteRecordsTopic", "DeleteRecordsPartition")
             topics = parts_by_topic(of, kinds, chosen, lambda tp: {"offset": before[tp]})
             return of.request(topics=topics, timeout=timedelta(seconds=brokers.timeout_s))
@@ -114,7 +114,11 @@ NO_MEMBER: Final = ""
 
 
 def read_group_offsets(
-    brokers: Brokers, group_ids: Sequence[str], clock: Clock, *, require_stable: bool = False
+    brokers: BrokerConnections,
+    group_ids: Sequence[str],
+    clock: Clock,
+    *,
+    require_stable: bool = False,
 ) -> dict[str, Committed | SparklogError]:
     """Return all committed offsets of groups; empty for a group that does not exist.
 
@@ -124,7 +128,7 @@ def read_group_offsets(
     def ask(
         coordinator: ServingBroker, chosen: Sequence[str]
     ) -> dict[str, Committed | SparklogError]:
-        def draft(of: Draft) -> Any:
+        def draft(of: RequestDraft) -> Any:
             member: dict[str, Any] = {}
             if of.version >= MEMBER_EPOCH_VERSION:
                 member = {"member_id": None, "member_epoch": -1}
@@ -141,11 +145,11 @@ def read_group_offsets(
 
 
 def move_group_offsets(
-    brokers: Brokers, group_id: str, offsets: Mapping[TopicPartition, int], clock: Clock
+    brokers: BrokerConnections, group_id: str, offsets: Mapping[TopicPartition, int], clock: Clock
 ) -> dict[TopicPartition, SparklogError | None]:
     """Commit offsets for a group without members. Raises as `Groups.move_offsets`."""
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         topics = parts_by_topic(
             of,
             ("OffsetCommitRequestTopic", "OffsetCommitRequestPartition"),
@@ -177,11 +181,11 @@ def move_group_offsets(
 
 
 def delete_group_offsets(
-    brokers: Brokers, group_id: str, partitions: Sequence[TopicPartition], clock: Clock
+    brokers: BrokerConnections, group_id: str, partitions: Sequence[TopicPartition], clock: Clock
 ) -> dict[TopicPartition, SparklogError | None]:
     """Delete a group's committed offsets of partitions. Raises as `Groups.delete_offsets`."""
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         kinds = ("OffsetDeleteRequestTopic", "OffsetDeleteRequestPartition")
         topics = parts_by_topic(of, kinds, partitions, lambda _: {})
         return of.request(group_id=group_id, topics=topics)

@@ -48,7 +48,7 @@ class Delivered:
     timestamp_ms: int
 
 
-class Delivery:
+class ProducerDelivery:
     """The pending outcome of one record."""
 
     __slots__ = ("_outcome", "_producer")
@@ -136,7 +136,7 @@ class Producer:
         headers: Sequence[Header] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> Delivery:
+    ) -> ProducerDelivery:
         """Queue a record for the background sender; waits only while its buffer is full.
 
         Raises:
@@ -144,7 +144,7 @@ class Producer:
             OutcomeUnknown: the buffer stayed full; this record was not sent, others may have been.
             Fenced: another producer took over this one's identity.
         """
-        delivery = Delivery(self)
+        delivery = ProducerDelivery(self)
         given: dict[str, Any] = {"headers": list(headers)} if headers else {}
         if timestamp_ms is not None:
             given["timestamp"] = timestamp_ms
@@ -195,8 +195,8 @@ class Producer:
         """Handle acknowledgements that have arrived."""
         self._client.poll(timeout_s)
 
-    def wait_for(self, delivery: Delivery, timeout_s: float) -> Delivered | SparklogError:
-        """Wait for a record's outcome and return it; see `Delivery.result`."""
+    def wait_for(self, delivery: ProducerDelivery, timeout_s: float) -> Delivered | SparklogError:
+        """Wait for a record's outcome and return it; see `ProducerDelivery.result`."""
         deadline_s = self._clock.monotonic_s() + timeout_s
         while delivery.outcome is None:
             if self._clock.monotonic_s() >= deadline_s:

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.connections import Brokers, Draft
+from sparklog.client.connections import BrokerConnections, RequestDraft
 from sparklog.client.errors import of_code
 from sparklog.client.metadata import ClusterMetadata, read_metadata
 from sparklog.client.values import ServingBroker
@@ -46,7 +46,7 @@ class _NotHeardOf(UnknownTopicOrPartition):
 
 
 def ask_leaders(
-    brokers: Brokers,
+    brokers: BrokerConnections,
     partitions: Sequence[TopicPartition],
     ask: AskLeader[Answer],
     clock: Clock,
@@ -136,7 +136,7 @@ def by_topic(partitions: Sequence[TopicPartition]) -> list[tuple[str, list[Topic
 
 
 def parts_by_topic(
-    of: Draft,
+    of: RequestDraft,
     kinds: tuple[str, str],
     partitions: Sequence[TopicPartition],
     fields: Callable[[TopicPartition], Mapping[str, Any]],
@@ -187,7 +187,7 @@ class CoordinatorKind(IntEnum):
 
 
 def ask_coordinators(
-    brokers: Brokers,
+    brokers: BrokerConnections,
     kind: CoordinatorKind,
     keys: Sequence[str],
     ask: AskCoordinator[Answer],
@@ -221,7 +221,7 @@ def ask_coordinators(
 
 
 def ask_every_broker(
-    brokers: Brokers, ask: Callable[[BrokerAddress], Answer], clock: Clock
+    brokers: BrokerConnections, ask: Callable[[BrokerAddress], Answer], clock: Clock
 ) -> Iterator[tuple[ServingBroker, Answer]]:
     """Yield each broker's response to a request that is safe to repeat.
 
@@ -242,7 +242,10 @@ def ask_every_broker(
 
 
 def _coordinators_asked(
-    brokers: Brokers, kind: CoordinatorKind, keys: Sequence[str], ask: AskCoordinator[Answer]
+    brokers: BrokerConnections,
+    kind: CoordinatorKind,
+    keys: Sequence[str],
+    ask: AskCoordinator[Answer],
 ) -> dict[str, Answer | SparklogError]:
     outcomes: dict[str, Answer | SparklogError] = {}
     coordinated: dict[ServingBroker, list[str]] = {}
@@ -263,9 +266,9 @@ def _coordinators_asked(
 
 
 def _coordinators(
-    brokers: Brokers, kind: CoordinatorKind, keys: Sequence[str]
+    brokers: BrokerConnections, kind: CoordinatorKind, keys: Sequence[str]
 ) -> dict[str, ServingBroker | SparklogError]:
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         return of.request(key_type=int(kind), coordinator_keys=tuple(keys))
 
     answer = brokers.ask(Api.FIND_COORDINATOR, *FIND_VERSIONS, draft)

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.connections import Brokers, Draft, sole
+from sparklog.client.connections import BrokerConnections, RequestDraft, sole
 from sparklog.client.errors import of_code
 from sparklog.client.routing import by_topic, parts_by_topic
 from sparklog.client.values import Election
@@ -34,7 +34,7 @@ DEFAULT: Final = -1
 
 
 def create_topic(
-    brokers: Brokers,
+    brokers: BrokerConnections,
     name: str,
     partitions: int | None,
     configs: Mapping[str, str],
@@ -44,7 +44,7 @@ def create_topic(
     """Create a topic. Raises as `Admin.create_topic`."""
     placed = assignment is not None
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         topic = of.part(
             "CreatableTopic",
             name=name,
@@ -67,10 +67,10 @@ def create_topic(
     _check(sole(answer.topics, Api.CREATE_TOPICS), "the topic was not created", topic=name)
 
 
-def delete_topic(brokers: Brokers, name: str) -> None:
+def delete_topic(brokers: BrokerConnections, name: str) -> None:
     """Delete a topic. Raises as `Admin.delete_topic`."""
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         timeout = _timeout(brokers)
         if of.version < 6:
             return of.request(topic_names=(name,), timeout=timeout)
@@ -81,10 +81,12 @@ def delete_topic(brokers: Brokers, name: str) -> None:
     _check(sole(answer.responses, Api.DELETE_TOPICS), "the topic was not deleted", topic=name)
 
 
-def add_partitions(brokers: Brokers, name: str, total: int, assignment: Assignment | None) -> None:
+def add_partitions(
+    brokers: BrokerConnections, name: str, total: int, assignment: Assignment | None
+) -> None:
     """Grow a topic. Raises as `Admin.add_partitions`."""
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         placed = None
         if assignment is not None:
             placed = tuple(
@@ -99,7 +101,7 @@ def add_partitions(brokers: Brokers, name: str, total: int, assignment: Assignme
     _check(result, "partitions were not added", topic=name, partitions=total)
 
 
-def _timeout(brokers: Brokers) -> timedelta:
+def _timeout(brokers: BrokerConnections) -> timedelta:
     return timedelta(seconds=brokers.timeout_s)
 
 
@@ -117,11 +119,11 @@ _NUMBERS: Final = {Election.PREFERRED: 0, Election.UNCLEAN: 1}
 
 
 def elect(
-    brokers: Brokers, election: Election, partitions: Sequence[TopicPartition] | None
+    brokers: BrokerConnections, election: Election, partitions: Sequence[TopicPartition] | None
 ) -> dict[TopicPartition, bool | SparklogError]:
     """Elect leaders. Returns and raises as `Admin.elect_leaders`."""
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         wanted = None
         if partitions is not None:
             wanted = tuple(
@@ -177,7 +179,7 @@ class Reassignment:
 
 
 def list_moves(
-    brokers: Brokers, partitions: Sequence[TopicPartition] | None
+    brokers: BrokerConnections, partitions: Sequence[TopicPartition] | None
 ) -> dict[TopicPartition, Reassignment]:
     """Return the running reassignments of some partitions, or of all.
 
@@ -185,7 +187,7 @@ def list_moves(
         InvalidRequest: the brokers do not support this call. Unavailable: no broker responds.
     """
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         topics = None
         if partitions is not None:
             topics = tuple(
@@ -213,7 +215,7 @@ def list_moves(
 
 
 def move(
-    brokers: Brokers, wanted: Mapping[TopicPartition, Sequence[int] | None]
+    brokers: BrokerConnections, wanted: Mapping[TopicPartition, Sequence[int] | None]
 ) -> dict[TopicPartition, SparklogError | None]:
     """Start to move partitions to these replicas; None cancels a reassignment.
 
@@ -224,7 +226,7 @@ def move(
         InvalidRequest, Unavailable: as `list_moves`. OutcomeUnknown: no response.
     """
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         topics = parts_by_topic(
             of,
             ("ReassignableTopic", "ReassignablePartition"),
@@ -276,7 +278,7 @@ class LogDir:
     replicas: dict[TopicPartition, ReplicaSize]
 
 
-def read_log_dirs(brokers: Brokers, broker: BrokerAddress) -> list[LogDir]:
+def read_log_dirs(brokers: BrokerConnections, broker: BrokerAddress) -> list[LogDir]:
     """Return the log directories of one broker.
 
     Raises:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.connections import Brokers, Draft
+from sparklog.client.connections import BrokerConnections, RequestDraft
 from sparklog.client.errors import of_code
 from sparklog.client.metadata import read_metadata
 from sparklog.client.routing import (
@@ -36,10 +36,10 @@ MARKER_VERSIONS: Final = (1, 1)
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-class Transactions:
+class TransactionAdmin:
     """The transactions of one cluster. Not thread-safe."""
 
-    def __init__(self, brokers: Brokers, clock: Clock) -> None:
+    def __init__(self, brokers: BrokerConnections, clock: Clock) -> None:
         """Use these brokers; nothing is sent yet."""
         self._brokers = brokers
         self._clock = clock
@@ -52,7 +52,7 @@ class Transactions:
         """
 
         def ask(address: BrokerAddress) -> Any:
-            def draft(of: Draft) -> Any:
+            def draft(of: RequestDraft) -> Any:
                 return of.request(state_filters=(), producer_id_filters=tuple(producer_ids))
 
             answer = self._brokers.tell(address, Api.LIST_TRANSACTIONS, *LIST_VERSIONS, draft)
@@ -84,7 +84,7 @@ class Transactions:
         def ask(
             coordinator: ServingBroker, chosen: Sequence[str]
         ) -> dict[str, TransactionDescription | SparklogError]:
-            def draft(of: Draft) -> Any:
+            def draft(of: RequestDraft) -> Any:
                 return of.request(transactional_ids=tuple(chosen))
 
             answer = self._brokers.tell(
@@ -131,7 +131,7 @@ class Transactions:
             InvalidRequest: the leader rejects it. UnknownTopicOrPartition, Unavailable.
         """
 
-        def draft(of: Draft) -> Any:
+        def draft(of: RequestDraft) -> Any:
             topic = of.part(
                 "WritableTxnMarkerTopic", name=tp.topic, partition_indexes=(tp.partition,)
             )
@@ -164,7 +164,7 @@ class Transactions:
     def _producers_of(
         self, address: BrokerAddress, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, tuple[ActiveProducer, ...] | SparklogError]:
-        def draft(of: Draft) -> Any:
+        def draft(of: RequestDraft) -> Any:
             return of.request(
                 topics=tuple(
                     of.part(

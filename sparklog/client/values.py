@@ -56,7 +56,7 @@ class ConfigValue:
         return self.source in _SET_HERE
 
 
-class Resource(Enum):
+class ConfigResource(Enum):
     """Types of resources with settings."""
 
     TOPIC = "topic"
@@ -72,7 +72,7 @@ class Election(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class FoundOffset:
+class ListedOffset:
     """An offset, and its record's timestamp if the lookup was by time; -1 if there is none."""
 
     offset: int

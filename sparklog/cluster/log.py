@@ -26,7 +26,7 @@ from sparklog.core.quotas import Quotas, entity_of
 from sparklog.core.types import Closeable, TimestampType
 from sparklog.log.effects import run
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout, topic_of_key
-from sparklog.log.manifest.tombstone import bury, remains
+from sparklog.log.manifest.tombstone import deletable_objects, write_tombstone
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.partition_log import LogConfig, PartitionLog
 from sparklog.store.base import ObjectNotFound, ObjectStore
@@ -187,8 +187,8 @@ class Log(Closeable):
 
     def _clear(self, layout: PartitionLayout) -> str:
         """Publish a tombstone and delete a partition's objects; return why some stay, or ''."""
-        grave = run(bury(PartitionView(layout), new_nonce(self._entropy)), self.store)
-        doomed, problem = run(remains(layout, grave), self.store)
+        grave = run(write_tombstone(PartitionView(layout), new_nonce(self._entropy)), self.store)
+        doomed, problem = run(deletable_objects(layout, grave), self.store)
         for info in doomed:
             self.store.delete(info.key)
         return problem

@@ -22,8 +22,8 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from sparklog.cluster.log import Log
-from sparklog.cluster.metadata import changes as registry
-from sparklog.cluster.metadata.image import Partition, Topic
+from sparklog.cluster.metadata import changes
+from sparklog.cluster.metadata.image import PartitionState, Topic
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import (
@@ -34,7 +34,7 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.core.types import PartitionId, TopicPartition
-from sparklog.log.effects import Protocol, Range, get, get_many, list_after, put, run
+from sparklog.log.effects import Program, Range, get, get_many, list_after, put, run
 from sparklog.log.layout import (
     SNAPSHOTS_PREFIX,
     PartitionLayout,
@@ -97,10 +97,10 @@ class NamedSnapshot:
 
     def as_topics(self) -> dict[str, Topic]:
         """Return its topics by name, with the partition counts of that time."""
-        states: dict[str, tuple[str, tuple[Partition, ...]]] = {}
+        states: dict[str, tuple[str, tuple[PartitionState, ...]]] = {}
         for one in self.partitions:
             _, before = states.get(one.topic, ("", ()))
-            states[one.topic] = one.topic_id, (*before, Partition())
+            states[one.topic] = one.topic_id, (*before, PartitionState())
         return {name: Topic(name, topic_id, some) for name, (topic_id, some) in states.items()}
 
 
@@ -129,7 +129,7 @@ class SnapshotRecords:
         return None if pins is None else frozenset().union(*pins.values())
 
 
-def snapshot_records() -> Protocol[SnapshotRecords]:
+def snapshot_records() -> Program[SnapshotRecords]:
     """Return every snapshot. One listing, and one GET for each."""
     names = sorted(
         name
@@ -250,7 +250,7 @@ def create_snapshot(
     image = log.refresh()
     layouts = [
         layout for topic in dict.fromkeys(topics)
-        for layout in registry.known_topic(image, topic).layouts()
+        for layout in changes.known_topic(image, topic).layouts()
     ]  # fmt: skip
     deadline_s = clock.monotonic_s() + patience_s
     making = _Making(log.store, clock, entropy, flushed or {}, deadline_s)
@@ -432,7 +432,7 @@ class _Making:
             yield new_nonce(self._entropy)
 
 
-def _put(made: NamedSnapshot) -> Protocol[bool]:
+def _put(made: NamedSnapshot) -> Program[bool]:
     """Create the snapshot; return True if this call created it.
 
     Raises:

@@ -26,7 +26,7 @@ from sparklog.cluster.publication import Publication, decode
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import PartitionId
 from sparklog.log.cleanup.garbage import ORPHAN_AGE_MS
-from sparklog.log.effects import Protocol, Range, get_many, list_after
+from sparklog.log.effects import Program, Range, get_many, list_after
 from sparklog.log.layout import (
     COMMITS_PREFIX,
     METADATA_TOPIC,
@@ -87,9 +87,7 @@ class DeletedTopics:
     """Reasons why objects stay that may be unneeded."""
 
 
-def publication_records(
-    now_ms: int, expiry_ms: int = ORPHAN_AGE_MS
-) -> Protocol[PublicationRecords]:
+def publication_records(now_ms: int, expiry_ms: int = ORPHAN_AGE_MS) -> Program[PublicationRecords]:
     """Read the publication records. One listing, one GET per writer.
 
     `doomed` has the records older than `expiry_ms`, except the newest of each writer.
@@ -152,7 +150,7 @@ def left_wals(
     ]
 
 
-def clear_wal(layout: WalLayout, nonce: str) -> Protocol[None]:
+def clear_wal(layout: WalLayout, nonce: str) -> Program[None]:
     """Delete a write-ahead log except its seal; seal it first if necessary.
 
     Raises:
@@ -162,7 +160,7 @@ def clear_wal(layout: WalLayout, nonce: str) -> Protocol[None]:
     yield from clear(layout, sealed)
 
 
-def old_registry_snapshots() -> Protocol[list[ObjectInfo]]:
+def old_registry_snapshots() -> Program[list[ObjectInfo]]:
     """Return the registry's snapshots except the newest few. One listing."""
     layout = PartitionLayout(METADATA_TOPIC, METADATA_TOPIC_ID, 0)
     listed = yield from list_after(layout.snapshot_prefix, "")
@@ -171,7 +169,7 @@ def old_registry_snapshots() -> Protocol[list[ObjectInfo]]:
     return found[:-REGISTRY_SNAPSHOTS_KEPT]
 
 
-def list_wals() -> Protocol[list[ObjectInfo]]:
+def list_wals() -> Program[list[ObjectInfo]]:
     """Return every object of a write-ahead log."""
     return (yield from list_after(WALS_PREFIX, ""))
 
@@ -196,7 +194,7 @@ def unknown_folders(store: ObjectStore, known: Collection[str]) -> Iterator[str]
 
 def strays(
     folder: str, snapshots: Collection[str] | None = None, pinned_before_ms: int = 0
-) -> Protocol[DeletedTopics]:
+) -> Program[DeletedTopics]:
     """Return the strays in the folder of a topic that the registry does not have.
 
     Args:
@@ -233,7 +231,7 @@ def strays(
     return DeletedTopics(tuple(doomed), (folder,) if unknown else (), tuple(problems))
 
 
-def _is_grave(layout: PartitionLayout, key: str) -> Protocol[bool]:
+def _is_grave(layout: PartitionLayout, key: str) -> Program[bool]:
     stored = yield from get_many((Range(key),))
     try:
         return stored[0] is not None and manifests.decode(stored[0], layout, key).deleted

@@ -43,12 +43,12 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.core.types import TopicPartition
-from sparklog.log.effects import Protocol, get, put, run
+from sparklog.log.effects import Program, get, put, run
 from sparklog.log.layout import commit_key
-from sparklog.log.partition.append import Appended
+from sparklog.log.partition.append import AppendResult
 from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.segment.footer import reference_document, reference_from_document
-from sparklog.log.segment.segment import Commit, CommitKey, Reference
+from sparklog.log.segment.segment import CommitKey, CommitStamp, Reference
 from sparklog.store.base import PutOutcome
 
 FORMAT_VERSION: Final = 1
@@ -192,13 +192,14 @@ _WRITER = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
 AppendLed = Callable[
-    [Sequence[StagedPartition], Commit | None], Mapping[TopicPartition, Appended | SparklogError]
+    [Sequence[StagedPartition], CommitStamp | None],
+    Mapping[TopicPartition, AppendResult | SparklogError],
 ]
 """Appends to partitions through their leaders; the commit key makes repeats harmless.
 
 `NotServing`, `Unavailable` and `UnknownTopicOrPartition` are retriable, here or directly.
 """
-AppendInTransaction = Callable[[Publication], Mapping[TopicPartition, Appended]]
+AppendInTransaction = Callable[[Publication], Mapping[TopicPartition, AppendResult]]
 """Appends a whole publication in one transaction; repeats are harmless.
 
 Raises the errors of `publish`.
@@ -216,7 +217,7 @@ def publish(
     transactional: bool = False,
     clock: Clock = SYSTEM_CLOCK,
     entropy: Entropy = SYSTEM_ENTROPY,
-) -> Mapping[TopicPartition, Appended]:
+) -> Mapping[TopicPartition, AppendResult]:
     """Append batch `sequence` of `writer` to the log exactly once; repeats are harmless.
 
     If the batch has a record already, that one is published, and `staged` is dropped.
@@ -272,11 +273,11 @@ def publish(
         return in_transaction(decided)
     key = CommitKey(writer, sequence)
 
-    def append_one(place: PartitionLog, part: StagedPartition) -> Appended:
+    def append_one(place: PartitionLog, part: StagedPartition) -> AppendResult:
         _refuse_forgotten(place, decided, clock.now_ms())
         return _persistently(lambda: place.append_staged(part.staged, key=key))
 
-    commit = Commit(key, clock.now_ms())
+    commit = CommitStamp(key, clock.now_ms())
     return _Appending(log, append_one, append_led, commit, clock).run(decided.partitions)
 
 
@@ -286,7 +287,7 @@ def append_once(
     *,
     append_led: AppendLed | None = None,
     clock: Clock = SYSTEM_CLOCK,
-) -> Mapping[TopicPartition, Appended]:
+) -> Mapping[TopicPartition, AppendResult]:
     """Append staged objects without a commit key; sequential repeats are harmless.
 
     Each partition gets its objects as one append; together they are not atomic. A repeated call
@@ -300,17 +301,17 @@ def append_once(
     parts = merged(staged)
     _check_topics(log.refresh(), parts)
 
-    def append_one(place: PartitionLog, part: StagedPartition) -> Appended:
+    def append_one(place: PartitionLog, part: StagedPartition) -> AppendResult:
         wanted = {r.object for r in part.staged}
         found = [e for e in place.view().entries if e.object in wanted]
         if found:
-            return Appended(found[0].base_offset, found[-1].end_offset, repeated=True)
+            return AppendResult(found[0].base_offset, found[-1].end_offset, repeated=True)
         return place.append_staged(part.staged)
 
     return _Appending(log, append_one, append_led, None, clock).run(parts)
 
 
-def decide(mine: Publication) -> Protocol[Publication]:
+def decide(mine: Publication) -> Program[Publication]:
     """Create the batch's record, or return the existing one.
 
     An empty batch creates no record: a later attempt with records may still decide.
@@ -360,9 +361,9 @@ class _Appending:
     def __init__(
         self,
         log: Log,
-        append_one: Callable[[PartitionLog, StagedPartition], Appended],
+        append_one: Callable[[PartitionLog, StagedPartition], AppendResult],
         append_led: AppendLed | None,
-        commit: Commit | None,
+        commit: CommitStamp | None,
         clock: Clock,
     ) -> None:
         self._log = log
@@ -371,17 +372,17 @@ class _Appending:
         self._commit = commit
         self._clock = clock
 
-    def run(self, parts: Sequence[StagedPartition]) -> Mapping[TopicPartition, Appended]:
+    def run(self, parts: Sequence[StagedPartition]) -> Mapping[TopicPartition, AppendResult]:
         """Append to all partitions while leaders change; raise an error after all have ended."""
-        done: dict[TopicPartition, Appended] = {}
+        done: dict[TopicPartition, AppendResult] = {}
         left = list(parts)
         deadline_s = self._clock.monotonic_s() + LED_PATIENCE_S
         while True:
-            found: dict[TopicPartition, Appended | SparklogError] = {**self._directly(left)}
+            found: dict[TopicPartition, AppendResult | SparklogError] = {**self._directly(left)}
             led = [part for part in left if isinstance(found[part.place], NotServing)]
             if led and self._append_led is not None:
                 found.update(self._append_led(led, self._commit))
-            done.update((p, one) for p, one in found.items() if isinstance(one, Appended))
+            done.update((p, one) for p, one in found.items() if isinstance(one, AppendResult))
             left = [part for part in left if part.place not in done]
             if not left:
                 return {part.place: done[part.place] for part in parts}
@@ -394,7 +395,7 @@ class _Appending:
 
     def _directly(
         self, parts: Sequence[StagedPartition]
-    ) -> Mapping[TopicPartition, Appended | NotServing]:
+    ) -> Mapping[TopicPartition, AppendResult | NotServing]:
         """Append to every partition in parallel; raise the first error other than `NotServing`."""
         places = [self._log.partition(p.topic, p.partition) for p in parts]
         if len(parts) == 1:
@@ -405,14 +406,14 @@ class _Appending:
             ]
         return {p.place: one.result() for p, one in zip(parts, running, strict=True)}
 
-    def _try_one(self, place: PartitionLog, part: StagedPartition) -> Appended | NotServing:
+    def _try_one(self, place: PartitionLog, part: StagedPartition) -> AppendResult | NotServing:
         try:
             return self._append_one(place, part)
         except NotServing as error:
             return error
 
 
-def _persistently(append: Callable[[], Appended]) -> Appended:
+def _persistently(append: Callable[[], AppendResult]) -> AppendResult:
     for _ in range(APPEND_TRIES_MAX - 1):
         try:
             return append()

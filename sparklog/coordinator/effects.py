@@ -43,7 +43,7 @@ class ProducerIdentity(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Effects:
+class CoordinatorResult:
     """The result of an event."""
 
     records: tuple[CoordinatorRecord, ...] = ()
@@ -59,7 +59,7 @@ class Effects:
     """Lines for the log of the broker, at INFO."""
 
 
-NOTHING: Final = Effects()
+NOTHING: Final = CoordinatorResult()
 
 
 class Shard(Protocol):
@@ -86,7 +86,7 @@ class Shard(Protocol):
         """Apply the end of a producer's transaction, replayed or new."""
         ...
 
-    def loaded(self, now_ms: int) -> Effects:
+    def loaded(self, now_ms: int) -> CoordinatorResult:
         """Begin to serve, after the replay of the whole log."""
         ...
 
@@ -95,7 +95,7 @@ class Shard(Protocol):
         """Return when the leader must call `expire`, in ms; None: not before another event."""
         ...
 
-    def expire(self, now_ms: int) -> Effects:
+    def expire(self, now_ms: int) -> CoordinatorResult:
         """Handle the deadlines that are due. Afterwards the next deadline lies later."""
         ...
 

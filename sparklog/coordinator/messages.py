@@ -54,7 +54,7 @@ class JoinedMember:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinResult:
     """The response to a join."""
 
     error: ErrorCode
@@ -89,7 +89,7 @@ class SyncRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class SyncResult:
     """The response to a sync."""
 
     error: ErrorCode
@@ -116,7 +116,7 @@ class LeaveRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeaveResult:
     """The response to a leave: one code for the request, and one for each member in order."""
 
     error: ErrorCode
@@ -168,7 +168,7 @@ class FetchRequest:
     member_epoch: int = NO_GENERATION
 
 
-class FoundOffset(NamedTuple):
+class GroupOffset(NamedTuple):
     """A committed offset, or -1 if there is none."""
 
     topic: str
@@ -182,11 +182,11 @@ class FoundOffset(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FoundOffsets:
+class GroupOffsetsResult:
     """The response for one group."""
 
     error: ErrorCode
-    offsets: tuple[FoundOffset, ...] = ()
+    offsets: tuple[GroupOffset, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

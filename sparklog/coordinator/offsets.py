@@ -36,13 +36,13 @@ from sparklog.coordinator.messages import (
     NO_RETENTION,
     CommitRequest,
     FetchRequest,
-    FoundOffset,
-    FoundOffsets,
+    GroupOffset,
+    GroupOffsetsResult,
 )
 from sparklog.core.errors import RecordTooLarge
 
 
-class Committed(NamedTuple):
+class StoredOffset(NamedTuple):
     """A committed offset and its position in the log."""
 
     value: OffsetValue
@@ -58,8 +58,8 @@ class CommittedOffsets:
 
     def __init__(self) -> None:
         """Start without any."""
-        self._groups: dict[str, dict[Place, Committed]] = {}
-        self._pending: dict[int, dict[str, dict[Place, Committed]]] = {}
+        self._groups: dict[str, dict[Place, StoredOffset]] = {}
+        self._pending: dict[int, dict[str, dict[Place, StoredOffset]]] = {}
         """By producer id and group id."""
         self._producers: dict[str, dict[int, None]] = {}
         """Group id -> producers with pending offsets of it, as an ordered set."""
@@ -67,14 +67,14 @@ class CommittedOffsets:
     def put(self, key: OffsetKey, value: OffsetValue, position: int) -> None:
         """Store a commit."""
         of_group = self._groups.setdefault(key.group_id, {})
-        of_group[key.topic, key.partition] = Committed(value, position)
+        of_group[key.topic, key.partition] = StoredOffset(value, position)
 
     def put_pending(
         self, key: OffsetKey, value: OffsetValue, position: int, producer_id: int
     ) -> None:
         """Store a commit that becomes visible when its producer's transaction commits."""
         of_group = self._pending.setdefault(producer_id, {}).setdefault(key.group_id, {})
-        of_group[key.topic, key.partition] = Committed(value, position)
+        of_group[key.topic, key.partition] = StoredOffset(value, position)
         self._producers.setdefault(key.group_id, {})[producer_id] = None
 
     def remove(self, key: OffsetKey) -> None:
@@ -103,7 +103,7 @@ class CommittedOffsets:
                     self.put(key, *committed)
         return group_ids
 
-    def get(self, key: OffsetKey) -> Committed | None:
+    def get(self, key: OffsetKey) -> StoredOffset | None:
         """Return a committed offset."""
         return self._groups.get(key.group_id, {}).get((key.topic, key.partition))
 
@@ -133,7 +133,7 @@ class CommittedOffsets:
         """Return True if a group has offsets, committed or pending."""
         return group_id in self._groups or group_id in self._producers
 
-    def _forget_pending(self, producer_id: int, group_id: str) -> dict[Place, Committed]:
+    def _forget_pending(self, producer_id: int, group_id: str) -> dict[Place, StoredOffset]:
         """Remove and return a group's offsets that wait for a producer's transaction."""
         of_producer, producers = self._pending[producer_id], self._producers[group_id]
         waiting = of_producer.pop(group_id)
@@ -230,13 +230,13 @@ class GroupOffsets:
             self.take(key, value, at, producer_id)
         return tuple(codes), records
 
-    def fetch(self, asked: FetchRequest) -> FoundOffsets:
+    def fetch(self, asked: FetchRequest) -> GroupOffsetsResult:
         """Return committed offsets; -1 where there is none."""
         if asked.partitions is None:
             keys = [key for key, _ in self._offsets.of(asked.group_id)]
         else:
             keys = [OffsetKey(asked.group_id, *where) for where in asked.partitions]
-        return FoundOffsets(
+        return GroupOffsetsResult(
             ErrorCode.none, tuple(self._found(key, asked.require_stable) for key in keys)
         )
 
@@ -293,14 +293,14 @@ class GroupOffsets:
             return now_ms >= value.expire_ms
         return now_ms - unused_since_ms >= self._settings.offsets_retention_ms
 
-    def _found(self, key: OffsetKey, require_stable: bool) -> FoundOffset:
+    def _found(self, key: OffsetKey, require_stable: bool) -> GroupOffset:
         if require_stable and self._offsets.is_pending(key):
-            return FoundOffset(key.topic, key.partition, error=ErrorCode.unstable_offset_commit)
+            return GroupOffset(key.topic, key.partition, error=ErrorCode.unstable_offset_commit)
         committed = self._offsets.get(key)
         if committed is None:
-            return FoundOffset(key.topic, key.partition)
+            return GroupOffset(key.topic, key.partition)
         value = committed.value
-        return FoundOffset(
+        return GroupOffset(
             key.topic,
             key.partition,
             value.offset,

@@ -70,29 +70,29 @@ class Work:
 Effect = GetMany | Put | ListAfter | Delete | Work
 Answer = list[bytes | None] | PutOutcome | list[ObjectInfo] | object | None
 Result = TypeVar("Result")
-Protocol = Generator[Effect, Any, Result]
+Program = Generator[Effect, Any, Result]
 """A protocol that ends with a Result. Answers are typed by the request, see `get`, `put`, …"""
 
 
-def get_many(ranges: tuple[Range, ...]) -> Protocol[list[bytes | None]]:
+def get_many(ranges: tuple[Range, ...]) -> Program[list[bytes | None]]:
     """Ask for several ranges."""
     found: list[bytes | None] = yield GetMany(ranges)
     return found
 
 
-def get(key: str, start: int | None = None, end: int | None = None) -> Protocol[bytes | None]:
+def get(key: str, start: int | None = None, end: int | None = None) -> Program[bytes | None]:
     """Ask for one range; None when the object is absent."""
     found: list[bytes | None] = yield GetMany((Range(key, start, end),))
     return found[0]
 
 
-def put(key: str, data: Data, *, forced: bool = True) -> Protocol[PutOutcome]:
+def put(key: str, data: Data, *, forced: bool = True) -> Program[PutOutcome]:
     """Ask for an object to be created."""
     outcome: PutOutcome = yield Put(key, data, forced)
     return outcome
 
 
-def create(key: str, data: Data) -> Protocol[None]:
+def create(key: str, data: Data) -> Program[None]:
     """Create an object under a name that nobody else uses.
 
     Raises:
@@ -105,18 +105,18 @@ def create(key: str, data: Data) -> Protocol[None]:
     raise OutcomeUnknown(f"the store does not tell whether the upload happened. object={key}")
 
 
-def list_after(prefix: str, start_after: str) -> Protocol[list[ObjectInfo]]:
+def list_after(prefix: str, start_after: str) -> Program[list[ObjectInfo]]:
     """Ask for the objects after a key."""
     found: list[ObjectInfo] = yield ListAfter(prefix, start_after)
     return found
 
 
-def delete(key: str) -> Protocol[None]:
+def delete(key: str) -> Program[None]:
     """Ask for an object to be removed."""
     yield Delete(key)
 
 
-def work(function: Callable[[], Result]) -> Protocol[Result]:
+def work(function: Callable[[], Result]) -> Program[Result]:
     """Ask for something to be computed."""
     result: Result = yield Work(function)
     return result
@@ -140,7 +140,7 @@ def perform(effect: Effect, store: ObjectStore, pool: Executor | None = None) ->
             return function()
 
 
-def run(protocol: Protocol[Result], store: ObjectStore, pool: Executor | None = None) -> Result:
+def run(protocol: Program[Result], store: ObjectStore, pool: Executor | None = None) -> Result:
     """Run a protocol to its end on a store. Errors of the store are raised inside it."""
     try:
         effect = next(protocol)

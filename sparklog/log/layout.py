@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sparklog.core import topic_names as names
+from sparklog.core import topic_names
 
 NUMBER_DIGITS = 20
 GENERATION_DIGITS = 10
@@ -21,7 +21,7 @@ SNAPSHOTS_PREFIX = "snapshots/"
 WALS_PREFIX = "wal/"
 TOPICS_PREFIX = "topics/"
 RUNS_PREFIX = "runs/"
-METADATA_TOPIC = names.METADATA_TOPIC
+METADATA_TOPIC = topic_names.METADATA_TOPIC
 METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Kafka's own id for its metadata topic, Uuid(0, 1)."""
 

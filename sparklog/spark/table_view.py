@@ -23,7 +23,7 @@ from pyspark.sql.window import Window
 from sparklog.cluster.log import open_log
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.access.log_access import parse_root
-from sparklog.spark.materialize.commit import UPSERT, Commit, check_origin, next_starts
+from sparklog.spark.materialize.commit import UPSERT, TableCommit, check_origin, next_starts
 from sparklog.spark.materialize.rows import BAD, classified, dead_column, table_rows
 from sparklog.spark.materialize.schema import DATE_COLUMN, value_fields
 from sparklog.spark.materialize.sql_names import quoted, spare_name
@@ -108,7 +108,7 @@ def join_table_and_log(
 
 
 def _rows_like(
-    past: DataFrame, live: DataFrame, commit: Commit, dead: str | None = None
+    past: DataFrame, live: DataFrame, commit: TableCommit, dead: str | None = None
 ) -> DataFrame:
     """Return records as rows of the table: its columns, types and order, and then `dead`."""
     good = classified(live, commit.values, commit.origin.mode).where(~sf.col(BAD))

@@ -3,9 +3,9 @@
 The system gives such a thread (class idle, or as nice as can be) the processor that others leave.
 Of disks it knows no such thing where no scheduler orders their requests, as on most virtual
 machines: who reads ahead or writes megabytes there keeps a small write waiting behind them. So
-these threads ask for little at a time, and rest in between (`Turns`). And a processor that is never
-idle slows its neighbours, by what they share and by what a host allows all of them: who makes way
-leaves each idle most of the time (`ProcessorShare`). Units: seconds.
+these threads ask for little at a time, and rest in between (`IoTurns`). And a processor that is
+never idle slows its neighbours, by what they share and by what a host allows all of them: who makes
+way leaves each idle most of the time (`CpuShare`). Units: seconds.
 
 A put that goes on in parts waits between them, if whoever asked for it is to go slowly.
 
@@ -34,51 +34,51 @@ from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome
 Result = TypeVar("Result")
 NICEST: Final = 19
 SHARE: Final = 0.25
-"""Of the time of its processors, for who makes way: with half of it clients beside a compaction
-waited up to two fifths longer at the 99th percentile, on two processors and a disk."""
+"""Share of its processors' time that a low-priority process uses. At 0.5, a compaction raised the
+clients' 99th percentile by up to two fifths, on two processors and a disk."""
 _THREADS_MIN: Final = 2
 """One reads while the other works on what was read."""
 
 
 def makes_way(thread: int = 0) -> bool:
-    """Return whether a thread has a priority that only upkeep asks for; 0 is who asks."""
+    """Return whether a thread has the low priority of upkeep jobs; 0 is the calling thread."""
     try:
         if hasattr(os, "SCHED_IDLE") and os.sched_getscheduler(thread) == os.SCHED_IDLE:
             return True
         return os.getpriority(os.PRIO_PROCESS, thread) >= NICEST
-    except OSError:  # it has just ended, or a sandbox does not tell
+    except OSError:  # the thread has ended, or a sandbox denies the call
         return False
 
 
 def threads_of(most: int) -> int:
-    """Return how many threads the caller may have at once: one per processor, if it makes way.
+    """Return how many threads a caller may start: `most`, or one per processor at low priority.
 
-    More of them read a disk at the same time, and their rests no longer leave it to others. Two at
-    least, if `most` allows it.
+    More threads would read the disk during each other's pauses. The result is at least two, if
+    `most` allows it.
     """
     if not makes_way():
         return most
     return min(most, max(_THREADS_MIN, _processors()))
 
 
-class ProcessorShare:
-    """Makes those wait who would use the caller's processors more than `SHARE` of the time.
+class CpuShare:
+    """Delays threads so that the process uses at most `SHARE` of its processors' time.
 
-    Counts what the whole process uses: one for each task, which is so with Spark. Thread-safe.
+    Counts the CPU time of the whole process; Spark runs one Python process per task. Thread-safe.
     """
 
     def __init__(self, clock: Clock, used_s: Callable[[], float] = processor_s) -> None:
-        """Look at the calling thread's processors. `used_s`: what the process has used of them."""
+        """Count the calling thread's processors. `used_s` returns the process's CPU time."""
         self._clock = clock
         self._used_s = used_s
         self._each_takes = 1 / (SHARE * _processors())
         self._lock = Lock()
         self._seen_s = used_s()
         self._looked_s = self._free_s = clock.monotonic_s()
-        """When we looked last, and when everything used until then was no more than the share."""
+        """Time of the last call, and when the CPU time used so far falls back to the share."""
 
     def passed(self, size_bytes: int) -> None:
-        """Wait for what was worked since the last call. Whoever calls meanwhile waits, too."""
+        """Wait for the CPU time used since the last call; concurrent callers wait, too."""
         with self._lock:
             used_s, now_s = self._used_s(), self._clock.monotonic_s()
             due_s = self._each_takes * (used_s - self._seen_s)
@@ -94,8 +94,8 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
-class Turns:
-    """A thread's use of a disk, of which half of the time is left to others, if it makes way."""
+class IoTurns:
+    """Paces a low-priority thread's disk access: it pauses half of the time."""
 
     def __init__(self, clock: Clock) -> None:
         """Look at the calling thread's priority. Cost: two system calls at most."""
@@ -104,7 +104,7 @@ class Turns:
         self.gentle = makes_way()
 
     def take(self, work: Callable[[], Result]) -> Result:
-        """Rest for as long as the part before this one took, and do this one."""
+        """Pause for as long as the previous part took, then run `work`."""
         if not self.gentle:
             return work()
         self._clock.sleep_s(self._took_s)
@@ -115,14 +115,14 @@ class Turns:
 
 
 Passed = Callable[[int], None]
-"""Takes in that so many bytes have passed, and waits as long as they should have taken."""
+"""Counts the given number of bytes, and waits for the time they take at the limited rate."""
 
 _passed: ContextVar[Passed | None] = ContextVar("passed", default=None)
 
 
 @contextmanager
 def paced(passed: Passed) -> Iterator[None]:
-    """Have puts of this thread wait for `passed`, too, after each part."""
+    """Call `passed` after each part of this thread's puts, then that of an outer `paced`."""
     outer = _passed.get()
 
     def both(size_bytes: int) -> None:
@@ -138,24 +138,24 @@ def paced(passed: Passed) -> Iterator[None]:
 
 
 def is_paced() -> bool:
-    """Say whether a put that is asked for now is to wait between its parts."""
+    """Return whether this thread's puts wait between their parts."""
     return _passed.get() is not None
 
 
 def part_written(size_bytes: int) -> None:
-    """Wait as whoever asked for this put wants it."""
+    """Wait as the put's caller set with `paced`."""
     passed = _passed.get()
     if passed is not None:
         passed(size_bytes)
 
 
 def making_way_by(store: ObjectStore, clock: Clock) -> ObjectStore:
-    """Return the store for who makes way: it is waited for, so that processors are idle, too."""
-    return ThrottledStore(store, ProcessorShare(clock).passed) if makes_way() else store
+    """Return `store`, for a low-priority caller with waits that keep its processors mostly idle."""
+    return ThrottledStore(store, CpuShare(clock).passed) if makes_way() else store
 
 
-class Throttle:
-    """Makes those wait who pass more than `bytes_per_s`. Thread-safe."""
+class IoThrottle:
+    """Limits the rate of all threads together to `bytes_per_s`. Thread-safe."""
 
     def __init__(self, bytes_per_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
         """Let `bytes_per_s` pass, all threads together."""
@@ -163,7 +163,7 @@ class Throttle:
         self._clock = clock
         self._lock = Lock()
         self._free_s = clock.monotonic_s()
-        """When everything that has passed has had its time."""
+        """Time at which the bytes counted so far fit the rate."""
 
     def passed(self, size_bytes: int) -> None:
         """Count bytes that have passed, and wait as long as they should have taken."""
@@ -179,7 +179,7 @@ class ThrottledStore(ObjectStore):
     """Passes everything on, no faster than a throttle lets it."""
 
     def __init__(self, store: ObjectStore, passed: Passed) -> None:
-        """Read and write through `store`; it stays whose it is, and open. `passed` is told."""
+        """Forward to `store`, which stays open; `passed` gets the bytes of each read or part."""
         self.url = store.url
         self._store = store
         self._passed = passed
@@ -219,7 +219,7 @@ class ThrottledStore(ObjectStore):
         return self._store.head(key)
 
     def _slowly(self, data: Data, put: Callable[[], Result]) -> Result:
-        """Put `data`; what the store did not say in parts is waited for afterwards."""
+        """Put `data`, then wait for the bytes that the store did not report in parts."""
         left_bytes = len(data)
 
         def passed(size_bytes: int) -> None:

@@ -1,9 +1,9 @@
 """The object store, reduced to what the log needs.
 
 Keys are relative to the store's root, '/'-separated, without a leading slash (see `check_key`).
-Objects are immutable once created by `put_if_absent`; `put` is only for hints nobody depends on.
+Objects are immutable once created by `put_if_absent`; `put` is only for optional hints.
 
-What every implementation guarantees (the conformance suite is the proof):
+Every implementation guarantees (the conformance suite proves it):
   S1  of all `put_if_absent` calls on one absent key exactly one answers CREATED
   S2  an object is visible whole or not at all
   S3  after CREATED every `get`, `head` and `list` anywhere sees the object
@@ -28,11 +28,11 @@ _PART = re.compile(r"(?!\.{1,2}$)(?!\.put-)[A-Za-z0-9!+,.=@_~-]{1,255}")
 _PREFIX = re.compile(r"[A-Za-z0-9!+,.=@_~-]*")
 
 Data = bytes | memoryview
-"""What is put: bytes, or a view of single bytes in memory that nobody changes any more."""
+"""The content of a put: bytes, or a view of single bytes in memory that no longer changes."""
 
 
 class PutOutcome(Enum):
-    """What became of a `put_if_absent`."""
+    """The outcome of a `put_if_absent`."""
 
     CREATED = "created"
     EXISTS = "exists"
@@ -53,10 +53,10 @@ class ObjectNotFound(KeyError):
     """No object under this key. Internal to store and log: a missing name is an answer there."""
 
 
-class Weather(Unavailable):
+class TransientStoreError(Unavailable):
     """The store answered "not now", or not at all: the same request may well succeed in a moment.
 
-    Stays inside this room: `retrying` turns it into an answer, or into Unavailable.
+    Stays inside this package: `retrying` repeats the request, or raises Unavailable.
     """
 
     def __init__(self, message: str, *, unsettled: bool) -> None:
@@ -66,11 +66,11 @@ class Weather(Unavailable):
 
 
 def check_key(key: str) -> None:
-    """Refuse what is no key on every store alike.
+    """Reject a key that is not valid on every store.
 
-    A key is made of parts that file systems and S3 take as they are: ASCII letters, digits and
-    `!+,-.=@_~`, so that the order of its characters is the order of its bytes. `.` and `..` are no
-    parts, `.put-` starts none, and no key goes on from another key with a slash.
+    A key has parts of ASCII letters, digits and `!+,-.=@_~`, which file systems and S3 keep as they
+    are. So its character order is its byte order. `.` and `..` are no parts, and no part starts
+    with `.put-`. A key plus a slash never starts another key.
 
     Raises:
         InvalidRequest: not a key.
@@ -83,7 +83,7 @@ def check_key(key: str) -> None:
 
 
 def check_prefix(prefix: str) -> None:
-    """Refuse what no key can start with.
+    """Reject a prefix that no key can start with.
 
     Raises:
         InvalidRequest: not the start of a key.
@@ -94,7 +94,7 @@ def check_prefix(prefix: str) -> None:
 
 
 def check_range(start: int | None, end: int | None) -> None:
-    """Refuse what is no byte range on every store alike.
+    """Reject a byte range that is not valid on every store.
 
     Raises:
         InvalidRequest: a negative end, or a start counted from the end together with an end.
@@ -120,7 +120,7 @@ class ObjectStore(ABC):
 
         Raises:
             InvalidRequest: not a key, or not a range.
-            ObjectNotFound: no such object, or none any more when all was read.
+            ObjectNotFound: no such object, or it was deleted during the read.
             Unavailable: the store does not answer within the retry budget.
         """
 
@@ -160,21 +160,20 @@ class ObjectStore(ABC):
         self.delete(key)
 
     def tidy(self, prefix: str) -> None:  # noqa: B027 - most stores leave nothing
-        """Remove what killed processes left, old enough to be nobody's; no object is touched.
+        """Delete old temporary files of killed processes; never an object.
 
-        Looks into the folders whose names begin as `prefix` does, and not below them. Nothing
-        depends on it.
+        Searches the folders whose names begin with `prefix`, and not below them. Correctness does
+        not depend on it.
 
         Raises:
             Unavailable: the store does not answer.
         """
 
     def unforced(self) -> ObjectStore | None:
-        """Return this store as one that leaves it to the system when to write to its disk.
+        """Return this store without fsync; None if it has no disk to wait for.
 
-        A killed process takes back nothing that was created through it, a power cut may: an object
-        may then be truncated, or gone. The store itself does not know what was created so.
-        None: there is no disk to wait for here.
+        Objects created through it survive a killed process. A power cut may truncate or lose them.
+        The store does not record which objects were created so.
         """
         return None
 

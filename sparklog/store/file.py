@@ -1,10 +1,10 @@
 """A folder as an object store: whole files that appear at once.
 
 An object is written into a file without a name, forced to the disk, and linked to its final name.
-The link is what makes it exclusive and whole at once: opening the name with O_EXCL would be
-exclusive, but readers could see it half written. A killed writer leaves nothing behind. Where the
-file system has no nameless files (NFS) the file starts as `.put-…`, which is no key and is never
-listed. A retired object's file may be written anew instead (`spares`). Sizes are bytes.
+The link makes the create exclusive and atomic: with O_EXCL alone, readers could see a half-written
+object. A killed writer leaves nothing behind. A file system without O_TMPFILE (NFS) gets a file
+`.put-…` first, which is no key and is never listed. A later put may reuse the file of a retired
+object (`spares`). Sizes are bytes.
 
 The bytes of a file, read and written in parts, so that others get at the disk in between.
 
@@ -25,7 +25,7 @@ from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.core.per_process import PerProcess
-from sparklog.store.background_io import Turns, is_paced, part_written
+from sparklog.store.background_io import IoTurns, is_paced, part_written
 from sparklog.store.base import (
     Data,
     ObjectInfo,
@@ -36,21 +36,21 @@ from sparklog.store.base import (
     check_prefix,
     check_range,
 )
-from sparklog.store.file_recycling import TEMPORARY_PREFIX, Spares, remove_leftovers
+from sparklog.store.file_recycling import TEMPORARY_PREFIX, RecycledFiles, remove_leftovers
 
 FORCED_AT_ONCE_BYTES = 2 << 20
-"""A part of a large object, such as a segment that a broker flushes: on a journalling file system
-whoever forces a small object waits for what is there of large ones, too."""
+"""Bytes of a large object, such as a flushed segment, between two fsyncs. On a journalling file
+system the fsync of a small object waits for the unwritten bytes of large ones, too."""
 GENTLE_WRITE_BYTES = 256 * 1024
-"""The same for who makes way or goes at a pace: who is behind it waits less."""
+"""The same for low-priority or paced threads: a write behind such a part waits less."""
 GENTLE_READ_BYTES = 128 * 1024
-"""As much as Linux reads ahead by default. Where it is set to read megabytes ahead, all of them are
-asked for at once, and a write waits behind them."""
+"""Linux's default read-ahead. A read-ahead of megabytes would be one large request, and a write
+would wait behind it."""
 
 
 def read_bytes(descriptor: int, size_bytes: int, clock: Clock) -> bytes:
     """Return the next bytes of a file, at most `size_bytes`; one read gives up to 2 GiB."""
-    turns = Turns(clock)
+    turns = IoTurns(clock)
     part_bytes = size_bytes
     if turns.gentle and size_bytes > GENTLE_READ_BYTES:
         part_bytes = GENTLE_READ_BYTES
@@ -67,7 +67,7 @@ def read_bytes(descriptor: int, size_bytes: int, clock: Clock) -> bytes:
 
 def write_bytes(descriptor: int, data: Data, clock: Clock, *, fsync: bool) -> None:
     """Write all of `data` to a new file; with `fsync`, force it to the disk."""
-    turns = Turns(clock)
+    turns = IoTurns(clock)
     part_bytes = GENTLE_WRITE_BYTES if turns.gentle or is_paced() else FORCED_AT_ONCE_BYTES
     view = memoryview(data)
     while view:
@@ -82,7 +82,7 @@ def _write_part(descriptor: int, part: memoryview, *, force: bool) -> None:
     while part:
         part = part[os.write(descriptor, part) :]
     if force:
-        # Nobody needs the file's metadata yet. macOS has only the other.
+        # The file's metadata is not needed yet. macOS has only fsync.
         getattr(os, "fdatasync", os.fsync)(descriptor)
 
 
@@ -94,10 +94,10 @@ def _read_nothing_ahead(descriptor: int) -> None:
 _NO_NAMELESS_FILES = frozenset(
     {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.EPERM, errno.EXDEV}
 )
-"""What file systems and old kernels say to O_TMPFILE, and a missing /proc to linking one."""
+"""Errors of open with O_TMPFILE where it is not supported, and of the link without /proc."""
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 READS_MAX = 100
-"""How often an object is read that is replaced meanwhile; a hint is replaced now and then."""
+"""Reads of an object that is replaced during each read; only hints are replaced."""
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space and try again",
     errno.EDQUOT: "the disk quota is used up; free some space and try again",
@@ -119,7 +119,7 @@ class FileStore(ObjectStore):
         fsync: bool = True,
         entropy: Entropy = SYSTEM_ENTROPY,
         clock: Clock = SYSTEM_CLOCK,
-        spares: PerProcess[Spares] | None = None,
+        spares: PerProcess[RecycledFiles] | None = None,
     ) -> None:
         """Use `folder`. Without `fsync` a power cut may lose what was reported as created.
 
@@ -133,7 +133,7 @@ class FileStore(ObjectStore):
         self._clock = clock
         self._nameless = hasattr(os, "O_TMPFILE")
         # A child that has the spares of its parent would write what the parent writes.
-        self._spares = spares or PerProcess(lambda: Spares(entropy))
+        self._spares = spares or PerProcess(lambda: RecycledFiles(entropy))
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """See `ObjectStore.get`. An object that is gone when all is read counts as not found."""
@@ -204,10 +204,10 @@ class FileStore(ObjectStore):
             raise self._unavailable("delete", key, error) from error
 
     def retire(self, key: str) -> None:
-        """See `ObjectStore.retire`: a file that is not too large is written anew by a later put.
+        """See `ObjectStore.retire`: a later put reuses the file, unless it is too large.
 
-        Only where there are nameless files. Where not, it is a network's file system as a rule, and
-        what that remembers of a name tells a reader nothing.
+        Only on file systems with O_TMPFILE. Those without are mostly network file systems, where
+        cached metadata could hide from a reader that its file was rewritten.
         """
         check_key(key)
         try:
@@ -265,7 +265,7 @@ class FileStore(ObjectStore):
         return PutOutcome.EXISTS
 
     def _link_new(self, folder: str, path: str, data: Data) -> bool:
-        """Write `data` and give it its name; False if somebody has the name."""
+        """Write `data` and link it to its name; False if the name exists."""
         if self._nameless:
             linked = self._link_spare(path, data)
             if linked is not None:
@@ -379,7 +379,7 @@ class FileStore(ObjectStore):
                 yield ObjectInfo(key, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def _make_space(self, error: OSError) -> None:
-        """Give up what is kept for later, if the disk is full: whoever tries again may have it."""
+        """Delete the spares if the disk is full, so that a retry has their space."""
         if error.errno in _NO_SPACE:
             self._spares.get().clear()
 
@@ -391,5 +391,5 @@ class FileStore(ObjectStore):
 
 
 def _is_unchanged(opened: os.stat_result, found: os.stat_result) -> bool:
-    """Say whether a name still is that of the file that was opened, and nobody has written it."""
+    """Return whether the name still refers to the opened file, and the file is unmodified."""
     return os.path.samestat(opened, found) and opened.st_mtime_ns == found.st_mtime_ns

@@ -1,19 +1,17 @@
-"""Files that have lost their names and wait to be written anew: the spares of a folder.
+"""Spares: files of deleted objects under hidden names, which later puts overwrite and rename.
 
-A broker's write-ahead log makes hundreds of small files a second and deletes as many. Both cost a
-file system more than to rename a file and write it again: ext4 without a journal looks at each
-inode that was deleted of late before it finds a free one. Sizes are bytes.
-  P1  a spare is known to the memory of one process, and there to the stores that share it. Names
-      found on the disk are never adopted: a killed process may leave one that is also the name of
-      an object
-  P2  a spare is written only once the loss of its old name is on the disk: after a power cut the
-      old name is gone, or shows what it always did. Not if who retired it says that nobody will
-      look at that name, whatever it shows
-  P3  only a file without any other name is written: another one is an object's, or of somebody who
-      keeps copies by links
-  P4  it gets its new name by a link, as a new file does: exclusive, and whole
-  P5  whoever opened it under its old name may still be reading: readers look afterwards whether
-      what they read has kept its name (`FileStore.get`)
+A broker's write-ahead log creates and deletes hundreds of small files a second. Renaming and
+rewriting a file costs less: ext4 without a journal checks each recently deleted inode before it
+finds a free one. Sizes are bytes.
+  P1  Only the memory of one process knows a spare; stores in that process may share it. Names found
+      on the disk are never adopted: a killed process may leave one that an object links, too.
+  P2  A spare is overwritten only once the loss of its old name is on the disk. So after a power cut
+      the old name is gone, or has its old content. The caller may waive this (`at_once`).
+  P3  Only a file with a single link is overwritten. A second link may be an object, or a user's
+      copy by hard links.
+  P4  A spare gets its new name by a link, as a new file does: exclusive and atomic.
+  P5  A reader may still have the file open under its old name. So readers check after the read that
+      the file has kept its name (`FileStore.get`).
 """
 
 from __future__ import annotations
@@ -29,21 +27,21 @@ from typing import Final
 from sparklog.core.entropy import Entropy, new_nonce
 
 TEMPORARY_PREFIX: Final = ".put-"
-"""Of names that are no keys: spares, and files on their way to a name. They are never listed."""
+"""Prefix of names that are no keys: spares and unfinished puts. Listings leave them out."""
 SPARE_BYTES_MAX: Final = 1 << 20
-"""A larger file is deleted: what it costs to make one is little beside what is written."""
+"""A larger file is deleted: creating one costs little compared with writing it."""
 SPARES_MAX: Final = 1024
-"""In one folder. A flush sets free what a busy broker has put for seconds, at several hundred a
-second, and the next puts use it."""
+"""Spares in one folder. A flush releases the WAL objects of some seconds, several hundred per
+second on a busy broker, and the next puts reuse their files."""
 FOLDER_BYTES_MAX: Final = 64 << 20
-"""All spares of a folder: as much as a disk has less for others."""
+"""Disk space that all spares of a folder may hold."""
 LEFTOVER_MS: Final = 15 * 60 * 1000
-"""A hidden file this old is of nobody who writes it: a put takes seconds. And were it a spare, its
-process would only make a new file."""
+"""Age from which a hidden file counts as abandoned: a put takes seconds. If it is a spare after
+all, its process creates a new file instead."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spare:
+class RecycledFile:
     """A file under a hidden name."""
 
     path: str
@@ -52,10 +50,10 @@ class Spare:
 
 @dataclass(slots=True)
 class _Folder:
-    """What there is in one folder."""
+    """The spares of one folder."""
 
-    ready: list[Spare] = field(default_factory=list)
-    unforced: deque[tuple[int, Spare]] = field(default_factory=deque)
+    ready: list[RecycledFile] = field(default_factory=list)
+    unforced: deque[tuple[int, RecycledFile]] = field(default_factory=deque)
     """With the number of each: the loss of its name may not be on the disk yet."""
     size_bytes: int = 0
 
@@ -63,11 +61,11 @@ class _Folder:
         count = len(self.ready) + len(self.unforced)
         return count < SPARES_MAX and self.size_bytes + size_bytes <= FOLDER_BYTES_MAX
 
-    def spares(self) -> list[Spare]:
+    def spares(self) -> list[RecycledFile]:
         return [*self.ready, *(spare for _, spare in self.unforced)]
 
 
-class Spares:
+class RecycledFiles:
     """The spares of one process in one store. Thread-safe."""
 
     def __init__(self, entropy: Entropy) -> None:
@@ -80,9 +78,9 @@ class Spares:
         self._closed = False
 
     def keep(self, path: str, *, at_once: bool = False) -> bool:
-        """Make a spare of a file, which loses its name; False if it is to be deleted instead.
+        """Rename a file to a spare; False if the caller is to delete it instead.
 
-        `at_once`: it may be written before the loss of its name is on the disk (P2).
+        `at_once`: a put may overwrite it before the loss of its name is on the disk (P2).
 
         Raises:
             OSError: no such file, or the disk's.
@@ -91,20 +89,22 @@ class Spares:
         folder = path.rpartition("/")[0]
         if not _may_be_written(found) or not self._has_room(folder, found.st_size):
             return False
-        spare = Spare(f"{folder}/{TEMPORARY_PREFIX}{new_nonce(self._entropy)}", found.st_size)
+        spare = RecycledFile(
+            f"{folder}/{TEMPORARY_PREFIX}{new_nonce(self._entropy)}", found.st_size
+        )
         os.rename(path, spare.path)
         self._add(folder, spare, forced=at_once)
         return True
 
     def link(self, path: str, size_bytes: int, write: Callable[[int], None]) -> bool | None:
-        """Write a spare and give it the name `path`; False if somebody has it, None if not done.
+        """Write a spare and link it as `path`; False if the name exists, None if not done.
 
-        Not done, as there is no spare or it failed: make a new file.
+        After None, because there is no spare or the write failed, the caller creates a new file.
 
         Args:
             path: the new name, in the spare's folder.
-            size_bytes: how much is written, which is also how long the file is then.
-            write: writes all of it to a descriptor, and forces it to the disk.
+            size_bytes: length of the new file.
+            write: writes and fsyncs the content to a descriptor.
         """
         folder = path.rpartition("/")[0]
         spare = self._take(folder) if 0 < size_bytes <= SPARE_BYTES_MAX else None
@@ -126,19 +126,19 @@ class Spares:
         return True
 
     def mark(self) -> int:
-        """Return what `forced` is to be told of a folder that is about to be forced to the disk."""
+        """Return the mark to pass to `forced` after the fsync of a folder that starts now."""
         with self._lock:
             return self._number
 
     def forced(self, folder: str, mark: int) -> None:
-        """Take in that a folder, as it was at `mark` or later, is on the disk."""
+        """Release the spares up to `mark` for use: an fsync of their folder has completed."""
         with self._lock:
             found = self._folders.get(folder)
             while found is not None and found.unforced and found.unforced[0][0] <= mark:
                 found.ready.append(found.unforced.popleft()[1])
 
     def clear(self) -> None:
-        """Delete all spares: somebody else needs the space, or the disk cannot be relied on."""
+        """Delete all spares: the disk is full, or an fsync failed."""
         with self._lock:
             folders, self._folders = self._folders, {}
         for folder in folders.values():
@@ -155,8 +155,8 @@ class Spares:
         with self._lock:
             return not self._closed and self._folders.get(folder, _Folder()).has_room(size_bytes)
 
-    def _add(self, folder: str, spare: Spare, *, forced: bool) -> None:
-        """Take in a spare; without room for it any more it is deleted."""
+    def _add(self, folder: str, spare: RecycledFile, *, forced: bool) -> None:
+        """Add a spare; delete it if the folder's limits are reached."""
         with self._lock:
             found = self._folders.setdefault(folder, _Folder())
             if not self._closed and found.has_room(spare.size_bytes):
@@ -169,7 +169,7 @@ class Spares:
                 return
         _unlink(spare)
 
-    def _take(self, folder: str) -> Spare | None:
+    def _take(self, folder: str) -> RecycledFile | None:
         with self._lock:
             found = self._folders.get(folder)
             if found is None or not found.ready:
@@ -209,7 +209,7 @@ def _may_be_written(found: os.stat_result) -> bool:
     return whole and 0 < found.st_size <= SPARE_BYTES_MAX
 
 
-def _write_anew(spare: Spare, size_bytes: int, write: Callable[[int], None]) -> bool:
+def _write_anew(spare: RecycledFile, size_bytes: int, write: Callable[[int], None]) -> bool:
     """Write all there is to be in the file; False if it may not be written."""
     descriptor = os.open(spare.path, os.O_WRONLY | os.O_NOFOLLOW)
     try:
@@ -224,8 +224,8 @@ def _write_anew(spare: Spare, size_bytes: int, write: Callable[[int], None]) -> 
         os.close(descriptor)
 
 
-def _unlink(spare: Spare) -> None:
+def _unlink(spare: RecycledFile) -> None:
     try:
         os.unlink(spare.path)
     except OSError:
-        pass  # a leftover: it is in nobody's memory any more, so nobody writes it
+        pass  # abandoned: no process knows it, so none writes it; `remove_leftovers` deletes it

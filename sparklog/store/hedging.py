@@ -1,9 +1,8 @@
 """Sends a slow GET a second time and takes the first answer.
 
 "Slow" adapts: longer than a percentile of the recent GETs of about the same size. A budget caps the
-hedges at a share of the GETs, and when many recent GETs were slow the store as a whole is slow, so
-a second request would only add to its load, and none is sent. Puts are never hedged.
-Durations are seconds.
+hedges at a share of the GETs. If many recent GETs were slow, the whole store is slow, and no hedge
+adds to its load. Puts are never hedged. Durations are seconds.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from threading import Lock
 from sparklog.core.clock import Clock
 from sparklog.core.counters import Latencies
 from sparklog.core.per_process import PerProcess
-from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, Weather
+from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, TransientStoreError
 from sparklog.store.settings import StoreSettings
 
 RECENT = 20
-"""GETs looked at to tell one slow request from a slow store."""
+"""GETs that distinguish one slow request from a slow store."""
 SLOW_FACTOR = 2.0
 """A GET that took this many medians was slow."""
 SLOW_SHARE_MAX = 0.3
@@ -141,16 +140,16 @@ class HedgingStore(ObjectStore):
 
 
 def _first_answer(first: Future[bytes], second: Future[bytes]) -> bytes:
-    """Return what comes first, unless it is weather and the other may still answer."""
+    """Return the first result; after a transient error, wait for the other request."""
     done = wait((first, second), return_when=FIRST_COMPLETED).done
     sooner, later = (first, second) if first in done else (second, first)
-    if isinstance(sooner.exception(), Weather):
+    if isinstance(sooner.exception(), TransientStoreError):
         return later.result()
     return sooner.result()
 
 
 def _size(start: int | None, end: int | None) -> int | None:
-    """Return how many bytes are asked for; None if only the object's size would tell."""
+    """Return the number of bytes requested; None if it depends on the object's size."""
     if end is not None:
         return max(0, end - (start or 0))
     return -start if start is not None and start < 0 else None

@@ -11,7 +11,7 @@ LIST_PAGE_KEYS = 1000
 """Keys in one page of an S3 listing; a listing costs one request per page."""
 
 
-class CountingStore(ObjectStore):
+class MeteredStore(ObjectStore):
     """Passes everything on and counts it by kind and label."""
 
     def __init__(
@@ -68,10 +68,10 @@ class CountingStore(ObjectStore):
         """See `ObjectStore.tidy`; no store is asked for it over a network, so nothing counts."""
         self._store.tidy(prefix)
 
-    def unforced(self) -> CountingStore | None:
+    def unforced(self) -> MeteredStore | None:
         """See `ObjectStore.unforced`; counted together."""
         store = self._store.unforced()
-        return None if store is None else CountingStore(store, self._label_of, self.counters)
+        return None if store is None else MeteredStore(store, self._label_of, self.counters)
 
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""

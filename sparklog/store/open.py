@@ -19,7 +19,7 @@ from sparklog.store.base import ObjectStore
 from sparklog.store.file import FileStore
 from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import shared_memory_store
-from sparklog.store.metered import CountingStore
+from sparklog.store.metered import MeteredStore
 from sparklog.store.retrying import RetryingStore
 from sparklog.store.root_url import parse_root_url
 from sparklog.store.settings import S3Access, StoreSettings
@@ -60,7 +60,7 @@ def open_store(
         if Path(parts.path).is_file():
             raise InvalidConfig(f"a root is a folder, and a file is there. root={root!r}")
         store = FileStore(parts.path, fsync=settings.fsync, entropy=entropy)
-    counting = CountingStore(store, label_of)
+    counting = MeteredStore(store, label_of)
     return RetryingStore(counting, counting.counters, settings, clock=clock, entropy=entropy)
 
 
@@ -77,7 +77,7 @@ def _s3(
     from sparklog.store.probe import ProbingStore  # noqa: PLC0415
     from sparklog.store.s3 import S3Store  # noqa: PLC0415
 
-    counting = CountingStore(S3Store(bucket, prefix, access, settings), label_of)
+    counting = MeteredStore(S3Store(bucket, prefix, access, settings), label_of)
     store: ObjectStore = counting
     if settings.hedge:
         store = HedgingStore(store, settings, clock)

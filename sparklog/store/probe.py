@@ -21,7 +21,14 @@ from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy
 from sparklog.core.errors import InvalidConfig
 from sparklog.core.per_process import PerProcess
-from sparklog.store.base import Data, ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, Weather
+from sparklog.store.base import (
+    Data,
+    ObjectInfo,
+    ObjectNotFound,
+    ObjectStore,
+    PutOutcome,
+    TransientStoreError,
+)
 from sparklog.store.probe_race import NAMES, RACERS, race
 
 PROBE_PREFIX: Final = "put-if-absent-probe"
@@ -44,7 +51,7 @@ def probe(store: ObjectStore, identity: str, clock: Clock, entropy: Entropy) -> 
 
     Raises:
         InvalidConfig: it does not; use another store.
-        Weather: it does not tell just now; try again.
+        `Weather`: the store gave no clear answer; try again.
     """
     key = result_key(identity)
     try:
@@ -130,7 +137,7 @@ class ProbingStore(ObjectStore):
                 return
             try:
                 probe(self._store, self._identity, self._clock, self._entropy)
-            except Weather as weather:
-                # Whatever became of the probe's keys, the put itself was not sent.
-                raise Weather(str(weather), unsettled=False) from weather
+            except TransientStoreError as weather:
+                # The put itself was not sent, even if the probe's keys are unsettled.
+                raise TransientStoreError(str(weather), unsettled=False) from weather
             _PROBED.get().add(self._identity)

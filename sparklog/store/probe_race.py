@@ -1,9 +1,9 @@
 """A race for fresh names: shows whether a store's put-if-absent holds under concurrency.
 
-A store can refuse a second create and still let several concurrent ones succeed: it looks for the
-key, and writes the object a moment later. Two writers would then both be told that their records
-are stored. So `race` creates one fresh name from several threads at once, over a connection each,
-then looks at what the store said and at what it keeps.
+A store that checks for the key and writes the object a moment later lets concurrent creates both
+succeed. Both writers would then acknowledge their records, and one would lose them. So `race`
+creates one fresh name from several threads at once, each over its own connection. Then it compares
+the store's answers with the stored object.
 
 Exactly one create may succeed, and the object must be the one that it sent, whole.
 """
@@ -18,14 +18,14 @@ from enum import Enum
 from sparklog.core.clock import Clock
 from sparklog.core.entropy import Entropy, new_nonce
 from sparklog.core.errors import InvalidConfig, SparklogError
-from sparklog.store.base import ObjectNotFound, ObjectStore, PutOutcome, Weather
+from sparklog.store.base import ObjectNotFound, ObjectStore, PutOutcome, TransientStoreError
 from sparklog.store.starting_line import STARTING_LINE, StartingLine
 
 RACERS = 8
 """Concurrent creates of one name."""
 NAMES = 12
-"""Names that must each have one winner. Adobe S3Mock 5.2.0 loses two of five, so it passes the
-probe once in 500 times; four names would let it pass once in ten."""
+"""Names that must each have one winner. Adobe S3Mock 5.2.0 loses two of five races, so it passes
+the probe once in 500 times. With four names it would pass once in ten."""
 BODY_BYTES = 4096
 """Long enough that a mixture of two bodies shows."""
 _EXTRA_NAMES = 8
@@ -35,7 +35,7 @@ _PAUSE_S = 0.05
 
 
 class Verdict(Enum):
-    """What one raced name shows."""
+    """The result of the race for one name."""
 
     HOLDS = "one create succeeded, and its object is there"
     BROKEN = "the store lost the race"
@@ -67,7 +67,7 @@ def race(store: ObjectStore, prefix: str, clock: Clock, entropy: Entropy) -> Non
 
     Raises:
         InvalidConfig: the store lost a race; use another one.
-        Weather: too few answers just now; try again.
+        `Weather`: too few answers; try again.
     """
     held = 0
     with ThreadPoolExecutor(RACERS, "sparklog-probe") as pool:
@@ -83,7 +83,7 @@ def race(store: ObjectStore, prefix: str, clock: Clock, entropy: Entropy) -> Non
             held += verdict is Verdict.HOLDS
             if held == NAMES:
                 return
-    raise Weather(f"too few answers to the probe. root={store.url}", unsettled=False)
+    raise TransientStoreError(f"too few answers to the probe. root={store.url}", unsettled=False)
 
 
 def _body(number: int, entropy: Entropy) -> bytes:
@@ -97,7 +97,7 @@ def _raced(
     """Create `key` with each body at the same moment, and return what the store said to each.
 
     Raises:
-        Weather: the store is busy for too long. InvalidConfig: it refuses access.
+        `Weather`: the store is busy for too long. InvalidConfig: it denies access.
     """
     start, line = threading.Barrier(len(bodies)), StartingLine(len(bodies))
 
@@ -117,7 +117,7 @@ def _create(store: ObjectStore, key: str, body: bytes, clock: Clock) -> PutOutco
     for tried in range(1, _TRIES + 1):
         try:
             return store.put_if_absent(key, body)
-        except Weather as weather:
+        except TransientStoreError as weather:
             if weather.unsettled:
                 return PutOutcome.UNKNOWN
             if tried == _TRIES:

@@ -1,12 +1,12 @@
 """Tries again when a store says "not now".
 
 Pauses are drawn from zero up to a bound that doubles (full jitter), so that clients that failed
-together do not come back together. All requests of one store share a retry budget: in a storm the
-first tries still go out, but retries are rationed, so the load does not multiply.
+together do not come back together. All requests of one store share a retry budget. During an outage
+first tries are always sent, but the budget limits retries, so the load does not multiply.
 
-A put whose outcome is UNKNOWN is not sent again here: reading back is the caller's, who knows the
-nonce. A put that was answered "not now" is sent again; should it then meet EXISTS, that may be its
-own first copy, which the caller's nonce tells as well. Durations are seconds.
+A put whose outcome is UNKNOWN is not sent again here: its caller reads back and compares the nonce.
+A put that the store answered with "not now" is sent again. A following EXISTS may be its own first
+copy; the caller's nonce shows that, too. Durations are seconds.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sparklog.core.counters import RequestCounters
 from sparklog.core.entropy import Entropy
 from sparklog.core.errors import Unavailable
 from sparklog.core.per_process import PerProcess
-from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, Weather
+from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, TransientStoreError
 from sparklog.store.settings import StoreSettings
 
 T = TypeVar("T")
 
 
 class RetryBudget:
-    """Hands out permissions to retry: a burst, then so many per second. Thread-safe."""
+    """Limits retries: a burst, then a fixed rate per second. Thread-safe."""
 
     def __init__(self, burst: int, per_s: float) -> None:
         """Start with the whole burst."""
@@ -54,7 +54,7 @@ class RetryBudget:
 
 
 class RetryingStore(ObjectStore):
-    """Passes everything on, again and again while it is weather, within `retry_deadline_s`."""
+    """Forwards each request, and repeats it after transient errors until `retry_deadline_s`."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class RetryingStore(ObjectStore):
         entropy: Entropy,
         budget: RetryBudget | None = None,
     ) -> None:
-        """Retry what `store` cannot do now; `counters` are those of the requests really sent."""
+        """Retry requests to `store`; `counters` count the requests that were sent."""
         self.url = store.url
         self.counters = counters
         self._store = store
@@ -86,7 +86,7 @@ class RetryingStore(ObjectStore):
         while True:
             try:
                 return self._store.put_if_absent(key, data)
-            except Weather as weather:
+            except TransientStoreError as weather:
                 unsettled |= weather.unsettled
                 if not patience.pause():
                     if unsettled:
@@ -106,7 +106,7 @@ class RetryingStore(ObjectStore):
                 for info in self._store.list(prefix, start_after):
                     start_after = info.key
                     yield info
-            except Weather as weather:
+            except TransientStoreError as weather:
                 if start_after != last:
                     patience = self._patience("list", prefix)
                 if not patience.pause():
@@ -131,7 +131,7 @@ class RetryingStore(ObjectStore):
         return self._again("head", key, lambda: self._store.head(key))
 
     def unforced(self) -> RetryingStore | None:
-        """See `ObjectStore.unforced`; it shares what retries there may be."""
+        """See `ObjectStore.unforced`; it shares this store's retry budget."""
         store = self._store.unforced()
         if store is None:
             return None
@@ -153,7 +153,7 @@ class RetryingStore(ObjectStore):
         while True:
             try:
                 return request()
-            except Weather as weather:
+            except TransientStoreError as weather:
                 patience = patience or self._patience(operation, key)
                 if not patience.pause():
                     raise patience.exhausted(weather) from weather
@@ -172,7 +172,7 @@ class RetryingStore(ObjectStore):
 
 
 class _Patience:
-    """How long one operation goes on trying."""
+    """The retries of one operation: their pauses and their deadline."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class _Patience:
         self._tries += 1
         return True
 
-    def exhausted(self, weather: Weather) -> Unavailable:
+    def exhausted(self, weather: TransientStoreError) -> Unavailable:
         """Return the error for the caller."""
         waited_s = self._clock.monotonic_s() - self._started_s
         return Unavailable(

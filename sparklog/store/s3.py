@@ -1,9 +1,8 @@
 """A bucket, or a part of one, as an object store.
 
-Every operation is one request (a listing: one per 1000 keys), sent once: there is no look before a
-read, no cache of listings, no retry. Errors of the weather kind go to `retrying`. A put whose
-answer never came is UNKNOWN: the caller reads back, which costs less than sending the object again.
-Sizes are bytes.
+Every operation is one request (a listing: one per 1000 keys), sent once. There is no HEAD before a
+GET, no cache of listings and no retry; `retrying` handles transient errors. A put without an answer
+is UNKNOWN: the caller reads back, which costs less than sending the object again. Sizes are bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from sparklog.store.base import (
     ObjectNotFound,
     ObjectStore,
     PutOutcome,
-    Weather,
+    TransientStoreError,
     check_key,
     check_prefix,
     check_range,
@@ -96,7 +95,7 @@ class S3Store(ObjectStore):
             raise self._translated(error, "get", key) from error
 
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
-        """See `ObjectStore.put_if_absent`. Raises Weather if S3 answered "not now"."""
+        """See `ObjectStore.put_if_absent`. Raises `Weather` if S3 answered "not now"."""
         arguments = {**self._named(key), "IfNoneMatch": "*"}
         try:
             self._connection.get().run(lambda s3: s3.put_object(Body=_body(data), **arguments))
@@ -106,7 +105,7 @@ class S3Store(ObjectStore):
             raise self._translated(error, "put", key) from error
         except Exception as error:
             translated = self._translated(error, "put", key)
-            if isinstance(translated, Weather) and translated.unsettled:
+            if isinstance(translated, TransientStoreError) and translated.unsettled:
                 return PutOutcome.UNKNOWN
             raise translated from error
         return PutOutcome.CREATED

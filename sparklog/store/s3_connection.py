@@ -24,7 +24,7 @@ from sparklog.store.starting_line import STARTING_LINE
 T = TypeVar("T")
 
 HIDDEN_RETRIES = 0
-"""How often the libraries below repeat a request by themselves."""
+"""Retries that the libraries below may send by themselves."""
 CLOSE_TIMEOUT_S = 5.0
 
 
@@ -59,7 +59,7 @@ class S3Connection:
     def run(self, request: Callable[[Any], Awaitable[T]]) -> T:
         """Run `request` with the client in the loop thread, and wait for its result.
 
-        Raises whatever the request raises, and TimeoutError after `request_timeout_s`.
+        Raises the request's own error, or TimeoutError after `request_timeout_s`.
         """
         loop = self._loop = get_loop()
         return asyncio.run_coroutine_threadsafe(self._bounded(request), loop).result()

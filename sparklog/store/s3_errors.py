@@ -1,11 +1,11 @@
-"""What an S3 error means for the caller: pure translation.
+"""Translates S3 errors into the errors of this package.
 
-    404                        ObjectNotFound, or InvalidConfig for a missing bucket
-    409                        weather; another write to the key is under way, nothing was written
-    429, 5xx, cut or silent    weather; a write may have happened all the same
-    refused, no such host      weather; nothing was sent
-    401, 403, no credentials   InvalidConfig
-    expired, clock skewed      Unavailable
+  - 404: ObjectNotFound, or InvalidConfig for a missing bucket
+  - 409: `Weather`; another write to the key is under way, nothing was written
+  - 429, 5xx, a cut or silent connection: `Weather`; the write may have happened
+  - connection refused, no such host: `Weather`; nothing was sent
+  - 401, 403, no credentials: InvalidConfig
+  - expired credentials, skewed clock: Unavailable
 
 Source: Amazon S3 API reference, error responses and conditional writes.
 """
@@ -20,7 +20,7 @@ from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from sparklog.core.errors import InvalidConfig, SparklogError, Unavailable
-from sparklog.store.base import ObjectNotFound, Weather
+from sparklog.store.base import ObjectNotFound, TransientStoreError
 
 _NEVER_SENT = (boto.ConnectTimeoutError, boto.ProxyConnectionError)
 _LOST = (
@@ -79,7 +79,7 @@ def translate(error: Exception, operation: str, where: str) -> Exception:
 
 
 def _refused(error: boto.EndpointConnectionError) -> bool:
-    """Tell a connection never made from one that broke: aiobotocore calls both by one name."""
+    """Return whether no connection was made; aiobotocore raises the same for a broken one."""
     return isinstance(error.kwargs.get("error"), ClientConnectorError)
 
 
@@ -91,9 +91,11 @@ def _answered(error: boto.ClientError, operation: str, where: str) -> Exception:
     if status == 404:
         return ObjectNotFound(where)
     if status == 409:
-        return Weather(f"another write to this key is under way. {told}", unsettled=False)
+        return TransientStoreError(
+            f"another write to this key is under way. {told}", unsettled=False
+        )
     if status == 429 or status >= 500 or code == "RequestTimeout":
-        return Weather(f"S3 is busy. {told}", unsettled=True)
+        return TransientStoreError(f"S3 is busy. {told}", unsettled=True)
     if code in _STALE_IDENTITY:
         return Unavailable(
             f"S3 refuses credentials that are no longer valid; renew them, or set the clock. {told}"
@@ -110,8 +112,10 @@ def _refusal(error: boto.ClientError, told: str) -> SparklogError:
     return Unavailable(f"S3 refuses the request; see the code. {told} error={error}")
 
 
-def _weather(what: str, error: Any, operation: str, where: str, *, unsettled: bool) -> Weather:
-    return Weather(
+def _weather(
+    what: str, error: Any, operation: str, where: str, *, unsettled: bool
+) -> TransientStoreError:
+    return TransientStoreError(
         f"{what}. operation={operation} {where} error={type(error).__name__}: {error}",
         unsettled=unsettled,
     )

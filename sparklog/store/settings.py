@@ -1,4 +1,4 @@
-"""What can be set about a store, and why each default is what it is.
+"""The settings of a store, with the reason for each default.
 
 Names end in their unit. Nothing here reads the environment.
 
@@ -17,11 +17,11 @@ from sparklog.core.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """How a store is asked, and for how long."""
+    """Time-outs, retries, hedging and durability of a store."""
 
     fsync: bool = True
-    """File roots: force each object to the disk before it counts as created. Without it a power
-    cut may take back what was acknowledged; a killed process takes back nothing either way."""
+    """File roots: fsync each object before it counts as created. Without it a power cut may lose
+    acknowledged records. A killed process loses nothing either way."""
 
     connect_timeout_s: float = 5.0
     """Longest wait for a connection. Within a region it takes milliseconds."""
@@ -41,8 +41,8 @@ class StoreSettings:
     store that loses the race, writers would overwrite each other's records."""
 
     retry_deadline_s: float = 30.0
-    """How long one request is tried before Unavailable. Longer than S3 takes to split a hot
-    prefix's load, shorter than Kafka clients' own delivery time-out of 120 s."""
+    """Longest time to retry one request before Unavailable. Longer than S3 takes to split a hot
+    prefix's load, shorter than Kafka clients' `delivery.timeout.ms` of 120 s."""
 
     retry_first_pause_ms: float = 50.0
     """Upper end of the first pause; it doubles from try to try, each time drawn from zero up."""

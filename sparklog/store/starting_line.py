@@ -35,4 +35,4 @@ class StartingLine:
 
 
 STARTING_LINE: ContextVar[StartingLine | None] = ContextVar("starting_line", default=None)
-"""Where the puts of this thread wait; an event loop's tasks inherit it from their caller."""
+"""The line at which this thread's puts wait; an event loop's tasks inherit it from their caller."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from sparklog.core.clock import Clock
 from sparklog.core.entropy import Entropy
-from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, Weather
+from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, TransientStoreError
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ OPERATIONS = frozenset({"get", "put", "list", "delete", "head"})
 WRITES = frozenset({"put", "delete"})
 
 
-class Fault(Enum):
+class InjectedFault(Enum):
     """Kinds of faults."""
 
     REFUSED = "refused"
@@ -46,7 +46,7 @@ class Fault(Enum):
 class Rule:
     """A fault, and the operations that have it."""
 
-    fault: Fault
+    fault: InjectedFault
     operations: frozenset[str] = OPERATIONS
     prefix: str = ""
     """Prefix of the key, or of the listed prefix."""
@@ -64,7 +64,7 @@ class Injected:
     """One injected fault, for the report of a failed test."""
 
     at_s: float
-    fault: Fault
+    fault: InjectedFault
     operation: str
     key: str
 
@@ -145,24 +145,24 @@ class FaultyStore(ObjectStore):
             return request()
         told = f"root={self.url} key={key} operation={operation} fault={rule.fault.value}"
         match rule.fault:
-            case Fault.REFUSED:
-                raise Weather(f"injected. {told}", unsettled=False)
-            case Fault.BUSY:
-                raise Weather(f"injected. {told}", unsettled=True)
-            case Fault.BUSY_AFTER:
+            case InjectedFault.REFUSED:
+                raise TransientStoreError(f"injected. {told}", unsettled=False)
+            case InjectedFault.BUSY:
+                raise TransientStoreError(f"injected. {told}", unsettled=True)
+            case InjectedFault.BUSY_AFTER:
                 request()
-                raise Weather(f"injected. {told}", unsettled=True)
-            case Fault.LOST_REQUEST:
+                raise TransientStoreError(f"injected. {told}", unsettled=True)
+            case InjectedFault.LOST_REQUEST:
                 raise _NoAnswer(f"injected. {told}", unsettled=True)
-            case Fault.LOST_REPLY:
+            case InjectedFault.LOST_REPLY:
                 request()
                 raise _NoAnswer(f"injected. {told}", unsettled=True)
-            case Fault.LATE:
+            case InjectedFault.LATE:
                 if operation in WRITES:
                     with self._lock:
                         self._late.append((self._clock.monotonic_s() + rule.delay_s, request))
                 raise _NoAnswer(f"injected. {told}", unsettled=True)
-            case Fault.SLOW:
+            case InjectedFault.SLOW:
                 self._clock.sleep_s(rule.delay_s)
                 return request()
 
@@ -183,5 +183,5 @@ class FaultyStore(ObjectStore):
         return None
 
 
-class _NoAnswer(Weather):
+class _NoAnswer(TransientStoreError):
     """No response: for a put this is UNKNOWN."""

@@ -29,7 +29,7 @@ from itertools import pairwise
 from sparklog.core.types import TopicPartition
 
 
-class Outcome(Enum):
+class SendOutcome(Enum):
     """The result of a send, as far as its sender knows."""
 
     OK = "ok"
@@ -49,7 +49,7 @@ class Send:
     """Index among the producer's sends to the partition."""
     invoked_s: float
     completed_s: float
-    outcome: Outcome
+    outcome: SendOutcome
     offset: int | None = None
     """The record's offset, if it was acknowledged."""
     idempotent: bool = True
@@ -155,7 +155,7 @@ def _duplicates(story: _Story) -> Iterator[str]:
 
 def _unread(story: _Story) -> Iterator[Send]:
     for send in story.sends:
-        if send.outcome is Outcome.OK and send.durable and send.value not in story.read:
+        if send.outcome is SendOutcome.OK and send.durable and send.value not in story.read:
             yield send
 
 
@@ -178,7 +178,7 @@ def _unseen(story: _Story) -> Iterator[str]:
 def _failed_reads(story: _Story) -> Iterator[str]:
     """Rejected for good, but read."""
     for send in story.sends:
-        if send.outcome is Outcome.FAILED and send.value in story.read:
+        if send.outcome is SendOutcome.FAILED and send.value in story.read:
             yield f"value={send.value} offsets={sorted(story.offsets_of[send.value])}"
 
 
@@ -219,7 +219,7 @@ def _against_real_time(story: _Story) -> Iterator[str]:
         (
             send
             for send in story.sends
-            if send.outcome is Outcome.OK and send.durable and send.offset is not None
+            if send.outcome is SendOutcome.OK and send.durable and send.offset is not None
         ),
         key=lambda send: send.completed_s,
     )
@@ -300,7 +300,7 @@ def from_lines(text: str) -> list[Send | Poll]:
         told = json.loads(line)
         told["partition"] = TopicPartition(*told["partition"])
         if told.pop("f") == "send":
-            history.append(Send(**{**told, "outcome": Outcome(told["outcome"])}))
+            history.append(Send(**{**told, "outcome": SendOutcome(told["outcome"])}))
         else:
             records = tuple((offset, value) for offset, value in told["records"])
             history.append(Poll(**{**told, "records": records}))
@@ -316,7 +316,7 @@ class Fate(Enum):
 
 
 @dataclass(slots=True)
-class Transaction:
+class TransactionHistory:
     """The acknowledged records of one transaction."""
 
     producer: str
@@ -337,7 +337,7 @@ class CommittedRead:
 
 
 def check_transactions(
-    transactions: list[Transaction], reads: list[CommittedRead]
+    transactions: list[TransactionHistory], reads: list[CommittedRead]
 ) -> Iterator[Anomaly]:
     """Yield the anomalies of transactions."""
     final: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
@@ -364,7 +364,7 @@ def check_transactions(
             yield Anomaly("uncommitted-read", read.partition, told)
 
 
-def _torn(transaction: Transaction, shown: set[int]) -> Iterator[Anomaly]:
+def _torn(transaction: TransactionHistory, shown: set[int]) -> Iterator[Anomaly]:
     """Yield transactions that were read in part, or committed ones that were not read."""
     missing = [(p, value) for p, value in transaction.written if value not in shown]
     if not missing or transaction.fate is Fate.ABORTED:
@@ -386,7 +386,7 @@ class Owned:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedHistory:
     """A commit that the coordinator acknowledged."""
 
     partition: TopicPartition
@@ -404,7 +404,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class OwnershipClaim:
     """A time span in which a partition surely belongs to a member.
 
     It begins with the member's assignment, and ends when the member revokes the partition or its
@@ -422,8 +422,8 @@ class GroupLog:
     """The observations of all members of one group."""
 
     owned: list[Owned] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
-    commits: list[Committed] = field(default_factory=list)
+    claims: list[OwnershipClaim] = field(default_factory=list)
+    commits: list[CommittedHistory] = field(default_factory=list)
     looks: list[Looked] = field(default_factory=list)
     tried: set[tuple[TopicPartition, int]] = field(default_factory=set)
     """Offsets in commit requests."""
@@ -452,9 +452,9 @@ def check_group(log: GroupLog) -> Iterator[Anomaly]:
             yield Anomaly("invented-commit", look.partition, f"told={look.offset}")
 
 
-def _read_by_two(claims: list[Claim]) -> Iterator[Anomaly]:
+def _read_by_two(claims: list[OwnershipClaim]) -> Iterator[Anomaly]:
     """Yield partitions that a member got while they belonged to another one."""
-    newest: dict[TopicPartition, Claim] = {}
+    newest: dict[TopicPartition, OwnershipClaim] = {}
     for claim in sorted(claims, key=lambda c: (c.since_s, c.until_s, c.member)):
         before = newest.get(claim.partition)
         if before is not None and before.member != claim.member and claim.since_s < before.until_s:

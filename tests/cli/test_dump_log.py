@@ -16,7 +16,7 @@ from sparklog.cluster.log import Log
 from sparklog.core.types import TimestampType
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.partition.partition_log import PartitionLog
-from sparklog.log.segment.builder import draft_records
+from sparklog.log.segment.builder import build_records
 from sparklog.log.segment.segment import CommitKey, ProducerBatch
 from tests.cli.conftest import Cli
 
@@ -263,7 +263,7 @@ def test_idempotent_producers_and_their_sequences_are_shown(
     layout = PartitionLayout("t", "A" * 22, 0)
     stamps = pa.array([1, 2, 3, 4], pa.timestamp("ms", tz="UTC"))
     batch = pa.RecordBatch.from_pydict({"timestamp": stamps, "value": pa.array([b"v"] * 4)})
-    draft = draft_records(
+    draft = build_records(
         layout, [batch], "0" * 32, codec="none", timestamp_type=TimestampType.CREATE_TIME
     )
     produced = (ProducerBatch(9, 3, 40, 0, 2, 0x10), ProducerBatch(9, 3, 42, 2, 4, 0x10))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from sparklog.cli.console.record_sources import FULL_LOOK_EVERY_S, VIEW_AGE_MAX_S, Follower
+from sparklog.cli.console.record_sources import FULL_LOOK_EVERY_S, VIEW_AGE_MAX_S, LogFollower
 from sparklog.client.values import EARLIEST, LATEST
 from sparklog.cluster.log import Log
 from sparklog.core.clock import ManualClock
@@ -49,7 +49,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-Follow = Callable[..., Follower]
+Follow = Callable[..., LogFollower]
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def warnings() -> list[str]:
 
 @pytest.fixture
 def follow(log: Log, clock: ManualClock, warnings: list[str]) -> Follow:
-    def start(position: int = EARLIEST, only: int | None = None) -> Follower:
-        follower = Follower(log, ("offset", "value"), warnings.append, clock)
+    def start(position: int = EARLIEST, only: int | None = None) -> LogFollower:
+        follower = LogFollower(log, ("offset", "value"), warnings.append, clock)
         follower.add_topic("t", position, only)
         return follower
 
@@ -72,7 +72,7 @@ def append(log: Log, *values: str, partition: int = 0) -> None:
     log.partition("t", partition).append([pa.RecordBatch.from_pydict({"value": rows})])
 
 
-def values(follower: Follower, records_max: int | None = None) -> list[str]:
+def values(follower: LogFollower, records_max: int | None = None) -> list[str]:
     return [
         value.decode()
         for arrived in follower.ready(records_max)

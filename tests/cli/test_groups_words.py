@@ -10,7 +10,7 @@ from sparklog.cli.arguments import UsageError
 from sparklog.cli.commands.group_reset import datetime_ms, duration_ms, parse_plan, plan_lines
 from sparklog.cli.console.group_filter import parse_topic
 from sparklog.cli.console.group_tables import (
-    Progress,
+    GroupProgressRow,
     member_lines,
     progress_lines,
     spelled_age,
@@ -93,7 +93,7 @@ def test_ages_are_told_in_two_units() -> None:
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    row = Progress("g", TopicPartition("t", 0), None, None, 7, None)
+    row = GroupProgressRow("g", TopicPartition("t", 0), None, None, 7, None)
     assert row.lag is None
     (_, head, line) = progress_lines([row], verbose=True, in_time=True)
     assert head.split()[5:8] == ["LOG-END-OFFSET", "LAG", "LAG-TIME"]

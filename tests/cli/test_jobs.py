@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from sparklog.cluster.log import open_log
-from sparklog.spark.schedule import requests as job_requests
-from sparklog.spark.schedule.claims import Looking
+from sparklog.spark.schedule import requests
+from sparklog.spark.schedule.claims import ScheduleClaims
 from sparklog.spark.schedule.cron import parse_cron
 from sparklog.spark.schedule.history import (
     DONE,
@@ -25,7 +25,7 @@ from sparklog.spark.schedule.history import (
 )
 from sparklog.spark.schedule.listener import Listener
 from sparklog.spark.schedule.requests import Word
-from sparklog.spark.schedule.run import Ending
+from sparklog.spark.schedule.run import RunEnd
 from sparklog.spark.schedule.runner import ScheduledJobs
 from sparklog.spark.schedule.schedule import Schedule, ScheduledJob
 from tests.cli.conftest import Cli
@@ -200,11 +200,11 @@ def test_an_application_runs_what_is_asked_for_if_it_is_free(
     keep(brokers.root, known)
     asking = ("jobs", "--run", "asked", "--json", "--root", brokers.root)
 
-    def body(*given: object) -> Ending:
-        return Ending(REPAIRED, 3, "put right", {"mended": 1})
+    def body(*given: object) -> RunEnd:
+        return RunEnd(REPAIRED, 3, "put right", {"mended": 1})
 
     with open_log(brokers.root) as log:
-        looking = Looking(log, "host:1", lambda event: None)
+        looking = ScheduleClaims(log, "host:1", lambda event: None)
         schedule = Schedule("test", (job,))
         jobs = Runner(schedule, brokers.root, looking, lambda run: NoSession(), body=body)
         ear = Ear(log, "host:1", jobs)
@@ -218,11 +218,11 @@ def test_an_application_runs_what_is_asked_for_if_it_is_free(
         ear.start()
         try:
             eventually(hears, "the application listens", every_s=0.5)
-            monkeypatch.setattr(job_requests, "TAKEN_WITHIN_S", 300)
-            monkeypatch.setattr(job_requests, "SETTLED_WITHIN_S", 300)
+            monkeypatch.setattr(requests, "TAKEN_WITHIN_S", 300)
+            monkeypatch.setattr(requests, "SETTLED_WITHIN_S", 300)
             done = wire_cli(*asking)
             jobs.free = False
-            monkeypatch.setattr(job_requests, "TAKEN_WITHIN_S", 0.1)
+            monkeypatch.setattr(requests, "TAKEN_WITHIN_S", 0.1)
             alone = wire_cli(*asking)
         finally:
             ear.stop(30)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.cli import target as cli_root
+from sparklog.cli import target
 from sparklog.store.settings import StoreSettings
 from tests.cli.conftest import Cli
 from tests.harness.moto_server import MotoServer, moto_server
@@ -59,11 +59,11 @@ def test_a_store_that_cannot_be_reached_is_one_line(
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused.getsockname()[1]}")
-        monkeypatch.setattr(cli_root, "STORE_SETTINGS", StoreSettings(retry_deadline_s=0.3))
+        monkeypatch.setattr(target, "STORE_SETTINGS", StoreSettings(retry_deadline_s=0.3))
         error = s3.fails(*argv)
     assert "s3://logs/here" in error
     assert "check that it is up" in error
 
 
 def test_a_person_does_not_wait_as_long_as_a_job(tmp_path: Path) -> None:
-    assert cli_root.STORE_SETTINGS.retry_deadline_s < StoreSettings().retry_deadline_s
+    assert target.STORE_SETTINGS.retry_deadline_s < StoreSettings().retry_deadline_s

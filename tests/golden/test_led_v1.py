@@ -17,10 +17,10 @@ from sparklog.log.manifest.change import absorb_tail, change
 from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.history_reader import HistoryCache, HistoryReader
-from sparklog.log.partition.leader_append import flush_at, hand_back, take_lead
+from sparklog.log.partition.leader_append import flush_at, hand_back, take_leadership
 from sparklog.log.partition.offset_lookup import epoch_at
 from sparklog.log.partition.partition_log import PartitionLog
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.control import end_transaction, read_control
 from sparklog.protocol.records.record_batch import BatchSettings, decode, encode
 from sparklog.store.file import FileStore
@@ -77,10 +77,10 @@ def test_leaders_and_direct_writers_go_on_with_it() -> None:
     for info in STORE.list(LED.folder):
         store.put(info.key, STORE.get(info.key))
     old = run(refresh(PartitionView(LED)), store)
-    view = run(take_lead(old, 4, "a" * 32), store)
+    view = run(take_leadership(old, 4, "a" * 32), store)
     assert (view.position, view.leader_epoch) == ((10, 1), 4)
     data = encode(batch([b"new"]), BatchSettings(leader_epoch=4), base_offset=10)
-    view = run(flush_at(view, draft_batches(LED, [data], "b" * 32, codec="none"), 4), store)
+    view = run(flush_at(view, build_flush(LED, [data], "b" * 32, codec="none"), 4), store)
     view = run(change(view, absorb_tail(1, 0), "c" * 32), store)
     assert [e.leader_epoch for e in view.manifest.entries] == [-1, 1, 1, 2, -1, 3, 3, 4]
     run(hand_back(view, 5, "d" * 32), store)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sparklog.log.effects import Effect, Protocol, Result, perform
+from sparklog.log.effects import Effect, Program, Result, perform
 from sparklog.store.base import ObjectStore
 
 
-def run_noting(protocol: Protocol[Result], store: ObjectStore, effects: list[Effect]) -> Result:
+def run_noting(protocol: Program[Result], store: ObjectStore, effects: list[Effect]) -> Result:
     """Run a protocol and return its result; `effects` holds what it asked for, and nothing else."""
     effects.clear()
     try:

@@ -9,25 +9,30 @@ from typing import TypeVar
 from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator.config import GroupSettings
-from sparklog.coordinator.effects import CoordinatorRecord, Effects, ProducerIdentity, Token
-from sparklog.coordinator.group.description import GroupDescription, ListedGroup
+from sparklog.coordinator.effects import (
+    CoordinatorRecord,
+    CoordinatorResult,
+    ProducerIdentity,
+    Token,
+)
+from sparklog.coordinator.group.description import DescribedGroup, ListedGroup
 from sparklog.coordinator.group.shard import GroupShard
 from sparklog.coordinator.group_records import GROUP_KEY, key_kind, read_group_value
 from sparklog.coordinator.messages import (
     CommitRequest,
     DeletedOffsets,
     FetchRequest,
-    FoundOffset,
-    FoundOffsets,
+    GroupOffset,
+    GroupOffsetsResult,
     HeartbeatRequest,
-    Joined,
     JoinRequest,
+    JoinResult,
     LeaveRequest,
-    Left,
+    LeaveResult,
     MemberIdentity,
     OffsetToCommit,
-    Synced,
     SyncRequest,
+    SyncResult,
 )
 
 Kind = TypeVar("Kind")
@@ -132,7 +137,7 @@ class Driver:
 
     def member(self, name: str, **more: object) -> Token:
         """Let a new dynamic member join as clients do, in two steps."""
-        told = self.reply(self.join(new=name, **more), Joined)  # type: ignore[arg-type]
+        told = self.reply(self.join(new=name, **more), JoinResult)  # type: ignore[arg-type]
         assert told.error is ErrorCode.member_id_required, told
         return self.join(told.member_id, **more)  # type: ignore[arg-type]
 
@@ -158,9 +163,9 @@ class Driver:
         asked = HeartbeatRequest(GROUP, MemberIdentity(member_id, instance), generation)
         return self.reply(self.submit(lambda s, t, n: s.heartbeat(asked, t, n)), ErrorCode)
 
-    def leave(self, *who: MemberIdentity) -> Left:
+    def leave(self, *who: MemberIdentity) -> LeaveResult:
         asked = LeaveRequest(GROUP, who)
-        return self.reply(self.submit(lambda s, t, n: s.leave(asked, t, n)), Left)
+        return self.reply(self.submit(lambda s, t, n: s.leave(asked, t, n)), LeaveResult)
 
     def stable(
         self, *names: str, share: Callable[[str], bytes] = lambda name: f"share of {name}".encode()
@@ -168,7 +173,7 @@ class Driver:
         """Let members form a group whose first one leads; return the generation."""
         tokens = [self.member(name) for name in names]
         self.wait(2 * DELAY_MS)
-        joined = [self.reply(token, Joined) for token in tokens]
+        joined = [self.reply(token, JoinResult) for token in tokens]
         assert all(j.error is ErrorCode.none for j in joined), joined
         generation = joined[0].generation
         shares = {name: share(name) for name in names}
@@ -193,10 +198,10 @@ class Driver:
         self.log.append((producer, commit))
         self.shard.replay_marker(*producer, commit=commit)
 
-    def offset(self, topic: str, partition: int = 0, *, stable: bool = False) -> FoundOffset:
+    def offset(self, topic: str, partition: int = 0, *, stable: bool = False) -> GroupOffset:
         asked = FetchRequest(GROUP, ((topic, partition),), stable)
         token = self.submit(lambda s, t, n: s.fetch(asked, t, n))
-        return self.reply(token, FoundOffsets).offsets[0]
+        return self.reply(token, GroupOffsetsResult).offsets[0]
 
     def delete_offsets(self, *partitions: tuple[str, int]) -> DeletedOffsets:
         token = self.submit(lambda s, t, n: s.delete_offsets(GROUP, partitions, t, n))
@@ -204,10 +209,10 @@ class Driver:
 
     # Whole groups.
 
-    def describe(self) -> GroupDescription:
+    def describe(self) -> DescribedGroup:
         found = self.reply(self.submit(lambda s, t, n: s.describe((GROUP,), t, n)), tuple)
         described = found[0]
-        assert isinstance(described, GroupDescription)
+        assert isinstance(described, DescribedGroup)
         return described
 
     def listed(self) -> tuple[ListedGroup, ...]:
@@ -222,7 +227,7 @@ class Driver:
 
     # Helpers.
 
-    def submit(self, event: Callable[[GroupShard, Token, int], Effects]) -> Token:
+    def submit(self, event: Callable[[GroupShard, Token, int], CoordinatorResult]) -> Token:
         self.asked += 1
         self._take(event(self.shard, self.asked, self.now_ms))
         return self.asked
@@ -234,7 +239,7 @@ class Driver:
         assert isinstance(reply, kind), reply
         return reply
 
-    def _take(self, effects: Effects) -> None:
+    def _take(self, effects: CoordinatorResult) -> None:
         self.notes += effects.notes
         for record in effects.records:
             self.log.append(Stored(record, effects.transactional, self.now_ms))
@@ -248,4 +253,4 @@ def offset_of(topic: str, offset: int, partition: int = 0, metadata: str = "") -
     return OffsetToCommit(topic, partition, offset, 3, metadata)
 
 
-__all__ = ["DELAY_MS", "GROUP", "REBALANCE_MS", "SESSION_MS", "Driver", "Synced", "offset_of"]
+__all__ = ["DELAY_MS", "GROUP", "REBALANCE_MS", "SESSION_MS", "Driver", "SyncResult", "offset_of"]

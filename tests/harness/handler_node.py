@@ -9,25 +9,25 @@ from typing import Any, TypeVar
 from sparklog.broker.controller.metadata_log import MetadataLog
 from sparklog.broker.controller.producer_ids import ProducerIds
 from sparklog.broker.coordinator.groups import GroupCoordinator
-from sparklog.broker.coordinator.transaction_services import Transactions
+from sparklog.broker.coordinator.transaction_services import TransactionServices
 from sparklog.broker.coordinator.txn_markers import KnownProducer, PlacedMarker
-from sparklog.broker.fetch.read import Fetched, FetchSpec
-from sparklog.broker.fetch.session import FetchSessions
+from sparklog.broker.fetch.read import FetchedPartition, FetchSpec
+from sparklog.broker.fetch.session import FetchSessionCache
 from sparklog.broker.handlers import handle
 from sparklog.broker.network.cluster_secret import client_id, is_broker
-from sparklog.broker.network.quotas import Throttle
-from sparklog.broker.network.reachability import Sight
-from sparklog.broker.produce.request import Produced, ProduceJob, Verified
+from sparklog.broker.network.quotas import ClientQuotas
+from sparklog.broker.network.reachability import ReachabilityTracker
+from sparklog.broker.produce.request import ProducedPartition, ProduceRequest, Verified
 from sparklog.broker.runtime.environment import Address, Environment, TaskScope
 from sparklog.broker.runtime.metrics import BrokerMetrics
-from sparklog.broker.runtime.request import RequestContext, Unanswered
+from sparklog.broker.runtime.request import NoResponse, RequestContext
 from sparklog.cluster.metadata.records import RegisterBrokerRecord
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.core.config.broker import parse_broker_configs
 from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.tail.producer_state import Verification
-from sparklog.protocol.messages import frames as messages
+from sparklog.protocol.messages import frames
 from sparklog.protocol.messages.frames import RequestHeader
 from sparklog.protocol.records.header import BytesLike
 from tests.harness.broker_world import World
@@ -84,7 +84,7 @@ class ToyReplicas:
         self.marking: Any = ToyMarking(self)
         self.busy = False
         """Whether what is produced has to wait for something."""
-        self.finished: list[ProduceJob] = []
+        self.finished: list[ProduceRequest] = []
         self.unasked: list[tuple[PartitionId, BytesLike]] = []
         """Batches that were refused without being brought here."""
 
@@ -98,16 +98,16 @@ class ToyReplicas:
         batches: Mapping[PartitionId, BytesLike],
         acks: int,
         timeout_ms: int,
-        ended: Callable[[ProduceJob], None],
+        ended: Callable[[ProduceRequest], None],
     ) -> bool:
         if self.busy:
             return False
-        job = ProduceJob(batches, acks, timeout_ms / 1000, None)
+        job = ProduceRequest(batches, acks, timeout_ms / 1000, None)
         job.results.update(self._append(batches, acks))
         ended(job)
         return True
 
-    async def finish_produce(self, job: ProduceJob) -> None:
+    async def finish_produce(self, job: ProduceRequest) -> None:
         self.finished.append(job)
 
     async def produce(
@@ -116,14 +116,14 @@ class ToyReplicas:
         acks: int,
         timeout_ms: int,
         verified: Verified | None = None,
-    ) -> Mapping[PartitionId, Produced | SparklogError]:
+    ) -> Mapping[PartitionId, ProducedPartition | SparklogError]:
         return self._append(batches, acks)
 
     def _append(
         self, batches: Mapping[PartitionId, BytesLike], acks: int
-    ) -> dict[PartitionId, Produced | SparklogError]:
+    ) -> dict[PartitionId, ProducedPartition | SparklogError]:
         self.acks = acks
-        outcomes: dict[PartitionId, Produced | SparklogError] = {}
+        outcomes: dict[PartitionId, ProducedPartition | SparklogError] = {}
         for where, data in batches.items():
             try:
                 log = self.check(where)
@@ -131,15 +131,17 @@ class ToyReplicas:
                 outcomes[where] = error
             else:
                 log.append(bytes(data))
-                outcomes[where] = Produced(len(log) - 1, 1_600_000_000_123, 0)
+                outcomes[where] = ProducedPartition(len(log) - 1, 1_600_000_000_123, 0)
         return outcomes
 
     def refused(self, where: PartitionId, data: BytesLike, error: SparklogError) -> None:
         self.unasked.append((where, data))
 
-    async def fetch(self, spec: FetchSpec) -> Mapping[PartitionId, Fetched | SparklogError]:
+    async def fetch(
+        self, spec: FetchSpec
+    ) -> Mapping[PartitionId, FetchedPartition | SparklogError]:
         self.spec = spec
-        outcomes: dict[PartitionId, Fetched | SparklogError] = {}
+        outcomes: dict[PartitionId, FetchedPartition | SparklogError] = {}
         for where, at in spec.partitions.items():
             try:
                 log = self.check(where)
@@ -147,7 +149,7 @@ class ToyReplicas:
                 outcomes[where] = error
             else:
                 size = len(log)
-                outcomes[where] = Fetched(log[max(0, at.offset) :], size, size, 0)
+                outcomes[where] = FetchedPartition(log[max(0, at.offset) :], size, size, 0)
         return outcomes
 
     async def list_offset(
@@ -187,7 +189,7 @@ class ToyNode:
         self.groups = GroupCoordinator(
             environment, self.config, self.broker_id, self.metadata, TaskScope("toy", _raise)
         )
-        self.transactions = Transactions(
+        self.transactions = TransactionServices(
             environment,
             self.config,
             self.broker_id,
@@ -198,10 +200,10 @@ class ToyNode:
         )
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         slots = self.config.whole("max.incremental.fetch.session.cache.slots")
-        self.fetch_sessions = FetchSessions(slots, environment.entropy)
+        self.fetch_sessions = FetchSessionCache(slots, environment.entropy)
         self.metrics = BrokerMetrics()
-        self.sight = Sight(environment.network, 3.0, self.broker_id)
-        self.throttle = Throttle(self.config, self.metrics)
+        self.sight = ReachabilityTracker(environment.network, 3.0, self.broker_id)
+        self.throttle = ClientQuotas(self.config, self.metrics)
         self.heartbeat_answer: Any = None
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -226,11 +228,11 @@ class ToyNode:
     async def ask(self, request: Any, context: RequestContext = TESTER) -> Any:
         """Return the answer to a request, as a client decodes it if there is one for him."""
         response = await handle(self, request, context)
-        if response is None or isinstance(response, Unanswered):
+        if response is None or isinstance(response, NoResponse):
             return response
         header = RequestHeader(request.__api_key__, request.__version__, 1)
-        frame = bytes(messages.encode_response(header, response))[4:]
-        return messages.decode_response(frame, type(request))
+        frame = bytes(frames.encode_response(header, response))[4:]
+        return frames.decode_response(frame, type(request))
 
 
 def tell(

@@ -7,7 +7,7 @@ from uuid import uuid4
 from sparklog.client.admin import Admin
 from sparklog.client.producer import Producer
 from sparklog.cluster.log import Log
-from sparklog.spark.access import log_access as open_logs
+from sparklog.spark.access import log_access
 from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 
@@ -23,7 +23,7 @@ class LedTopic:
         """Create it; its partitions are led when this returns."""
         self.brokers = brokers
         self.name = f"t-{uuid4().hex[:8]}"
-        self.log: Log = open_logs.shared_log(brokers.root)
+        self.log: Log = log_access.shared_log(brokers.root)
         with Admin(brokers.bootstrap) as admin:
             admin.create_topic(self.name, partitions, {"flush.ms": SELDOM}, 1)
 

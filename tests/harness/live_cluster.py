@@ -11,7 +11,7 @@ import pyarrow as pa
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.node.node import BrokerNode
-from sparklog.broker.node.replicas import BrokerReplicas
+from sparklog.broker.node.replicas import Replicas
 from sparklog.broker.runtime.environment import Address, Unreachable
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.internal_topics import TRANSACTIONS_TOPIC, partition_for
@@ -63,7 +63,7 @@ class LiveCluster(ToyCluster):
         host = host or f"b{broker_id}"
         config = parse_broker_configs({"node.id": str(broker_id), **self.settings})
         process, address = Process(self.loop, host), Address(host, 9092)
-        node = BrokerNode(config, self.environment(host), address, make_replicas=BrokerReplicas)
+        node = BrokerNode(config, self.environment(host), address, make_replicas=Replicas)
         self.nodes[broker_id] = Started(process, node, [])
         return self.serve(address, self.nodes[broker_id])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from sparklog.broker.controller.metadata_log import MetadataLog
-from sparklog.broker.node.incarnation import HeldReplicas
+from sparklog.broker.node.incarnation import StartedReplicas
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.environment import Address, Environment
 from sparklog.broker.runtime.identity import Identity
@@ -132,7 +132,7 @@ class ToyCluster:
         process, address = Process(self.loop, host), Address(host, 9092)
         lives: list[ToyReplicas] = []
 
-        def make(*arguments: Any, **named: Any) -> HeldReplicas:
+        def make(*arguments: Any, **named: Any) -> StartedReplicas:
             lives.append(ToyReplicas(*arguments, **named))
             return lives[-1]
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sparklog.core.clock import ManualClock
 from sparklog.log.cleanup.rewriter import Encoding
-from sparklog.log.repair.repair import Mended, Mender, Repair
+from sparklog.log.repair.repair import Repair, Repairer, RepairResult
 from sparklog.log.repair.verify import Findings, examine
 from sparklog.store.memory import MemoryStore
 from tests.harness.log_records import LAYOUT
@@ -46,5 +46,5 @@ def look(store: MemoryStore, clock: ManualClock, pool: ThreadPoolExecutor) -> Fi
 
 def mended(
     store: MemoryStore, found: Findings, clock: ManualClock, pool: ThreadPoolExecutor
-) -> list[Mended]:
-    return Mender(Repair(store, found, pool, PLAIN, dry_run=False), clock.now_ms()).mend()
+) -> list[RepairResult]:
+    return Repairer(Repair(store, found, pool, PLAIN, dry_run=False), clock.now_ms()).mend()

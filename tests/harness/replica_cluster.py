@@ -13,13 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparklog.broker.fetch.read import CONSUMER, Fetched, FetchResult, FetchSpec
-from sparklog.broker.fetch.session import FetchSessions
+from sparklog.broker.fetch.read import CONSUMER, FetchedPartition, FetchResult, FetchSpec
+from sparklog.broker.fetch.session import FetchSessionCache
 from sparklog.broker.handlers import fetch as fetch_handler
-from sparklog.broker.network.quotas import Throttle
-from sparklog.broker.node.replicas import BrokerReplicas
-from sparklog.broker.partition.follower import FetchAt
-from sparklog.broker.produce.request import Produced, ProduceResult
+from sparklog.broker.network.quotas import ClientQuotas
+from sparklog.broker.node.replicas import Replicas
+from sparklog.broker.partition.follower import FetchPosition
+from sparklog.broker.produce.request import ProducedPartition, ProduceResult
 from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.identity import Identity
 from sparklog.broker.runtime.metadata_access import Decision
@@ -101,11 +101,13 @@ class Broker:
     metrics: BrokerMetrics = field(default_factory=BrokerMetrics)
     fenced: list[str] = field(default_factory=list)
     manager: Any = None
-    sessions: FetchSessions = field(default_factory=lambda: FetchSessions(10, SeededEntropy(1)))
+    sessions: FetchSessionCache = field(
+        default_factory=lambda: FetchSessionCache(10, SeededEntropy(1))
+    )
 
     @property
-    def replicas(self) -> BrokerReplicas:
-        manager: BrokerReplicas = self.manager
+    def replicas(self) -> Replicas:
+        manager: Replicas = self.manager
         return manager
 
 
@@ -129,7 +131,7 @@ class ReplicaCluster:
         environment = self.world.environment(f"host-{broker_id}")
 
         async def live() -> None:
-            broker.manager = BrokerReplicas(
+            broker.manager = Replicas(
                 environment,
                 self.settings,
                 Identity(broker_id, incarnation, epoch),
@@ -153,7 +155,7 @@ class ReplicaCluster:
             replicas=broker.manager,
             config=self.settings,
             fetch_sessions=broker.sessions,
-            throttle=Throttle(self.settings, broker.metrics),
+            throttle=ClientQuotas(self.settings, broker.metrics),
             is_broker=lambda context: context is INTERNAL,
         )
 
@@ -223,7 +225,7 @@ class ReplicaCluster:
         """Send one batch until it is taken; return its base offset."""
         while True:
             result = await self.produce(where, data, acks)
-            if isinstance(result, Produced):
+            if isinstance(result, ProducedPartition):
                 return result.base_offset
             if not result.retriable:
                 raise result
@@ -238,7 +240,7 @@ class ReplicaCluster:
             min_bytes=options.pop("min_bytes", 1),
             max_bytes=1 << 20,
             isolation=options.pop("isolation", 0),
-            partitions={where: FetchAt(offset, 1 << 20, **options)},
+            partitions={where: FetchPosition(offset, 1 << 20, **options)},
         )
         return (await broker.process.spawn(broker.replicas.fetch(spec)))[where]
 
@@ -266,7 +268,7 @@ class ReplicaCluster:
         raise AssertionError(f"not read to the end. offset={offset} found={len(found)}")
 
     @staticmethod
-    def take(fetched: Fetched, offset: int, found: dict[int, bytes]) -> int:
+    def take(fetched: FetchedPartition, offset: int, found: dict[int, bytes]) -> int:
         """Add the records at or beyond `offset` to `found`; return the next offset."""
         wanted = offset
         for one in split_batches(b"".join(fetched.batches)):

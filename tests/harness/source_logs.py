@@ -15,7 +15,7 @@ from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.counters import RequestCounters
 from sparklog.log.schema import TIMESTAMP
-from sparklog.spark.access import log_access as open_logs
+from sparklog.spark.access import log_access
 from sparklog.spark.source.batch_reader import SparklogReader
 from sparklog.spark.source.options import parse_batch_options, parse_stream_options
 from sparklog.spark.source.schema import SPARK_TYPES
@@ -27,7 +27,7 @@ _numbers = itertools.count()
 
 def new_log() -> Log:
     """Return a log in memory that the data source finds under its root."""
-    return open_logs.shared_log(f"memory://source-tests-{next(_numbers)}")
+    return log_access.shared_log(f"memory://source-tests-{next(_numbers)}")
 
 
 def append(log: Log, topic: str, partition: int, values: Sequence[bytes], at_ms: int = 1000) -> int:

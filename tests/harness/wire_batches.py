@@ -10,9 +10,9 @@ from sparklog.core.types import NO_PRODUCER_ID
 from sparklog.log.effects import run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.partition.leader_append import flush_at, take_leadership
 from sparklog.log.tail.batch_validator import CheckedBatch
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.messages.encoder import put_varint
 from sparklog.protocol.records.columns import TIMESTAMP_TYPE
 from sparklog.protocol.records.compression import compress
@@ -140,5 +140,5 @@ def put_unreadable(store: ObjectStore, layout: PartitionLayout) -> None:
     good = raw_batch([record(0, b"good")])
     after = parse_header(good)._replace(base_offset=2, leader_epoch=1)
     batches = [seal_header(header, noise) + noise, after.to_bytes() + good[HEADER_BYTES:]]
-    view = run(take_lead(PartitionView(layout), 1, "1" * 32), store)
-    run(flush_at(view, draft_batches(layout, batches, "b" * 32, codec="lz4"), 1), store)
+    view = run(take_leadership(PartitionView(layout), 1, "1" * 32), store)
+    run(flush_at(view, build_flush(layout, batches, "b" * 32, codec="lz4"), 1), store)

@@ -21,8 +21,8 @@ import pytest
 
 import sparklog
 from sparklog.client.addresses import BrokerAddress, bootstrap_addresses
-from sparklog.client.connections import Brokers as Asked
-from sparklog.client.connections import Draft
+from sparklog.client.connections import BrokerConnections as Asked
+from sparklog.client.connections import RequestDraft
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.records.compression import compress
 from sparklog.protocol.records.record_batch import Codec, decode
@@ -123,7 +123,7 @@ class Talk:
         eventually(is_told, f"partition {partition} is led")
         return found[-1]
 
-    def _ask(self, of: Draft, *, partition: int, data: bytes) -> Any:
+    def _ask(self, of: RequestDraft, *, partition: int, data: bytes) -> Any:
         part = of.part("PartitionProduceData", index=partition, records=data)
         topic = of.part("TopicProduceData", name=self.topic, partition_data=(part,))
         return of.request(

@@ -24,7 +24,7 @@ from sparklog.log.segment.segment import Reference
 from sparklog.log.tail.references import ReferenceBatch, encode_references
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
-from tests.harness import handler_requests as requests
+from tests.harness import handler_requests
 from tests.harness.replica_cluster import batch
 from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
@@ -96,15 +96,15 @@ def test_a_client_is_refused_what_only_brokers_may_ask(brokers: Brokers, admin: 
     at = leader(admin, topic)
     before = refusals(brokers)
     asked = [
-        requests.fetch(topic, (0, 0), replica_id=2),
-        requests.broker_heartbeat(2, 1),
-        requests.add_partitions_for(topic, "tx"),
+        handler_requests.fetch(topic, (0, 0), replica_id=2),
+        handler_requests.broker_heartbeat(2, 1),
+        handler_requests.add_partitions_for(topic, "tx"),
     ]
     for request in asked:
         assert ask(at, request).error_code is REFUSED
     for name, is_commit in ((topic, True), ("__consumer_offsets", False)):
-        marker = requests.write_txn_marker(name, 0, is_commit=is_commit)
-        assert requests.marked_codes(ask(at, marker)) == [REFUSED]
+        marker = handler_requests.write_txn_marker(name, 0, is_commit=is_commit)
+        assert handler_requests.marked_codes(ask(at, marker)) == [REFUSED]
     assert refusals(brokers) == before + 5
 
 
@@ -139,8 +139,8 @@ def test_a_client_aborts_a_hanging_transaction_by_a_marker(brokers: Brokers, adm
     described = ask(at, build_request(Api.DESCRIBE_PRODUCERS, 0, topics=(part,)))
     (one,) = described.topics[0].partitions[0].active_producers
     identity = (int(one.producer_id), int(one.producer_epoch))
-    abort = requests.write_txn_marker(topic, 0, producer=identity)
-    assert requests.marked_codes(ask(at, abort)) == [ErrorCode.none]
+    abort = handler_requests.write_txn_marker(topic, 0, producer=identity)
+    assert handler_requests.marked_codes(ask(at, abort)) == [ErrorCode.none]
     described = ask(at, build_request(Api.DESCRIBE_PRODUCERS, 0, topics=(part,)))
     assert described.topics[0].partitions[0].active_producers[0].current_txn_start_offset == -1
 
@@ -157,18 +157,18 @@ def test_no_answer_to_a_client_holds_what_brokers_know_each_other_by(
         at = Address(ready.host, ready.port)
         own = client_id(ready.broker_id, secret, at)
         asked = [
-            requests.metadata(None),
-            requests.describe_configs(4, str(ready.broker_id)),
+            handler_requests.metadata(None),
+            handler_requests.describe_configs(4, str(ready.broker_id)),
             build_request(
                 Api.API_VERSIONS, 3, client_software_name="c", client_software_version="1"
             ),
             build_request(Api.DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=True),
             build_request(Api.DESCRIBE_LOG_DIRS, 1, topics=None),
             build_request(Api.LIST_GROUPS, 4, states_filter=()),
-            requests.fetch("__cluster_metadata", (0, 0)),
+            handler_requests.fetch("__cluster_metadata", (0, 0)),
         ]
         told += [repr(ask(at, request)) for request in asked]
-        assert ask(at, requests.broker_heartbeat(2, 1), own).error_code is not REFUSED
+        assert ask(at, handler_requests.broker_heartbeat(2, 1), own).error_code is not REFUSED
     secrets = [secret, *(client_id(0, secret, Address(r.host, r.port))[9:] for r in brokers.ready)]
     for one in secrets:
         assert not [text for text in told if one in text]
@@ -186,7 +186,7 @@ def test_a_reference_batch_names_no_place_but_its_own(brokers: Brokers, admin: A
     for nonce in ("../../../wal/1", f"../../{other}/0/staged/{own}", own[:31] + "/", own):
         named = Reference(f"staged/{nonce}.arrow", 0, 1, 1, 100, nonce, 5, 5)
         data = encode_references(ReferenceBatch((named,)))
-        answer = ask(at, requests.produce(topic, (0, data)))
+        answer = ask(at, handler_requests.produce(topic, (0, data)))
         assert produced(answer) is ErrorCode.invalid_record
     assert admin_end(admin, topic) == before
 
@@ -204,10 +204,13 @@ def test_a_forged_record_of_the_job_history_is_rejected(brokers: Brokers, admin:
     before = admin_end(admin, JOBS_TOPIC)
     far_ms = (int(time.time()) + 10**6) * 1000
     forged = batch(b'{"job": "x", "heard_ms": %d}' % far_ms, b'{"arguments": ["--root", "/etc"]}')
-    assert produced(ask(at, requests.produce(JOBS_TOPIC, (0, forged)))) is CLOSED
+    assert produced(ask(at, handler_requests.produce(JOBS_TOPIC, (0, forged)))) is CLOSED
     nowhere = Reference(f"staged/{'b' * 32}.arrow", 0, 1, 1, 100, "b" * 32, 5, 5)
     staged = encode_references(ReferenceBatch((nowhere,)))
-    assert produced(ask(at, requests.produce(JOBS_TOPIC, (0, staged)))) is ErrorCode.invalid_record
+    assert (
+        produced(ask(at, handler_requests.produce(JOBS_TOPIC, (0, staged))))
+        is ErrorCode.invalid_record
+    )
     assert admin_end(admin, JOBS_TOPIC) == before
 
 
@@ -233,9 +236,9 @@ def test_a_client_can_neither_wipe_nor_make_what_holds_the_clusters_state(
     )
     answer = ask(at, build_request(api, 2, topics=(named,), timeout=timedelta(seconds=5)))
     assert answer.topics[0].partitions[0].error_code is CLOSED
-    (deleted,) = ask(at, requests.delete_topics("__consumer_offsets")).responses
+    (deleted,) = ask(at, handler_requests.delete_topics("__consumer_offsets")).responses
     assert deleted.error_code is CLOSED
-    (created,) = ask(at, requests.create_topics("__cluster_metadata")).topics
+    (created,) = ask(at, handler_requests.create_topics("__cluster_metadata")).topics
     assert created.error_code is CLOSED
     asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
     found = admin.list_consumer_group_offsets([asked])[group].result(ANSWER_S)

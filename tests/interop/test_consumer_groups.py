@@ -15,8 +15,8 @@ import pytest
 
 from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.admin import Admin
-from sparklog.client.connections import Brokers as Asked
-from sparklog.client.connections import Draft
+from sparklog.client.connections import BrokerConnections as Asked
+from sparklog.client.connections import RequestDraft
 from sparklog.client.errors import of_code
 from sparklog.client.routing import CoordinatorKind, ask_coordinators
 from sparklog.core.clock import SYSTEM_CLOCK
@@ -247,7 +247,7 @@ def test_kafkas_console_consumer_and_offsets_of_an_empty_group(
 def heartbeat(asked: Asked, group: str, version: int = 1, **more: Any) -> Any:
     """Return the answer of a group's coordinator to a heartbeat as it is written here."""
 
-    def draft(of: Draft) -> Any:
+    def draft(of: RequestDraft) -> Any:
         told = {
             "group_id": group,
             "member_id": "m",

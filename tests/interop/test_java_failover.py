@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 
 from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.admin import Admin
-from sparklog.client.connections import Brokers as Connections
-from sparklog.client.transactions import Transactions
+from sparklog.client.connections import BrokerConnections as Connections
+from sparklog.client.transactions import TransactionAdmin
 from sparklog.client.values import TransactionDescription
 from sparklog.core.clock import SYSTEM_CLOCK
 from tests.harness.broker_processes import BrokerProcesses
@@ -42,7 +42,7 @@ def coordinator(bootstrap: str, of: str) -> int | None:
     """Return the broker that coordinates transactions of an id that begins so, once there are."""
     connections = Connections(bootstrap_addresses(bootstrap))
     try:
-        transactions = Transactions(connections, SYSTEM_CLOCK)
+        transactions = TransactionAdmin(connections, SYSTEM_CLOCK)
         names = [one.transactional_id for one in transactions.list()]
         wanted = [name for name in names if name.startswith(of)]
         found = transactions.describe(wanted[:1]).values()

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 
 from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.admin import Admin
-from sparklog.client.connections import Brokers as Asked
-from sparklog.client.connections import Draft
+from sparklog.client.connections import BrokerConnections as Asked
+from sparklog.client.connections import RequestDraft
 from sparklog.client.errors import of_code
 from sparklog.client.routing import CoordinatorKind, ask_coordinators
 from sparklog.core.clock import SYSTEM_CLOCK
@@ -34,7 +34,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
 }
-Build = Callable[[Draft], Any]
+Build = Callable[[RequestDraft], Any]
 Codes = dict[str, list[int]]
 Parts = tuple[tuple[Any, tuple[int, ...]], ...]
 """Topic ids with numbers of partitions."""
@@ -92,7 +92,7 @@ class Talk:
     # Groups.
 
     def join(self, group: str, member_id: str = "", **more: Any) -> Any:
-        def build(of: Draft) -> Any:
+        def build(of: RequestDraft) -> Any:
             protocol = of.part("JoinGroupRequestProtocol", name="range", metadata=b"\0\0\0\0\0\0")
             told = {
                 "session_timeout": timedelta(seconds=30),
@@ -107,7 +107,7 @@ class Talk:
         return self.say(GROUP, group, Api.JOIN_GROUP, 5, build)
 
     def sync(self, generation: int, member_id: str) -> Any:
-        def build(of: Draft) -> Any:
+        def build(of: RequestDraft) -> Any:
             share = of.part("SyncGroupRequestAssignment", member_id=member_id, assignment=b"x")
             return of.request(
                 group_id=self.group, generation_id=generation, member_id=member_id,
@@ -126,7 +126,7 @@ class Talk:
         )  # fmt: skip
 
     def leave(self, member_id: str) -> Any:
-        def build(of: Draft) -> Any:
+        def build(of: RequestDraft) -> Any:
             who = of.part("MemberIdentity", member_id=member_id, group_instance_id=None)
             return of.request(group_id=self.group, members=(who,))
 
@@ -144,7 +144,7 @@ class Talk:
         offset: int = 1,
         version: int = 7,
     ) -> Any:
-        def build(of: Draft) -> Any:
+        def build(of: RequestDraft) -> Any:
             part = of.part(
                 "OffsetCommitRequestPartition", partition_index=partition, committed_offset=offset,
                 committed_leader_epoch=-1, committed_metadata=note,
@@ -162,7 +162,7 @@ class Talk:
     def consumer(self, member_id: str, epoch: int, owned: Parts | None = None) -> Any:
         """Send the heartbeat of a consumer: all it has to say in the first, then what it owns."""
 
-        def build(of: Draft) -> Any:
+        def build(of: RequestDraft) -> Any:
             told: dict[str, Any] = {"topic_partitions": None}
             if owned is not None:
                 parts = (of.part("TopicPartitions", topic_id=t, partitions=n) for t, n in owned)
@@ -192,7 +192,7 @@ class Talk:
     def commit_in_transaction(
         self, producer: tuple[int, int], generation: int = -1, member_id: str = ""
     ) -> Any:
-        def build(of: Draft) -> Any:
+        def build(of: RequestDraft) -> Any:
             part = of.part(
                 "TxnOffsetCommitRequestPartition", partition_index=0, committed_offset=1,
                 committed_leader_epoch=-1, committed_metadata="",
@@ -236,7 +236,7 @@ class Talk:
         )  # fmt: skip
 
     def add(self, name: str, producer: tuple[int, int], *partitions: int, topic: str = "") -> Any:
-        def build(of: Draft) -> Any:
+        def build(of: RequestDraft) -> Any:
             named = of.part(
                 "AddPartitionsToTxnTopic", name=topic or self.topic, partitions=partitions
             )

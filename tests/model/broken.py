@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.log.effects import Protocol
+from sparklog.log.effects import Program
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition import append as append_module
-from sparklog.log.partition.append import Appended, Candidate
+from sparklog.log.partition import append
+from sparklog.log.partition.append import AppendResult, Candidate
 
 
 def skip_the_confirming_look(patch: pytest.MonkeyPatch) -> None:
@@ -15,8 +15,8 @@ def skip_the_confirming_look(patch: pytest.MonkeyPatch) -> None:
 
     def believe(
         view: PartitionView, candidate: Candidate, size_bytes: int
-    ) -> Protocol[tuple[PartitionView, Appended]]:
+    ) -> Program[tuple[PartitionView, AppendResult]]:
         yield from ()
-        return view, Appended(view.end_offset, view.end_offset + 1, repeated=False)
+        return view, AppendResult(view.end_offset, view.end_offset + 1, repeated=False)
 
-    patch.setattr(append_module, "_confirm", believe)
+    patch.setattr(append, "_confirm", believe)

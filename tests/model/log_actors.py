@@ -14,17 +14,17 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.core.errors import OutcomeUnknown, SparklogError
-from sparklog.log.effects import Protocol, create, delete, run
+from sparklog.log.effects import Program, create, delete, run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.change import absorb_tail, change, raise_log_start, with_tail
 from sparklog.log.manifest.manifest import REWRITTEN_NONCE, Entry, Manifest
 from sparklog.log.manifest.refresh import read_segment, refresh
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.append import Appended, Candidate, append
-from sparklog.log.segment.builder import SegmentDraft
+from sparklog.log.partition.append import AppendResult, Candidate, append
+from sparklog.log.segment.builder import SegmentBuilder
 from sparklog.log.segment.file import finish_file, write_stream
 from sparklog.log.segment.footer import to_metadata
-from sparklog.log.segment.segment import Append, Commit, CommitKey, Segment
+from sparklog.log.segment.segment import Append, CommitKey, CommitStamp, Segment
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Explorer, Objects, State
 
@@ -33,10 +33,10 @@ COLD = PartitionView(LAYOUT)
 PART = write_stream(pa.schema([pa.field("value", pa.binary())]), [], "none")
 
 
-class TinyDraft(SegmentDraft):
+class TinyDraft(SegmentBuilder):
     """A draft without rows whose files are made once each; records are beside the point here."""
 
-    def at(self, base_offset: int, commit: Commit | None = None) -> bytes:
+    def at(self, base_offset: int, commit: CommitStamp | None = None) -> bytes:
         return file(self.placed(base_offset, commit))
 
 
@@ -55,11 +55,11 @@ def writer(
 ) -> Actor:
     """Appends one after the other, reporting each acknowledged (nonce, offsets)."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         seen = view
         for i in range(appends):
             nonce = f"{name}{i}"
-            commit = None if key is None else Commit(key, 0)
+            commit = None if key is None else CommitStamp(key, 0)
             seen, got = yield from append(seen, Candidate(draft(nonce), commit))
             done((nonce, got))
 
@@ -72,7 +72,7 @@ def merger(nonce: str = "f" * 32, *, deletes: bool = True) -> Actor:
     Without regard for snapshots; it leaves deletion to others unless it `deletes`.
     """
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         view = yield from refresh(COLD)
         if view.end_offset == 0:
             return
@@ -117,7 +117,7 @@ def merger(nonce: str = "f" * 32, *, deletes: bool = True) -> Actor:
 def trimmer() -> Actor:
     """Deletes all records, then the objects."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         view = yield from change(COLD, raise_log_start(-1), "d" * 32)
         for base in range(view.log_start_offset):
             yield from delete(LAYOUT.key(LAYOUT.chain_name(base)))
@@ -128,7 +128,7 @@ def trimmer() -> Actor:
 def absorber(nonce: str = "c" * 32) -> Actor:
     """Takes the tail in, then deletes the fences that the manifest covers."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         view = yield from refresh(COLD)
         yield from change(view, absorb_tail(1, 0), nonce)
         for name in _fences(view):
@@ -143,7 +143,7 @@ def _fences(view: PartitionView) -> list[str]:
 
 
 def reader(view: PartitionView = COLD) -> Actor:
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         done((yield from refresh(view)))
 
     return Actor("reader", start)
@@ -209,7 +209,7 @@ class Checker:
                     assert log.get(base) == one.segment.nonce, "a reader saw what is not in the log"
             return
         nonce, got = report
-        assert isinstance(got, Appended)
+        assert isinstance(got, AppendResult)
         if got.base_offset >= view.log_start_offset:
             if not got.repeated:
                 assert log.get(got.base_offset) == nonce, f"lost: {nonce} at {got} in {log}"

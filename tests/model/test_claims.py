@@ -13,26 +13,26 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import SparklogError
-from sparklog.log.effects import Protocol
-from sparklog.spark.schedule import claims as schedule_claims
-from sparklog.spark.schedule.claims import Claim, take
+from sparklog.log.effects import Program
+from sparklog.spark.schedule import claims
+from sparklog.spark.schedule.claims import RunClaim, take
 from tests.model.explorer import Actor, Explorer, State
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let old claims go at once, and give up early, so that all there is can be visited."""
-    monkeypatch.setattr(schedule_claims, "KEPT", 1)
-    monkeypatch.setattr(schedule_claims, "TRIES_MAX", 2)
+    monkeypatch.setattr(claims, "KEPT", 1)
+    monkeypatch.setattr(claims, "TRIES_MAX", 2)
 
 
 def application(name: str, *times: int) -> Actor:
     """Claims these times one after the other, and reports those that are its own."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         for at_ms in times:
             try:
-                mine = yield from take(Claim("job", at_ms, 1, name))
+                mine = yield from take(RunClaim("job", at_ms, 1, name))
             except SparklogError:
                 continue  # the store does not tell: it does not run
             if mine:
@@ -70,10 +70,10 @@ def test_a_time_is_run_by_one_application_at_most(faults: dict[str, int]) -> Non
 def test_without_the_second_look_a_time_could_be_run_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model sees what it is there to see."""
 
-    def hasty(claim: Claim) -> Protocol[bool]:
-        mine = yield from schedule_claims._created(claim)
+    def hasty(claim: RunClaim) -> Program[bool]:
+        mine = yield from claims._created(claim)
         if mine:
-            yield from schedule_claims._drop_old(claim.job)
+            yield from claims._drop_old(claim.job)
         return mine
 
     monkeypatch.setitem(globals(), "take", hasty)

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from sparklog.cluster.controller import controller, election, isr, reassignment
-from sparklog.cluster.metadata import changes as registry
-from sparklog.cluster.metadata.image import MetadataImage, Partition
+from sparklog.cluster.metadata import changes
+from sparklog.cluster.metadata.image import MetadataImage, PartitionState
 from sparklog.cluster.metadata.records import (
     NO_LEADER,
     ControllerChangeRecord,
@@ -50,7 +50,7 @@ def applied(image: MetadataImage, records: Sequence[Record]) -> MetadataImage:
     return image.applied(records, image.end_offset + len(records)) if records else image
 
 
-def partition(image: MetadataImage) -> Partition | None:
+def partition(image: MetadataImage) -> PartitionState | None:
     return image.partition(WHERE)
 
 
@@ -76,7 +76,7 @@ def steps(image: MetadataImage, brokers: Sequence[int]) -> Iterator[Step]:
 
 
 def steps_of_partition(
-    image: MetadataImage, state: Partition, brokers: Sequence[int]
+    image: MetadataImage, state: PartitionState, brokers: Sequence[int]
 ) -> Iterator[Step]:
     yield Step("prefer", partial(election.prefer, where=WHERE))
     yield Step("cancel", partial(reassignment.cancel, where=WHERE))
@@ -224,7 +224,7 @@ def explore(
 
 def unled(replication_factor: int | None) -> MetadataImage:
     """A topic made when there was no broker."""
-    records: list[Record] = [*registry.create_topic(MetadataImage(), "t", TOPIC_ID, 1, {})]
+    records: list[Record] = [*changes.create_topic(MetadataImage(), "t", TOPIC_ID, 1, {})]
     records[0] = TopicRecord("t", TOPIC_ID, replication_factor)
     return applied(MetadataImage(), records)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.log.effects import Protocol, create
+from sparklog.log.effects import Program, create
 from sparklog.log.manifest.change import Replacement, absorb_tail, change, raise_log_start, swap
 from sparklog.log.manifest.manifest import REWRITTEN_NONCE, Cleaning, Entry, Manifest
 from sparklog.log.manifest.refresh import read_segment
@@ -26,7 +26,7 @@ from tests.model.test_retention import OffsetChecker, collector
 def rewriter(nonce: str) -> Actor:
     """Makes one object of all there is, and publishes it, cleaned up to its end."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         view = yield from change(COLD, absorb_tail(1, 0), nonce)
         old = view.manifest.entries
         if not old:
@@ -54,7 +54,7 @@ def trimmer(offset: int) -> Actor:
     def plan(view: PartitionView) -> Manifest | None:
         return raise_log_start(min(offset, view.end_offset))(view)
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         yield from change(COLD, plan, "d" * 32)
 
     return Actor("trimmer", start)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.log.effects import Protocol
-from sparklog.log.manifest import change as manifest_change
+from sparklog.log.effects import Program
+from sparklog.log.manifest import change
 from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition import append as append_module
+from sparklog.log.partition import append
 from sparklog.log.partition.append import Candidate
 from sparklog.log.segment.segment import CommitKey
 from tests.model.broken import skip_the_confirming_look
@@ -101,10 +101,10 @@ def test_without_comparing_nonces_the_model_finds_a_double_append(
 ) -> None:
     def somebody_elses(
         view: PartitionView, candidate: Candidate
-    ) -> Protocol[tuple[PartitionView, None]]:
+    ) -> Program[tuple[PartitionView, None]]:
         return (yield from refresh(view)), None
 
-    monkeypatch.setattr(append_module, "_taken", somebody_elses)
+    monkeypatch.setattr(append, "_taken", somebody_elses)
     with pytest.raises(AssertionError, match="twice"):
         explore([writer("a", 1)], lost_replies=1)
 
@@ -112,12 +112,12 @@ def test_without_comparing_nonces_the_model_finds_a_double_append(
 def test_without_looking_for_newer_manifests_the_model_finds_a_lost_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def believe(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
+    def believe(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
         yield from ()
         return view, False
 
     # Appends still confirm; only the tail is believed without a second look.
     monkeypatch.setattr("sparklog.log.partition.append.newer_manifest", believe)
-    monkeypatch.setattr(manifest_change, "newer_manifest", believe)
+    monkeypatch.setattr(change, "newer_manifest", believe)
     with pytest.raises(AssertionError):
         explore([writer("a", 1), writer("b", 1), merger()])

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import DataCorrupt, NotServing, SparklogError
-from sparklog.log.effects import Protocol, run
+from sparklog.log.effects import Program, run
 from sparklog.log.manifest import manifest as manifests
 from sparklog.log.manifest.change import absorb_tail, change
 from sparklog.log.manifest.refresh import refresh
 from sparklog.log.partition.append import Candidate, append
-from sparklog.log.partition.leader_append import take_lead
+from sparklog.log.partition.leader_append import take_leadership
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Explorer, Objects, State
 from tests.model.log_actors import COLD, LAYOUT, absorber, draft, merger, reader, trimmer
@@ -39,7 +39,7 @@ def built(absorbed: int) -> Objects:
 def opened_writer(name: str) -> Actor:
     """Looks, as every process does before its first append, and appends."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         view = yield from refresh(COLD)
         done((yield from append(view, Candidate(draft(name))))[1])
 
@@ -58,8 +58,10 @@ def test_an_old_view_writes_nothing_when_the_newest_manifest_is_unreadable(begin
     for offset in range(1, END):
         store.delete(LAYOUT.key(LAYOUT.chain_name(offset)))
     store.put(LAYOUT.key(LAYOUT.manifest_name(1)), b"damaged")
-    program: Protocol[Any] = (
-        append(old, Candidate(draft("new"))) if begins == "append" else take_lead(old, 1, "e" * 32)
+    program: Program[Any] = (
+        append(old, Candidate(draft("new")))
+        if begins == "append"
+        else take_leadership(old, 1, "e" * 32)
     )
     with pytest.raises(DataCorrupt, match="the newest manifest cannot be read"):
         run(program, store)
@@ -68,9 +70,9 @@ def test_an_old_view_writes_nothing_when_the_newest_manifest_is_unreadable(begin
 def leader() -> Actor:
     """Begins to lead."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         view = yield from refresh(COLD)
-        yield from take_lead(view, 1, "e" * 32)
+        yield from take_leadership(view, 1, "e" * 32)
 
     return Actor("leader", start)
 

@@ -17,18 +17,16 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import Fenced, NotServing, OutcomeUnknown, Unavailable
-from sparklog.log.effects import Protocol, run
-from sparklog.log.manifest import change as manifest_change
+from sparklog.log.effects import Program, run
+from sparklog.log.manifest import change
 from sparklog.log.manifest.manifest import Manifest
 from sparklog.log.manifest.refresh import newer_manifest, refresh
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition import append as append_module
-from sparklog.log.partition import leader_append as flush_module
-from sparklog.log.partition import leader_append as led_module
-from sparklog.log.partition.append import Appended, Candidate
-from sparklog.log.partition.leader_append import flush_at, hand_back, take_lead
+from sparklog.log.partition import append, leader_append
+from sparklog.log.partition.append import AppendResult, Candidate
+from sparklog.log.partition.leader_append import flush_at, hand_back, take_leadership
 from sparklog.log.segment.segment import Segment
-from sparklog.log.tail.to_segment import FlushDraft
+from sparklog.log.tail.to_segment import FlushBuilder
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Objects
 from tests.model.log_actors import (
@@ -46,7 +44,7 @@ from tests.model.log_actors import (
 
 
 @cache
-def _flush_draft(base: int, length: int, epoch: int, nonce: str) -> FlushDraft:
+def _flush_draft(base: int, length: int, epoch: int, nonce: str) -> FlushBuilder:
     head = (PART.head.length, PART.head.crc)
     segment = Segment(
         LAYOUT.topic_id,
@@ -59,7 +57,7 @@ def _flush_draft(base: int, length: int, epoch: int, nonce: str) -> FlushDraft:
         led=True,
         head=head,
     )
-    return FlushDraft(segment, file(segment), length)
+    return FlushBuilder(segment, file(segment), length)
 
 
 def _flushing(
@@ -69,7 +67,7 @@ def _flushing(
     epochs: dict[int, int],
     portions: list[int],
     leader_epoch: int,
-) -> Protocol[PartitionView]:
+) -> Program[PartitionView]:
     """Flush the records whose epochs are given by offset, in portions of these sizes."""
     end = max(epochs) + 1
     for portion in portions:
@@ -88,7 +86,7 @@ def flusher(
 ) -> Actor:
     """A leader that starts from a view it had and flushes what leaders agreed on."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         yield from _flushing(done, view, name, epochs, portions, epoch)
 
     return Actor(name, start)
@@ -97,9 +95,9 @@ def flusher(
 def leader(name: str, epoch: int, records: int = 1, *, marks: bool = True) -> Actor:
     """Is elected: puts its fence, then flushes records of its own."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         if marks:
-            view = yield from take_lead(COLD, epoch, f"{name}-led")
+            view = yield from take_leadership(COLD, epoch, f"{name}-led")
         else:
             view = yield from refresh(COLD)
         first = view.end_offset
@@ -116,7 +114,7 @@ def leader(name: str, epoch: int, records: int = 1, *, marks: bool = True) -> Ac
 def returner(name: str, epoch: int) -> Actor:
     """Hands the partition back to direct writers."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         view = yield from hand_back(COLD, epoch, f"{name}-unled")
         done(("handed back", view.end_offset))
 
@@ -155,7 +153,7 @@ class LedChecker(Checker):
                 super().judge(report, view, log)
 
 
-def _prepared(*protocols: Protocol[Any]) -> tuple[Objects, PartitionView]:
+def _prepared(*protocols: Program[Any]) -> tuple[Objects, PartitionView]:
     """Return what a store holds after these, and the view of it."""
     store = MemoryStore("model")
     for protocol in protocols:
@@ -164,7 +162,7 @@ def _prepared(*protocols: Protocol[Any]) -> tuple[Objects, PartitionView]:
     return tuple((info.key, store.get(info.key)) for info in store.list("")), view
 
 
-LED, LED_VIEW = _prepared(take_lead(COLD, 1, "l1-led"))
+LED, LED_VIEW = _prepared(take_leadership(COLD, 1, "l1-led"))
 """An empty partition with a leader's fence."""
 TRUTH = {0: 1, 1: 1, 2: 2}
 """Epochs of the records that both leaders hold, the second as it took over from the first."""
@@ -292,22 +290,22 @@ def test_a_writer_that_ignores_the_mark_is_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_manifest_that_forgets_the_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep = manifest_change.with_tail
+    keep = change.with_tail
 
     def forgetful(view: PartitionView, expired_before_ms: int) -> Manifest:
         return replace(keep(view, expired_before_ms), led=False)
 
-    monkeypatch.setattr(manifest_change, "with_tail", forgetful)
+    monkeypatch.setattr(change, "with_tail", forgetful)
     with pytest.raises(AssertionError, match="direct"):
         _check([writer("a", 1), leader("l1", 1), absorber()])
 
 
 def test_a_flush_without_the_confirming_look_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def believe(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
+    def believe(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
         yield from ()
         return view, False
 
-    monkeypatch.setattr(flush_module, "newer_manifest", believe)
+    monkeypatch.setattr(leader_append, "newer_manifest", believe)
     actors, objects, _ = CASES["two leaders flush the same beside a merge"]
     with pytest.raises(AssertionError, match="is beyond the log"):
         _check(actors, objects)
@@ -315,11 +313,11 @@ def test_a_flush_without_the_confirming_look_is_found(monkeypatch: pytest.Monkey
 
 def _by_offset_alone(
     view: PartitionView, candidate: Candidate, size_bytes: int
-) -> Protocol[tuple[PartitionView, Appended | None]]:
+) -> Program[tuple[PartitionView, AppendResult | None]]:
     newer, _ = yield from newer_manifest(view)
     base = view.end_offset
     if newer.manifest.end_offset <= base:
-        return newer, Appended(base, base + 1, repeated=False)
+        return newer, AppendResult(base, base + 1, repeated=False)
     return (yield from refresh(newer)), None
 
 
@@ -327,18 +325,18 @@ def test_an_append_that_is_confirmed_by_its_offset_alone_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The manifest has passed a fence at the very offset, and the fence's name is free again."""
-    monkeypatch.setattr(append_module, "_confirm", _by_offset_alone)
+    monkeypatch.setattr(append, "_confirm", _by_offset_alone)
     actors, objects, _ = CASES["a writer, a leader, and its fence is gone"]
     with pytest.raises(AssertionError, match=r"lost|in the log twice"):
         _check(actors, objects)
 
 
 def test_a_fence_without_the_confirming_look_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def believe(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
+    def believe(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
         yield from ()
         return view, False
 
-    monkeypatch.setattr(led_module, "newer_manifest", believe)
+    monkeypatch.setattr(leader_append, "newer_manifest", believe)
     actors, objects, _ = CASES["two leaders race for a fence that is taken in"]
     with pytest.raises(AssertionError, match=r"lost|other records than its leader"):
         _check(actors, objects)

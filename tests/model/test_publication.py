@@ -14,13 +14,13 @@ import pytest
 
 from sparklog.cluster.publication import Publication, StagedPartition, decide, decode, encode
 from sparklog.core.errors import SparklogError
-from sparklog.log.effects import Protocol, create, delete, put
+from sparklog.log.effects import Program, create, delete, put
 from sparklog.log.layout import PartitionLayout, commit_key
 from sparklog.log.manifest.change import absorb_tail, change
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.append import Candidate, append
-from sparklog.log.segment.builder import SegmentDraft, draft_references
-from sparklog.log.segment.segment import Commit, CommitKey, Reference
+from sparklog.log.segment.builder import SegmentBuilder, build_references
+from sparklog.log.segment.segment import CommitKey, CommitStamp, Reference
 from tests.model.explorer import Actor, Explorer, State
 
 TOPIC_ID = "A" * 22
@@ -39,8 +39,8 @@ def _part(partition: int, nonce: str) -> StagedPartition:
 
 
 @cache
-def _draft(part: StagedPartition, nonce: str) -> SegmentDraft:
-    return draft_references(_layout(part.partition), part.staged, nonce)
+def _draft(part: StagedPartition, nonce: str) -> SegmentBuilder:
+    return build_references(_layout(part.partition), part.staged, nonce)
 
 
 def _staged_key(part: StagedPartition) -> str:
@@ -50,7 +50,7 @@ def _staged_key(part: StagedPartition) -> str:
 def _driver(name: str, *parts: StagedPartition) -> Actor:
     """Stages its parts, then does what `publish` does; reports when all is appended."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         for part in parts:
             yield from create(_staged_key(part), b"staged")
         mine = Publication(KEY.writer, KEY.sequence, name * 32, 0, parts)
@@ -60,7 +60,7 @@ def _driver(name: str, *parts: StagedPartition) -> Actor:
                 if part not in decided.partitions:
                     yield from delete(_staged_key(part))
         for part in decided.partitions:
-            candidate = Candidate(_draft(part, name * 32), Commit(KEY, 0))
+            candidate = Candidate(_draft(part, name * 32), CommitStamp(KEY, 0))
             yield from append(PartitionView(_layout(part.partition)), candidate)
         if decided.partitions:
             done("published")
@@ -69,7 +69,7 @@ def _driver(name: str, *parts: StagedPartition) -> Actor:
 
 
 def _absorber() -> Actor:
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         yield from change(PartitionView(_layout(0)), absorb_tail(1, 0), "c" * 32)
 
     return Actor("absorber", start)
@@ -138,7 +138,7 @@ def test_a_driver_with_nothing_staged_carries_out_what_was_decided() -> None:
 def test_without_the_record_the_model_finds_a_batch_of_two_halves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def believe_ours(mine: Publication) -> Protocol[Publication]:
+    def believe_ours(mine: Publication) -> Program[Publication]:
         yield from put(RECORD, encode(mine))
         return mine
 

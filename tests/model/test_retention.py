@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sparklog.log.cleanup.garbage import GarbageRules, find_garbage, list_folder
-from sparklog.log.effects import Protocol, delete
+from sparklog.log.effects import Program, delete
 from sparklog.log.manifest.change import change, with_tail
 from sparklog.log.manifest.manifest import Manifest, with_log_start
 from sparklog.log.manifest.refresh import read_segment, refresh
@@ -33,7 +33,7 @@ def retainer(nonce: str = "d" * 32, keep: int = 0, delay_ms: int = 0) -> Actor:
             return None
         return with_log_start(with_tail(view, 0), gone[-1].end_offset)
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         view = yield from change(COLD, plan, nonce)
         listed = yield from list_folder(LAYOUT)
         view = yield from refresh(view)
@@ -47,7 +47,7 @@ def retainer(nonce: str = "d" * 32, keep: int = 0, delay_ms: int = 0) -> Actor:
 def collector(delay_ms: int = 0, orphan_age_ms: int = 1) -> Actor:
     """Deletes what nothing needs, beside those who change the manifest."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         listed = yield from list_folder(LAYOUT)
         view = yield from refresh(COLD)
         found = yield from find_garbage(view, listed, GarbageRules(0, delay_ms, orphan_age_ms))
@@ -60,7 +60,7 @@ def collector(delay_ms: int = 0, orphan_age_ms: int = 1) -> Actor:
 def slow_reader() -> Actor:
     """Looks at the log, then reads object after object."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         view = yield from refresh(COLD)
         for entry in view.entries:
             found = yield from read_segment(LAYOUT, entry.object)

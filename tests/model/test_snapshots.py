@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import OutcomeUnknown, TopicDeleted
-from sparklog.log.cleanup import garbage as garbage_module
+from sparklog.log.cleanup import garbage
 from sparklog.log.cleanup.garbage import GarbageRules, find_garbage, list_folder
-from sparklog.log.effects import Protocol, delete, run
-from sparklog.log.manifest import pins as pins_module
+from sparklog.log.effects import Program, delete, run
+from sparklog.log.manifest import pins
 from sparklog.log.manifest.change import change, raise_log_start
 from sparklog.log.manifest.pins import Pin, pin
 from sparklog.log.manifest.refresh import refresh
-from sparklog.log.manifest.tombstone import bury, remains
+from sparklog.log.manifest.tombstone import deletable_objects, write_tombstone
 from sparklog.log.partition.append import Candidate, append
 from sparklog.store.memory import MemoryStore
 from tests.model.explorer import Actor, Explorer, Objects, State
@@ -35,7 +35,7 @@ def pinner(letter: str = "7") -> Actor:
         for number in range(100):
             yield f"{letter}{number:031d}"
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         done((yield from pin(COLD, nonces())))
 
     return Actor("pinner", start)
@@ -44,8 +44,8 @@ def pinner(letter: str = "7") -> Actor:
 def hasty_collector() -> Actor:
     """Deletes what nothing needs, having asked for the pins before it looked."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
-        pinned, _ = yield from pins_module.pinned_objects(LAYOUT)
+    def start(done: Callable[[Any], None]) -> Program[None]:
+        pinned, _ = yield from pins.pinned_objects(LAYOUT)
         listed = yield from list_folder(LAYOUT)
         view = yield from refresh(COLD)
         found = yield from find_garbage(view, listed, GarbageRules(0, 0, 1))
@@ -59,7 +59,7 @@ def hasty_collector() -> Actor:
 def mover() -> Actor:
     """Deletes all records, and leaves the objects to others."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         yield from change(COLD, raise_log_start(-1), "e" * 32)
 
     return Actor("mover", start)
@@ -68,9 +68,9 @@ def mover() -> Actor:
 def undertaker() -> Actor:
     """Deletes the topic, and its objects at once."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
-        grave = yield from bury(COLD, "9" * 32)
-        doomed, _ = yield from remains(LAYOUT, grave)
+    def start(done: Callable[[Any], None]) -> Program[None]:
+        grave = yield from write_tombstone(COLD, "9" * 32)
+        doomed, _ = yield from deletable_objects(LAYOUT, grave)
         for info in doomed:
             yield from delete(info.key)
 
@@ -146,26 +146,26 @@ def test_a_pin_taken_for_complete_keeps_what_it_names(case: str) -> None:
 def test_without_the_second_look_the_model_finds_a_pin_that_lost_an_object(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pins_module, "still_named", lambda made, view: True)
+    monkeypatch.setattr(pins, "still_named", lambda made, view: True)
     with pytest.raises(AssertionError, match="a pin lost"):
         explore([retainer(), pinner()], PinChecker, written(2))
 
 
 def test_pins_listed_before_the_look_are_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgotten(*_: Any, **__: Any) -> Protocol[tuple[set[str], str]]:
+    def forgotten(*_: Any, **__: Any) -> Program[tuple[set[str], str]]:
         yield from ()
         return set(), ""
 
-    monkeypatch.setattr(garbage_module, "pinned_objects", forgotten)
+    monkeypatch.setattr(garbage, "pinned_objects", forgotten)
     with pytest.raises(AssertionError, match="a pin lost"):
         explore([mover(), hasty_collector(), pinner()], PinChecker, written(1))
 
 
 def test_pins_listed_before_the_grave_are_not_enough() -> None:
     def hasty() -> Actor:
-        def start(done: Callable[[Any], None]) -> Protocol[None]:
-            doomed, _ = yield from remains(LAYOUT, "")
-            yield from bury(COLD, "9" * 32)
+        def start(done: Callable[[Any], None]) -> Program[None]:
+            doomed, _ = yield from deletable_objects(LAYOUT, "")
+            yield from write_tombstone(COLD, "9" * 32)
             for info in doomed:
                 yield from delete(info.key)
 

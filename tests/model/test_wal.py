@@ -17,18 +17,17 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import Fenced
-from sparklog.log.effects import Effect, Protocol, delete
+from sparklog.log.effects import Effect, Program, delete
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal import objects as wal_object
-from sparklog.log.wal import sealing as wal_look
-from sparklog.log.wal import sealing as wal_seal
+from sparklog.log.wal import sealing
 from sparklog.log.wal import writer as wal
 from sparklog.log.wal.objects import WalBatch, WalHeader, WalKind, WalObject
 from sparklog.log.wal.sealing import (
     MARK_BYTES_MAX,
     LogTail,
     Sealed,
-    Torn,
+    TornWindow,
     clear,
     read_sealed,
     read_tail,
@@ -38,9 +37,9 @@ from sparklog.log.wal.writer import (
     Acknowledge,
     Flushed,
     Instruction,
+    PutOutcomes,
     PutSettled,
     PutWindow,
-    Settled,
     Trim,
     WalWriter,
     WindowReady,
@@ -60,7 +59,7 @@ UNFORCED = wal_object.encode(WAL, WalHeader(WalKind.REGISTRATION, 0, 0, "registr
 @pytest.fixture(autouse=True)
 def _each_object_is_coded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coding is a function of its arguments alone, and would otherwise take most of the time."""
-    for module in (wal, wal_look, wal_seal):
+    for module in (wal, sealing, sealing):
         for name in {"encode", "decode", "decode_header"} & vars(module).keys():
             monkeypatch.setattr(module, name, cache(getattr(wal_object, name)))
 
@@ -101,7 +100,7 @@ class Broker:
         self.writer = WalWriter(in_flight_max, forced=forced)
         self.windows_left = windows
         self.done = done
-        self.under_way: list[tuple[Effect, Protocol[Any]]] = []
+        self.under_way: list[tuple[Effect, Program[Any]]] = []
         self.registered = registered
 
     def run(self) -> Generator[Effect | AnyOf, Any, None]:
@@ -121,7 +120,7 @@ class Broker:
             self._obey(self.writer.handle(WindowReady()))
         return tuple(effect for effect, _ in self.under_way)
 
-    def _go_on(self, task: Protocol[Any], answer: Any) -> None:
+    def _go_on(self, task: Program[Any], answer: Any) -> None:
         try:
             self.under_way.append((task.send(answer), task))
         except StopIteration as end:
@@ -139,12 +138,12 @@ class Broker:
                 case Trim():
                     self._go_on(self._trim(instruction), None)
 
-    def _put(self, what: PutWindow) -> Protocol[PutSettled]:
+    def _put(self, what: PutWindow) -> Program[PutSettled]:
         batches = (LARGE,) if what.sequence % 2 else ()
         settled = yield from place(what.placed(WAL, batches, f"window {what.sequence}"))
         return PutSettled(what.sequence, settled)
 
-    def _trim(self, what: Trim) -> Protocol[None]:
+    def _trim(self, what: Trim) -> Program[None]:
         for sequence in range(what.start_sequence, what.end_sequence):
             yield from delete(WAL.key(sequence))
 
@@ -160,7 +159,7 @@ def _unforced_broker(windows: int, in_flight_max: int = 2) -> Actor:
 def _recovery(name: str, clears: bool = False, looks_anew: bool = True) -> Actor:
     """Seals, and reads what is left: anew, as who knows but that it is sealed, or from there on."""
 
-    def start(done: Callable[[Any], None]) -> Protocol[None]:
+    def start(done: Callable[[Any], None]) -> Program[None]:
         sealed = yield from seal(WAL, name)
         done(sealed)
         if looks_anew:
@@ -311,12 +310,12 @@ def test_what_was_acknowledged_is_recovered_in_larger_cases(case: str) -> None:
 def test_without_a_second_look_the_model_finds_a_lost_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def believe_the_put(layout: WalLayout, nonce: str) -> Protocol[Sealed]:
+    def believe_the_put(layout: WalLayout, nonce: str) -> Program[Sealed]:
         while True:
-            look = yield from wal_seal._survey(layout, {})
+            look = yield from sealing._survey(layout, {})
             if look.seal is not None:
                 return Sealed(look.seal, look.boundary)
-            mark = wal_seal._put_mark(layout, WalKind.SEAL, look.gap, look, nonce)
+            mark = sealing._put_mark(layout, WalKind.SEAL, look.gap, look, nonce)
             if (yield from mark) is PutOutcome.CREATED:
                 return Sealed(look.gap, look.boundary)
 
@@ -328,12 +327,12 @@ def test_without_a_second_look_the_model_finds_a_lost_window(
 def test_without_looking_from_the_seal_on_the_model_finds_a_seal_that_stops_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def believe_a_look(layout: WalLayout, nonce: str) -> Protocol[Sealed]:
+    def believe_a_look(layout: WalLayout, nonce: str) -> Program[Sealed]:
         while True:
-            look = yield from wal_seal._survey(layout, {})
+            look = yield from sealing._survey(layout, {})
             if look.seal is not None:
                 return Sealed(look.seal, look.boundary)
-            yield from wal_seal._put_mark(layout, WalKind.SEAL, look.gap, look, nonce)
+            yield from sealing._put_mark(layout, WalKind.SEAL, look.gap, look, nonce)
 
     monkeypatch.setitem(globals(), "seal", believe_a_look)
     with pytest.raises(AssertionError, match="acknowledged past the seal"):
@@ -346,7 +345,7 @@ def test_with_the_seal_at_another_gap_the_model_finds_a_lost_window(
     def behind_everything(sequences: Sequence[int], boundary: int) -> int:
         return max(sequences, default=-1) + 1
 
-    monkeypatch.setattr(wal_seal, "_first_gap", behind_everything)
+    monkeypatch.setattr(sealing, "_first_gap", behind_everything)
     with pytest.raises(AssertionError, match="lost"):
         _explore([_broker(3), ONE])
 
@@ -373,7 +372,7 @@ def test_with_acknowledging_out_of_order_the_model_finds_a_lost_window(
 def test_with_every_object_taken_for_its_own_the_model_finds_a_lost_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wal, "_whose", lambda found, ours: Settled.DURABLE)
+    monkeypatch.setattr(wal, "_whose", lambda found, ours: PutOutcomes.DURABLE)
     with pytest.raises(AssertionError, match=r"lost|past the seal"):
         _explore([_broker(2), ONE])
 
@@ -381,7 +380,7 @@ def test_with_every_object_taken_for_its_own_the_model_finds_a_lost_window(
 def test_without_a_kept_seal_the_model_finds_a_lost_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def clear_all(layout: WalLayout, sealed: Sealed) -> Protocol[None]:
+    def clear_all(layout: WalLayout, sealed: Sealed) -> Program[None]:
         for sequence in range(sealed.sequence + 1):
             yield from delete(layout.key(sequence))
 
@@ -410,11 +409,11 @@ def test_with_a_boundary_that_is_not_forced_the_model_finds_damage(
 def test_with_reading_over_what_is_gone_the_model_finds_a_hole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def all_there_is(objects: Sequence[WalObject | Torn], sealed: Sealed) -> LogTail:
+    def all_there_is(objects: Sequence[WalObject | TornWindow], sealed: Sealed) -> LogTail:
         whole = [one for one in objects if isinstance(one, WalObject)]
         windows = [one for one in whole if one.header.kind is WalKind.WINDOW]
         return LogTail(tuple(o for o in windows if o.header.sequence < sealed.sequence))
 
-    monkeypatch.setattr(wal_seal, "_tail", all_there_is)
+    monkeypatch.setattr(sealing, "_tail", all_there_is)
     with pytest.raises(AssertionError, match="hole"):
         _explore_without_power()

@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.effects import Token
-from sparklog.coordinator.messages import Joined, MemberIdentity, Synced
+from sparklog.coordinator.messages import JoinResult, MemberIdentity, SyncResult
 from tests.harness.group_driver import GROUP, REBALANCE_MS, SESSION_MS, Driver, offset_of
 
 NEVER_MS = 10**12
@@ -221,7 +221,7 @@ class Groups(RuleBasedStateMachine):
 
     def heard_join(self, client: Client) -> None:
         assert client.joining is not None
-        joined = self.driver.reply(client.joining, Joined)
+        joined = self.driver.reply(client.joining, JoinResult)
         client.joining = None
         if joined.error is ErrorCode.none:
             assert joined.generation >= self.generation, "generations rise"
@@ -247,7 +247,7 @@ class Groups(RuleBasedStateMachine):
 
     def heard_sync(self, client: Client) -> None:
         assert client.syncing is not None
-        synced = self.driver.reply(client.syncing, Synced)
+        synced = self.driver.reply(client.syncing, SyncResult)
         client.syncing = None
         if synced.error is ErrorCode.rebalance_in_progress:
             self.join_with(client, b"same")

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sparklog.core.clock import ManualClock
 from sparklog.core.config.topic import parse_topic_configs
 from sparklog.log.cleanup.compaction_policy import CompactionPolicy
-from sparklog.log.cleanup.compaction_shares import Outcome, Share, Shares
+from sparklog.log.cleanup.compaction_shares import CompactionShare, CompactionShares, ShareOutcome
 from sparklog.log.cleanup.compactor import Compactor
 from sparklog.log.cleanup.rewriter import Encoding
 from sparklog.log.effects import run
@@ -26,11 +26,11 @@ from sparklog.log.manifest.change import absorb_tail, change, raise_log_start
 from sparklog.log.manifest.refresh import read_segment, refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.history_reader import HistoryCache, HistoryReader
-from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.partition.leader_append import flush_at, take_leadership
 from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.partition.read_committed import decided
 from sparklog.log.tail.producer_snapshot import load_producers
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.columns import TIMESTAMP_TYPE
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.records.header import parse_header
@@ -84,7 +84,7 @@ class Compaction(RuleBasedStateMachine):
         self.compactor = Compactor(
             self.store, LAYOUT, policy, Encoding(codec), self.pool, clock=self.clock
         )
-        self.view = run(take_lead(COLD, 1, "1" * 32), self.store)
+        self.view = run(take_leadership(COLD, 1, "1" * 32), self.store)
         self.end = 0
         self.log_start = 0
         self.unflushed: list[bytes] = []
@@ -136,7 +136,7 @@ class Compaction(RuleBasedStateMachine):
     def flush(self) -> None:
         if self.unflushed:
             nonce = next(self.nonces)
-            draft = draft_batches(LAYOUT, self.unflushed, nonce, codec="lz4")
+            draft = build_flush(LAYOUT, self.unflushed, nonce, codec="lz4")
             self.view = run(flush_at(self.view, draft, 1), self.store)
             for offset in range(draft.base_offset, draft.end_offset):
                 self.appends[offset] = nonce
@@ -183,15 +183,15 @@ class Compaction(RuleBasedStateMachine):
             self._model_compaction(end, now_ms)
         assert self._producers() == producers
 
-    def _compacted(self, tasks: int) -> Outcome | None:
+    def _compacted(self, tasks: int) -> ShareOutcome | None:
         """Compact in one go, or in shares of so many tasks."""
         if not tasks:
             return self.compactor.compact(force=True)
         shares = self.compactor.compact_or_share(-1, force=True)
-        if not isinstance(shares, Shares):
+        if not isinstance(shares, CompactionShares):
             return shares
         done = [self.compactor.share(shares, number, tasks) for number in range(tasks)]
-        parts = [Share.from_json(one.to_json()) for one in done if one is not None]
+        parts = [CompactionShare.from_json(one.to_json()) for one in done if one is not None]
         assert len(parts) == tasks
         return self.compactor.publish(shares, parts)
 

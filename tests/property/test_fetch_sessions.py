@@ -8,20 +8,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sparklog.broker.fetch.read import Fetched
+from sparklog.broker.fetch.read import FetchedPartition
 from sparklog.broker.fetch.session import (
     EVICTABLE_AFTER_S,
-    FetchAsked,
+    FetchContext,
+    FetchSessionCache,
     FetchSessionIdNotFound,
-    FetchSessions,
-    FetchTurn,
     InvalidFetchSessionEpoch,
     PartKey,
+    RequestedPartition,
     next_epoch,
 )
-from sparklog.broker.partition.follower import FetchAt
+from sparklog.broker.partition.follower import FetchPosition
 from sparklog.broker.partition.purgatory import FetchWaits
-from sparklog.broker.replication.fetcher import AskedSession
+from sparklog.broker.replication.fetcher import FetchSessionHandler
 from sparklog.core.config.model import INT_MAX
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import InvalidRequest, NotServing
@@ -38,7 +38,7 @@ begins, one has the records, and one says so."""
 class Leader:
     """Partitions with a start and an end, or an error; each unit is one batch of one byte."""
 
-    sessions: FetchSessions
+    sessions: FetchSessionCache
     starts: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     ends: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     broken: set[int] = field(default_factory=set)
@@ -48,7 +48,7 @@ class Leader:
     looked_at: int = 0
     """Partitions at the last fetch."""
 
-    def told(self, turn: FetchTurn) -> dict[int, Fetched | NotServing]:
+    def told(self, turn: FetchContext) -> dict[int, FetchedPartition | NotServing]:
         """Look at what is wanted, and return what to say of it."""
         self.looked_at = len(turn.wanted)
         return {
@@ -58,10 +58,12 @@ class Leader:
             if turn.answers(key, outcome)
         }
 
-    def answer(self, turn: FetchTurn, key: PartKey, at: FetchAt) -> Fetched | NotServing:
+    def answer(
+        self, turn: FetchContext, key: PartKey, at: FetchPosition
+    ) -> FetchedPartition | NotServing:
         """Read a partition; who knows all there is to say is answered with what it was told."""
         outcome, told = self.outcome(key[1], at), turn.placed(key, PartitionId(TOPIC, key[1]))
-        if told is None or not isinstance(outcome, Fetched) or outcome.batches:
+        if told is None or not isinstance(outcome, FetchedPartition) or outcome.batches:
             return outcome
         said = told.high_watermark, told.log_start_offset
         same = said == (outcome.high_watermark, outcome.log_start_offset)
@@ -71,29 +73,29 @@ class Leader:
             turn.watch.rest(self.news[key[1]], at)
         return told
 
-    def outcome(self, number: int, at: FetchAt) -> Fetched | NotServing:
+    def outcome(self, number: int, at: FetchPosition) -> FetchedPartition | NotServing:
         if number in self.broken:
             return NotServing("elsewhere")
         start, end = self.starts[number], self.ends[number]
         if at.offset < start:  # flushed: a follower begins where that ends
-            return Fetched([], end, end, start)
-        return Fetched([b"x"] * max(0, end - at.offset), end, end, start)
+            return FetchedPartition([], end, end, start)
+        return FetchedPartition([b"x"] * max(0, end - at.offset), end, end, start)
 
 
 @dataclass
 class Follower:
     """What a follower holds of each partition, and what it was told last."""
 
-    session: AskedSession = field(default_factory=AskedSession)
+    session: FetchSessionHandler = field(default_factory=FetchSessionHandler)
     ends: dict[int, int] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
 
     def fetch(self, leader: Leader, *, loses_answer: bool) -> int:
         """Fetch once; return how many partitions were named."""
         ask = self.session.ask(
-            {PartitionId(TOPIC, n): FetchAt(end, 10) for n, end in self.ends.items()}
+            {PartitionId(TOPIC, n): FetchPosition(end, 10) for n, end in self.ends.items()}
         )
-        asked = FetchAsked(
+        asked = RequestedPartition(
             ask.session_id, ask.epoch, True, True,
             {(w.topic_id, w.partition): at for w, at in ask.changed.items()},
             [(w.topic_id, w.partition) for w in ask.forgotten],
@@ -114,7 +116,7 @@ class Follower:
             return len(ask.changed)
         self.session.answered(turn.session_id)
         for number, outcome in told.items():
-            if isinstance(outcome, Fetched):
+            if isinstance(outcome, FetchedPartition):
                 self.ends[number] += len(outcome.batches)
                 self.ends[number] = max(self.ends[number], outcome.log_start_offset)
                 self.marks[number] = outcome.high_watermark
@@ -143,7 +145,7 @@ STEPS = st.lists(
 def test_a_follower_has_all_that_it_would_have_without_a_session(
     steps: list[tuple[str, int]],
 ) -> None:
-    leader = Leader(FetchSessions(10, SeededEntropy(1)))
+    leader = Leader(FetchSessionCache(10, SeededEntropy(1)))
     follower = Follower(ends={0: 0})
     for what, number in steps:
         match what:
@@ -168,7 +170,7 @@ def test_a_follower_has_all_that_it_would_have_without_a_session(
                 if len(follower.ends) > 1:
                     follower.ends.pop(number, None)
             case "forget":
-                leader.sessions = FetchSessions(10, SeededEntropy(2))
+                leader.sessions = FetchSessionCache(10, SeededEntropy(2))
             case _:
                 follower.fetch(leader, loses_answer=what == "lose")
     leader.broken.clear()
@@ -182,13 +184,13 @@ def test_a_follower_has_all_that_it_would_have_without_a_session(
 
 
 def test_what_rests_is_looked_at_when_told_of_when_moved_and_once_a_second() -> None:
-    leader = Leader(FetchSessions(1, SeededEntropy(1)))
+    leader = Leader(FetchSessionCache(1, SeededEntropy(1)))
     first = leader.sessions.begin(asked(2, follower=True), 0.0)
 
-    def fetch(epoch: int, at_s: float, **moved: FetchAt) -> list[PartKey]:
-        parts: dict[PartKey, FetchAt] = {("t", int(n[1:])): at for n, at in moved.items()}
+    def fetch(epoch: int, at_s: float, **moved: FetchPosition) -> list[PartKey]:
+        parts: dict[PartKey, FetchPosition] = {("t", int(n[1:])): at for n, at in moved.items()}
         turn = leader.sessions.begin(
-            FetchAsked(first.session_id, epoch, False, True, parts), at_s
+            RequestedPartition(first.session_id, epoch, False, True, parts), at_s
         )  # fmt: skip
         leader.told(turn)
         return list(turn.wanted)
@@ -199,13 +201,13 @@ def test_what_rests_is_looked_at_when_told_of_when_moved_and_once_a_second() -> 
     assert fetch(3, 1.2) == []
     leader.news[1].note()
     assert fetch(4, 1.3) == [("t", 1)]
-    assert fetch(5, 1.4, p0=FetchAt(0, 2)) == [("t", 0)]
+    assert fetch(5, 1.4, p0=FetchPosition(0, 2)) == [("t", 0)]
     assert fetch(6, 1.5) == []
     assert fetch(7, 2.0) == [("t", 0), ("t", 1)]
 
 
 def test_a_session_that_ends_is_told_of_nothing_any_more() -> None:
-    leader = Leader(FetchSessions(1, SeededEntropy(1)))
+    leader = Leader(FetchSessionCache(1, SeededEntropy(1)))
     turn = leader.sessions.begin(asked(3, follower=True), 0.0)
     leader.told(turn)
     assert turn.watch is not None
@@ -213,28 +215,32 @@ def test_a_session_that_ends_is_told_of_nothing_any_more() -> None:
         turn.watch.rest(leader.news[key[1]], at)
     assert [len(waits) for waits in leader.news[:3]] == [1, 1, 1]
     leader.sessions.begin(
-        FetchAsked(turn.session_id, 1, False, True, {}, [("t", 0)]), 0.1
+        RequestedPartition(turn.session_id, 1, False, True, {}, [("t", 0)]), 0.1
     )  # fmt: skip
     assert [len(waits) for waits in leader.news[:3]] == [0, 1, 1]
     leader.sessions.begin(asked(3, turn.session_id, 0, follower=True), 0.2)
     assert [len(waits) for waits in leader.news[:3]] == [0, 0, 0]
 
 
-def asked(parts: int, session_id: int = 0, epoch: int = 0, *, follower: bool = False) -> FetchAsked:
-    wanted: dict[PartKey, FetchAt] = {("t", number): FetchAt(0, 1) for number in range(parts)}
-    return FetchAsked(session_id, epoch, False, follower, wanted)
+def asked(
+    parts: int, session_id: int = 0, epoch: int = 0, *, follower: bool = False
+) -> RequestedPartition:
+    wanted: dict[PartKey, FetchPosition] = {
+        ("t", number): FetchPosition(0, 1) for number in range(parts)
+    }
+    return RequestedPartition(session_id, epoch, False, follower, wanted)
 
 
 def test_who_had_records_comes_last_next_time() -> None:
-    sessions = FetchSessions(1, SeededEntropy(1))
+    sessions = FetchSessionCache(1, SeededEntropy(1))
     turn = sessions.begin(asked(3), 0.0)
-    assert turn.answers(("t", 0), Fetched([b"x"], 1, 1, 0))
-    again = sessions.begin(FetchAsked(turn.session_id, 1, False, False, {}), 1.0)
+    assert turn.answers(("t", 0), FetchedPartition([b"x"], 1, 1, 0))
+    again = sessions.begin(RequestedPartition(turn.session_id, 1, False, False, {}), 1.0)
     assert list(again.wanted) == [("t", 1), ("t", 2), ("t", 0)]
 
 
 def test_a_full_house_makes_room_for_followers_and_instead_of_the_idle() -> None:
-    sessions = FetchSessions(2, SeededEntropy(1))
+    sessions = FetchSessionCache(2, SeededEntropy(1))
     small = sessions.begin(asked(1), 0.0).session_id
     large = sessions.begin(asked(9), 0.0).session_id
     assert sessions.begin(asked(99), 1.0).session_id == 0, "both are young"
@@ -252,7 +258,7 @@ def test_a_full_house_makes_room_for_followers_and_instead_of_the_idle() -> None
 
 
 def test_epochs_are_checked_and_begin_again_at_one() -> None:
-    sessions = FetchSessions(1, SeededEntropy(1))
+    sessions = FetchSessionCache(1, SeededEntropy(1))
     session_id = sessions.begin(asked(1), 0.0).session_id
     for epoch in (2, INT_MAX, -2):
         with pytest.raises(InvalidFetchSessionEpoch):
@@ -262,5 +268,5 @@ def test_epochs_are_checked_and_begin_again_at_one() -> None:
 
 
 def test_no_slots_no_sessions() -> None:
-    sessions = FetchSessions(0, SeededEntropy(1))
+    sessions = FetchSessionCache(0, SeededEntropy(1))
     assert sessions.begin(asked(1, follower=True), 0.0).session_id == 0

@@ -9,14 +9,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.client.batch_fetcher import Fetched
+from sparklog.client.batch_fetcher import FetchedBatches
 from sparklog.log.effects import run
 from sparklog.log.manifest.change import absorb_tail, change
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.partition.leader_append import flush_at, take_leadership
 from sparklog.log.tail.producer_rebuild import rebuilt, snapshot
 from sparklog.log.tail.producer_snapshot import save_producers
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.records.memory_records import split_batches
 from sparklog.protocol.records.record_batch import BatchSettings, encode
@@ -119,11 +119,11 @@ def test_segments_show_what_was_committed(events: list[Event], data: st.DataObje
     log = new_log()
     log.create_topic("t")
     layout = log.partition("t", 0).layout
-    view = run(take_lead(PartitionView(layout), EPOCH, "a" * 32), log.store)
+    view = run(take_leadership(PartitionView(layout), EPOCH, "a" * 32), log.store)
     left = list(history.batches)
     while left:
         count = data.draw(st.integers(1, len(left)))
-        draft = draft_batches(layout, left[:count], "b" * 32, codec="none")
+        draft = build_flush(layout, left[:count], "b" * 32, codec="none")
         view = run(flush_at(view, draft, EPOCH), log.store)
         left = left[draft.batches :]
         if data.draw(st.booleans()):
@@ -156,6 +156,6 @@ def test_fetches_show_what_was_committed(events: list[Event], data: st.DataObjec
         some, stable = stable[:count], stable[count:]
         base, end = some[0].header.base_offset, some[-1].header.end_offset
         aborted = tuple((p, f) for p, f, last in history.aborted if last >= base and f < end)
-        for batch in kept(Fetched(some, aborted), committed_only=True):
+        for batch in kept(FetchedBatches(some, aborted), committed_only=True):
             seen += range(batch.header.base_offset, batch.header.end_offset)
     assert seen == history.committed()

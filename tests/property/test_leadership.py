@@ -17,7 +17,7 @@ from sparklog.cluster.controller.leader_state import (
     Event,
     ExpandIsr,
     HighWatermark,
-    Leadership,
+    LeaderState,
     ShrinkIsr,
 )
 
@@ -49,7 +49,7 @@ class LeadershipMachine(RuleBasedStateMachine):
         """Taken out by the controller, and the leader did not hear of it."""
         self.proposal: tuple[ExpandIsr | ShrinkIsr, dict[int, int]] | None = None
         self.commit_rules = CommitRules(waits_for_storage=waits, replica_lag_time_max_ms=LAG_MAX_MS)
-        self.leader = Leadership(
+        self.leader = LeaderState(
             LEADER,
             10,
             replicas=(0, 1, 2),

@@ -20,16 +20,16 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer, Part
-from sparklog.coordinator.effects import CoordinatorRecord, Effects, Token
+from sparklog.coordinator.effects import CoordinatorRecord, CoordinatorResult, Token
 from sparklog.coordinator.group.shard import GroupShard
 from sparklog.coordinator.messages import (
     HeartbeatRequest,
-    Joined,
     JoinRequest,
+    JoinResult,
     LeaveRequest,
     MemberIdentity,
-    Synced,
     SyncRequest,
+    SyncResult,
 )
 from sparklog.core.errors import GroupError
 from sparklog.protocol.messages.consumer_protocol import (
@@ -108,12 +108,12 @@ class World:
     def new_shard(self) -> GroupShard:
         return GroupShard(self.settings, lambda: self.topics)
 
-    def submit(self, event: Callable[[GroupShard, Token, int], Effects]) -> Token:
+    def submit(self, event: Callable[[GroupShard, Token, int], CoordinatorResult]) -> Token:
         self.asked += 1
         self.take(event(self.shard, self.asked, self.now_ms))
         return self.asked
 
-    def take(self, effects: Effects) -> None:
+    def take(self, effects: CoordinatorResult) -> None:
         self.log += effects.records
         self.replies.update(effects.replies)
 
@@ -175,7 +175,7 @@ class World:
         client.joining = self.submit(lambda s, t, n: s.join(asked, t, n))
 
     def joined(self, client: Classic, reply: object) -> None:
-        assert isinstance(reply, Joined)
+        assert isinstance(reply, JoinResult)
         client.joining = None
         if reply.error is ErrorCode.member_id_required:
             client.member_id, client.must_join = reply.member_id, True
@@ -194,7 +194,7 @@ class World:
             )  # fmt: skip
             client.syncing = self.submit(lambda s, t, n: s.sync(asked, t, n))
 
-    def shares(self, reply: Joined) -> tuple[tuple[str, bytes], ...]:
+    def shares(self, reply: JoinResult) -> tuple[tuple[str, bytes], ...]:
         """Assign as a leader does: in turns, but nothing that another one still owns."""
         owned = {
             (name, number): member.member_id
@@ -213,7 +213,7 @@ class World:
         return tuple((member_id, encode_assignment(a)) for member_id, a in found.items())
 
     def synced(self, client: Classic, reply: object) -> None:
-        assert isinstance(reply, Synced)
+        assert isinstance(reply, SyncResult)
         client.syncing = None
         if reply.error is ErrorCode.rebalance_in_progress:
             client.must_join = True

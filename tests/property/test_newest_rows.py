@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import DataCorrupt
-from sparklog.log.cleanup.offset_map import NewestRows
+from sparklog.log.cleanup.offset_map import OffsetMap
 
 KEYS = st.none() | st.binary(max_size=20) | st.sampled_from([b"a", b"b", b"c"])
 ROWS = st.lists(st.tuples(KEYS, st.booleans()), max_size=30)
@@ -20,7 +20,7 @@ ROWS = st.lists(st.tuples(KEYS, st.booleans()), max_size=30)
 
 def marked(batches: Sequence[Sequence[tuple[bytes | None, bool]]], keys_max: int) -> list[int]:
     total = sum(map(len, batches))
-    with NewestRows(total, keys_max=keys_max, entropy=SeededEntropy(7)) as newest:
+    with OffsetMap(total, keys_max=keys_max, entropy=SeededEntropy(7)) as newest:
         for batch in batches:
             # A slice, as readers give them: its first row is not the array's.
             keys = pa.array([b"before", *(key for key, _ in batch)], pa.binary()).slice(1)
@@ -50,7 +50,7 @@ def test_the_newest_row_of_each_key_is_marked(
 def test_many_keys_fit_files_when_they_do_not_fit_the_table(keys_max: int) -> None:
     rows, keys = 300_000, 100_000
     numbers = np.random.default_rng(3).integers(0, keys, rows)
-    with NewestRows(rows, keys_max=keys_max) as newest:
+    with OffsetMap(rows, keys_max=keys_max) as newest:
         for at in range(0, rows, 16_384):
             part = pa.array(numbers[at : at + 16_384]).cast(pa.string()).cast(pa.binary())
             newest.add(part)
@@ -64,5 +64,5 @@ def test_many_keys_fit_files_when_they_do_not_fit_the_table(keys_max: int) -> No
 def test_a_broken_array_is_no_key() -> None:
     ends = pa.array([0, 5, 3], pa.int32()).buffers()[1]
     broken = pa.Array.from_buffers(pa.binary(), 2, [None, ends, pa.py_buffer(b"abcde")])
-    with NewestRows(2) as newest, pytest.raises(DataCorrupt, match="row=1"):
+    with OffsetMap(2) as newest, pytest.raises(DataCorrupt, match="row=1"):
         newest.add(broken)

@@ -14,9 +14,8 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from sparklog.protocol.api_keys import APIS, Api
-from sparklog.protocol.messages import frames as messages
-from sparklog.protocol.messages import produce_fast_path as produce_frames
-from sparklog.protocol.messages.builder import Answer, build_request, build_request_part
+from sparklog.protocol.messages import frames, produce_fast_path
+from sparklog.protocol.messages.builder import ResponseBuilder, build_request, build_request_part
 from sparklog.protocol.topic_ids import topic_id_of
 from tests.harness.random_messages import random_entity
 
@@ -56,16 +55,16 @@ def request_of(version: int, asked: Any, acks: int, timeout_ms: int) -> Any:
 
 
 def frame_of(request: Any, client_id: str | None = "a client") -> bytes:
-    return bytes(messages.encode_request(request, 77, client_id))[messages.SIZE_BYTES :]
+    return bytes(frames.encode_request(request, 77, client_id))[frames.SIZE_BYTES :]
 
 
-def said(plain: produce_frames.PlainProduce) -> Any:
+def said(plain: produce_fast_path.PlainProduce) -> Any:
     return plain.header, plain.acks, plain.timeout_ms, [(t.key, t.partitions) for t in plain.topics]
 
 
 def said_of_entity(header: Any, request: Any) -> Any:
     def key(topic: Any) -> str | None:
-        if header.api_version < produce_frames.TOPIC_IDS_SINCE:
+        if header.api_version < produce_fast_path.TOPIC_IDS_SINCE:
             return str(topic.name)
         return topic_id_of(topic.topic_id or UUID(int=0))
 
@@ -89,10 +88,10 @@ def test_a_plain_request_is_read_as_the_general_codec_reads_it(
     version: int, asked: Any, acks: int, timeout_ms: int, client_id: str | None
 ) -> None:
     frame = frame_of(request_of(version, asked, acks, timeout_ms), client_id)
-    plain = produce_frames.read(frame)
+    plain = produce_fast_path.read(frame)
     assert plain is not None
-    assert produce_frames.is_produce(frame)
-    assert said(plain) == said_of_entity(*messages.decode_request(frame))
+    assert produce_fast_path.is_produce(frame)
+    assert said(plain) == said_of_entity(*frames.decode_request(frame))
     assert plain.by_id == (version >= 13)
 
 
@@ -101,7 +100,7 @@ def test_a_plain_request_is_read_as_the_general_codec_reads_it(
 def test_an_answer_has_the_bytes_that_the_general_codec_writes(
     version: int, asked: Any, random: Random
 ) -> None:
-    plain = produce_frames.read(frame_of(request_of(version, asked, -1, 1000)))
+    plain = produce_fast_path.read(frame_of(request_of(version, asked, -1, 1000)))
     assert plain is not None
     places = [
         (
@@ -113,7 +112,7 @@ def test_an_answer_has_the_bytes_that_the_general_codec_writes(
         for _ in topic[2]
     ]
     found = iter(places)
-    answer = Answer(Api.PRODUCE, version)
+    answer = ResponseBuilder(Api.PRODUCE, version)
 
     def part(number: int) -> Any:
         base_offset, time_ms, log_start_offset = next(found)
@@ -140,14 +139,14 @@ def test_an_answer_has_the_bytes_that_the_general_codec_writes(
         ),
         throttle_time=timedelta(0),
     )
-    assert produce_frames.answer(plain, places) == messages.encode_response(plain.header, response)
+    assert produce_fast_path.answer(plain, places) == frames.encode_response(plain.header, response)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(VERSIONS), st.integers(0, 2**32))
 def test_any_other_request_is_left_to_the_general_codec(version: int, seed: int) -> None:
     request = random_entity(load_request_schema(0, version), Random(seed))
-    plain = produce_frames.read(frame_of(request))
+    plain = produce_fast_path.read(frame_of(request))
     records = [p.records for t in request.topic_data for p in t.partition_data]
     if request.transactional_id is not None or None in records:
         assert plain is None
@@ -167,20 +166,20 @@ def test_hostile_bytes_are_read_as_by_the_general_codec_or_left_to_it(
             del frame[random.randrange(len(frame) + 1) :]
         elif frame:
             frame[random.randrange(min(len(frame), 80))] = random.randrange(256)
-    plain = produce_frames.read(bytes(frame))
+    plain = produce_fast_path.read(bytes(frame))
     if plain is not None:
-        assert said(plain) == said_of_entity(*messages.decode_request(bytes(frame)))
+        assert said(plain) == said_of_entity(*frames.decode_request(bytes(frame)))
 
 
 def test_a_tagged_field_is_left_to_the_general_codec() -> None:
     frame = frame_of(request_of(9, [], -1, 1000))
-    assert produce_frames.read(frame) is not None
+    assert produce_fast_path.read(frame) is not None
     tagged = frame[:-1] + b"\x01\x05\x01?"  # one field, number 5, of one byte
-    messages.decode_request(tagged)
-    assert produce_frames.read(tagged) is None
+    frames.decode_request(tagged)
+    assert produce_fast_path.read(tagged) is None
 
 
 @pytest.mark.parametrize("version", [VERSIONS[0] - 1, VERSIONS[-1] + 1])
 def test_a_version_that_is_not_answered_is_left_to_the_general_codec(version: int) -> None:
     frame = frame_of(request_of(9, [], -1, 1000))
-    assert produce_frames.read(frame[:2] + version.to_bytes(2, "big") + frame[4:]) is None
+    assert produce_fast_path.read(frame[:2] + version.to_bytes(2, "big") + frame[4:]) is None

@@ -15,10 +15,10 @@ from sparklog.core.errors import CorruptMessage, DataCorrupt, InvalidRecord, Inv
 from sparklog.log.effects import run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.partition.leader_append import flush_at, take_leadership
 from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.segment.footer import reference_document
-from sparklog.log.segment.segment import Commit, CommitKey, Reference
+from sparklog.log.segment.segment import CommitKey, CommitStamp, Reference
 from sparklog.log.tail.batch_validator import BatchRules, check_batch, check_replicated
 from sparklog.log.tail.references import (
     OBJECTS_MAX,
@@ -31,7 +31,7 @@ from sparklog.log.tail.references import (
     reference_batch,
 )
 from sparklog.log.tail.tail import Tail
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.header import (
     HEADER_BYTES,
     REFERENCE_BIT,
@@ -61,7 +61,7 @@ def references(draw: st.DrawFn) -> list[Reference]:
 
 
 COMMITS = st.none() | st.builds(
-    Commit,
+    CommitStamp,
     st.builds(
         CommitKey, st.from_regex(r"[A-Za-z0-9._-]{1,40}", fullmatch=True), st.integers(0, 99)
     ),
@@ -92,9 +92,9 @@ def test_a_flush_makes_a_segment_that_points_where_the_batch_does(
         tail.append_as_leader(check_batch(data, RULES, now_ms=1 << 41), epoch)
     assert tail.first_reference == base + 2
     batches = tail.batches(base, tail.end_offset)
-    before = draft_batches(LAYOUT, batches, "a" * 32, codec="none")
+    before = build_flush(LAYOUT, batches, "a" * 32, codec="none")
     assert (before.batches, before.end_offset) == (1, base + 2)
-    draft = draft_batches(LAYOUT, batches[1:], "b" * 32, codec="none")
+    draft = build_flush(LAYOUT, batches[1:], "b" * 32, codec="none")
     segment = draft.segment
     assert (draft.batches, draft.base_offset, draft.end_offset) == (
         *(1, base + 2),
@@ -221,16 +221,16 @@ def test_what_was_taken_is_known_in_the_tail_and_in_the_log() -> None:
     store = MemoryStore("taken")
     log = PartitionLog(store, LAYOUT)
     pending = PendingReferences()
-    view = run(take_lead(PartitionView(LAYOUT), 1, "a" * 32), store)
-    keyed = reference_batch([staged(log, 2)], Commit(CommitKey("q", 5), 1))
+    view = run(take_leadership(PartitionView(LAYOUT), 1, "a" * 32), store)
+    keyed = reference_batch([staged(log, 2)], CommitStamp(CommitKey("q", 5), 1))
     plain = reference_batch([staged(log, 3)], None)
     tail = Tail(view.end_offset)
     for batch in (keyed, plain):
         assert pending.find(batch, view) is None
         pending.took(batch, tail.end_offset)
         tail.append_as_leader(check_batch(encode_references(batch), RULES, 1 << 60), 1)
-    older = reference_batch([staged(log, 1)], Commit(CommitKey("q", 4), 1))
-    newer = reference_batch([staged(log, 1)], Commit(CommitKey("q", 6), 1))
+    older = reference_batch([staged(log, 1)], CommitStamp(CommitKey("q", 4), 1))
+    newer = reference_batch([staged(log, 1)], CommitStamp(CommitKey("q", 6), 1))
 
     def check() -> None:
         assert pending.find(keyed, view) == (0, 2)
@@ -242,7 +242,7 @@ def test_what_was_taken_is_known_in_the_tail_and_in_the_log() -> None:
     for left in (0, 1):
         batches = tail.batches(view.end_offset, tail.end_offset)
         assert len(batches) == 2 - left
-        view = run(flush_at(view, draft_batches(LAYOUT, batches, "b" * 32, codec="none"), 1), store)
+        view = run(flush_at(view, build_flush(LAYOUT, batches, "b" * 32, codec="none"), 1), store)
         assert pending.flushed(view.end_offset)
         check()
     assert not pending.flushed(view.end_offset)

@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sparklog.coordinator.effects import CoordinatorRecord, Effects, ProducerIdentity
+from sparklog.coordinator.effects import CoordinatorRecord, CoordinatorResult, ProducerIdentity
 from sparklog.coordinator.transaction.shard import (
     TransactionSettings,
     TransactionShard,
@@ -26,7 +26,7 @@ from sparklog.coordinator.transaction.state import (
     ENDING,
     EPOCH_MAX,
     TRANSITIONS,
-    Transaction,
+    TransactionMetadata,
     TransactionState,
     decode,
     decode_key,
@@ -83,12 +83,12 @@ class Coordinators(RuleBasedStateMachine):
     @initialize(epoch=st.sampled_from([-1, 0, EPOCH_MAX - 5, EPOCH_MAX - 3, EPOCH_MAX - 2]))
     def begin(self, epoch: int) -> None:
         if epoch >= 0:
-            self.log.append(encode(Transaction(NAME, 999, epoch, TIMEOUT_MS, self.now_ms)))
+            self.log.append(encode(TransactionMetadata(NAME, 999, epoch, TIMEOUT_MS, self.now_ms)))
         self.reload()
 
     # The world around the shard.
 
-    def ask(self, event: Callable[[int | None], Effects]) -> object:
+    def ask(self, event: Callable[[int | None], CoordinatorResult]) -> object:
         """Run an event as the shell does; return its reply, or raise it."""
         before = self.state()
         try:
@@ -105,13 +105,13 @@ class Coordinators(RuleBasedStateMachine):
             raise reply
         return reply
 
-    def take(self, effects: Effects) -> None:
+    def take(self, effects: CoordinatorResult) -> None:
         self.log += effects.records
         for errand in effects.errands:
             assert isinstance(errand, WriteMarkers)
             self.errands = [errand]
 
-    def state(self) -> Transaction | None:
+    def state(self) -> TransactionMetadata | None:
         return self.shard._transactions.get(NAME)
 
     def reload(self) -> None:
@@ -330,7 +330,7 @@ class Coordinators(RuleBasedStateMachine):
 
     # What always holds.
 
-    def states(self) -> list[Transaction | None]:
+    def states(self) -> list[TransactionMetadata | None]:
         return [None if r.value is None else decode(decode_key(r.key), r.value) for r in self.log]
 
     def outcomes(self) -> list[bool]:

@@ -13,9 +13,9 @@ from sparklog.log.effects import run
 from sparklog.log.manifest.change import absorb_tail, change
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.history_reader import HistoryCache, HistoryReader
-from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.partition.leader_append import flush_at, take_leadership
 from sparklog.log.partition.partition_log import PartitionLog
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.columns import RECORDS_SCHEMA
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.records.header import BatchHeader, Codec
@@ -147,10 +147,10 @@ def test_history_gives_back_what_was_flushed(
     cache_bytes: int,
 ) -> None:
     store = MemoryStore("memory://wire")
-    view = run(take_lead(PartitionView(LAYOUT), EPOCH, "a" * 32), store)
+    view = run(take_leadership(PartitionView(LAYOUT), EPOCH, "a" * 32), store)
     batches = [one.data for one in taken]
     for at in range(0, len(batches), cut):
-        draft = draft_batches(LAYOUT, batches[at : at + cut], f"{at:032x}", codec=codec)
+        draft = build_flush(LAYOUT, batches[at : at + cut], f"{at:032x}", codec=codec)
         view = run(flush_at(view, draft, EPOCH), store)
     if absorbed:
         view = run(change(view, absorb_tail(1, 0), "c" * 32), store)

@@ -9,34 +9,33 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.controller import controller as controller_loop
-from sparklog.broker.controller import registration
+from sparklog.broker.controller import controller, registration
 from sparklog.broker.controller.peer_checks import PeerChecks
-from sparklog.broker.coordinator.partition_log import CoordinatorLog
+from sparklog.broker.coordinator.partition_log import CoordinatorPartition
 from sparklog.broker.coordinator.runtime import CoordinatorRuntime
-from sparklog.broker.coordinator.txn_markers import Marking, PlacedMarker
-from sparklog.broker.node import incarnation as life
-from sparklog.broker.node.incarnation import Life
-from sparklog.broker.node.roles import ReplicaRoles
-from sparklog.broker.partition.leader import LedPartition
-from sparklog.broker.produce.rejected_batches import Refusals
-from sparklog.broker.replication import recovery as takeover
+from sparklog.broker.coordinator.txn_markers import PlacedMarker, TxnMarkers
+from sparklog.broker.node import incarnation
+from sparklog.broker.node.incarnation import Incarnation
+from sparklog.broker.node.roles import RoleAssigner
+from sparklog.broker.partition.leader import LeaderPartition
+from sparklog.broker.produce.rejected_batches import RejectedBatches
+from sparklog.broker.replication import recovery
 from sparklog.broker.replication.flusher import Flusher
-from sparklog.broker.wal import appender as wal_pump
-from sparklog.cluster.controller.leader_state import Event, Leadership
+from sparklog.broker.wal import appender
+from sparklog.cluster.controller.leader_state import Event, LeaderState
 from sparklog.cluster.controller.liveness import Verdict
 from sparklog.coordinator.classic.group import ClassicGroup
 from sparklog.coordinator.consumer.group import ConsumerGroup
-from sparklog.coordinator.effects import Effects
+from sparklog.coordinator.effects import CoordinatorResult
 from sparklog.core.errors import Fenced, InvalidProducerEpoch, InvalidTxnState, SparklogError
-from sparklog.log.effects import Protocol, list_after
+from sparklog.log.effects import Program, list_after
 from sparklog.log.layout import WalLayout
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.tail.producer_state import ProducerStates, Transactions
+from sparklog.log.tail.producer_state import OpenTransactions, ProducerStates
 from sparklog.log.wal import recovery as recover
-from sparklog.log.wal import sealing as wal_seal
+from sparklog.log.wal import sealing
 from sparklog.log.wal.objects import WalBatch
-from sparklog.log.wal.writer import Placed, Settled, place
+from sparklog.log.wal.writer import PutOutcomes, WindowRow, place
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
@@ -44,33 +43,33 @@ Mutate = Callable[[pytest.MonkeyPatch], None]
 def skip_the_seal(patch: pytest.MonkeyPatch) -> None:
     """Depose brokers without sealing their write-ahead logs."""
 
-    def unsealed(layout: WalLayout, nonce: str) -> Protocol[wal_seal.Sealed]:
-        look = yield from wal_seal._survey(layout, {})
-        return wal_seal.Sealed(look.gap, look.boundary)
+    def unsealed(layout: WalLayout, nonce: str) -> Program[sealing.Sealed]:
+        look = yield from sealing._survey(layout, {})
+        return sealing.Sealed(look.gap, look.boundary)
 
-    for module in (controller_loop, life, registration, recover):
+    for module in (controller, incarnation, registration, recover):
         patch.setattr(module, "seal", unsealed)
 
 
 def acknowledge_before_the_wal(patch: pytest.MonkeyPatch) -> None:
     """Take every batch for durable as soon as it is handed to the write-ahead log."""
-    to_wal = ReplicaRoles.to_wal
+    to_wal = RoleAssigner.to_wal
 
-    def hasty(self: ReplicaRoles, batch: WalBatch, end_offset: int, led: LedPartition) -> None:
+    def hasty(self: RoleAssigner, batch: WalBatch, end_offset: int, led: LeaderPartition) -> None:
         to_wal(self, batch, end_offset, led)
         led.wal_durable(end_offset)
 
-    patch.setattr(ReplicaRoles, "to_wal", hasty)
+    patch.setattr(RoleAssigner, "to_wal", hasty)
 
 
 def flush_above_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     """Bring everything in memory into the partition's own log, committed or not."""
     put_segment = Flusher._put_segment
 
-    async def greedy(self: Flusher, led: LedPartition, to_offset: int) -> None:
+    async def greedy(self: Flusher, led: LeaderPartition, to_offset: int) -> None:
         await put_segment(self, led, led.tail.end_offset)
 
-    def careless(self: Flusher, led: LedPartition, view: PartitionView) -> None:
+    def careless(self: Flusher, led: LeaderPartition, view: PartitionView) -> None:
         if led.live:
             led.view = view
             led.leadership.flushed_end = led.leadership.durable_end = view.end_offset
@@ -84,63 +83,63 @@ def flush_above_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 def go_on_when_deposed(patch: pytest.MonkeyPatch) -> None:
     """Ignore the seal, and the metadata log that says who leads now."""
 
-    def stubborn(placed: Placed) -> Protocol[Settled]:
+    def stubborn(placed: WindowRow) -> Program[PutOutcomes]:
         yield from place(placed)
-        return Settled.DURABLE
+        return PutOutcomes.DURABLE
 
-    end = Life._end
+    end = Incarnation._end
 
-    def deaf(self: Life, why: BaseException) -> None:
+    def deaf(self: Incarnation, why: BaseException) -> None:
         if not isinstance(why, Fenced):
             end(self, why)
 
-    apply = ReplicaRoles.apply
+    apply = RoleAssigner.apply
 
-    def clinging(self: ReplicaRoles, image: Any) -> None:
+    def clinging(self: RoleAssigner, image: Any) -> None:
         me = self._parts.identity
         mine = image.brokers.get(me.broker_id)
         if mine is not None and mine.incarnation == me.incarnation and not mine.fenced:
             apply(self, image)
 
-    patch.setattr(wal_pump, "place", stubborn)
-    patch.setattr(Life, "_end", deaf)
-    patch.setattr(ReplicaRoles, "apply", clinging)
+    patch.setattr(appender, "place", stubborn)
+    patch.setattr(Incarnation, "_end", deaf)
+    patch.setattr(RoleAssigner, "apply", clinging)
 
 
 def commit_without_followers(patch: pytest.MonkeyPatch) -> None:
     """Take what the leader has for what all in-sync replicas have."""
-    advance = Leadership._advance
+    advance = LeaderState._advance
 
-    def alone(self: Leadership) -> tuple[Event, ...]:
+    def alone(self: LeaderState) -> tuple[Event, ...]:
         self._required = ()
         return advance(self)
 
-    patch.setattr(Leadership, "_advance", alone)
+    patch.setattr(LeaderState, "_advance", alone)
 
 
 def forget_producers(patch: pytest.MonkeyPatch) -> None:
     """Begin to lead without knowing what producers had appended."""
 
-    def nothing(view: PartitionView, now_ms: int) -> Protocol[ProducerStates]:
+    def nothing(view: PartitionView, now_ms: int) -> Program[ProducerStates]:
         yield from list_after(view.layout.snapshot_prefix, "")
         return ProducerStates()
 
-    patch.setattr(takeover, "load_producers", nothing)
+    patch.setattr(recovery, "load_producers", nothing)
 
 
 def take_what_comes_ahead(patch: pytest.MonkeyPatch) -> None:
     """Judge a batch at once that comes ahead of one that still waits at an earlier leader."""
-    patch.setattr(Refusals, "check_ahead", lambda *given, may_stray: None)
+    patch.setattr(RejectedBatches, "check_ahead", lambda *given, may_stray: None)
 
 
 def skip_the_wals(patch: pytest.MonkeyPatch) -> None:
     """Begin to lead without reading what deposed leaders had acknowledged."""
-    patch.setattr(takeover, "recover_batches", lambda tails, view: ())
+    patch.setattr(recovery, "recover_batches", lambda tails, view: ())
 
 
 def ignore_the_last_stable_offset(patch: pytest.MonkeyPatch) -> None:
     """Show consumers of committed records what may yet be aborted."""
-    patch.setattr(LedPartition, "last_stable_offset", property(lambda self: self.high_watermark))
+    patch.setattr(LeaderPartition, "last_stable_offset", property(lambda self: self.high_watermark))
 
 
 def let_fenced_producers_write(patch: pytest.MonkeyPatch) -> None:
@@ -158,14 +157,16 @@ def let_fenced_producers_write(patch: pytest.MonkeyPatch) -> None:
 
 def commit_what_was_aborted(patch: pytest.MonkeyPatch) -> None:
     """Forget which transactions were aborted."""
-    patch.setattr(Transactions, "aborted_between", lambda self, base, end: ())
+    patch.setattr(OpenTransactions, "aborted_between", lambda self, base, end: ())
 
 
 def write_markers_twice(patch: pytest.MonkeyPatch) -> None:
     """End every transaction once more, a little later."""
-    append = Marking._append
+    append = TxnMarkers._append
 
-    async def twice(self: Marking, led: LedPartition, placed: PlacedMarker, until_s: float) -> int:
+    async def twice(
+        self: TxnMarkers, led: LeaderPartition, placed: PlacedMarker, until_s: float
+    ) -> int:
         async def again() -> None:
             await asyncio.sleep(0.15)
             try:
@@ -178,14 +179,14 @@ def write_markers_twice(patch: pytest.MonkeyPatch) -> None:
         again_task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return end_offset
 
-    patch.setattr(Marking, "_append", twice)
+    patch.setattr(TxnMarkers, "_append", twice)
 
 
 def answer_commits_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
     """Tell members that their offsets are committed as soon as that is decided."""
     take = CoordinatorRuntime._take
 
-    def hasty(self: Any, led: Any, effects: Effects, *, own: bool) -> None:
+    def hasty(self: Any, led: Any, effects: CoordinatorResult, *, own: bool) -> None:
         led.reply(effects.replies)
         take(self, led, effects, own=own)
 
@@ -209,23 +210,23 @@ def let_members_of_older_epochs_commit(patch: pytest.MonkeyPatch) -> None:
 
 def answer_acks_1_from_memory(patch: pytest.MonkeyPatch) -> None:
     """Answer acks=1 as soon as the leader's memory has the batch."""
-    patch.setattr(LedPartition, "wait_copied", lambda *_: None)
+    patch.setattr(LeaderPartition, "wait_copied", lambda *_: None)
 
 
 def count_any_follower_for_acks_1(patch: pytest.MonkeyPatch) -> None:
     """Answer acks=1 when a batch was shown to followers, before one has it."""
-    begun = LedPartition.wal_begun
+    begun = LeaderPartition.wal_begun
 
-    def hasty(self: LedPartition, end_offset: int) -> None:
+    def hasty(self: LeaderPartition, end_offset: int) -> None:
         self.leadership.copied_end = max(self.leadership.copied_end, end_offset)
         begun(self, end_offset)
 
-    patch.setattr(LedPartition, "wal_begun", hasty)
+    patch.setattr(LeaderPartition, "wal_begun", hasty)
 
 
 def load_coordinators_empty(patch: pytest.MonkeyPatch) -> None:
     """Begin to coordinate without reading what was committed."""
-    patch.setattr(CoordinatorLog, "log_start_offset", property(lambda self: self.end_offset))
+    patch.setattr(CoordinatorPartition, "log_start_offset", property(lambda self: self.end_offset))
 
 
 def take_broken_links_for_dead_brokers(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Fenced, OutcomeUnknown, Unavailable
-from sparklog.testing.sim.cluster import MakeNode, Plan, Report, SimCluster
+from sparklog.testing.sim.cluster import MakeNode, SimCluster, SimPlan, SimReport
 from sparklog.testing.sim.faults import LINK_FAULTS
 from sparklog.testing.sim.invariants import watch
 from sparklog.testing.sim.network import through_bytes
@@ -37,7 +37,7 @@ IN_MEMORY: dict[str, Any] = {
 fault at a time, and the next when the cluster has recovered."""
 
 
-def plan_of(seed: int) -> Plan:
+def plan_of(seed: int) -> SimPlan:
     """Return the plan that a seed means: sizes and settings are drawn too."""
     entropy = SeededEntropy(seed)
 
@@ -47,7 +47,7 @@ def plan_of(seed: int) -> Plan:
     brokers = one_of(1, 3, 3, 3, 3, 3)
     replicas = min(brokers, one_of(1, 1, 2, 3, 3, 3))
     in_memory = bool(one_of(0, 0, 1))
-    return Plan(
+    return SimPlan(
         brokers=brokers,
         partitions=one_of(1, 2),
         replication_factor=replicas,
@@ -61,7 +61,9 @@ def plan_of(seed: int) -> Plan:
     )
 
 
-def run_seed(seed: int, make_node: MakeNode = SimulatedBroker, plan: Plan | None = None) -> Report:
+def run_seed(
+    seed: int, make_node: MakeNode = SimulatedBroker, plan: SimPlan | None = None
+) -> SimReport:
     """Run one seed. What brokers log goes into its trace, and their errors are complaints."""
     cluster = SimCluster(seed, plan_of(seed) if plan is None else plan, make_node)
     watch(cluster)
@@ -96,28 +98,28 @@ class _Ear(logging.Handler):
             self._cluster.complaints.append(f"logged: {record.getMessage()} {error!r}")
 
 
-def with_transactions(seed: int) -> Plan:
+def with_transactions(seed: int) -> SimPlan:
     """Return the plan of a seed whose clients write transactions too."""
     return replace(plan_of(seed), producers=1, transactional=4)
 
 
-def with_leader_acks(seed: int) -> Plan:
+def with_leader_acks(seed: int) -> SimPlan:
     """Return the plan of a seed whose clients send with acks=1 too; every other has one replica."""
     plan = replace(plan_of(seed), producers=1, leader_acks=2)
     return plan if seed % 2 else replace(plan, replication_factor=1)
 
 
-def with_members(seed: int) -> Plan:
+def with_members(seed: int) -> SimPlan:
     """Return the plan of a seed whose clients are members of a group too."""
     return replace(plan_of(seed), producers=1, members=3)
 
 
-def with_group_consumers(seed: int) -> Plan:
+def with_group_consumers(seed: int) -> SimPlan:
     """Return the plan of a seed whose clients are members of a group of the newer protocol too."""
     return replace(plan_of(seed), producers=1, partitions=4, group_consumers=3)
 
 
-def with_broken_links(seed: int) -> Plan:
+def with_broken_links(seed: int) -> SimPlan:
     """Return the plan of a seed whose brokers lose links to each other; half have other faults too.
 
     Commit in memory is left out: brokers that are cut off together may lose what it acknowledged.
@@ -145,7 +147,7 @@ def with_broken_links(seed: int) -> Plan:
 class Campaign:
     """What the clients of a cluster do, and the seeds that tests run of it."""
 
-    plan: Callable[[int], Plan]
+    plan: Callable[[int], SimPlan]
     quick: range
     many: range
     to_catch: range

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from sparklog.core.types import TopicPartition
-from sparklog.testing.history import Claim, Committed, GroupLog, Looked, Owned, check_group
+from sparklog.testing.history import (
+    CommittedHistory,
+    GroupLog,
+    Looked,
+    Owned,
+    OwnershipClaim,
+    check_group,
+)
 
 WHERE = TopicPartition("t", 0)
 
@@ -20,7 +27,7 @@ def test_a_partition_has_one_owner_a_generation() -> None:
 
 
 def test_who_looks_after_a_commit_is_told_of_it_or_of_a_later_one() -> None:
-    log = GroupLog(commits=[Committed(WHERE, 5, 1.0)], tried={(WHERE, 5), (WHERE, 7)})
+    log = GroupLog(commits=[CommittedHistory(WHERE, 5, 1.0)], tried={(WHERE, 5), (WHERE, 7)})
     log.looks = [Looked(WHERE, -1, 0.9), Looked(WHERE, 5, 1.1), Looked(WHERE, 7, 1.2)]
     assert _kinds(log) == []
     log.looks = [Looked(WHERE, -1, 1.1), Looked(WHERE, 6, 1.2)]
@@ -28,9 +35,11 @@ def test_who_looks_after_a_commit_is_told_of_it_or_of_a_later_one() -> None:
 
 
 def test_nobody_is_given_what_is_still_anothers() -> None:
-    log = GroupLog(claims=[Claim("a", WHERE, 1.0, 2.0), Claim("b", WHERE, 2.0, 3.0)])
+    log = GroupLog(
+        claims=[OwnershipClaim("a", WHERE, 1.0, 2.0), OwnershipClaim("b", WHERE, 2.0, 3.0)]
+    )
     assert _kinds(log) == []
-    log.claims.append(Claim("a", WHERE, 2.5, 2.6))
+    log.claims.append(OwnershipClaim("a", WHERE, 2.5, 2.6))
     assert _kinds(log) == ["read-by-two"]
-    log.claims[2] = Claim("b", WHERE, 2.5, 2.6)
+    log.claims[2] = OwnershipClaim("b", WHERE, 2.5, 2.6)
     assert _kinds(log) == []

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from sparklog.core.types import TopicPartition
-from sparklog.testing.history import ANOMALIES, Outcome, Poll, Send, check, from_lines, to_lines
+from sparklog.testing.history import ANOMALIES, Poll, Send, SendOutcome, check, from_lines, to_lines
 
 P0 = TopicPartition("t", 0)
 
 
 def _send(value: int, offset: int | None, *, producer: str = "p", at_s: float = 0.0) -> Send:
     """Return an acknowledged send, or one of unknown outcome when there is no offset."""
-    outcome = Outcome.UNKNOWN if offset is None else Outcome.OK
+    outcome = SendOutcome.UNKNOWN if offset is None else SendOutcome.OK
     return Send(producer, P0, value, value, at_s, at_s + 0.5, outcome, offset)
 
 
@@ -48,7 +48,7 @@ BAD: dict[str, list[Send | Poll]] = {
     "lost-write": [_send(1, 0), _send(2, 1, at_s=1), _final((1, 2))],
     "unseen": [_send(1, 0), _send(2, 1, at_s=1), _final((0, 1))],
     "failed-read": [
-        replace(_send(1, None), outcome=Outcome.FAILED),
+        replace(_send(1, None), outcome=SendOutcome.FAILED),
         _final((0, 1)),
     ],
     "invented-read": [_send(1, 0), _final((0, 1), (1, 99))],

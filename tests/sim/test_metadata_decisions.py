@@ -17,7 +17,7 @@ from sparklog.cluster.metadata.records import ProducerIdsRecord, Record
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import OutcomeUnknown, Unavailable
 from sparklog.testing.sim.network import SimNet, SimNetwork
-from sparklog.testing.sim.store import CALM, SimObjects, SimStore, StoreWeather
+from sparklog.testing.sim.store import CALM, SimObjects, SimStore, StoreFaults
 from sparklog.testing.virtual_loop import Process, new_virtual_loop
 from sparklog.testing.virtual_world import Trace, VirtualClock, VirtualCompute
 
@@ -76,7 +76,7 @@ class World:
     async def story(self) -> MetadataImage:
         for number in range(3):
             self.start(number)
-        self.store.weather = StoreWeather(
+        self.store.weather = StoreFaults(
             slow=0.05, refused=0.02, lost_request=0.01, lost_reply=0.03, late=0.05, own_exists=0.2
         )
         end_s = self.loop.time() + STORM_S

@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from sparklog.store.base import PutOutcome
-from sparklog.testing.sim.cluster import Plan, Report, SimCluster
+from sparklog.testing.sim.cluster import SimCluster, SimPlan, SimReport
 from sparklog.testing.sim.faults import FAULTS, LINK_FAULTS
 from tests.sim.toy_broker import ToyBroker, ToyLog
 
-PLAN = Plan(storm_s=4.0)
+PLAN = SimPlan(storm_s=4.0)
 SEEDS_TO_CATCH = 30
 
 
@@ -45,7 +45,7 @@ class Careless(ToyBroker):
         return True
 
 
-def _run(seed: int, kind: type[ToyBroker] = ToyBroker, plan: Plan = PLAN) -> Report:
+def _run(seed: int, kind: type[ToyBroker] = ToyBroker, plan: SimPlan = PLAN) -> SimReport:
     return SimCluster(seed, plan, kind).run()
 
 
@@ -57,7 +57,7 @@ def test_the_toy_keeps_its_log_under_every_fault(seed: int) -> None:
 
 
 def test_every_kind_of_fault_is_drawn() -> None:
-    kinds = {kind for seed in range(10) for kind in _run(seed, plan=Plan(storm_s=0.1)).faults}
+    kinds = {kind for seed in range(10) for kind in _run(seed, plan=SimPlan(storm_s=0.1)).faults}
     assert kinds == set(FAULTS) - set(LINK_FAULTS)
 
 
@@ -80,7 +80,7 @@ def test_a_mutant_is_caught(mutant: type[ToyBroker], kinds: set[str]) -> None:
 @pytest.mark.parametrize("rests", [True, False])
 def test_where_faults_rest_none_begins_while_twins_fight(rests: bool) -> None:
     """The toy's twins never cease to; a broker's may need seconds to seal a log that is written."""
-    plan = Plan(brokers=1, storm_s=4.0, faults=("twin",), rest_s=0.1 if rests else None)
+    plan = SimPlan(brokers=1, storm_s=4.0, faults=("twin",), rest_s=0.1 if rests else None)
     cluster = SimCluster(0, plan, ToyBroker)
     cluster.run()
     assert (len(cluster.brokers[0].lives) == 2) == rests
@@ -93,7 +93,7 @@ def test_a_broker_that_breaks_is_a_complaint_and_is_started_again() -> None:
                 raise ValueError("fragile")
             await super().run()
 
-    report = _run(1, Fragile, Plan(storm_s=1.0, faults=()))
+    report = _run(1, Fragile, SimPlan(storm_s=1.0, faults=()))
     assert any("fragile" in complaint for complaint in report.complaints)
     assert report.anomalies == []
 
@@ -103,7 +103,7 @@ def test_a_cluster_that_never_answers_is_a_complaint() -> None:
         async def handle(self, request: object, context: object) -> object:
             raise ConnectionError
 
-    report = _run(1, Silent, Plan(storm_s=1.0, heal_s=5.0, faults=()))
+    report = _run(1, Silent, SimPlan(storm_s=1.0, heal_s=5.0, faults=()))
     assert any("stuck" in complaint for complaint in report.complaints)
 
 

@@ -12,14 +12,14 @@ from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Unavailable
 from sparklog.log.effects import create
 from sparklog.store.base import ObjectNotFound, PutOutcome
-from sparklog.testing.sim.store import SimObjects, SimStore, StoreWeather
+from sparklog.testing.sim.store import SimObjects, SimStore, StoreFaults
 from sparklog.testing.virtual_loop import Process, new_virtual_loop
 from sparklog.testing.virtual_world import Trace
 
 Result = TypeVar("Result")
 
 
-def _world(weather: StoreWeather | None = None, seed: int = 1) -> SimObjects:
+def _world(weather: StoreFaults | None = None, seed: int = 1) -> SimObjects:
     loop = new_virtual_loop()
     world = SimObjects(loop, SeededEntropy(seed), Trace(loop))
     world.weather = weather or world.weather
@@ -69,15 +69,15 @@ def test_a_request_may_happen_although_its_sender_died() -> None:
 @pytest.mark.parametrize(
     ("weather", "outcome", "there_at_once", "there_later"),
     [
-        (StoreWeather(lost_request=1), PutOutcome.UNKNOWN, False, False),
-        (StoreWeather(lost_reply=1), PutOutcome.UNKNOWN, True, True),
-        (StoreWeather(late=1), PutOutcome.UNKNOWN, False, True),
-        (StoreWeather(own_exists=1), PutOutcome.EXISTS, True, True),
-        (StoreWeather(slow=1), PutOutcome.CREATED, True, True),
+        (StoreFaults(lost_request=1), PutOutcome.UNKNOWN, False, False),
+        (StoreFaults(lost_reply=1), PutOutcome.UNKNOWN, True, True),
+        (StoreFaults(late=1), PutOutcome.UNKNOWN, False, True),
+        (StoreFaults(own_exists=1), PutOutcome.EXISTS, True, True),
+        (StoreFaults(slow=1), PutOutcome.CREATED, True, True),
     ],
 )
 def test_a_put_meets_its_fault(
-    weather: StoreWeather, outcome: PutOutcome, there_at_once: bool, there_later: bool
+    weather: StoreFaults, outcome: PutOutcome, there_at_once: bool, there_later: bool
 ) -> None:
     world = _world(weather)
     assert _run(world, lambda store: store.put_if_absent("x", b"data")) is outcome
@@ -87,15 +87,15 @@ def test_a_put_meets_its_fault(
 
 
 @pytest.mark.parametrize(
-    "weather", [StoreWeather(refused=1), StoreWeather(lost_request=1), StoreWeather(lost_reply=1)]
+    "weather", [StoreFaults(refused=1), StoreFaults(lost_request=1), StoreFaults(lost_reply=1)]
 )
-def test_a_read_without_an_answer_is_unavailable(weather: StoreWeather) -> None:
+def test_a_read_without_an_answer_is_unavailable(weather: StoreFaults) -> None:
     with pytest.raises(Unavailable):
         _run(_world(weather), lambda store: store.get("x"))
 
 
 def test_a_refused_put_wrote_nothing() -> None:
-    world = _world(StoreWeather(refused=1))
+    world = _world(StoreFaults(refused=1))
     with pytest.raises(Unavailable):
         _run(world, lambda store: store.put_if_absent("x", b"data"))
     assert list(world.objects.list("")) == []
@@ -116,7 +116,7 @@ def test_of_all_racing_puts_one_is_stored_whatever_the_weather() -> None:
 
     seen = set()
     for seed in range(50):
-        world = _world(StoreWeather(late=0.3, lost_reply=0.3, lost_request=0.1), seed)
+        world = _world(StoreFaults(late=0.3, lost_reply=0.3, lost_request=0.1), seed)
         outcomes = world.loop.run_until_complete(race(world))
         world.loop.run_until_complete(asyncio.sleep(20.0))
         assert outcomes.count(PutOutcome.CREATED) <= 1

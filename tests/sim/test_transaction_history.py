@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from sparklog.core.types import TopicPartition
-from sparklog.testing.history import CommittedRead, Fate, Transaction, check_transactions
+from sparklog.testing.history import CommittedRead, Fate, TransactionHistory, check_transactions
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def _kinds(transaction: Transaction, *reads: CommittedRead) -> list[str]:
+def _kinds(transaction: TransactionHistory, *reads: CommittedRead) -> list[str]:
     return [anomaly.kind for anomaly in check_transactions([transaction], list(reads))]
 
 
@@ -16,8 +16,8 @@ def _read(where: TopicPartition, offset: int, value: int, *, final: bool = True)
     return CommittedRead(where, offset, value, final)
 
 
-def _wrote(fate: Fate) -> Transaction:
-    return Transaction("p", [(ONE, 1), (OTHER, 2)], fate)
+def _wrote(fate: Fate) -> TransactionHistory:
+    return TransactionHistory("p", [(ONE, 1), (OTHER, 2)], fate)
 
 
 def test_a_transaction_is_seen_wholly_or_not_at_all() -> None:

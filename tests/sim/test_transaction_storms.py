@@ -15,14 +15,14 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.errors import OutcomeUnknown, Unavailable
-from sparklog.testing.sim.store import StoreWeather
+from sparklog.testing.sim.store import StoreFaults
 from tests.harness.live_cluster import Failed, LiveCluster, TxClient
 
 BROKERS: Final = 3
 PARTITIONS: Final = 3
 PRODUCERS: Final = 4
 TROUBLES: Final = 3
-STORM: Final = StoreWeather(latency_s=0.03, lost_request=0.1, lost_reply=0.1)
+STORM: Final = StoreFaults(latency_s=0.03, lost_request=0.1, lost_reply=0.1)
 FENCED: Final = {ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch}
 
 Value = tuple[str, int]

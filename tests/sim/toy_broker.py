@@ -13,7 +13,7 @@ from typing import Any
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.core.errors import Unavailable
 from sparklog.protocol.api_keys import Api
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.records.header import BatchHeader, parse_header
 from sparklog.store.base import PutOutcome
 from sparklog.testing.sim.cluster import BrokerSide
@@ -63,7 +63,7 @@ class ToyBroker:
         self._stopped.set()
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
-        answer = Answer.to(request)
+        answer = ResponseBuilder.to(request)
         match Api(request.__api_key__):
             case Api.METADATA:
                 return self._metadata(request, answer)
@@ -111,7 +111,7 @@ class ToyBroker:
         outcome = await self.store.put_if_absent(log.key(base), _placed(data, base))
         return outcome is PutOutcome.CREATED
 
-    async def _produce(self, request: Any, answer: Answer) -> Any:
+    async def _produce(self, request: Any, answer: ResponseBuilder) -> Any:
         part = request.topic_data[0].partition_data[0]
         log = self.log(part.index)
         async with log.lock:
@@ -136,7 +136,7 @@ class ToyBroker:
         )
         return answer.response(responses=(topic,), throttle_time=_NO_TIME)
 
-    async def _fetch(self, request: Any, answer: Answer) -> Any:
+    async def _fetch(self, request: Any, answer: ResponseBuilder) -> Any:
         part = request.topics[0].partitions[0]
         log = self.log(part.partition)
         code, records = 0, b""
@@ -167,7 +167,7 @@ class ToyBroker:
             throttle_time=_NO_TIME, error_code=0, session_id=0, responses=(topic,)
         )
 
-    def _metadata(self, request: Any, answer: Answer) -> Any:
+    def _metadata(self, request: Any, answer: ResponseBuilder) -> Any:
         brokers = tuple(
             answer.entity("MetadataResponseBroker", node_id=n, host=f"b{n}", port=9092, rack=None)
             for n in range(self._brokers)

@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.types import TopicPartition as Where
-from sparklog.testing.history import Outcome, Poll, Send
+from sparklog.testing.history import Poll, Send, SendOutcome
 
 QUIET = 2
 """Of librdkafka's log: it tells of every connection that is refused."""
@@ -53,7 +53,7 @@ class Load:
     def acknowledged(self) -> int:
         """Return how many records were acknowledged until now."""
         sends = [one for one in list(self.history) if isinstance(one, Send)]
-        return sum(one.outcome is Outcome.OK for one in sends)
+        return sum(one.outcome is SendOutcome.OK for one in sends)
 
     def create_topic(self, configs: Mapping[str, str], replicas: int = 3) -> None:
         """Create the topic, with replicas on three brokers."""
@@ -135,7 +135,7 @@ class Load:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             now_s = SYSTEM_CLOCK.monotonic_s()
-            outcome = Outcome.UNKNOWN if error is not None else Outcome.OK
+            outcome = SendOutcome.UNKNOWN if error is not None else SendOutcome.OK
             offset = None if error is not None else message.offset()
             if error is not None:
                 self.complaints.append(f"{name}: value={value} was not delivered: {error}")

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from sparklog.broker.network import cluster_secret as broker_client
+from sparklog.broker.network import cluster_secret
 from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.request import BROKERS_CLIENT
 from tests.soak.wire_proxy import NAME_AT, WireProxy
@@ -19,7 +19,7 @@ REPLY_S = 10.0
 
 
 def with_code(broker_id: int, peer: Address) -> str:
-    return broker_client.client_id(broker_id, SECRET, peer)
+    return cluster_secret.client_id(broker_id, SECRET, peer)
 
 
 def before_metadata(broker_id: int, peer: Address) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparklog.spark.jobs.job import JobReport, OpenSession
-from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.progress import JobProgress
 
 EXPRESSIONS = {
     "exit": "java_method('java.lang.System', 'exit', CAST(3 + id AS INT))",
@@ -19,7 +19,7 @@ def parse_crash(argv: Sequence[str]) -> str:
     return EXPRESSIONS[next(word for word in argv if word in EXPRESSIONS)]
 
 
-def crash(expression: str, open_session: OpenSession, progress: Progress) -> JobReport:
+def crash(expression: str, open_session: OpenSession, progress: JobProgress) -> JobReport:
     """Run it."""
     open_session({}).range(0, 1, 1, 1).selectExpr(expression).collect()
     raise AssertionError("the executor survived")

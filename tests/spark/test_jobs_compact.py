@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from sparklog.cluster.log import Log
 from sparklog.spark.jobs.compact import compact, parse_compact
 from sparklog.spark.jobs.low_priority import POOL, making_way
-from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.report import UpkeepReport
 from tests.harness.log_records import numbered
 
@@ -26,7 +26,7 @@ def _run(spark: SparkSession, log_root: str, *words: str) -> UpkeepReport:
         return spark
 
     job = parse_compact(["--root", log_root, *words])
-    return compact(job, session, Progress(io.StringIO()))
+    return compact(job, session, JobProgress(io.StringIO()))
 
 
 def test_partitions_are_compacted_in_tasks_and_spark_reads_what_is_left(

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from sparklog.cluster.log import Log
 from sparklog.core.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from sparklog.spark.jobs.consume import consume, parse_consume
-from sparklog.spark.jobs.progress import Progress, Report
+from sparklog.spark.jobs.progress import JobProgress, ProgressReport
 
 RECORDS = 10
 MINUTE_MS = 60_000
 
-Consume = Callable[..., Report]
+Consume = Callable[..., ProgressReport]
 MakeLog = Callable[..., Log]
 
 
@@ -32,9 +32,9 @@ def run(spark: SparkSession, log_root: str) -> Consume:
     def session(conf: Mapping[str, str]) -> SparkSession:
         return spark
 
-    def call(*words: str) -> Report:
+    def call(*words: str) -> ProgressReport:
         job = parse_consume(["--root", log_root, *words])
-        return consume(job, session, Progress(io.StringIO()))
+        return consume(job, session, JobProgress(io.StringIO()))
 
     return call
 
@@ -173,4 +173,4 @@ def test_a_session_without_delta_is_told_how_to_get_it(
     words = ["--root", log_root, "--topic", "t", "--to", "delta", "--output", str(tmp_path / "out")]
     job = replace(parse_consume(words), sink="nosuchformat")
     with pytest.raises(InvalidRequest, match="spark-submit --packages"):
-        consume(job, lambda conf: spark, Progress(io.StringIO()))
+        consume(job, lambda conf: spark, JobProgress(io.StringIO()))

@@ -17,16 +17,16 @@ from sparklog.client.producer import Producer
 from sparklog.cluster.log import Log
 from sparklog.core.errors import Fenced, InvalidRequest, OffsetOutOfRange
 from sparklog.spark.jobs.job import TERMINATED
-from sparklog.spark.jobs.progress import Progress, Report
+from sparklog.spark.jobs.progress import JobProgress, ProgressReport
 from sparklog.spark.materialize.arguments import parse_materialize
-from sparklog.spark.materialize.commit import Commit
+from sparklog.spark.materialize.commit import TableCommit
 from sparklog.spark.materialize.job import materialize
 from sparklog.spark.materialize.tables import DeltaTables
 from sparklog.spark.table_view import table_view
 from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 
-Run = Callable[..., Report]
+Run = Callable[..., ProgressReport]
 MakeLog = Callable[..., Log]
 
 
@@ -43,9 +43,9 @@ def run(spark: SparkSession, log_root: str, table: str) -> Run:
     def session(conf: Mapping[str, str]) -> SparkSession:
         return spark
 
-    def call(*words: str) -> Report:
+    def call(*words: str) -> ProgressReport:
         argv = ["--root", log_root, "--topic", "t", "--table", table, *words]
-        return materialize(parse_materialize(argv), session, Progress(io.StringIO()))
+        return materialize(parse_materialize(argv), session, JobProgress(io.StringIO()))
 
     return call
 
@@ -146,13 +146,17 @@ def test_of_two_jobs_with_the_same_batch_one_has_no_effect_and_says_so(
     append(make_log(t=1), 0, b"a", b"b")
 
     class Overtaken(DeltaTables):
-        def append(self, rows: DataFrame, commit: Commit, properties: Mapping[str, str]) -> None:
+        def append(
+            self, rows: DataFrame, commit: TableCommit, properties: Mapping[str, str]
+        ) -> None:
             run("--format", "raw")
             super().append(rows, commit, properties)
 
     argv = ["--root", log_root, "--topic", "t", "--table", table, "--format", "raw"]
     with pytest.raises(Fenced, match="another job"):
-        materialize(parse_materialize(argv), lambda conf: spark, Progress(io.StringIO()), Overtaken)
+        materialize(
+            parse_materialize(argv), lambda conf: spark, JobProgress(io.StringIO()), Overtaken
+        )
     assert [row["_offset"] for row in rows(spark, table)] == [0, 1]
 
 
@@ -277,7 +281,9 @@ def test_a_job_that_follows_ends_when_it_is_asked_to(
     batches: list[int] = []
 
     class Watched(DeltaTables):
-        def append(self, rows: DataFrame, commit: Commit, properties: Mapping[str, str]) -> None:
+        def append(
+            self, rows: DataFrame, commit: TableCommit, properties: Mapping[str, str]
+        ) -> None:
             super().append(rows, commit, properties)
             batches.append(commit.batch)
             if commit.batch == 1:
@@ -288,7 +294,7 @@ def test_a_job_that_follows_ends_when_it_is_asked_to(
     argv = ["--root", log_root, "--topic", "t", "--table", table, "--format", "raw",
             "--from-offset", "latest", "--trigger", "100 ms"]  # fmt: skip
     report = materialize(
-        parse_materialize(argv), lambda conf: spark, Progress(io.StringIO()), Watched
+        parse_materialize(argv), lambda conf: spark, JobProgress(io.StringIO()), Watched
     )
     assert report.ended_by == TERMINATED
     assert batches == [1, 2]

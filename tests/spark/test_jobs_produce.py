@@ -18,12 +18,12 @@ from sparklog.cluster.log import Log, open_log
 from sparklog.core.errors import InvalidPartitions, InvalidRequest, UnknownTopicOrPartition
 from sparklog.spark.jobs.produce import produce
 from sparklog.spark.jobs.produce_arguments import parse_produce
-from sparklog.spark.jobs.progress import Progress, Report
+from sparklog.spark.jobs.progress import JobProgress, ProgressReport
 
 CSV = "id,name,born\n1,ann,2001-02-03T04:05:06Z\n2,bob,NA\n3,NA,2003-01-01T00:00:00Z\n"
 BORN_MS = 981_173_106_000
 
-Produce = Callable[..., Report]
+Produce = Callable[..., ProgressReport]
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def run(spark: SparkSession, log_root: str) -> Produce:
     def session(conf: Mapping[str, str]) -> SparkSession:
         return spark
 
-    def call(*words: str) -> Report:
+    def call(*words: str) -> ProgressReport:
         job = parse_produce(["--root", log_root, *words])
-        return produce(job, session, Progress(io.StringIO()))
+        return produce(job, session, JobProgress(io.StringIO()))
 
     return call
 
@@ -172,7 +172,7 @@ def test_an_unknown_topic_is_refused_before_spark_starts(log_root: str, people: 
 
     job = parse_produce(["--root", log_root, "--topic", "t", "--input", people])
     with pytest.raises(UnknownTopicOrPartition, match="--create"):
-        produce(job, never, Progress(io.StringIO()))
+        produce(job, never, JobProgress(io.StringIO()))
 
 
 def test_another_number_of_partitions_is_refused(

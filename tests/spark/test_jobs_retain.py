@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import SparkSession
 
 from sparklog.cluster.log import Log
-from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.report import UpkeepReport
 from sparklog.spark.jobs.retain import parse_retain, retain
 from tests.harness.log_records import numbered
@@ -22,7 +22,7 @@ def _run(spark: SparkSession, log_root: str, *words: str) -> UpkeepReport:
         return spark
 
     job = parse_retain(["--root", log_root, *words])
-    return retain(job, session, Progress(io.StringIO()))
+    return retain(job, session, JobProgress(io.StringIO()))
 
 
 def test_retention_runs_in_tasks_and_damage_stops_one_partition_only(

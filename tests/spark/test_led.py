@@ -11,8 +11,8 @@ from sparklog.client.producer import Producer
 from sparklog.cluster.log import Log
 from sparklog.log.effects import run
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import flush_at, hand_back, take_lead
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.partition.leader_append import flush_at, hand_back, take_leadership
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.records.record_batch import BatchSettings, encode
 from tests.harness.waiting import eventually
@@ -23,7 +23,7 @@ from tests.spark.conftest import MakeLog
 def lead(log: Log) -> PartitionView:
     """Lead and flush: two records, a marker, one record."""
     layout = log.partition("led", 0).layout
-    view = run(take_lead(PartitionView(layout), 1, "a" * 32), log.store)
+    view = run(take_leadership(PartitionView(layout), 1, "a" * 32), log.store)
     settings = BatchSettings(
         leader_epoch=1, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
     )
@@ -44,7 +44,7 @@ def lead(log: Log) -> PartitionView:
             base_offset=3,
         ),
     ]
-    draft = draft_batches(layout, batches, "b" * 32, codec="lz4")
+    draft = build_flush(layout, batches, "b" * 32, codec="lz4")
     return run(flush_at(view, draft, 1), log.store)
 
 

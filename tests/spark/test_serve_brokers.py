@@ -23,7 +23,7 @@ from sparklog.spark.demo.brokers import out_of_order
 from sparklog.spark.demo.plain_client import PlainClient, read_everything
 from sparklog.spark.jobs.produce import produce
 from sparklog.spark.jobs.produce_arguments import parse_produce
-from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.serve.broker_task import parent_of
 from tests.harness.waiting import eventually
 from tests.peers.sparklog import DEADLINE_S, SparklogCluster
@@ -45,7 +45,7 @@ def run_job(spark: SparkSession, *words: str) -> dict[str, Any]:
     def session(conf: Mapping[str, str]) -> SparkSession:
         return spark
 
-    report = produce(parse_produce(words), session, Progress(io.StringIO()))
+    report = produce(parse_produce(words), session, JobProgress(io.StringIO()))
     found: dict[str, Any] = json.loads(report.to_json())
     return found
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from sparklog.cluster.log import open_log
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.log.effects import run
-from sparklog.spark.schedule.claims import Claim, take
+from sparklog.spark.schedule.claims import RunClaim, take
 from sparklog.spark.schedule.history import DONE, FAILED, read_history
 from sparklog.spark.schedule.schedule import CATCH_UP, SEEN
 from tests.bench.common.process_memory import children, descendants, is_running
@@ -59,7 +59,7 @@ def test_missed_jobs_run_once_in_the_application_and_again_in_none(
 
     def known(job: str) -> None:
         seen_ms = SYSTEM_CLOCK.now_ms() - 2 * DAY_MS
-        assert run(take(Claim(job, seen_ms, SEEN, claimed_ms=seen_ms)), log.store)
+        assert run(take(RunClaim(job, seen_ms, SEEN, claimed_ms=seen_ms)), log.store)
 
     known("compaction")
     known("retention")
@@ -142,7 +142,7 @@ def test_no_broker_is_lost_when_jobs_end_their_executors(log_root: str, tmp_path
         log.create_topic("t", 1)
         for job in jobs:
             seen_ms = SYSTEM_CLOCK.now_ms() - 2 * DAY_MS
-            assert run(take(Claim(job, seen_ms, SEEN, claimed_ms=seen_ms)), log.store)
+            assert run(take(RunClaim(job, seen_ms, SEEN, claimed_ms=seen_ms)), log.store)
     program = (sys.executable, str(PROGRAM), "--brokers", "2", "--jobs", str(schedule))
     with SparklogCluster(tmp_path, program=program, root=log_root) as cluster:
         before = {number: one["pid"] for number, one in cluster.brokers.items()}

@@ -71,7 +71,7 @@ class _Session:
     """Since when it takes no connection, and nobody could tell whether it is dead."""
 
 
-class ControllerLoop:
+class ControllerShell:
     """The controller's duty of one incarnation."""
 
     def __init__(

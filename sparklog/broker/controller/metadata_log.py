@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sparklog.broker.runtime.environment import Environment
-from sparklog.broker.runtime.log_limiter import Repeated
+from sparklog.broker.runtime.log_limiter import RateLimitedLog
 from sparklog.broker.runtime.metadata_access import Decision
 from sparklog.cluster.metadata import records as codec
 from sparklog.cluster.metadata import snapshot
@@ -26,14 +26,14 @@ from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import Record
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import DataCorrupt, OutcomeUnknown, SparklogError, Unavailable
-from sparklog.log.effects import Protocol
+from sparklog.log.effects import Program
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, PartitionLayout
 from sparklog.log.manifest.change import absorb_tail, change
 from sparklog.log.manifest.refresh import probe, read_whole, refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.append import Candidate, append
 from sparklog.log.schema import normalized
-from sparklog.log.segment.builder import SegmentDraft, draft_records
+from sparklog.log.segment.builder import SegmentBuilder, build_records
 from sparklog.store.base import ObjectNotFound
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _PendingChange:
     """A decision somebody waits for."""
 
     decision: Decision
@@ -65,7 +65,7 @@ class MetadataLog:
         self._environment = environment
         self._view = PartitionView(LAYOUT)
         self._lock = asyncio.Lock()
-        self._asked: list[_Asked] = []
+        self._asked: list[_PendingChange] = []
         self._listeners: list[Listener] = []
         self.appended: Callable[[], None] = lambda: None
         """Called after an append of this broker's own, to have others look."""
@@ -73,7 +73,7 @@ class MetadataLog:
         """When the store last did what it was asked here, on the loop's clock."""
         self._waiting: dict[asyncio.Future[None], int] = {}
         self._snapshot_end = 0
-        self._damaged = Repeated()
+        self._damaged = RateLimitedLog()
 
     async def open(self) -> MetadataImage:
         """Read the newest snapshot and what follows it.
@@ -116,7 +116,7 @@ class MetadataLog:
                 is damaged (D4).
             OutcomeUnknown: it may have been appended; decide again, and it is seen if so.
         """
-        asked = _Asked(decision, asyncio.get_running_loop().create_future())
+        asked = _PendingChange(decision, asyncio.get_running_loop().create_future())
         self._asked.append(asked)
         try:
             async with self._lock:
@@ -162,7 +162,7 @@ class MetadataLog:
             self._asked = [one for one in taken if not one.done.done()] + self._asked
         await self._tidy()
 
-    async def _append_decided(self, taken: list[_Asked]) -> None:
+    async def _append_decided(self, taken: list[_PendingChange]) -> None:
         for _ in range(LOST_RACES_MAX):
             records, decided = self._decided(taken)
             if not records or await self._append(records):
@@ -174,9 +174,9 @@ class MetadataLog:
                 return
         raise Unavailable(f"lost too many races for the metadata log. races={LOST_RACES_MAX}")
 
-    def _decided(self, taken: list[_Asked]) -> tuple[list[Record], list[_Asked]]:
+    def _decided(self, taken: list[_PendingChange]) -> tuple[list[Record], list[_PendingChange]]:
         """Return the records of all decisions, and who waits for them."""
-        image, records, decided = self.image, list[Record](), list[_Asked]()
+        image, records, decided = self.image, list[Record](), list[_PendingChange]()
         for one in taken:
             if one.done.done():
                 continue
@@ -206,9 +206,9 @@ class MetadataLog:
             await self._read_on(view)
         return True
 
-    def _draft(self, records: list[Record]) -> SegmentDraft:
+    def _draft(self, records: list[Record]) -> SegmentBuilder:
         batch = normalized(codec.encode(records), self._environment.clock.now_ms())
-        return draft_records(LAYOUT, [batch], new_nonce(self._environment.entropy), codec="lz4")
+        return build_records(LAYOUT, [batch], new_nonce(self._environment.entropy), codec="lz4")
 
     async def _read_on(self, view: PartitionView) -> None:
         """Apply what `view` has beyond the image."""
@@ -235,7 +235,7 @@ class MetadataLog:
             f"bring its object back from a copy; brokers go on by themselves. damage={damage}"
         )
 
-    async def _run(self, protocol: Protocol[Result]) -> Result:
+    async def _run(self, protocol: Program[Result]) -> Result:
         result = await self._environment.store.run(protocol)
         self.heard_s = asyncio.get_running_loop().time()
         return result

@@ -28,22 +28,22 @@ from sparklog.coordinator.consumer.messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from sparklog.coordinator.effects import Effects, ProducerIdentity, Token
-from sparklog.coordinator.group.description import GroupDescription, ListedGroup
+from sparklog.coordinator.effects import CoordinatorResult, ProducerIdentity, Token
+from sparklog.coordinator.group.description import DescribedGroup, ListedGroup
 from sparklog.coordinator.group.shard import GroupShard
 from sparklog.coordinator.internal_topics import GROUPS_TOPIC, partition_for
 from sparklog.coordinator.messages import (
     CommitRequest,
     DeletedOffsets,
     FetchRequest,
-    FoundOffsets,
+    GroupOffsetsResult,
     HeartbeatRequest,
-    Joined,
     JoinRequest,
+    JoinResult,
     LeaveRequest,
-    Left,
-    Synced,
+    LeaveResult,
     SyncRequest,
+    SyncResult,
 )
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.config.group import GROUP_CONFIGS, NONE_SET
@@ -110,7 +110,7 @@ class TopicsView:
 logger = logging.getLogger(__name__)
 
 Reply = TypeVar("Reply")
-GroupEvent = Callable[[GroupShard, Token, int], Effects]
+GroupEvent = Callable[[GroupShard, Token, int], CoordinatorResult]
 
 
 class GroupCoordinator:
@@ -146,13 +146,13 @@ class GroupCoordinator:
         self._tasks = tasks
         self._names = metadata.image.names
 
-    async def join(self, asked: JoinRequest) -> Joined:
+    async def join(self, asked: JoinRequest) -> JoinResult:
         """Answer a join, which may take until all members joined."""
-        return await self._ask(asked.group_id, lambda s, t, n: s.join(asked, t, n), Joined)
+        return await self._ask(asked.group_id, lambda s, t, n: s.join(asked, t, n), JoinResult)
 
-    async def sync(self, asked: SyncRequest) -> Synced:
+    async def sync(self, asked: SyncRequest) -> SyncResult:
         """Answer with an assignment, which may take until the leader brings it."""
-        return await self._ask(asked.group_id, lambda s, t, n: s.sync(asked, t, n), Synced)
+        return await self._ask(asked.group_id, lambda s, t, n: s.sync(asked, t, n), SyncResult)
 
     async def heartbeat(self, asked: HeartbeatRequest) -> ErrorCode:
         """Take in that a member lives."""
@@ -171,9 +171,9 @@ class GroupCoordinator:
             ConsumerHeartbeatAnswer,
         )
 
-    async def leave(self, asked: LeaveRequest) -> Left:
+    async def leave(self, asked: LeaveRequest) -> LeaveResult:
         """Let members go."""
-        return await self._ask(asked.group_id, lambda s, t, n: s.leave(asked, t, n), Left)
+        return await self._ask(asked.group_id, lambda s, t, n: s.leave(asked, t, n), LeaveResult)
 
     def partition_of(self, group_id: str) -> int:
         """Return the partition that keeps a group's offsets."""
@@ -202,9 +202,11 @@ class GroupCoordinator:
             verification,
         )
 
-    async def fetch(self, asked: FetchRequest) -> FoundOffsets:
+    async def fetch(self, asked: FetchRequest) -> GroupOffsetsResult:
         """Return committed offsets."""
-        return await self._ask(asked.group_id, lambda s, t, n: s.fetch(asked, t, n), FoundOffsets)
+        return await self._ask(
+            asked.group_id, lambda s, t, n: s.fetch(asked, t, n), GroupOffsetsResult
+        )
 
     async def delete_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
@@ -215,10 +217,10 @@ class GroupCoordinator:
             group_id, lambda s, t, n: s.delete_offsets(group_id, where, t, n), DeletedOffsets
         )
 
-    async def describe(self, group_id: str) -> GroupDescription:
+    async def describe(self, group_id: str) -> DescribedGroup:
         """Return what there is to tell of a group."""
         found = await self._ask(group_id, lambda s, t, n: s.describe((group_id,), t, n), tuple)
-        return cast("GroupDescription", found[0])
+        return cast("DescribedGroup", found[0])
 
     async def describe_consumer(self, group_id: str) -> ConsumerGroupDescription | None:
         """Return what there is to tell of a consumer group; None if it is none."""

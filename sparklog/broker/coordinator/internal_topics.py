@@ -12,7 +12,7 @@ from typing import Final
 
 from sparklog.broker.runtime.environment import Environment
 from sparklog.broker.runtime.metadata_access import MetadataAccess
-from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata import changes
 from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.cluster.metadata.records import Record
 from sparklog.coordinator.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
@@ -66,7 +66,7 @@ class InternalTopic:
                 return []
             if not image.eligible_brokers():
                 raise CoordinatorNotAvailable(f"no broker can lead it now. topic={self.name}")
-            return registry.create_topic(
+            return changes.create_topic(
                 image,
                 self.name,
                 topic_id,

@@ -1,7 +1,7 @@
 """A led partition of an internal topic, as its coordinator uses it: append, wait, read back.
 
-An object stands for one leader epoch, as `LedPartition` does; once that is over every call raises.
-Only the coordinator appends here, so what it appended and what it read is all there is.
+An object stands for one leader epoch, as `LeaderPartition` does; once that is over every call
+raises. Only the coordinator appends here, so what it appended and what it read is all there is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.runtime.environment import Environment
 from sparklog.coordinator.effects import CoordinatorRecord, ProducerIdentity
@@ -27,10 +27,10 @@ from sparklog.protocol.records.encoder import SMALL_RECORDS_MAX, BatchSettings, 
 from sparklog.protocol.records.header import NO_EPOCH, NO_SEQUENCE, parse_header
 
 
-class LeaderWatcher(Protocol):
+class LeaderListener(Protocol):
     """Who looks after the partitions of an internal topic that are served here."""
 
-    def led(self, partition: int, log: CoordinatorLog) -> None:
+    def led(self, partition: int, log: CoordinatorPartition) -> None:
         """Take in that a partition is served from now on."""
         ...
 
@@ -45,10 +45,12 @@ ROOM_WAIT_S: Final = 5.0
 """Longest that an append waits for room in the broker's memory at a time."""
 
 
-class CoordinatorLog:
+class CoordinatorPartition:
     """See the module."""
 
-    def __init__(self, led: LedPartition, environment: Environment, budget: MemoryBudget) -> None:
+    def __init__(
+        self, led: LeaderPartition, environment: Environment, budget: MemoryBudget
+    ) -> None:
         """Use `led`, whose appends take room of `budget`."""
         self._led = led
         self._environment = environment

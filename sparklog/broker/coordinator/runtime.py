@@ -22,21 +22,21 @@ from itertools import count
 from math import ceil
 from typing import Final, Generic
 
-from sparklog.broker.coordinator.partition_log import CoordinatorLog
-from sparklog.broker.coordinator.shard_context import LedShard, PendingBatch, QueuedMarker, S
+from sparklog.broker.coordinator.partition_log import CoordinatorPartition
+from sparklog.broker.coordinator.shard_context import PendingBatch, QueuedMarker, S, ShardContext
 from sparklog.broker.coordinator.shard_directory import ShardDirectory
 from sparklog.broker.coordinator.shard_loader import ShardLoader
 from sparklog.broker.runtime.deadline_timer import EARLY_S
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.metadata_access import MetadataAccess
-from sparklog.coordinator.effects import Effects, ProducerIdentity, Token, size_bytes
+from sparklog.coordinator.effects import CoordinatorResult, ProducerIdentity, Token, size_bytes
 from sparklog.core.errors import CoordinatorNotAvailable, RecordTooLarge, SparklogError
 from sparklog.log.tail.producer_state import UNVERIFIED, Verification
 from sparklog.protocol.records.control import EndTransactionMarker
 
 logger = logging.getLogger(__name__)
 
-Event = Callable[[S, Token, int], Effects]
+Event = Callable[[S, Token, int], CoordinatorResult]
 """Changes a shard: gets it, the caller's token and the time. Raises before it changes anything."""
 
 REFUSED_AGAIN_S: Final = 0.1
@@ -68,7 +68,8 @@ class CoordinatorRuntime(Generic[S]):
             broker_id: this broker's.
             make_shard: gets partition and leader epoch, returns an empty shard.
             commit_timeout_s: longest that a decided reply is held back for its commit.
-            errand: gets a partition and one of its shard's `Effects.errands`, once committed.
+            errand: gets a partition and one of its shard's `CoordinatorResult.errands`, once
+            committed.
         """
         self.topic = topic
         self._environment = environment
@@ -84,10 +85,10 @@ class CoordinatorRuntime(Generic[S]):
 
     # Told by the replicas.
 
-    def led(self, partition: int, log: CoordinatorLog) -> None:
+    def led(self, partition: int, log: CoordinatorPartition) -> None:
         """Take in that this broker serves a partition from now on: read its log, then serve."""
         self.retired(partition)
-        led: LedShard[S] = LedShard(partition, log, self._expire)
+        led: ShardContext[S] = ShardContext(partition, log, self._expire)
         self._shards.led[partition] = led
         self._tasks.start(self._load(led), f"load {self.topic}-{partition}")
 
@@ -210,7 +211,11 @@ class CoordinatorRuntime(Generic[S]):
         return self._began_ms + int(asyncio.get_running_loop().time() * 1000)
 
     def _run(
-        self, led: LedShard[S], event: Callable[[S, int], Effects], *, own: bool = False
+        self,
+        led: ShardContext[S],
+        event: Callable[[S, int], CoordinatorResult],
+        *,
+        own: bool = False,
     ) -> None:
         """Run an event whose caller waits, or one of our `own` that nobody asked for.
 
@@ -232,7 +237,7 @@ class CoordinatorRuntime(Generic[S]):
         self._take(led, effects, own=own)
         self._arm(led)
 
-    def _run_own(self, led: LedShard[S], event: Callable[[S, int], Effects]) -> None:
+    def _run_own(self, led: ShardContext[S], event: Callable[[S, int], CoordinatorResult]) -> None:
         """Run an event of which nobody waits for the outcome; one that cannot be now comes back."""
         try:
             self._run(led, event, own=True)
@@ -241,7 +246,7 @@ class CoordinatorRuntime(Generic[S]):
             if not led.timer.is_set:
                 led.timer.set(asyncio.get_running_loop().time() + REFUSED_AGAIN_S)
 
-    def _take(self, led: LedShard[S], effects: Effects, *, own: bool) -> None:
+    def _take(self, led: ShardContext[S], effects: CoordinatorResult, *, own: bool) -> None:
         for note in effects.notes:
             logger.info("%s", note)
         if effects.at_once:
@@ -266,12 +271,12 @@ class CoordinatorRuntime(Generic[S]):
             led.reply(effects.replies)
             self._run_errands(led, effects.errands)
 
-    def _run_errands(self, led: LedShard[S], errands: Iterable[object]) -> None:
+    def _run_errands(self, led: ShardContext[S], errands: Iterable[object]) -> None:
         for errand in errands:
             assert self._errand is not None, errand
             self._errand(led.partition, errand)
 
-    def _arm(self, led: LedShard[S]) -> None:
+    def _arm(self, led: ShardContext[S]) -> None:
         """Have time looked at when the shard wants it."""
         shard = led.shard
         deadline_ms = None if shard is None else shard.next_deadline_ms
@@ -282,7 +287,7 @@ class CoordinatorRuntime(Generic[S]):
         soon_s = asyncio.get_running_loop().time() + EARLY_S
         led.timer.set_no_later(max((deadline_ms - self._began_ms) / 1000, soon_s))
 
-    def _expire(self, led: LedShard[S], due_by_s: float) -> None:
+    def _expire(self, led: ShardContext[S], due_by_s: float) -> None:
         if led.shard is None:
             return
         try:
@@ -300,12 +305,12 @@ class CoordinatorRuntime(Generic[S]):
 
     # Appending.
 
-    def _start_append(self, led: LedShard[S]) -> None:
+    def _start_append(self, led: ShardContext[S]) -> None:
         if not led.appending:
             led.appending = True
             self._tasks.start(self._append_all(led), f"append {self.topic}-{led.partition}")
 
-    async def _append_all(self, led: LedShard[S]) -> None:
+    async def _append_all(self, led: ShardContext[S]) -> None:
         """Append what has gathered, and what gathers meanwhile."""
         shard = led.shard
         while led.gathered and led.shard is shard:
@@ -320,7 +325,9 @@ class CoordinatorRuntime(Generic[S]):
         if led.shard is shard:
             led.appending = False
 
-    async def _commit(self, led: LedShard[S], shard: S | None, batches: list[PendingBatch]) -> None:
+    async def _commit(
+        self, led: ShardContext[S], shard: S | None, batches: list[PendingBatch]
+    ) -> None:
         """Append batches, wait until they are committed, and give their replies.
 
         Raises:
@@ -350,7 +357,7 @@ class CoordinatorRuntime(Generic[S]):
 
     # Loading.
 
-    async def _load(self, led: LedShard[S], pause_s: float = 0.0) -> None:
+    async def _load(self, led: ShardContext[S], pause_s: float = 0.0) -> None:
         """Make the shard from the log, after a pause, and serve it."""
         if pause_s:
             await asyncio.sleep(pause_s)
@@ -362,7 +369,7 @@ class CoordinatorRuntime(Generic[S]):
         led.appending = False
         self._run_own(led, lambda served, now_ms: served.loaded(now_ms))
 
-    def _reload(self, led: LedShard[S], why: SparklogError, *, own: bool) -> None:
+    def _reload(self, led: ShardContext[S], why: SparklogError, *, own: bool) -> None:
         """Throw the shard away, and make it again if its partition is still led here.
 
         Callers who break it come at a pace of theirs; what breaks of our `own` is there at once.

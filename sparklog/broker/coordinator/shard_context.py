@@ -14,11 +14,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from sparklog.broker.coordinator.partition_log import CoordinatorLog, marker_batch, records_batch
+from sparklog.broker.coordinator.partition_log import (
+    CoordinatorPartition,
+    marker_batch,
+    records_batch,
+)
 from sparklog.broker.runtime.deadline_timer import DeadlineTimer
 from sparklog.coordinator.effects import (
     CoordinatorRecord,
-    Effects,
+    CoordinatorResult,
     ProducerIdentity,
     Shard,
     Token,
@@ -54,14 +58,14 @@ class PendingBatch:
     errands: Sequence[object] = ()
 
 
-class LedShard(Generic[S]):
+class ShardContext(Generic[S]):
     """See the module."""
 
     def __init__(
         self,
         partition: int,
-        log: CoordinatorLog,
-        expire: Callable[[LedShard[S], float], None],
+        log: CoordinatorPartition,
+        expire: Callable[[ShardContext[S], float], None],
     ) -> None:
         """Serve a partition from `log`, once it was read; `expire` is called at deadlines."""
         self.partition = partition
@@ -69,7 +73,7 @@ class LedShard(Generic[S]):
         self.shard: S | None = None
         """None while its log is replayed."""
         self.retired = False
-        self.gathered: deque[Effects | QueuedMarker] = deque()
+        self.gathered: deque[CoordinatorResult | QueuedMarker] = deque()
         self.waiting: dict[Token, asyncio.Future[object]] = {}
         self.appending = False
         self.timer = DeadlineTimer(partial(expire, self))
@@ -126,14 +130,14 @@ class LedShard(Generic[S]):
 
     def take_gathered(self, timestamp_ms: int) -> list[PendingBatch]:
         """Take what has gathered, as the batches that it makes."""
-        gathering = _Gathering(timestamp_ms, self.log.batch_bytes_max)
+        gathering = _RecordBatcher(timestamp_ms, self.log.batch_bytes_max)
         while self.gathered:
             gathering.add(self.gathered.popleft())
         gathering.close()
         return gathering.batches
 
 
-class _Gathering:
+class _RecordBatcher:
     """Effects on their way into batches."""
 
     def __init__(self, timestamp_ms: int, batch_bytes_max: int) -> None:
@@ -146,7 +150,7 @@ class _Gathering:
         self._producer: ProducerIdentity | None = None
         self._size_bytes = 0
 
-    def add(self, entry: Effects | QueuedMarker) -> None:
+    def add(self, entry: CoordinatorResult | QueuedMarker) -> None:
         if isinstance(entry, QueuedMarker):
             self.close()
             data = marker_batch(entry.producer, entry.marker, self._timestamp_ms)

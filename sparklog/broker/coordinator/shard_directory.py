@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Generic
 
-from sparklog.broker.coordinator.shard_context import LedShard, S
+from sparklog.broker.coordinator.shard_context import S, ShardContext
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.core.errors import (
@@ -30,7 +30,7 @@ class ShardDirectory(Generic[S]):
         self._metadata = metadata
         self._topic = topic
         self._broker_id = broker_id
-        self.led: dict[int, LedShard[S]] = {}
+        self.led: dict[int, ShardContext[S]] = {}
 
     @property
     def active(self) -> list[int]:
@@ -42,7 +42,7 @@ class ShardDirectory(Generic[S]):
         """Return the partitions whose log is being read."""
         return [number for number, led in self.led.items() if led.shard is None]
 
-    def serving(self, partition: int) -> LedShard[S]:
+    def serving(self, partition: int) -> ShardContext[S]:
         """Return a partition whose shard is served.
 
         Raises:
@@ -57,7 +57,7 @@ class ShardDirectory(Generic[S]):
             raise self.is_loading(partition)
         return led
 
-    def ready(self, partition: int) -> LedShard[S]:
+    def ready(self, partition: int) -> ShardContext[S]:
         """Return a partition whose shard may be changed now.
 
         Raises:
@@ -78,7 +78,7 @@ class ShardDirectory(Generic[S]):
             )
         return led
 
-    def ready_for(self, partition: int, producer: ProducerIdentity) -> LedShard[S]:
+    def ready_for(self, partition: int, producer: ProducerIdentity) -> ShardContext[S]:
         """Return a partition that a producer's transaction may change now.
 
         Raises:

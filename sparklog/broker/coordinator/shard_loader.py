@@ -19,8 +19,13 @@ from typing import Final, Generic
 import numpy as np
 import pyarrow as pa
 
-from sparklog.broker.coordinator.partition_log import CoordinatorLog
-from sparklog.broker.coordinator.shard_context import RELOAD_FIRST_S, RELOAD_LONGEST_S, LedShard, S
+from sparklog.broker.coordinator.partition_log import CoordinatorPartition
+from sparklog.broker.coordinator.shard_context import (
+    RELOAD_FIRST_S,
+    RELOAD_LONGEST_S,
+    S,
+    ShardContext,
+)
 from sparklog.broker.runtime.environment import Environment
 from sparklog.broker.runtime.log_summary import GatheredNotes
 from sparklog.coordinator.effects import CoordinatorRecord, Shard
@@ -41,7 +46,7 @@ REPLAYED_AT_ONCE: Final = 1000
 """Records between two looks at the event loop: some 5 ms."""
 
 
-async def load(log: CoordinatorLog, shard: Shard, environment: Environment) -> int:
+async def load(log: CoordinatorPartition, shard: Shard, environment: Environment) -> int:
     """Replay the whole log into a fresh shard; return how many records it had.
 
     Raises:
@@ -158,7 +163,7 @@ class ShardLoader(Generic[S]):
         self._notes = GatheredNotes(logger)
         self._lanes = asyncio.Semaphore(LOADS_AT_ONCE)
 
-    async def load(self, led: LedShard[S]) -> S | None:
+    async def load(self, led: ShardContext[S]) -> S | None:
         """Return the shard that a partition's log makes; None once it is led here no more."""
         wait_s = RELOAD_FIRST_S
         while not led.retired and led.log.live:
@@ -185,7 +190,7 @@ class ShardLoader(Generic[S]):
             wait_s = min(2 * wait_s, RELOAD_LONGEST_S)
         return None
 
-    async def _load_once(self, led: LedShard[S]) -> S | None:
+    async def _load_once(self, led: ShardContext[S]) -> S | None:
         led.log.check_ready()
         loop = asyncio.get_running_loop()
         began_s = loop.time()

@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.coordinator.groups import GroupCoordinator
 from sparklog.broker.coordinator.transactions import TransactionCoordinator
-from sparklog.broker.coordinator.txn_markers import MarkerWriter, Marking
+from sparklog.broker.coordinator.txn_markers import MarkerWriter, TxnMarkers
 from sparklog.broker.runtime.current_settings import SettingsInForce
 from sparklog.broker.runtime.environment import Address, Environment, TaskScope, Unreachable
 from sparklog.broker.runtime.metadata_access import MetadataAccess
@@ -64,7 +64,7 @@ _REFUSALS: Final[Mapping[ErrorCode, type[SparklogError]]] = {
 }
 
 
-class Enlisting:
+class AddPartitionsToTxn:
     """See the module."""
 
     def __init__(
@@ -257,7 +257,7 @@ def _codes(partitions: Collection[Partition], response: Any) -> Codes:
     return codes
 
 
-class Transactions:
+class TransactionServices:
     """The coordinator, who writes its markers, and who asks it."""
 
     def __init__(
@@ -268,7 +268,7 @@ class Transactions:
         metadata: MetadataAccess,
         tasks: TaskScope,
         groups: GroupCoordinator,
-        marking: Marking,
+        marking: TxnMarkers,
     ) -> None:
         """Serve nothing yet: the replicas tell `coordinator` what is led here."""
         self.marking = marking
@@ -276,4 +276,6 @@ class Transactions:
         self.coordinator = TransactionCoordinator(
             environment, config, broker_id, metadata, tasks, self.writer.write
         )
-        self.enlisting = Enlisting(environment, config, broker_id, metadata, self.coordinator)
+        self.enlisting = AddPartitionsToTxn(
+            environment, config, broker_id, metadata, self.coordinator
+        )

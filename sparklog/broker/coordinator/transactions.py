@@ -14,11 +14,11 @@ from typing import Final, cast
 
 from sparklog.broker.controller.producer_ids import ProducerIds
 from sparklog.broker.coordinator.marker_sender import MarkerSender, WriteHere
-from sparklog.broker.coordinator.partition_log import CoordinatorLog
+from sparklog.broker.coordinator.partition_log import CoordinatorPartition
 from sparklog.broker.coordinator.runtime import CoordinatorRuntime, Event
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.metadata_access import MetadataAccess
-from sparklog.coordinator.effects import Effects, ProducerIdentity, Token
+from sparklog.coordinator.effects import CoordinatorResult, ProducerIdentity, Token
 from sparklog.coordinator.internal_topics import TRANSACTIONS_TOPIC, partition_for
 from sparklog.coordinator.transaction.shard import (
     TransactionSettings,
@@ -26,7 +26,7 @@ from sparklog.coordinator.transaction.shard import (
     WriteMarkers,
     wanted,
 )
-from sparklog.coordinator.transaction.state import Partition, Transaction, TransactionState
+from sparklog.coordinator.transaction.state import Partition, TransactionMetadata, TransactionState
 from sparklog.coordinator.transaction.transaction import (
     EndTransaction,
     InitProducer,
@@ -166,7 +166,7 @@ class TransactionCoordinator:
             lambda fresh_id: lambda shard, token, now_ms: shard.end(token, asked, fresh_id, now_ms),
         )
 
-    async def describe(self, transactional_id: str) -> Transaction:
+    async def describe(self, transactional_id: str) -> TransactionMetadata:
         """Return what is known of a transactional id.
 
         Raises, besides:
@@ -177,14 +177,14 @@ class TransactionCoordinator:
             lambda shard, token, _: shard.describe(token, transactional_id),
             waits=False,
         )
-        return cast("Transaction", found)
+        return cast("TransactionMetadata", found)
 
     async def list_transactions(
         self,
         states: Collection[TransactionState],
         producer_ids: Collection[int],
         running_ms: int = -1,
-    ) -> list[Transaction]:
+    ) -> list[TransactionMetadata]:
         """Return the transactional ids coordinated here that pass the filters.
 
         Raises:
@@ -194,9 +194,9 @@ class TransactionCoordinator:
             raise CoordinatorLoading(
                 f"the coordinator reads its logs; try again in a moment. partitions={loading}"
             )
-        found: list[Transaction] = []
+        found: list[TransactionMetadata] = []
 
-        def event(shard: TransactionShard, token: Token, now_ms: int) -> Effects:
+        def event(shard: TransactionShard, token: Token, now_ms: int) -> CoordinatorResult:
             return shard.list(token, wanted(states, producer_ids, running_ms, now_ms))
 
         for partition in sorted(self.runtime.active):
@@ -204,7 +204,7 @@ class TransactionCoordinator:
                 reply = await self.runtime.submit(partition, event)
             except NotCoordinator:
                 continue  # lost meanwhile: another broker lists them
-            found += cast("list[Transaction]", reply)
+            found += cast("list[TransactionMetadata]", reply)
         return found
 
     # Asking.
@@ -250,12 +250,12 @@ class TransactionCoordinator:
 
     # Ending.
 
-    def led(self, partition: int, log: CoordinatorLog) -> None:
-        """See `LeaderWatcher`."""
+    def led(self, partition: int, log: CoordinatorPartition) -> None:
+        """See `LeaderListener`."""
         self.runtime.led(partition, log)
 
     def retired(self, partition: int) -> None:
-        """See `LeaderWatcher`."""
+        """See `LeaderListener`."""
         self.runtime.retired(partition)
         self._sender.forget(partition)
 
@@ -266,7 +266,7 @@ class TransactionCoordinator:
     async def _complete(self, partition: int, done: WriteMarkers) -> None:
         """Note that every partition has its marker."""
 
-        def event(shard: TransactionShard, token: Token, now_ms: int) -> Effects:
+        def event(shard: TransactionShard, token: Token, now_ms: int) -> CoordinatorResult:
             effects = shard.complete(token, done, now_ms)
             # What the producer asks for next is appended together with this.
             self._has_ended(done.transactional_id)

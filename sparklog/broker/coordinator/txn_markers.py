@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.coordinator.groups import GroupCoordinator
 from sparklog.broker.coordinator.partition_log import marker_batch
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.purgatory import DelayedProduce
 from sparklog.broker.partition.recovering import RECOVERY_WAIT_MAX_S, Find, RecoveringPartition
@@ -62,7 +62,7 @@ class KnownProducer(NamedTuple):
     """First offset of its open transaction, or NO_OFFSET."""
 
 
-class Marking:
+class TxnMarkers:
     """See the module."""
 
     def __init__(self, environment: Environment, find: Find, budget: MemoryBudget) -> None:
@@ -77,7 +77,7 @@ class Marking:
         """Append markers, wait until they are committed; return what went wrong with each."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         results: list[SparklogError | None] = []
-        ends: dict[PartitionId, tuple[LedPartition, int]] = {}
+        ends: dict[PartitionId, tuple[LeaderPartition, int]] = {}
         for placed in markers:
             try:
                 led = await self._leader(placed.where)
@@ -130,7 +130,7 @@ class Marking:
             for producer_id, known in led.producers
         ]
 
-    async def _append(self, led: LedPartition, placed: PlacedMarker, deadline: float) -> int:
+    async def _append(self, led: LeaderPartition, placed: PlacedMarker, deadline: float) -> int:
         now_ms = self._environment.clock.now_ms()
         batch = marker_batch(placed.producer, placed.marker, now_ms)
         size_bytes = len(batch.data)
@@ -144,7 +144,7 @@ class Marking:
             self._budget.give_back(size_bytes)
             raise
 
-    async def _leader(self, where: PartitionId) -> LedPartition:
+    async def _leader(self, where: PartitionId) -> LeaderPartition:
         """Return what leads a partition; one that recovers is waited for."""
         role = self._find(where)
         if isinstance(role, RecoveringPartition):
@@ -170,7 +170,7 @@ class MarkerWriter:
     """See the module."""
 
     def __init__(
-        self, metadata: MetadataAccess, groups: GroupCoordinator, marking: Marking
+        self, metadata: MetadataAccess, groups: GroupCoordinator, marking: TxnMarkers
     ) -> None:
         """Find topics in `metadata`; append by `marking`, or through `groups`."""
         self._metadata = metadata

@@ -21,17 +21,17 @@ import asyncio
 import logging
 
 from sparklog.broker.fetch.read import (
-    Fetched,
+    FetchedPartition,
+    FetchRead,
     FetchResult,
     FetchSpec,
     Leaders,
-    Reading,
     answer_of,
     limit_of,
     out_of_range,
 )
-from sparklog.broker.fetch.watch import FetchWatch
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.fetch.watch import FetchSubscription
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.purgatory import FetchWaits
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.metadata_access import MetadataAccess
@@ -52,7 +52,7 @@ LOOK_S = 1.0
 """How long a leader may look for news of its own end."""
 
 
-class Fetching:
+class FetchService:
     """Answers fetches of one broker."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Fetching:
         """Read all partitions asked for, and wait for news while there is too little."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(spec.max_wait_ms, 0) / 1000, LONGEST_WAIT_S)
-        reading = Reading(spec, self._leaders)
+        reading = FetchRead(spec, self._leaders)
         reading.look(spec.partitions, now_ms=int(loop.time() * 1000))
         awaits = bool(reading.historic)
         if awaits:
@@ -93,7 +93,7 @@ class Fetching:
         self._count(reading)
         return reading.results
 
-    async def _judge_again(self, reading: Reading) -> None:
+    async def _judge_again(self, reading: FetchRead) -> None:
         """Look whether what sends a consumer back still leads (E5)."""
         refused = reading.beyond_end()
         if not refused:
@@ -111,11 +111,11 @@ class Fetching:
                     f"partition={where}"
                 )
 
-    async def _wait(self, reading: Reading, deadline: float, *, looks_again: bool) -> None:
+    async def _wait(self, reading: FetchRead, deadline: float, *, looks_again: bool) -> None:
         """Wait for news; with `looks_again`, something may have come since the first look."""
         loop = asyncio.get_running_loop()
         spec = reading.spec
-        watch = FetchWatch() if spec.watch is None else spec.watch
+        watch = FetchSubscription() if spec.watch is None else spec.watch
         self.waiting += 1
         try:
             if looks_again:
@@ -129,7 +129,7 @@ class Fetching:
             if watch is not spec.watch:
                 watch.close()
 
-    async def _read_history(self, reading: Reading) -> None:
+    async def _read_history(self, reading: FetchRead) -> None:
         wanted, reading.historic = reading.historic, {}
         left = reading.spec.max_bytes - reading.size_bytes
         share = max(1, left // len(wanted))
@@ -142,7 +142,7 @@ class Fetching:
         for where, result in zip(wanted, found, strict=True):
             reading.take(where, result)
 
-    async def _read_one(self, led: LedPartition, spec: FetchSpec, max_bytes: int) -> FetchResult:
+    async def _read_one(self, led: LeaderPartition, spec: FetchSpec, max_bytes: int) -> FetchResult:
         """Read one partition's history; an old view is looked at anew."""
         at = spec.partitions[led.where]
         run = self._environment.store.run
@@ -167,7 +167,7 @@ class Fetching:
         self._read_ahead(led, history.next_offset)
         return answer_of(led, spec, history.batches, at.offset, history.next_offset)
 
-    def _read_ahead(self, led: LedPartition, offset: int) -> None:
+    def _read_ahead(self, led: LeaderPartition, offset: int) -> None:
         """Read what a consumer of history asks for next, if a lane is free."""
         key = led.where, offset
         if offset >= led.flushed_end or self._history_lanes.locked() or key in self._ahead:
@@ -175,7 +175,7 @@ class Fetching:
         self._ahead[key] = asyncio.get_running_loop().create_future()
         self._tasks.start(self._load(led, offset), f"read ahead {led.where}")
 
-    async def _load(self, led: LedPartition, offset: int) -> None:
+    async def _load(self, led: LeaderPartition, offset: int) -> None:
         try:
             async with self._history_lanes:
                 await self._environment.store.run(led.history.load(led.view, offset))
@@ -185,10 +185,10 @@ class Fetching:
         finally:
             self._ahead.pop((led.where, offset)).set_result(None)
 
-    def _count(self, reading: Reading) -> None:
+    def _count(self, reading: FetchRead) -> None:
         spec, metrics = reading.spec, self._metrics
         for where, result in reading.results.items():
-            if isinstance(result, Fetched) and not result.batches:
+            if isinstance(result, FetchedPartition) and not result.batches:
                 continue
             led = reading.led.get(where)
             if led is None:
@@ -203,5 +203,5 @@ class Fetching:
                 metrics.fetched(topic, result.size_bytes, from_history=from_history)
 
 
-def _news(led: LedPartition, spec: FetchSpec) -> FetchWaits:
+def _news(led: LeaderPartition, spec: FetchSpec) -> FetchWaits:
     return led.committed_news if spec.is_consumer else led.appended_news

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sparklog.broker.fetch.watch import FetchWatch
-from sparklog.broker.partition.follower import FetchAt
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.fetch.watch import FetchSubscription
+from sparklog.broker.partition.follower import FetchPosition
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.core.errors import Fenced, OffsetOutOfRange, SparklogError, UnknownLeaderEpoch
 from sparklog.core.types import PartitionId
 from sparklog.log.partition.read_committed import met
@@ -32,12 +32,12 @@ class FetchSpec:
     max_bytes: int
     isolation: int
     """READ_COMMITTED or 0."""
-    partitions: Mapping[PartitionId, FetchAt]
+    partitions: Mapping[PartitionId, FetchPosition]
     replica_epoch: int = -1
     """The follower's broker epoch."""
-    told: Mapping[PartitionId, Fetched] = field(default_factory=dict)
+    told: Mapping[PartitionId, FetchedPartition] = field(default_factory=dict)
     """What the client knows of partitions, where that were no records; see `fetch_session`."""
-    watch: FetchWatch | None = None
+    watch: FetchSubscription | None = None
     """Hears of a follower's partitions; those that rest there are asked for, too."""
 
     @property
@@ -47,7 +47,7 @@ class FetchSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedPartition:
     """What one partition has to say."""
 
     batches: Sequence[bytes]
@@ -65,26 +65,26 @@ class Fetched:
         """Return the bytes of its batches."""
         return sum(map(len, self.batches))
 
-    def is_of(self, led: LedPartition) -> bool:
+    def is_of(self, led: LeaderPartition) -> bool:
         """Say whether a follower without news would be told the same of a partition now."""
         same = self.high_watermark == led.high_watermark
         return same and self.log_start_offset == led.flushed_end
 
 
-FetchResult = Fetched | SparklogError
-Leaders = Callable[[PartitionId], LedPartition]
+FetchResult = FetchedPartition | SparklogError
+Leaders = Callable[[PartitionId], LeaderPartition]
 """Returns a led partition, or raises why it is none."""
 
 
-class Reading:
+class FetchRead:
     """One fetch while it is answered."""
 
     def __init__(self, spec: FetchSpec, leaders: Leaders) -> None:
         """Answer `spec`; nothing is read before `look`."""
         self.spec = spec
         self.results: dict[PartitionId, FetchResult] = {}
-        self.led: dict[PartitionId, LedPartition] = {}
-        self.historic: dict[PartitionId, LedPartition] = {}
+        self.led: dict[PartitionId, LeaderPartition] = {}
+        self.historic: dict[PartitionId, LeaderPartition] = {}
         """Partitions that are read below the tail."""
         self.size_bytes = 0
         """Of all batches read so far."""
@@ -95,7 +95,7 @@ class Reading:
     def take(self, where: PartitionId, result: FetchResult) -> None:
         """Note what a partition has to say."""
         self.results[where] = result
-        if isinstance(result, Fetched) and result.batches:
+        if isinstance(result, FetchedPartition) and result.batches:
             self.size_bytes += result.size_bytes
 
     @property
@@ -125,7 +125,7 @@ class Reading:
             if result is not None:
                 self.take(where, result)
 
-    def beyond_end(self) -> dict[PartitionId, LedPartition]:
+    def beyond_end(self) -> dict[PartitionId, LeaderPartition]:
         """Return the partitions that end before what is asked for."""
         return {
             where: led
@@ -136,18 +136,18 @@ class Reading:
 
     def _drop(self, where: PartitionId) -> None:
         result = self.results.pop(where, None)
-        if isinstance(result, Fetched) and result.batches:
+        if isinstance(result, FetchedPartition) and result.batches:
             self.size_bytes -= result.size_bytes
 
-    def _place(self, where: PartitionId) -> FetchAt | None:
+    def _place(self, where: PartitionId) -> FetchPosition | None:
         """Return where a partition is read; it rests no more."""
         watch = self.spec.watch
         rested = None if watch is None else watch.rouse(where)
         return self.spec.partitions.get(where, rested)
 
     def _look_at(
-        self, where: PartitionId, at: FetchAt, left: int, now_ms: int | None
-    ) -> Fetched | None:
+        self, where: PartitionId, at: FetchPosition, left: int, now_ms: int | None
+    ) -> FetchedPartition | None:
         led = self._leaders(where)
         check_epoch(led, at.current_leader_epoch)
         self.led[where] = led
@@ -155,7 +155,9 @@ class Reading:
             return self._for_consumer(led, at, left)
         return self._for_follower(led, at, left, now_ms)
 
-    def _for_consumer(self, led: LedPartition, at: FetchAt, left: int) -> Fetched | None:
+    def _for_consumer(
+        self, led: LeaderPartition, at: FetchPosition, left: int
+    ) -> FetchedPartition | None:
         if not led.log_start_offset <= at.offset <= led.tail.end_offset:
             raise out_of_range(led, at.offset)
         if at.offset < led.tail.start_offset:
@@ -167,8 +169,8 @@ class Reading:
         return answer_of(led, self.spec, batches, at.offset, end)
 
     def _for_follower(
-        self, led: LedPartition, at: FetchAt, left: int, now_ms: int | None
-    ) -> Fetched:
+        self, led: LeaderPartition, at: FetchPosition, left: int, now_ms: int | None
+    ) -> FetchedPartition:
         diverging = _divergence(led, at)
         if diverging is not None or at.offset < led.tail.start_offset:
             self._urgent = True
@@ -188,14 +190,16 @@ class Reading:
         batches = self._read(led, at, left, led.shown_end)
         return answer_of(led, self.spec, batches, at.offset, at.offset)
 
-    def _read(self, led: LedPartition, at: FetchAt, left: int, limit: int) -> Sequence[bytes]:
+    def _read(
+        self, led: LeaderPartition, at: FetchPosition, left: int, limit: int
+    ) -> Sequence[bytes]:
         first = left == self.spec.max_bytes
         if left <= 0 and not first:
             return ()
         return led.tail.read(at.offset, min(at.max_bytes, left), limit, at_least_one=first)
 
 
-def check_epoch(led: LedPartition, current_leader_epoch: int) -> None:
+def check_epoch(led: LeaderPartition, current_leader_epoch: int) -> None:
     """Refuse who knows another leader epoch; -1 knows none.
 
     Raises:
@@ -212,7 +216,7 @@ def check_epoch(led: LedPartition, current_leader_epoch: int) -> None:
     raise UnknownLeaderEpoch(f"this broker does not know that leader epoch yet; try again. {told}")
 
 
-def _divergence(led: LedPartition, at: FetchAt) -> EpochEnd | None:
+def _divergence(led: LeaderPartition, at: FetchPosition) -> EpochEnd | None:
     """Return where a follower's log and this one still agree, when they differ before its end."""
     if at.last_fetched_epoch < 0 or at.offset < led.tail.start_offset:
         return None
@@ -228,27 +232,27 @@ def _divergence(led: LedPartition, at: FetchAt) -> EpochEnd | None:
     return None if agrees else end
 
 
-def limit_of(led: LedPartition, spec: FetchSpec) -> int:
+def limit_of(led: LeaderPartition, spec: FetchSpec) -> int:
     """Return below which offset a consumer may read (E1)."""
     is_committed = spec.isolation == READ_COMMITTED
     return led.last_stable_offset if is_committed else led.high_watermark
 
 
-def _tail_limit(led: LedPartition, spec: FetchSpec) -> int:
+def _tail_limit(led: LeaderPartition, spec: FetchSpec) -> int:
     """Return up to where a consumer is handed the tail: what is referred to is history (E4)."""
     limit, reference = limit_of(led, spec), led.tail.first_reference
     return limit if reference is None else min(limit, reference)
 
 
 def answer_of(
-    led: LedPartition, spec: FetchSpec, batches: Sequence[bytes], offset: int, end_offset: int
-) -> Fetched:
+    led: LeaderPartition, spec: FetchSpec, batches: Sequence[bytes], offset: int, end_offset: int
+) -> FetchedPartition:
     """Return the answer for batches that were found in [offset, end_offset)."""
     aborted = None
     if spec.is_consumer and spec.isolation == READ_COMMITTED:
         found = led.producers.transactions.aborted_between(offset, end_offset)
         aborted = tuple((one.producer_id, one.first_offset) for one in met(found, batches))
-    return Fetched(
+    return FetchedPartition(
         batches,
         led.high_watermark,
         led.last_stable_offset,
@@ -257,7 +261,7 @@ def answer_of(
     )
 
 
-def out_of_range(led: LedPartition, offset: int) -> OffsetOutOfRange:
+def out_of_range(led: LeaderPartition, offset: int) -> OffsetOutOfRange:
     """Return the error that sends a consumer to its reset policy."""
     return OffsetOutOfRange(
         "the offset is not in the log any more, or not yet; apply the reset policy. "

@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from sparklog.broker.fetch.read import Fetched
-from sparklog.broker.fetch.watch import FetchWatch
-from sparklog.broker.partition.follower import FetchAt
+from sparklog.broker.fetch.read import FetchedPartition
+from sparklog.broker.fetch.watch import FetchSubscription
+from sparklog.broker.partition.follower import FetchPosition
 from sparklog.core.config.model import INT_MAX
 from sparklog.core.entropy import Entropy
 from sparklog.core.errors import InvalidRequest, SparklogError
@@ -45,28 +45,28 @@ PartKey = tuple[TopicKey, int]
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAsked:
+class RequestedPartition:
     """What a request says of partitions."""
 
     session_id: int
     epoch: int
     by_topic_id: bool
     is_follower: bool
-    parts: Mapping[PartKey, FetchAt]
+    parts: Mapping[PartKey, FetchPosition]
     forgotten: Collection[PartKey] = ()
 
 
 @dataclass(slots=True)
 class _Part:
-    at: FetchAt
+    at: FetchPosition
     where: PartitionId | None = None
     """Which partition it was when it was last looked at."""
     high_watermark: int = _NOT_TOLD
     log_start_offset: int = _NOT_TOLD
-    told: Fetched | None = None
+    told: FetchedPartition | None = None
     """What the client knows, if it was last found that there is nothing else to say."""
 
-    def tell(self, outcome: Fetched | SparklogError) -> bool:
+    def tell(self, outcome: FetchedPartition | SparklogError) -> bool:
         """Note what the client is told, and say whether it needs to be."""
         if outcome is self.told:
             return False
@@ -98,15 +98,17 @@ class FetchSession:
     """Of the next request."""
     parts: dict[PartKey, _Part] = field(default_factory=dict)
     keys: dict[PartitionId, PartKey] = field(default_factory=dict)
-    watch: FetchWatch | None = None
+    watch: FetchSubscription | None = None
     """A follower's."""
     swept_s: float = 0.0
     """When all partitions were looked at last."""
 
     @classmethod
-    def begun(cls, session_id: int, epoch: int, asked: FetchAsked, now_s: float) -> FetchSession:
+    def begun(
+        cls, session_id: int, epoch: int, asked: RequestedPartition, now_s: float
+    ) -> FetchSession:
         """Return a session that begins with a request; `epoch` is the next one's."""
-        watch = FetchWatch() if asked.is_follower else None
+        watch = FetchSubscription() if asked.is_follower else None
         parts = {key: _Part(at) for key, at in asked.parts.items()}
         return cls(
             session_id,
@@ -124,7 +126,7 @@ class FetchSession:
         """Return what goes first when there are too many: the lowest."""
         return self.is_follower, len(self.parts)
 
-    def take_in(self, asked: FetchAsked) -> None:
+    def take_in(self, asked: RequestedPartition) -> None:
         """Take in what a request says of partitions."""
         for key in asked.forgotten:
             part = self.parts.pop(key, None)
@@ -140,7 +142,7 @@ class FetchSession:
             if part.where is not None and self.watch is not None:
                 self.watch.rouse(part.where)
 
-    def wanted(self, now_s: float) -> dict[PartKey, FetchAt]:
+    def wanted(self, now_s: float) -> dict[PartKey, FetchPosition]:
         """Return what is to be looked at now: all that does not rest (Y5)."""
         watch = self.watch
         if watch is None:
@@ -158,11 +160,15 @@ class FetchSession:
             self.watch.close()
 
 
-class FetchTurn:
+class FetchContext:
     """One request: what to read for it, and what of that to answer."""
 
     def __init__(
-        self, wanted: Mapping[PartKey, FetchAt], session: FetchSession | None, *, answers_all: bool
+        self,
+        wanted: Mapping[PartKey, FetchPosition],
+        session: FetchSession | None,
+        *,
+        answers_all: bool,
     ) -> None:
         """Answer a request of `session`; `answers_all` whether there is news or not."""
         self.wanted = wanted
@@ -171,11 +177,11 @@ class FetchTurn:
         self._answers_all = answers_all
 
     @property
-    def watch(self) -> FetchWatch | None:
+    def watch(self) -> FetchSubscription | None:
         """Return what hears of a follower's partitions."""
         return None if self._session is None else self._session.watch
 
-    def placed(self, key: PartKey, where: PartitionId) -> Fetched | None:
+    def placed(self, key: PartKey, where: PartitionId) -> FetchedPartition | None:
         """Take in which partition is meant, and return what the client knows of it.
 
         That is None if it had news the last time. An answer with the same object says that it still
@@ -201,14 +207,14 @@ class FetchTurn:
         """Return the session that the client may go on with; 0 for none."""
         return NO_SESSION if self._session is None else self._session.session_id
 
-    def answers(self, key: PartKey, outcome: Fetched | SparklogError) -> bool:
+    def answers(self, key: PartKey, outcome: FetchedPartition | SparklogError) -> bool:
         """Say whether the client is to be answered about a partition. Call it once for each."""
         if self._session is None:
             return True
         part = self._session.parts.get(key)
         if part is None:  # a later request of this session has dropped it
             return False
-        if isinstance(outcome, Fetched) and outcome.batches:
+        if isinstance(outcome, FetchedPartition) and outcome.batches:
             del self._session.parts[key]
             self._session.parts[key] = part
         return part.tell(outcome) or self._answers_all
@@ -239,7 +245,7 @@ class FetchSessionTopicIdError(InvalidRequest):
     kafka_code = 106
 
 
-class FetchSessions:
+class FetchSessionCache:
     """The sessions of one broker."""
 
     def __init__(self, slots: int, entropy: Entropy) -> None:
@@ -257,7 +263,7 @@ class FetchSessions:
         """Return the partitions of all sessions."""
         return sum(len(session.parts) for session in self._sessions.values())
 
-    def begin(self, asked: FetchAsked, now_s: float) -> FetchTurn:
+    def begin(self, asked: RequestedPartition, now_s: float) -> FetchContext:
         """Take a request in.
 
         Raises:
@@ -271,9 +277,9 @@ class FetchSessions:
         if asked.epoch == FIRST_EPOCH and asked.parts and self._has_room(asked, now_s):
             session = FetchSession.begun(self._new_id(), next_epoch(0), asked, now_s)
             self._sessions[session.session_id] = session
-        return FetchTurn(dict(asked.parts), session, answers_all=True)
+        return FetchContext(dict(asked.parts), session, answers_all=True)
 
-    def _next(self, asked: FetchAsked, now_s: float) -> FetchTurn:
+    def _next(self, asked: RequestedPartition, now_s: float) -> FetchContext:
         session = self._sessions.get(asked.session_id)
         if session is None:
             raise FetchSessionIdNotFound(
@@ -292,18 +298,18 @@ class FetchSessions:
         session.take_in(asked)
         if not session.parts:
             self._end(session.session_id)
-            return FetchTurn({}, None, answers_all=True)
+            return FetchContext({}, None, answers_all=True)
         del self._sessions[session.session_id]
         self._sessions[session.session_id] = session  # the most recently used comes last
         session.epoch, session.used_s = next_epoch(session.epoch), now_s
-        return FetchTurn(session.wanted(now_s), session, answers_all=False)
+        return FetchContext(session.wanted(now_s), session, answers_all=False)
 
     def _end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
 
-    def _has_room(self, asked: FetchAsked, now_s: float) -> bool:
+    def _has_room(self, asked: RequestedPartition, now_s: float) -> bool:
         """Say whether there may be one more; another session goes for it if need be (Y4)."""
         if len(self._sessions) < self._slots:
             return True

@@ -8,18 +8,18 @@ it, or it is asked for elsewhere. `fetch_session` says which requests it is left
 
 from __future__ import annotations
 
-from sparklog.broker.partition.follower import FetchAt
+from sparklog.broker.partition.follower import FetchPosition
 from sparklog.broker.partition.purgatory import DelayedFetch, FetchWaits
 from sparklog.core.types import PartitionId
 
 
-class FetchWatch(DelayedFetch):
+class FetchSubscription(DelayedFetch):
     """Hears of partitions, for one fetch while it waits or for a session between fetches, too."""
 
     def __init__(self) -> None:
         """Hear of nothing yet."""
         super().__init__()
-        self.resting: dict[PartitionId, FetchAt] = {}
+        self.resting: dict[PartitionId, FetchPosition] = {}
         """Where partitions would be read that need not be looked at."""
         self._heard: dict[PartitionId, FetchWaits] = {}
 
@@ -33,12 +33,12 @@ class FetchWatch(DelayedFetch):
         self._heard[waits.partition] = waits
         waits.add(self)
 
-    def rest(self, waits: FetchWaits, at: FetchAt) -> None:
+    def rest(self, waits: FetchWaits, at: FetchPosition) -> None:
         """Take in that nothing is to be had of a partition at `at` before there is news of it."""
         self.hear(waits)
         self.resting[waits.partition] = at
 
-    def rouse(self, where: PartitionId) -> FetchAt | None:
+    def rouse(self, where: PartitionId) -> FetchPosition | None:
         """Have a partition looked at; return where it would have been read, if it rested."""
         return self.resting.pop(where, None)
 

@@ -27,22 +27,22 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.responses import NO_THROTTLE, NOT_ASKED, code_of
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.runtime.request import RequestContext
-from sparklog.coordinator.group.description import GroupDescription
+from sparklog.coordinator.group.description import DescribedGroup
 from sparklog.coordinator.messages import (
     HeartbeatRequest,
-    Joined,
     JoinRequest,
+    JoinResult,
     LeaveRequest,
-    Left,
+    LeaveResult,
     MemberIdentity,
-    Synced,
     SyncRequest,
+    SyncResult,
 )
 from sparklog.core.entropy import Entropy
 from sparklog.core.errors import RecordTooLarge, SparklogError
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 
 GROUP_OPERATIONS: Final = 0b1_0100_1000
 """Read, delete and describe: everybody may do it."""
@@ -78,13 +78,13 @@ PREFIX_MAX: Final = 1_000
 """Characters of a client's or an instance's id in a member id: the whole must fit a string."""
 
 
-async def join_group(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def join_group(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with the generation that the member is part of."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     try:
         joined = await node.groups.join(_asked(node, request, context))
     except SparklogError as error:
-        joined = Joined(code_of(error), request.member_id)
+        joined = JoinResult(code_of(error), request.member_id)
     protocol = joined.protocol
     if protocol is None and answer.version < NULLABLE_PROTOCOL_SINCE:
         protocol = ""
@@ -109,7 +109,7 @@ async def join_group(node: HandlerNode, request: Any, context: RequestContext) -
     )
 
 
-def _asked(node: HandlerNode, request: Any, context: RequestContext) -> JoinRequest:
+def _asked(node: BrokerServices, request: Any, context: RequestContext) -> JoinRequest:
     version = request.__version__
     instance_id = getattr(request, "group_instance_id", None)
     session_ms = milliseconds(request.session_timeout)
@@ -136,7 +136,7 @@ def _unique(entropy: Entropy) -> str:
     return str(UUID(bytes=entropy.random_bytes(16), version=4))
 
 
-async def sync_group(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def sync_group(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with the member's assignment, once there is one."""
     asked = SyncRequest(
         group_id=request.group_id,
@@ -149,8 +149,8 @@ async def sync_group(node: HandlerNode, request: Any, context: RequestContext) -
     try:
         synced = await node.groups.sync(asked)
     except SparklogError as error:
-        synced = Synced(code_of(error))
-    return Answer.to(request).response(
+        synced = SyncResult(code_of(error))
+    return ResponseBuilder.to(request).response(
         throttle_time=NO_THROTTLE,
         error_code=synced.error,
         protocol_type=synced.protocol_type,
@@ -159,23 +159,23 @@ async def sync_group(node: HandlerNode, request: Any, context: RequestContext) -
     )
 
 
-async def heartbeat(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def heartbeat(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with a code."""
     asked = HeartbeatRequest(request.group_id, member_of(request), int(request.generation_id))
     try:
         code = await node.groups.heartbeat(asked)
     except SparklogError as error:
         code = code_of(error)
-    return Answer.to(request).response(throttle_time=NO_THROTTLE, error_code=code)
+    return ResponseBuilder.to(request).response(throttle_time=NO_THROTTLE, error_code=code)
 
 
 MANY_SINCE: Final = 3
 """The first version with several members."""
 
 
-async def leave_group(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def leave_group(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every member."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     many = answer.version >= MANY_SINCE
     asked = LeaveRequest(
         request.group_id,
@@ -184,7 +184,7 @@ async def leave_group(node: HandlerNode, request: Any, context: RequestContext) 
     try:
         left = await node.groups.leave(asked)
     except SparklogError as error:
-        left = Left(code_of(error))
+        left = LeaveResult(code_of(error))
     if not many:
         code = left.error if left.error is not ErrorCode.none else left.members[0]
         return answer.response(throttle_time=NO_THROTTLE, error_code=code)
@@ -208,9 +208,9 @@ NOT_FOUND_SINCE: Final = 6
 """The first version that says so of an unknown group; to older ones it is just dead."""
 
 
-async def describe_groups(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def describe_groups(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer about every group."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     asks = bool(getattr(request, "include_authorized_operations", False))
     found = await asyncio.gather(*(_describe(node, group_id) for group_id in request.groups))
     return answer.response(
@@ -219,14 +219,14 @@ async def describe_groups(node: HandlerNode, request: Any, context: RequestConte
     )
 
 
-async def _describe(node: HandlerNode, group_id: str) -> GroupDescription:
+async def _describe(node: BrokerServices, group_id: str) -> DescribedGroup:
     try:
         return await node.groups.describe(group_id)
     except SparklogError as error:
-        return GroupDescription(group_id, code_of(error), str(error), state="")
+        return DescribedGroup(group_id, code_of(error), str(error), state="")
 
 
-def _group(answer: Answer, group: GroupDescription, asks_operations: bool) -> Any:
+def _group(answer: ResponseBuilder, group: DescribedGroup, asks_operations: bool) -> Any:
     error = group.error
     if answer.version < NOT_FOUND_SINCE and error is ErrorCode.group_id_not_found:
         error = ErrorCode.none
@@ -254,9 +254,9 @@ def _group(answer: Answer, group: GroupDescription, asks_operations: bool) -> An
     )
 
 
-async def list_groups(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def list_groups(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with the groups that pass the filters; their case does not matter."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     states = {s.lower() for s in getattr(request, "states_filter", ())}
     types = {t.lower() for t in getattr(request, "types_filter", ())}
     try:
@@ -289,9 +289,9 @@ _MESSAGES: Final = {
 }
 
 
-async def delete_groups(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def delete_groups(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every group."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     codes = await asyncio.gather(*(_delete(node, g) for g in request.groups_names))
     return answer.response(
         throttle_time=NO_THROTTLE,
@@ -307,7 +307,7 @@ async def delete_groups(node: HandlerNode, request: Any, context: RequestContext
     )
 
 
-async def _delete(node: HandlerNode, group_id: str) -> ErrorCode:
+async def _delete(node: BrokerServices, group_id: str) -> ErrorCode:
     try:
         return await node.groups.delete(group_id)
     except SparklogError as error:

@@ -23,7 +23,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker.handlers.brokers_only import check_broker
 from sparklog.broker.handlers.request_parts import decide_each, partition_of, refusing, topic_of
 from sparklog.broker.handlers.responses import NO_THROTTLE, code_of, message_of, named_twice
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.runtime.metadata_access import Decision
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.controller import election, reassignment
@@ -39,7 +39,7 @@ from sparklog.core.errors import (
 )
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api_keys import Api
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 
 PREFERRED = 0
 
@@ -50,9 +50,9 @@ class EligibleLeadersNotAvailable(Unavailable):
     kafka_code = 83
 
 
-async def elect_leaders(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def elect_leaders(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Elect for the partitions named; none named asks for all, and tells of those that changed."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     image = node.metadata.image
     asks_all = request.topic_partitions is None
     asked = _every(image) if asks_all else _named(request)
@@ -118,9 +118,9 @@ def _elect_any(where: PartitionId, image: MetadataImage) -> list[Record]:
 Key = tuple[str, int]
 
 
-async def alter(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def alter(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Begin to move replicas, or cancel where no replicas are given."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     image = node.metadata.image
     may_change = getattr(request, "allow_replication_factor_change", True)
     decisions: dict[Key, Decision] = {}
@@ -145,7 +145,7 @@ async def alter(node: HandlerNode, request: Any, context: RequestContext) -> Any
 
 
 def _results(
-    answer: Answer, decisions: Mapping[Key, Decision], refused: Mapping[Key, SparklogError]
+    answer: ResponseBuilder, decisions: Mapping[Key, Decision], refused: Mapping[Key, SparklogError]
 ) -> tuple[Any, ...]:
     told: dict[str, list[Any]] = {}
     for topic, number in decisions:
@@ -183,9 +183,9 @@ def _moved(
     return reassignment.reassign(image, where, replicas)
 
 
-async def list_ongoing(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def list_ongoing(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with the partitions that move; none named asks for all."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     image = node.metadata.image
     asked = (
         None
@@ -221,9 +221,9 @@ _NO_LAG: Final = 0
 _UNKNOWN: Final = -1
 
 
-async def describe_log_dirs(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def describe_log_dirs(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer for the partitions named; none named asks for all."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     image = node.metadata.image
     asked = (
         None
@@ -261,7 +261,7 @@ async def describe_log_dirs(node: HandlerNode, request: Any, context: RequestCon
     )
 
 
-async def broker_heartbeat(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def broker_heartbeat(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Let the controller answer, or say that this is not the controller."""
     try:
         check_broker(node, context, Api.BROKER_HEARTBEAT.label)
@@ -272,7 +272,7 @@ async def broker_heartbeat(node: HandlerNode, request: Any, context: RequestCont
 
 
 def _refused(request: Any, code: ErrorCode) -> Any:
-    return Answer.to(request).response(
+    return ResponseBuilder.to(request).response(
         throttle_time=NO_THROTTLE,
         error_code=code,
         is_caught_up=False,

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.handlers.request_parts import Decided, decide_each, refusing
+from sparklog.broker.handlers.request_parts import AcceptedItems, decide_each, refusing
 from sparklog.broker.handlers.responses import (
     NO_THROTTLE,
     code_of,
@@ -33,15 +33,15 @@ from sparklog.broker.handlers.responses import (
     message_of,
     named_twice,
 )
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.runtime.metadata_access import Decision
 from sparklog.broker.runtime.request import RequestContext
-from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata import changes
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import EVERY_BROKER, Record
 from sparklog.core.config.broker import BROKER_SETTINGS
 from sparklog.core.config.describe import (
-    ToldSetting,
+    DescribedConfig,
     broker_told,
     defaults_told,
     group_told,
@@ -49,14 +49,14 @@ from sparklog.core.config.describe import (
 )
 from sparklog.core.config.dynamic_broker import ONE_BROKER_SETTINGS
 from sparklog.core.config.group import GROUP_CONFIGS
-from sparklog.core.config.model import Config, Kind, Setting, check_names, parse_configs
+from sparklog.core.config.model import Config, Setting, SettingType, check_names, parse_configs
 from sparklog.core.config.topic import TOPIC_SETTINGS
 from sparklog.core.config.topic_defaults import DEFAULT_SETTINGS
 from sparklog.core.errors import InvalidConfig, InvalidRequest, SparklogError
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 
 
-class Resource(IntEnum):
+class ConfigResourceType(IntEnum):
     """Types of what has settings."""
 
     TOPIC = 2
@@ -65,21 +65,21 @@ class Resource(IntEnum):
 
 
 _TYPES: Final = {
-    Kind.BOOLEAN: 1,
-    Kind.STRING: 2,
-    Kind.INT: 3,
-    Kind.LONG: 5,
-    Kind.DOUBLE: 6,
-    Kind.LIST: 7,
-    Kind.SHORT: 4,
-    Kind.CLASS: 8,
-    Kind.PASSWORD: 9,
+    SettingType.BOOLEAN: 1,
+    SettingType.STRING: 2,
+    SettingType.INT: 3,
+    SettingType.LONG: 5,
+    SettingType.DOUBLE: 6,
+    SettingType.LIST: 7,
+    SettingType.SHORT: 4,
+    SettingType.CLASS: 8,
+    SettingType.PASSWORD: 9,
 }
 
 
 def entries(
-    answer: Answer,
-    told: Iterable[ToldSetting],
+    answer: ResponseBuilder,
+    told: Iterable[DescribedConfig],
     asked: Collection[str] | None,
     *,
     alterable: Collection[str] | None,
@@ -101,7 +101,12 @@ def entries(
 
 
 def _entry(
-    answer: Answer, told: ToldSetting, read_only: bool, *, synonyms: bool, documentation: bool
+    answer: ResponseBuilder,
+    told: DescribedConfig,
+    read_only: bool,
+    *,
+    synonyms: bool,
+    documentation: bool,
 ) -> Any:
     return answer.entity(
         "DescribeConfigsResourceResult",
@@ -109,7 +114,7 @@ def _entry(
         value=told.value,
         read_only=read_only,
         config_source=told.source,
-        is_sensitive=told.setting.kind is Kind.PASSWORD,
+        is_sensitive=told.setting.kind is SettingType.PASSWORD,
         synonyms=tuple(
             answer.entity("DescribeConfigsSynonym", name=o.name, value=o.value, source=o.source)
             for o in told.origins
@@ -133,17 +138,17 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-async def replace_all(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def replace_all(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Make the settings given the only ones that are set (33)."""
     return await _alter(node, request, _replaced)
 
 
-async def incremental(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def incremental(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Change the settings given and no others (44)."""
     return await _alter(node, request, _changed)
 
 
-async def _alter(node: HandlerNode, request: Any, alter: Any) -> Any:
+async def _alter(node: BrokerServices, request: Any, alter: Any) -> Any:
     decisions: dict[ResourceKey, Decision] = {}
     for resource in request.resources:
         key = (resource.resource_type, resource.resource_name)
@@ -153,11 +158,13 @@ async def _alter(node: HandlerNode, request: Any, alter: Any) -> Any:
             else _decision(resource, alter, node.broker_id, node.config)
         )
     decided = await decide_each(node.metadata, decisions, validate_only=request.validate_only)
-    return _response(Answer.to(request), decisions, decided)
+    return _response(ResponseBuilder.to(request), decisions, decided)
 
 
 def _response(
-    answer: Answer, decisions: Mapping[ResourceKey, Decision], decided: Decided[ResourceKey]
+    answer: ResponseBuilder,
+    decisions: Mapping[ResourceKey, Decision],
+    decided: AcceptedItems[ResourceKey],
 ) -> Any:
     return answer.response(
         throttle_time=NO_THROTTLE,
@@ -174,11 +181,11 @@ def _response(
 
 
 def _decision(resource: Any, alter: Any, broker_id: int, broker: Config) -> Decision:
-    if resource.resource_type == Resource.TOPIC:
+    if resource.resource_type == ConfigResourceType.TOPIC:
         return partial(alter, resource, _of_topic)
-    if resource.resource_type == Resource.GROUP:
+    if resource.resource_type == ConfigResourceType.GROUP:
         return partial(alter, resource, partial(_of_group, broker))
-    if resource.resource_type == Resource.BROKER:
+    if resource.resource_type == ConfigResourceType.BROKER:
         if resource.resource_name == EVERY_BROKER:
             return partial(alter, resource, _of_all_topics)
         if resource.resource_name != str(broker_id):
@@ -215,33 +222,33 @@ FindSettings = Callable[[MetadataImage, str], _Settings]
 
 
 def _of_topic(image: MetadataImage, name: str) -> _Settings:
-    topic = registry.known_topic(image, name)
-    decide = partial(registry.alter_configs, image, name)
+    topic = changes.known_topic(image, name)
+    decide = partial(changes.alter_configs, image, name)
     return _Settings(TOPIC_SETTINGS, topic.configs, topic.settings, decide)
 
 
 def _of_all_topics(image: MetadataImage, name: str) -> _Settings:
     own = image.broker_configs.get(name, {})
-    decide = partial(registry.alter_topic_defaults, image)
+    decide = partial(changes.alter_topic_defaults, image)
     return _Settings(DEFAULT_SETTINGS, own, own, decide)
 
 
 def _of_group(broker: Config, image: MetadataImage, group_id: str) -> _Settings:
     own = image.group_configs.get(group_id, {})
-    decide = partial(registry.alter_group_configs, image, group_id, broker)
+    decide = partial(changes.alter_group_configs, image, group_id, broker)
     return _Settings(GROUP_CONFIGS, own, own, decide)
 
 
 def _of_one_broker(image: MetadataImage, name: str) -> _Settings:
     own = image.broker_configs.get(name, {})
-    decide = partial(registry.alter_broker_configs, image, name)
+    decide = partial(changes.alter_broker_configs, image, name)
     return _Settings({**DEFAULT_SETTINGS, **BROKER_SETTINGS}, own, own, decide)
 
 
 def _unset(resource: Any, image: MetadataImage) -> list[Record]:
     """Reset settings of one broker; those that are not set, or not known, are passed over."""
     names = [c.name for c in resource.configs]
-    return registry.alter_broker_configs(image, resource.resource_name, {}, names)
+    return changes.alter_broker_configs(image, resource.resource_name, {}, names)
 
 
 def _replaced(resource: Any, find: FindSettings, image: MetadataImage) -> list[Record]:
@@ -277,7 +284,7 @@ def _operated(settings: _Settings, config: Any) -> str:
     setting = settings.table.get(config.name)
     if config.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
         raise InvalidRequest(f"no such operation. operation={config.config_operation}")
-    if setting is None or setting.kind is not Kind.LIST:
+    if setting is None or setting.kind is not SettingType.LIST:
         raise InvalidConfig(f"only lists are appended to or subtracted from. name={config.name}")
     stored = {n: text for n, text in settings.in_force.items() if n == config.name}
     words = parse_configs(stored, settings.table).words(config.name)
@@ -297,14 +304,14 @@ ALTERABLE: Final = frozenset({*ONE_BROKER_SETTINGS, *DEFAULT_SETTINGS})
 """Settings under brokers' names that can be changed at run time, for one broker or for all."""
 
 
-async def describe_configs(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def describe_configs(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Describe every resource that there is; the others have their own errors."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     results = tuple(_result(node, answer, request, resource) for resource in request.resources)
     return answer.response(throttle_time=NO_THROTTLE, results=results)
 
 
-def _result(node: HandlerNode, answer: Answer, request: Any, resource: Any) -> Any:
+def _result(node: BrokerServices, answer: ResponseBuilder, request: Any, resource: Any) -> Any:
     error: SparklogError | None = None
     configs: tuple[Any, ...] = ()
     try:
@@ -312,7 +319,7 @@ def _result(node: HandlerNode, answer: Answer, request: Any, resource: Any) -> A
             answer,
             _told(node, resource.resource_type, resource.resource_name),
             resource.configuration_keys,
-            alterable=ALTERABLE if resource.resource_type == Resource.BROKER else None,
+            alterable=ALTERABLE if resource.resource_type == ConfigResourceType.BROKER else None,
             synonyms=request.include_synonyms,
             documentation=getattr(request, "include_documentation", False),
         )
@@ -328,11 +335,11 @@ def _result(node: HandlerNode, answer: Answer, request: Any, resource: Any) -> A
     )
 
 
-def _told(node: HandlerNode, resource_type: int, name: str) -> list[ToldSetting]:
-    if resource_type == Resource.TOPIC:
-        topic = registry.known_topic(node.metadata.image, name)
+def _told(node: BrokerServices, resource_type: int, name: str) -> list[DescribedConfig]:
+    if resource_type == ConfigResourceType.TOPIC:
+        topic = changes.known_topic(node.metadata.image, name)
         return topic_told(topic.configs, topic.defaults)
-    if resource_type == Resource.BROKER:
+    if resource_type == ConfigResourceType.BROKER:
         defaults = node.metadata.image.broker_configs.get(EVERY_BROKER, {})
         if name == EVERY_BROKER:
             return defaults_told(defaults, set_only=True)
@@ -343,7 +350,7 @@ def _told(node: HandlerNode, resource_type: int, name: str) -> list[ToldSetting]
             )
         own = node.metadata.image.broker_configs.get(name, {})
         return broker_told(node.config, own, defaults)
-    if resource_type == Resource.GROUP:
+    if resource_type == ConfigResourceType.GROUP:
         return group_told(node.metadata.image.group_configs.get(name, {}), node.config)
     raise InvalidRequest(
         f"only topics, brokers and groups have settings. resource_type={resource_type}"
@@ -352,13 +359,13 @@ def _told(node: HandlerNode, resource_type: int, name: str) -> list[ToldSetting]
 
 CLIENT_METRICS: Final = 16
 BROKER_LOGGER: Final = 8
-KNOWN: Final = frozenset({*Resource, CLIENT_METRICS, BROKER_LOGGER})
-"""Types that Kafka lists; of those that are no `Resource` there is nothing."""
+KNOWN: Final = frozenset({*ConfigResourceType, CLIENT_METRICS, BROKER_LOGGER})
+"""Types that Kafka lists; of those that are no `ConfigResourceType` there is nothing."""
 
 
-async def list_config_resources(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def list_config_resources(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """List the names of some types, or of all where none is given."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     asked = getattr(request, "resource_types", (CLIENT_METRICS,)) or KNOWN
     known = KNOWN.issuperset(asked)
     return answer.response(
@@ -366,18 +373,18 @@ async def list_config_resources(node: HandlerNode, request: Any, context: Reques
         error_code=ErrorCode.none if known else ErrorCode.unsupported_version,
         config_resources=tuple(
             answer.entity("ConfigResource", resource_name=name, resource_type=kind)
-            for kind in Resource
+            for kind in ConfigResourceType
             if known and kind in asked
             for name in _names(node.metadata.image, kind)
         ),
     )
 
 
-def _names(image: MetadataImage, kind: Resource) -> list[str]:
+def _names(image: MetadataImage, kind: ConfigResourceType) -> list[str]:
     match kind:
-        case Resource.TOPIC:
+        case ConfigResourceType.TOPIC:
             return sorted(image.topics)
-        case Resource.BROKER:
+        case ConfigResourceType.BROKER:
             return [str(broker.broker_id) for broker in image.live_brokers()]
-        case Resource.GROUP:
+        case ConfigResourceType.GROUP:
             return sorted(image.group_configs)

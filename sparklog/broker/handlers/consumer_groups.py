@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.classic_groups import GROUP_OPERATIONS, host_of, milliseconds
 from sparklog.broker.handlers.responses import NO_THROTTLE, NOT_ASKED, code_of, message_of
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.coordinator.consumer.messages import (
@@ -32,16 +32,18 @@ from sparklog.coordinator.consumer.messages import (
     Parts,
 )
 from sparklog.core.errors import GroupIdNotFound, SparklogError, Unavailable
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.topic_ids import topic_id_of
 
 OWN_ID_SINCE: Final = 1
 _NO_ID: Final = UUID(int=0)
 
 
-async def consumer_group_heartbeat(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def consumer_group_heartbeat(
+    node: BrokerServices, request: Any, context: RequestContext
+) -> Any:
     """Answer with the member's epoch and, when that is news, what it may read."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     asked = _asked(node, request, context)
     await _hear_of_new_topics(node, asked)
     try:
@@ -67,7 +69,7 @@ async def consumer_group_heartbeat(node: HandlerNode, request: Any, context: Req
     )
 
 
-def _asked(node: HandlerNode, request: Any, context: RequestContext) -> ConsumerHeartbeat:
+def _asked(node: BrokerServices, request: Any, context: RequestContext) -> ConsumerHeartbeat:
     member_id, epoch = request.member_id, int(request.member_epoch)
     if not member_id and epoch == JOIN_EPOCH and request.__version__ < OWN_ID_SINCE:
         member_id = topic_id_of(UUID(bytes=node.environment.entropy.random_bytes(16)))
@@ -93,7 +95,7 @@ def _owned(topics: Any) -> Parts | None:
     return frozenset((t.topic_id or _NO_ID, int(number)) for t in topics for number in t.partitions)
 
 
-async def _hear_of_new_topics(node: HandlerNode, asked: ConsumerHeartbeat) -> None:
+async def _hear_of_new_topics(node: BrokerServices, asked: ConsumerHeartbeat) -> None:
     """Look for topics that another broker may just have created: the next heartbeat is far off."""
     if all(name in node.metadata.image.topics for name in asked.names or ()):
         return
@@ -103,7 +105,7 @@ async def _hear_of_new_topics(node: HandlerNode, asked: ConsumerHeartbeat) -> No
         pass  # they are read once they are heard of
 
 
-def _assignment(answer: Answer, told: ConsumerHeartbeatAnswer) -> Any:
+def _assignment(answer: ResponseBuilder, told: ConsumerHeartbeatAnswer) -> Any:
     if told.assignment is None:
         return None
     return answer.entity(
@@ -122,9 +124,11 @@ SPEAKS_CONSUMER: Final = 1
 """The types of members, by the protocol they speak."""
 
 
-async def consumer_group_describe(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def consumer_group_describe(
+    node: BrokerServices, request: Any, context: RequestContext
+) -> Any:
     """Answer about every group."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     image = node.metadata.image
     found = await asyncio.gather(*(_describe(node, group_id) for group_id in request.group_ids))
@@ -139,7 +143,9 @@ async def consumer_group_describe(node: HandlerNode, request: Any, context: Requ
     )
 
 
-async def _describe(node: HandlerNode, group_id: str) -> ConsumerGroupDescription | SparklogError:
+async def _describe(
+    node: BrokerServices, group_id: str
+) -> ConsumerGroupDescription | SparklogError:
     try:
         found = await node.groups.describe_consumer(group_id)
     except SparklogError as error:
@@ -147,7 +153,7 @@ async def _describe(node: HandlerNode, group_id: str) -> ConsumerGroupDescriptio
     return found or GroupIdNotFound(f"Group {group_id} is not a consumer group.")
 
 
-def _failed(answer: Answer, group_id: str, error: SparklogError) -> Any:
+def _failed(answer: ResponseBuilder, group_id: str, error: SparklogError) -> Any:
     return answer.entity(
         "DescribedGroup",
         error_code=code_of(error),
@@ -163,7 +169,7 @@ def _failed(answer: Answer, group_id: str, error: SparklogError) -> Any:
 
 
 def _group(
-    answer: Answer, group: ConsumerGroupDescription, image: MetadataImage, operations: int
+    answer: ResponseBuilder, group: ConsumerGroupDescription, image: MetadataImage, operations: int
 ) -> Any:
     return answer.entity(
         "DescribedGroup",
@@ -179,7 +185,9 @@ def _group(
     )
 
 
-def _member(answer: Answer, member: ConsumerMemberDescription, image: MetadataImage) -> Any:
+def _member(
+    answer: ResponseBuilder, member: ConsumerMemberDescription, image: MetadataImage
+) -> Any:
     return answer.entity(
         "Member",
         member_id=member.member_id,
@@ -196,7 +204,9 @@ def _member(answer: Answer, member: ConsumerMemberDescription, image: MetadataIm
     )
 
 
-def _consumer_group_describe_assignment(answer: Answer, parts: Parts, image: MetadataImage) -> Any:
+def _consumer_group_describe_assignment(
+    answer: ResponseBuilder, parts: Parts, image: MetadataImage
+) -> Any:
     """Return partitions by topic; those of a deleted topic have no name, so they are left out."""
     return answer.entity(
         "Assignment",

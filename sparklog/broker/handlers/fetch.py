@@ -13,26 +13,26 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker.fetch.read import Fetched, FetchSpec
+from sparklog.broker.fetch.read import FetchedPartition, FetchSpec
 from sparklog.broker.fetch.session import (
     LAST_EPOCH,
     NO_SESSION,
-    FetchAsked,
-    FetchTurn,
+    FetchContext,
     PartKey,
+    RequestedPartition,
     TopicKey,
 )
 from sparklog.broker.handlers.brokers_only import check_broker
 from sparklog.broker.handlers.request_parts import partition_of, topic_known_as
 from sparklog.broker.handlers.responses import NO_THROTTLE, code_of, leader_hints
-from sparklog.broker.handlers.services import HandlerNode
-from sparklog.broker.partition.follower import FetchAt
+from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.partition.follower import FetchPosition
 from sparklog.broker.runtime.request import CloseConnection, RequestContext
 from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.core.errors import Fenced, NotServing, SparklogError
 from sparklog.core.quotas import CONSUMER_BYTE_RATE, Quotas
 from sparklog.core.types import PartitionId
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 CONSUMER: Final = -1
@@ -44,9 +44,9 @@ DIVERGENCE_SINCE: Final = 12
 _UNKNOWN: Final = -1
 
 
-async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def handle(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Read what there is, or wait for it; every partition has its own error."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     try:
         if _replica_id(request) != CONSUMER:
             check_broker(node, context, "FetchFollower")
@@ -75,28 +75,28 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     return _response(answer, node.metadata.image, turn.session_id, found, told, throttle)
 
 
-def _quota(node: HandlerNode, request: Any) -> Quotas:
+def _quota(node: BrokerServices, request: Any) -> Quotas:
     """Return the quotas that hold: none does for followers."""
     return node.metadata.image.client_quotas if _replica_id(request) == CONSUMER else {}
 
 
 def _charge(
-    node: HandlerNode,
+    node: BrokerServices,
     quotas: Quotas,
     context: RequestContext,
-    told: Iterable[Fetched | SparklogError],
+    told: Iterable[FetchedPartition | SparklogError],
 ) -> timedelta:
     if not quotas:
         return NO_THROTTLE
-    read = (part for part in told if isinstance(part, Fetched))
+    read = (part for part in told if isinstance(part, FetchedPartition))
     size_bytes = sum(len(batch) for part in read for batch in part.batches)
     return node.throttle.charge(quotas, CONSUMER_BYTE_RATE, context.client_id, size_bytes)
 
 
-def _asked(request: Any) -> FetchAsked:
+def _asked(request: Any) -> RequestedPartition:
     by_topic_id = request.__version__ >= TOPIC_IDS_SINCE
     field = "topic_id" if by_topic_id else "topic"
-    return FetchAsked(
+    return RequestedPartition(
         session_id=getattr(request, "session_id", NO_SESSION),
         epoch=getattr(request, "session_epoch", LAST_EPOCH),
         by_topic_id=by_topic_id,
@@ -134,9 +134,9 @@ def _replica_id(request: Any) -> int:
 
 
 def _spec(
-    node: HandlerNode,
+    node: BrokerServices,
     request: Any,
-    turn: FetchTurn,
+    turn: FetchContext,
     found: Mapping[PartKey, PartitionId | SparklogError],
     most: int | None,
 ) -> FetchSpec:
@@ -144,8 +144,8 @@ def _spec(
     max_bytes = min(max(0, request.max_bytes), node.config.whole("fetch.max.bytes"))
     if most is not None:
         max_bytes = min(max_bytes, most)
-    partitions: dict[PartitionId, FetchAt] = {}
-    told: dict[PartitionId, Fetched] = {}
+    partitions: dict[PartitionId, FetchPosition] = {}
+    told: dict[PartitionId, FetchedPartition] = {}
     for key, where in found.items():
         if isinstance(where, SparklogError):
             continue
@@ -167,8 +167,8 @@ def _spec(
     )
 
 
-def _at(part: Any) -> FetchAt:
-    return FetchAt(
+def _at(part: Any) -> FetchPosition:
+    return FetchPosition(
         offset=part.fetch_offset,
         max_bytes=max(0, part.partition_max_bytes),
         current_leader_epoch=getattr(part, "current_leader_epoch", _UNKNOWN),
@@ -177,18 +177,18 @@ def _at(part: Any) -> FetchAt:
 
 
 def _response(
-    answer: Answer,
+    answer: ResponseBuilder,
     image: MetadataImage,
     session_id: int,
     found: Mapping[PartKey, PartitionId | SparklogError],
-    told: Mapping[PartKey, Fetched | SparklogError],
+    told: Mapping[PartKey, FetchedPartition | SparklogError],
     throttle: timedelta,
 ) -> Any:
     leaders: set[int] = set()
     topics: dict[TopicKey, list[Any]] = {}
     for key, outcome in told.items():
         name, number = key
-        if isinstance(outcome, Fetched):
+        if isinstance(outcome, FetchedPartition):
             part = _read(answer, number, outcome)
         else:
             hint = _hint(answer, image, found[key], outcome, leaders)
@@ -209,7 +209,7 @@ def _response(
     )
 
 
-def _read(answer: Answer, number: int, fetched: Fetched) -> Any:
+def _read(answer: ResponseBuilder, number: int, fetched: FetchedPartition) -> Any:
     more: dict[str, Any] = {}
     if fetched.diverging is not None and answer.version >= DIVERGENCE_SINCE:
         more["diverging_epoch"] = answer.entity(
@@ -237,7 +237,9 @@ def _read(answer: Answer, number: int, fetched: Fetched) -> Any:
     )
 
 
-def _failed(answer: Answer, number: int, error: SparklogError, hint: dict[str, Any]) -> Any:
+def _failed(
+    answer: ResponseBuilder, number: int, error: SparklogError, hint: dict[str, Any]
+) -> Any:
     return answer.entity(
         "PartitionData",
         partition_index=number,
@@ -250,7 +252,7 @@ def _failed(answer: Answer, number: int, error: SparklogError, hint: dict[str, A
 
 
 def _hint(
-    answer: Answer,
+    answer: ResponseBuilder,
     image: MetadataImage,
     where: PartitionId | SparklogError,
     error: SparklogError,

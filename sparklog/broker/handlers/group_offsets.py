@@ -25,7 +25,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker.handlers.classic_groups import commit_code, member_of, milliseconds
 from sparklog.broker.handlers.request_parts import partition_of, topic_of
 from sparklog.broker.handlers.responses import NO_THROTTLE, code_of
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.coordinator.messages import (
@@ -33,12 +33,12 @@ from sparklog.coordinator.messages import (
     CommitRequest,
     DeletedOffsets,
     FetchRequest,
-    FoundOffset,
-    FoundOffsets,
+    GroupOffset,
+    GroupOffsetsResult,
     OffsetToCommit,
 )
 from sparklog.core.errors import SparklogError
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.topic_ids import uuid_of
 
 
@@ -50,7 +50,7 @@ class Commits(Protocol):
         ...
 
 
-class Committing:
+class OffsetCommitRequest:
     """See the module. A topic or partition that does not exist is refused on its own."""
 
     def __init__(self, image: MetadataImage, topics: Any) -> None:
@@ -109,10 +109,10 @@ EPOCHS_SINCE: Final = 9
 """The first version for members of groups of the newer protocol."""
 
 
-async def offset_commit(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def offset_commit(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every partition."""
-    answer = Answer.to(request)
-    committing = Committing(node.metadata.image, request.topics)
+    answer = ResponseBuilder.to(request)
+    committing = OffsetCommitRequest(node.metadata.image, request.topics)
     retention = getattr(request, "retention_time", None)
     await committing.run(
         node.groups,
@@ -150,9 +150,9 @@ IDS_SINCE: Final = 10
 """The first version in which topics go by id."""
 
 
-async def offset_fetch(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def offset_fetch(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with every partition's offset, -1 where none is committed."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     stable = bool(getattr(request, "require_stable", False))
     if answer.version >= MANY_SINCE:
         groups = await asyncio.gather(
@@ -163,7 +163,7 @@ async def offset_fetch(node: HandlerNode, request: Any, context: RequestContext)
     offsets = found.offsets
     if found.error is not ErrorCode.none:
         offsets = tuple(
-            FoundOffset(topic, number, error=found.error)
+            GroupOffset(topic, number, error=found.error)
             for topic, number in _partitions(request.topics or ())
         )
     return answer.response(
@@ -180,7 +180,7 @@ async def offset_fetch(node: HandlerNode, request: Any, context: RequestContext)
     )
 
 
-async def _group(node: HandlerNode, answer: Answer, asked: Any, stable: bool) -> Any:
+async def _group(node: BrokerServices, answer: ResponseBuilder, asked: Any, stable: bool) -> Any:
     image = node.metadata.image
     by_id = answer.version >= IDS_SINCE
     unknown: list[Any] = []
@@ -204,7 +204,7 @@ async def _group(node: HandlerNode, answer: Answer, asked: Any, stable: bool) ->
                 _part(
                     answer,
                     "OffsetFetchResponsePartitions",
-                    FoundOffset("", int(number), error=ErrorCode.unknown_topic_id),
+                    GroupOffset("", int(number), error=ErrorCode.unknown_topic_id),
                 )
                 for number in topic.partition_indexes
             ),
@@ -219,7 +219,7 @@ async def _group(node: HandlerNode, answer: Answer, asked: Any, stable: bool) ->
     )
 
 
-async def _found(node: HandlerNode, asked: Any, stable: bool) -> FoundOffsets:
+async def _found(node: BrokerServices, asked: Any, stable: bool) -> GroupOffsetsResult:
     image = node.metadata.image
     partitions = None if asked.topics is None else tuple(_named(image, asked.topics))
     try:
@@ -233,18 +233,18 @@ async def _found(node: HandlerNode, asked: Any, stable: bool) -> FoundOffsets:
             )
         )
     except SparklogError as error:
-        return FoundOffsets(code_of(error))
+        return GroupOffsetsResult(code_of(error))
     image = node.metadata.image
     if not any(_is_of_another(image, one) for one in found.offsets):
         return found
     offsets = (
-        FoundOffset(one.topic, one.partition) if _is_of_another(image, one) else one
+        GroupOffset(one.topic, one.partition) if _is_of_another(image, one) else one
         for one in found.offsets
     )
-    return FoundOffsets(found.error, tuple(offsets))
+    return GroupOffsetsResult(found.error, tuple(offsets))
 
 
-def _is_of_another(image: MetadataImage, found: FoundOffset) -> bool:
+def _is_of_another(image: MetadataImage, found: GroupOffset) -> bool:
     """Say whether an offset was committed for a topic of this name that was deleted since."""
     topic = image.topics.get(found.topic)
     if topic is None or found.topic_id is None:
@@ -272,7 +272,7 @@ def _names(image: MetadataImage, name: str, by_id: bool) -> dict[str, Any]:
     return {"topic_id": uuid_of(image.topics[name].topic_id)} if by_id else {"name": name}
 
 
-def _part(answer: Answer, structure: str, found: FoundOffset) -> Any:
+def _part(answer: ResponseBuilder, structure: str, found: GroupOffset) -> Any:
     return answer.entity(
         structure,
         partition_index=found.partition,
@@ -283,9 +283,9 @@ def _part(answer: Answer, structure: str, found: FoundOffset) -> Any:
     )
 
 
-async def offset_delete(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def offset_delete(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every partition, or one for all."""
-    answer, image = Answer.to(request), node.metadata.image
+    answer, image = ResponseBuilder.to(request), node.metadata.image
     asked = [(t.name, int(p.partition_index)) for t in request.topics for p in t.partitions]
     known = {
         (t.name, int(p.partition_index)): partition_of(topic_of(image, t), int(p.partition_index))

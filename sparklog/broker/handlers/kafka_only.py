@@ -20,18 +20,20 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.cluster import LOG_DIR
 from sparklog.broker.handlers.responses import NO_THROTTLE, controller_id, error_fields
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.log.layout import METADATA_TOPIC
 from sparklog.protocol.api_keys import FEATURES
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 
 
-async def alter_replica_log_dirs(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def alter_replica_log_dirs(
+    node: BrokerServices, request: Any, context: RequestContext
+) -> Any:
     """Answer with a code for every partition: replicas are where they are, or cannot be moved."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     image = node.metadata.image
     held = {(image.names.get(w.topic_id), w.partition) for w in node.replicas.sizes()}
 
@@ -68,9 +70,9 @@ class InvalidUpdateVersion(InvalidRequest):
     kafka_code = 95
 
 
-async def update_features(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def update_features(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer for every feature; from version 2 on, with the first error alone."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     outcomes = [(one.feature, _refusal(one)) for one in request.feature_updates]
     failed = next((error for _, error in outcomes if error is not None), None)
     return answer.response(
@@ -100,9 +102,9 @@ def _refusal(update: Any) -> SparklogError | None:
     )
 
 
-async def describe_quorum(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def describe_quorum(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer for the one partition of the metadata log; others are unknown."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     image = node.metadata.image
     return answer.response(
         error_code=ErrorCode.none,
@@ -126,7 +128,7 @@ async def describe_quorum(node: HandlerNode, request: Any, context: RequestConte
 NODES_SINCE = 2
 
 
-def _topic(answer: Answer, image: MetadataImage, asked: Any) -> Any:
+def _topic(answer: ResponseBuilder, image: MetadataImage, asked: Any) -> Any:
     return answer.entity(
         "TopicData",
         topic_name=asked.topic_name,
@@ -142,7 +144,7 @@ def _topic(answer: Answer, image: MetadataImage, asked: Any) -> Any:
     )
 
 
-def _partition(answer: Answer, image: MetadataImage, number: int, *, known: bool) -> Any:
+def _partition(answer: ResponseBuilder, image: MetadataImage, number: int, *, known: bool) -> Any:
     epoch = -1 if image.controller is None else image.controller.epoch
     return answer.entity(
         "PartitionData",

@@ -37,9 +37,9 @@ from sparklog.broker.handlers.responses import (
     listed,
     message_of,
 )
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.runtime.request import RequestContext
-from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata import changes
 from sparklog.cluster.metadata.changes import ExistingTopics
 from sparklog.cluster.metadata.image import Broker, MetadataImage, Topic
 from sparklog.cluster.metadata.records import NO_LEADER
@@ -54,7 +54,7 @@ from sparklog.core.errors import (
 )
 from sparklog.core.topic_names import CLOSED_TOPICS, TOLD_AS_INTERNAL
 from sparklog.protocol.api_keys import APIS, FEATURES, Api, advertised
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.messages.frames import RequestHeader
 
 AUTO_CREATED_MAX = 100
@@ -64,9 +64,9 @@ NAMELESS_SINCE = 12
 """The first version that can answer about a topic without its name."""
 
 
-async def metadata(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def metadata(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with every live broker and with the topics asked for; none named asks for all."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     image = node.metadata.image
     version = request.__version__
     asks_all = request.topics is None or (version == 0 and not request.topics)
@@ -98,7 +98,7 @@ async def metadata(node: HandlerNode, request: Any, context: RequestContext) -> 
 
 
 async def _with_missing(
-    node: HandlerNode, request: Any, image: MetadataImage
+    node: BrokerServices, request: Any, image: MetadataImage
 ) -> tuple[MetadataImage, dict[str, SparklogError]]:
     """Return the image with topics made that were missing, and why others could not be."""
     named = {key for t in request.topics if isinstance(key := _key_of(t), str)}
@@ -118,10 +118,10 @@ async def _with_missing(
     return decided.image, {**decided.refused, **dict.fromkeys(names[at_once:], later)}
 
 
-def _create_missing(node: HandlerNode, name: str, existing: ExistingTopics) -> list[Any]:
+def _create_missing(node: BrokerServices, name: str, existing: ExistingTopics) -> list[Any]:
     if name in existing.image.topics:
         return []  # somebody else was faster
-    return registry.create_topic(
+    return changes.create_topic(
         existing.image,
         name,
         new_topic_id(node.environment.entropy),
@@ -132,7 +132,7 @@ def _create_missing(node: HandlerNode, name: str, existing: ExistingTopics) -> l
     )
 
 
-def _names_others(node: HandlerNode, image: MetadataImage, asked: Sequence[Any] | None) -> bool:
+def _names_others(node: BrokerServices, image: MetadataImage, asked: Sequence[Any] | None) -> bool:
     """Say whether the answer would send the client to another broker than this one."""
     topics = image.topics.values() if asked is None else [_topic(image, a) for a in asked]
     own = (NO_LEADER, node.broker_id)
@@ -149,7 +149,7 @@ def _topic(image: MetadataImage, asked: Any) -> Topic | None:
 
 
 def _asked(
-    answer: Answer,
+    answer: ResponseBuilder,
     image: MetadataImage,
     asked: Any,
     operations: int,
@@ -175,7 +175,7 @@ def _asked(
     )
 
 
-def _found(answer: Answer, image: MetadataImage, topic: Topic, operations: int) -> Any:
+def _found(answer: ResponseBuilder, image: MetadataImage, topic: Topic, operations: int) -> Any:
     partitions = range(topic.partitions)
     return described(answer, "MetadataResponse", image, topic, operations, partitions=partitions)
 
@@ -185,13 +185,13 @@ PARTITIONS_MAX = 2000
 
 
 async def describe_topic_partitions(
-    node: HandlerNode, request: Any, context: RequestContext
+    node: BrokerServices, request: Any, context: RequestContext
 ) -> Any:
     """Answer with topics in the order of their names, from the cursor on; none named asks for all.
 
     A topic of a cursor that is gone meanwhile is passed over.
     """
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     image = node.metadata.image
     named = {t.name for t in request.topics}
     names = sorted(named or image.topics)
@@ -232,7 +232,7 @@ async def describe_topic_partitions(
     return answer.response(throttle_time=NO_THROTTLE, topics=tuple(topics), next_cursor=cursor)
 
 
-def _unknown(answer: Answer, name: str) -> Any:
+def _unknown(answer: ResponseBuilder, name: str) -> Any:
     return answer.entity(
         "DescribeTopicPartitionsResponseTopic",
         error_code=ErrorCode.unknown_topic_or_partition,
@@ -246,9 +246,9 @@ BROKERS = 1
 """The type of endpoints that there are; Kafka's controllers have endpoints of their own."""
 
 
-async def describe_cluster(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def describe_cluster(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer from the metadata image."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     image = node.metadata.image
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
     asks_operations = request.include_cluster_authorized_operations
@@ -267,7 +267,7 @@ async def describe_cluster(node: HandlerNode, request: Any, context: RequestCont
     )
 
 
-def _brokers(answer: Answer, image: MetadataImage, *, fenced: bool) -> tuple[Any, ...]:
+def _brokers(answer: ResponseBuilder, image: MetadataImage, *, fenced: bool) -> tuple[Any, ...]:
     """Return the live brokers by id, and with `fenced` those that are not. Source: KIP-1073."""
     shown = image.brokers.values() if fenced else image.live_brokers()
     return tuple(
@@ -295,9 +295,9 @@ Found = dict[str, Broker | SparklogError]
 """Who coordinates each key, or why nobody does."""
 
 
-async def find_coordinator(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def find_coordinator(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with the broker that coordinates each key."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     many = answer.version >= MANY_SINCE
     keys = request.coordinator_keys if many else (request.key,)
     kind = int(getattr(request, "key_type", GROUP))
@@ -319,14 +319,14 @@ async def find_coordinator(node: HandlerNode, request: Any, context: RequestCont
     return answer.response(throttle_time=NO_THROTTLE, error_message=_message(who), **_place(who))
 
 
-async def _find_coordinator_topic(node: HandlerNode, kind: int) -> Topic:
+async def _find_coordinator_topic(node: BrokerServices, kind: int) -> Topic:
     name = TOPICS.get(kind)
     if name is None:
         raise InvalidRequest(f"no such kind of coordinator is known here. key_type={kind}")
     return await InternalTopic.of(name, node.config).ensure(node.metadata, node.environment)
 
 
-async def _coordinators(node: HandlerNode, topic: Topic, keys: Sequence[str]) -> Found:
+async def _coordinators(node: BrokerServices, topic: Topic, keys: Sequence[str]) -> Found:
     """Return who coordinates each key, after the news of a death and for a while of an election."""
 
     def look() -> Found:
@@ -344,7 +344,7 @@ async def _coordinators(node: HandlerNode, topic: Topic, keys: Sequence[str]) ->
     return found
 
 
-def _coordinator(node: HandlerNode, topic: Topic, key: str) -> Broker | SparklogError:
+def _coordinator(node: BrokerServices, topic: Topic, key: str) -> Broker | SparklogError:
     image = node.sight.for_clients(node.metadata.image)
     topic = image.topics.get(topic.name, topic)
     partition = partition_for(key, topic.partitions)
@@ -377,9 +377,9 @@ FEATURES_SINCE: Final = 3
 ANY_NODE: Final = -1
 
 
-async def api_versions(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def api_versions(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with the table of APIs, and the features that are in force."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     known = _is_meant(node, request)
     return answer.response(
         error_code=ErrorCode.none if known else ErrorCode.rebootstrap_required,
@@ -389,7 +389,7 @@ async def api_versions(node: HandlerNode, request: Any, context: RequestContext)
     )
 
 
-def _is_meant(node: HandlerNode, request: Any) -> bool:
+def _is_meant(node: BrokerServices, request: Any) -> bool:
     """Return whether a client means this cluster and this broker, if it says which (KIP-1242)."""
     cluster_id = getattr(request, "cluster_id", None)
     node_id = int(getattr(request, "node_id", ANY_NODE))
@@ -398,13 +398,13 @@ def _is_meant(node: HandlerNode, request: Any) -> bool:
 
 def refuse(header: RequestHeader) -> Any:
     """Answer a version from the future in the oldest form, which every client reads."""
-    answer = Answer(Api.API_VERSIONS, 0)
+    answer = ResponseBuilder(Api.API_VERSIONS, 0)
     versions = APIS[Api.API_VERSIONS]
     known = [(int(Api.API_VERSIONS), versions.min, versions.max)]
     return answer.response(error_code=ErrorCode.unsupported_version, api_keys=_keys(answer, known))
 
 
-def _features(answer: Answer) -> dict[str, Any]:
+def _features(answer: ResponseBuilder) -> dict[str, Any]:
     return {
         "supported_features": tuple(
             answer.entity("SupportedFeatureKey", name=f.name, min_version=1, max_version=f.level)
@@ -423,7 +423,7 @@ def _features(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _keys(answer: Answer, known: list[tuple[int, int, int]]) -> tuple[Any, ...]:
+def _keys(answer: ResponseBuilder, known: list[tuple[int, int, int]]) -> tuple[Any, ...]:
     return tuple(
         answer.entity("ApiVersion", api_key=key, min_version=lowest, max_version=highest)
         for key, lowest, highest in known

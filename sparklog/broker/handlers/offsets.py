@@ -11,18 +11,18 @@ import asyncio
 from datetime import timedelta
 from typing import Any, Final
 
-from sparklog.broker.handlers.request_parts import Shape, answer_each
+from sparklog.broker.handlers.request_parts import ResultShape, answer_each
 from sparklog.broker.handlers.responses import NO_THROTTLE
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.runtime.request import RequestContext
-from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata import changes
 from sparklog.core.errors import OutcomeUnknown
 from sparklog.core.types import PartitionId
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 
 _UNKNOWN: Final = -1
 _READ_UNCOMMITTED: Final = 0
-SHAPE: Final[Shape[tuple[int, int, int]]] = Shape(
+SHAPE: Final[ResultShape[tuple[int, int, int]]] = ResultShape(
     topic="ListOffsetsTopicResponse",
     partition="ListOffsetsPartitionResponse",
     fields=lambda found: dict(zip(("timestamp", "offset", "leader_epoch"), found, strict=True)),
@@ -30,9 +30,9 @@ SHAPE: Final[Shape[tuple[int, int, int]]] = Shape(
 )
 
 
-async def list_offsets(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def list_offsets(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer for every partition; where there is no such record the offset is -1."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     isolation = getattr(request, "isolation_level", _READ_UNCOMMITTED)
 
     async def ask(where: PartitionId, part: Any) -> tuple[int, int, int]:
@@ -43,7 +43,7 @@ async def list_offsets(node: HandlerNode, request: Any, context: RequestContext)
     return answer.response(throttle_time=NO_THROTTLE, topics=topics)
 
 
-OFFSET_FOR_LEADER_EPOCH_SHAPE: Final[Shape[tuple[int, int]]] = Shape(
+OFFSET_FOR_LEADER_EPOCH_SHAPE: Final[ResultShape[tuple[int, int]]] = ResultShape(
     topic="OffsetForLeaderTopicResult",
     partition="EpochEndOffset",
     fields=lambda found: dict(zip(("leader_epoch", "end_offset"), found, strict=True)),
@@ -53,9 +53,11 @@ OFFSET_FOR_LEADER_EPOCH_SHAPE: Final[Shape[tuple[int, int]]] = Shape(
 )
 
 
-async def offset_for_leader_epoch(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def offset_for_leader_epoch(
+    node: BrokerServices, request: Any, context: RequestContext
+) -> Any:
     """Answer for every partition with the newest epoch up to the one asked for, and its end."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
 
     async def ask(where: PartitionId, part: Any) -> tuple[int, int]:
         current = getattr(part, "current_leader_epoch", _UNKNOWN)
@@ -68,7 +70,7 @@ async def offset_for_leader_epoch(node: HandlerNode, request: Any, context: Requ
 
 
 MILLISECOND: Final = timedelta(milliseconds=1)
-DELETE_RECORDS_SHAPE: Final[Shape[int]] = Shape(
+DELETE_RECORDS_SHAPE: Final[ResultShape[int]] = ResultShape(
     topic="DeleteRecordsTopicResult",
     partition="DeleteRecordsPartitionResult",
     fields=lambda start: {"low_watermark": start},
@@ -76,15 +78,15 @@ DELETE_RECORDS_SHAPE: Final[Shape[int]] = Shape(
 )
 
 
-async def delete_records(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def delete_records(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Trim every partition led here and answer with where it starts now."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     timeout_s = max(1, request.timeout // MILLISECOND) / 1000
 
     async def ask(where: PartitionId, part: Any) -> int:
         topic = node.metadata.image.topic_of(where.topic_id)
         if topic is not None:
-            registry.check_may_delete_records(topic)
+            changes.check_may_delete_records(topic)
         try:
             async with asyncio.timeout(timeout_s):
                 return await node.replicas.delete_records(where, part.offset)

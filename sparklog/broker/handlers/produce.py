@@ -15,17 +15,17 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from sparklog.broker.handlers import transactional_batches as transactional
+from sparklog.broker.handlers import transactional_batches
 from sparklog.broker.handlers.request_parts import asked_as, partition_of, topic_of
 from sparklog.broker.handlers.responses import code_of, leader_hints, message_of, named_twice
-from sparklog.broker.handlers.services import HandlerNode
-from sparklog.broker.produce.request import Produced, ProduceJob, is_reference
+from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.produce.request import ProducedPartition, ProduceRequest, is_reference
 from sparklog.broker.runtime.request import (
     UNTHROTTLED,
     CloseConnection,
+    NoResponse,
     Reply,
     RequestContext,
-    Unanswered,
 )
 from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.coordinator.transaction.state import Partition
@@ -40,9 +40,8 @@ from sparklog.core.errors import (
 from sparklog.core.quotas import PRODUCER_BYTE_RATE
 from sparklog.core.topic_names import CLOSED_TOPICS, JOBS_TOPIC, check_not_closed
 from sparklog.core.types import PartitionId
-from sparklog.protocol.messages import frames as messages
-from sparklog.protocol.messages import produce_fast_path as produce_frames
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages import frames, produce_fast_path
+from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.messages.produce_fast_path import PlainProduce
 from sparklog.protocol.records.header import BytesLike
 
@@ -61,10 +60,10 @@ class InvalidRequiredAcks(InvalidRequest):
     kafka_code = 21
 
 
-Outcome = Produced | SparklogError
+Outcome = ProducedPartition | SparklogError
 
 
-async def handle(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def handle(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Append what can be; every other partition has its own error.
 
     Raises:
@@ -95,12 +94,14 @@ async def handle(node: HandlerNode, request: Any, context: RequestContext) -> An
     throttle = charge(node, context.client_id, batches)
     if request.acks == 0:
         _hang_up_on_error(outcomes)
-        return Unanswered(throttle) if throttle else None
-    return _response(Answer.to(request), node.metadata.image, request, topics, outcomes, throttle)
+        return NoResponse(throttle) if throttle else None
+    return _response(
+        ResponseBuilder.to(request), node.metadata.image, request, topics, outcomes, throttle
+    )
 
 
 def charge(
-    node: HandlerNode, client_id: str | None, batches: Mapping[PartitionId, BytesLike]
+    node: BrokerServices, client_id: str | None, batches: Mapping[PartitionId, BytesLike]
 ) -> timedelta:
     """Charge a producer for its batches; return for how long it is not to be listened to."""
     quotas = node.metadata.image.client_quotas
@@ -111,7 +112,7 @@ def charge(
 
 
 def answer(
-    node: HandlerNode, request: Any, outcomes: Sequence[Outcome], throttle: timedelta
+    node: BrokerServices, request: Any, outcomes: Sequence[Outcome], throttle: timedelta
 ) -> Any:
     """Return the response that tells what became of each batch, in the order of the request."""
     image = node.metadata.image
@@ -123,21 +124,21 @@ def answer(
     )
     told = dict(zip(places, outcomes, strict=True))
     _count(node, request, topics, told)
-    return _response(Answer.to(request), image, request, topics, told, throttle)
+    return _response(ResponseBuilder.to(request), image, request, topics, told, throttle)
 
 
 async def _produce(
-    node: HandlerNode,
+    node: BrokerServices,
     request: Any,
     batches: dict[PartitionId, bytes],
     names: dict[PartitionId, Partition],
 ) -> Mapping[PartitionId, Outcome]:
     """Append, after the transactions of transactional batches were asked about."""
     timeout_ms = max(0, request.timeout // MILLISECOND)
-    asked = transactional.find(request, batches, names)
+    asked = transactional_batches.find(request, batches, names)
     if asked is None:
         return await node.replicas.produce(batches, request.acks, timeout_ms)
-    checked = await transactional.verify(node, asked)
+    checked = await transactional_batches.verify(node, asked)
     for where, error in checked.refused.items():
         node.replicas.refused(where, batches[where], error)
     left = {where: data for where, data in batches.items() if where not in checked.refused}
@@ -182,7 +183,7 @@ def _closed(name: str, records: BytesLike) -> SparklogError | None:
 
 
 def _remember_unknown(
-    node: HandlerNode, where: PartitionId, records: bytes | None, error: SparklogError
+    node: BrokerServices, where: PartitionId, records: bytes | None, error: SparklogError
 ) -> None:
     """Remember what is for a partition of which this broker may hear in a moment."""
     if isinstance(error, UnknownTopicOrPartition):
@@ -190,7 +191,7 @@ def _remember_unknown(
 
 
 def _count(
-    node: HandlerNode,
+    node: BrokerServices,
     request: Any,
     topics: list[Topic | SparklogError],
     outcomes: dict[tuple[int, int], Outcome],
@@ -208,7 +209,7 @@ def _hang_up_on_error(outcomes: dict[tuple[int, int], Outcome]) -> None:
 
 
 def _response(
-    answer: Answer,
+    answer: ResponseBuilder,
     image: MetadataImage,
     request: Any,
     topics: list[Topic | SparklogError],
@@ -240,7 +241,7 @@ def _response(
     )
 
 
-def _part(answer: Answer, number: int, outcome: Outcome, **more: Any) -> Any:
+def _part(answer: ResponseBuilder, number: int, outcome: Outcome, **more: Any) -> Any:
     failed = outcome if isinstance(outcome, SparklogError) else None
     return answer.entity(
         "PartitionProduceResponse",
@@ -259,7 +260,7 @@ def _part(answer: Answer, number: int, outcome: Outcome, **more: Any) -> Any:
     )
 
 
-def _record_errors(answer: Answer, failed: SparklogError | None) -> tuple[Any, ...]:
+def _record_errors(answer: ResponseBuilder, failed: SparklogError | None) -> tuple[Any, ...]:
     """Return which records a batch is refused for. Source: KIP-467."""
     if not isinstance(failed, RecordsRefused):
         return ()
@@ -274,7 +275,7 @@ def _record_errors(answer: Answer, failed: SparklogError | None) -> tuple[Any, .
 
 
 def _moved(
-    answer: Answer,
+    answer: ResponseBuilder,
     image: MetadataImage,
     number: int,
     topic: Topic,
@@ -295,7 +296,7 @@ def _moved(
 LEADER_HINTS_SINCE: Final = 10
 
 
-def _endpoints(answer: Answer, image: MetadataImage, leaders: set[int]) -> dict[str, Any]:
+def _endpoints(answer: ResponseBuilder, image: MetadataImage, leaders: set[int]) -> dict[str, Any]:
     if not leaders:
         return {}
     return {"node_endpoints": leader_hints(answer, "NodeEndpoint", image, leaders)}
@@ -310,7 +311,7 @@ PRODUCE_AT_ONCE_ACKS: frozenset[int] = ACKS - {0}
 """Those that have an answer."""
 
 
-def begin(node: HandlerNode, asked: PlainProduce, reply: Reply) -> bool:
+def begin(node: BrokerServices, asked: PlainProduce, reply: Reply) -> bool:
     """Append what a request carries and answer when it is acknowledged, if that is all.
 
     False, and nothing was done, if something has to be waited for first or is out of the ordinary.
@@ -338,25 +339,26 @@ def _batches(image: MetadataImage, asked: PlainProduce) -> Mapping[PartitionId, 
 
 
 def _is_plain(topic: Topic, number: int, records: BytesLike) -> bool:
-    return 0 <= number < topic.partitions and not transactional.may_be(records)
+    return 0 <= number < topic.partitions and not transactional_batches.may_be(records)
 
 
-def _ended(node: HandlerNode, asked: PlainProduce, reply: Reply, job: ProduceJob) -> None:
-    places = [outcome for outcome in job.outcomes if isinstance(outcome, Produced)]
+def _ended(node: BrokerServices, asked: PlainProduce, reply: Reply, job: ProduceRequest) -> None:
+    places = [outcome for outcome in job.outcomes if isinstance(outcome, ProducedPartition)]
     if len(places) == len(job.batches):
         throttle = _throttle(node, asked, job)
         reply.answer(
-            produce_frames.answer(asked, places, throttle // PRODUCE_AT_ONCE_MILLISECOND), throttle
+            produce_fast_path.answer(asked, places, throttle // PRODUCE_AT_ONCE_MILLISECOND),
+            throttle,
         )
     else:
         reply.go_on(_failed(node, asked, job))
 
 
-async def _failed(node: HandlerNode, asked: PlainProduce, job: ProduceJob) -> Any:
+async def _failed(node: BrokerServices, asked: PlainProduce, job: ProduceRequest) -> Any:
     await node.replicas.finish_produce(job)
-    _, request = messages.decode_request(asked.frame)
+    _, request = frames.decode_request(asked.frame)
     return answer(node, request, job.outcomes, _throttle(node, asked, job))
 
 
-def _throttle(node: HandlerNode, asked: PlainProduce, job: ProduceJob) -> timedelta:
+def _throttle(node: BrokerServices, asked: PlainProduce, job: ProduceRequest) -> timedelta:
     return charge(node, asked.header.client_id, job.batches)

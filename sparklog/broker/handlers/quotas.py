@@ -11,13 +11,13 @@ from typing import Any
 
 from sparklog.broker.handlers.request_parts import decide_each, refusing
 from sparklog.broker.handlers.responses import NO_THROTTLE, error_fields, named_twice
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.runtime.metadata_access import Decision
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata import changes as client_quotas
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.quotas import QuotaEntity, entity_of
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 
 
 class Match(IntEnum):
@@ -28,9 +28,9 @@ class Match(IntEnum):
     ANY = 2
 
 
-async def describe(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def describe(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Return the quotas of every entity that the filter lets pass (48)."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     error: SparklogError | None = None
     entries: tuple[Any, ...] | None = None
     try:
@@ -54,9 +54,9 @@ async def describe(node: HandlerNode, request: Any, context: RequestContext) -> 
     )
 
 
-async def alter(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def alter(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Set and remove quotas, for each entity all that is asked or nothing (49)."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     decisions: dict[int, Decision] = {}
     seen: set[QuotaEntity] = set()
     for number, entry in enumerate(request.entries):
@@ -94,7 +94,7 @@ def _named(entry: Any) -> QuotaEntity:
     return tuple((part.entity_type, part.entity_name) for part in entry.entity)
 
 
-def _told(answer: Answer, entity: QuotaEntity) -> tuple[Any, ...]:
+def _told(answer: ResponseBuilder, entity: QuotaEntity) -> tuple[Any, ...]:
     return tuple(
         answer.entity("EntityData", entity_type=kind, entity_name=name) for kind, name in entity
     )

@@ -19,7 +19,7 @@ from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.cluster.metadata.records import Record
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.types import PartitionId
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.topic_ids import topic_id_of
 
 
@@ -80,7 +80,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape(Generic[Result]):
+class ResultShape(Generic[Result]):
     """How one message spells topics and partitions."""
 
     topic: str
@@ -96,8 +96,8 @@ class Shape(Generic[Result]):
 
 
 async def answer_each(
-    answer: Answer,
-    shape: Shape[Result],
+    answer: ResponseBuilder,
+    shape: ResultShape[Result],
     image: MetadataImage,
     topics: Any,
     ask: Callable[[PartitionId, Any], Awaitable[Result]],
@@ -138,7 +138,7 @@ Context = TypeVar("Context")
 
 
 @dataclass(frozen=True, slots=True)
-class Decided(Generic[Key]):
+class AcceptedItems(Generic[Key]):
     """What came of it."""
 
     image: MetadataImage
@@ -148,7 +148,7 @@ class Decided(Generic[Key]):
 
 async def decide_each(
     metadata: MetadataAccess, decisions: Mapping[Key, Decision], *, validate_only: bool = False
-) -> Decided[Key]:
+) -> AcceptedItems[Key]:
     """Append what every decision makes of the newest image, all at once.
 
     Each is made on the image after those before it, which costs time for each that grows with the
@@ -174,7 +174,7 @@ async def decide_apart(
     begin: Callable[[MetadataImage], Context],
     *,
     validate_only: bool = False,
-) -> Decided[Key]:
+) -> AcceptedItems[Key]:
     """Append as `decide_each` does, for decisions about different topics.
 
     All are made on one image. What one has to know of those before it is in the context, which
@@ -217,7 +217,7 @@ async def _append(
     decide: Callable[[MetadataImage], _Made[Key]],
     *,
     validate_only: bool,
-) -> Decided[Key]:
+) -> AcceptedItems[Key]:
     made = _Made[Key](metadata.image)
 
     def all_of(image: MetadataImage) -> list[Record]:
@@ -231,8 +231,8 @@ async def _append(
             await metadata.catch_up()
         image = await metadata.decide(all_of)
     except SparklogError as error:
-        return Decided(metadata.image, dict.fromkeys(keys, error))
-    return Decided(made.image if validate_only else image, made.refused)
+        return AcceptedItems(metadata.image, dict.fromkeys(keys, error))
+    return AcceptedItems(made.image if validate_only else image, made.refused)
 
 
 def refusing(error: SparklogError) -> Callable[[object], list[Record]]:

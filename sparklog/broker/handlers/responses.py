@@ -14,7 +14,7 @@ from sparklog.cluster.metadata.image import Broker, MetadataImage, Topic
 from sparklog.cluster.metadata.records import NO_LEADER
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.core.topic_names import TOLD_AS_INTERNAL
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.topic_ids import uuid_of
 
 NO_THROTTLE: Final = UNTHROTTLED
@@ -43,7 +43,9 @@ def error_fields(error: SparklogError | None) -> dict[str, Any]:
     return {"error_code": code_of(error), "error_message": message_of(error)}
 
 
-def listed(answer: Answer, structure: str, brokers: list[Broker], key: str) -> tuple[Any, ...]:
+def listed(
+    answer: ResponseBuilder, structure: str, brokers: list[Broker], key: str
+) -> tuple[Any, ...]:
     """Return brokers as a response lists them; `key` is the name of the field of the id."""
     return tuple(
         answer.entity(structure, host=b.host, port=b.port, rack=b.rack, **{key: b.broker_id})
@@ -60,7 +62,7 @@ def controller_id(image: MetadataImage) -> int:
 
 
 def leader_hints(
-    answer: Answer, structure: str, image: MetadataImage, leaders: set[int]
+    answer: ResponseBuilder, structure: str, image: MetadataImage, leaders: set[int]
 ) -> tuple[Any, ...]:
     """Return where the leaders are that answers to others' partitions point to. Source: KIP-951."""
     brokers = [b for b in image.live_brokers() if b.broker_id in leaders]
@@ -83,7 +85,7 @@ def _is_live(image: MetadataImage, broker_id: int) -> bool:
 
 
 def described(
-    answer: Answer,
+    answer: ResponseBuilder,
     message: str,
     image: MetadataImage,
     topic: Topic,

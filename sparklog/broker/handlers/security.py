@@ -14,31 +14,31 @@ from __future__ import annotations
 from typing import Any
 
 from sparklog.broker.handlers.responses import NO_THROTTLE, error_fields
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.core.errors import ResourceNotFound, SecurityDisabled, UnsupportedSaslMechanism
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 
 _REFUSED = error_fields(
     SecurityDisabled("no authorizer is configured: everybody may do everything.")
 )
 
 
-async def describe(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def describe(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Tell that there are no ACLs, and why (29)."""
-    return Answer.to(request).response(throttle_time=NO_THROTTLE, resources=(), **_REFUSED)
+    return ResponseBuilder.to(request).response(throttle_time=NO_THROTTLE, resources=(), **_REFUSED)
 
 
-async def create(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def create(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Refuse every ACL (30)."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     results = tuple(answer.entity("AclCreationResult", **_REFUSED) for _ in request.creations)
     return answer.response(throttle_time=NO_THROTTLE, results=results)
 
 
-async def delete(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def delete(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Refuse every filter (31)."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     results = tuple(
         answer.entity("DeleteAclsFilterResult", matching_acls=(), **_REFUSED)
         for _ in request.filters
@@ -47,10 +47,10 @@ async def delete(node: HandlerNode, request: Any, context: RequestContext) -> An
 
 
 async def scram_credentials_describe(
-    node: HandlerNode, request: Any, context: RequestContext
+    node: BrokerServices, request: Any, context: RequestContext
 ) -> Any:
     """Tell of each user that is asked for that he has no credentials; of all, nothing (50)."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     results = tuple(
         answer.entity(
             "DescribeUserScramCredentialsResult",
@@ -65,9 +65,9 @@ async def scram_credentials_describe(
     return answer.response(throttle_time=NO_THROTTLE, results=results, **error_fields(None))
 
 
-async def alter(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def alter(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Refuse every change, once per user (51)."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     error = UnsupportedSaslMechanism("brokers authenticate nobody, so nobody needs a password.")
     users = dict.fromkeys(change.name for change in (*request.deletions, *request.upsertions))
     results = tuple(

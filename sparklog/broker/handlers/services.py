@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 from sparklog.broker.controller.producer_ids import ProducerIds
 from sparklog.broker.coordinator.groups import GroupCoordinator
-from sparklog.broker.coordinator.transaction_services import Transactions
-from sparklog.broker.coordinator.txn_markers import Marking
-from sparklog.broker.fetch.read import Fetched, FetchSpec
-from sparklog.broker.fetch.session import FetchSessions
-from sparklog.broker.network.quotas import Throttle
-from sparklog.broker.network.reachability import Sight
-from sparklog.broker.produce.request import Produced, ProduceJob, Verified
+from sparklog.broker.coordinator.transaction_services import TransactionServices
+from sparklog.broker.coordinator.txn_markers import TxnMarkers
+from sparklog.broker.fetch.read import FetchedPartition, FetchSpec
+from sparklog.broker.fetch.session import FetchSessionCache
+from sparklog.broker.network.quotas import ClientQuotas
+from sparklog.broker.network.reachability import ReachabilityTracker
+from sparklog.broker.produce.request import ProducedPartition, ProduceRequest, Verified
 from sparklog.broker.runtime.environment import Environment
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.broker.runtime.metrics import BrokerMetrics
@@ -24,11 +24,11 @@ from sparklog.core.types import PartitionId
 from sparklog.protocol.records.header import BytesLike
 
 
-class Replicas(Protocol):
+class ReplicaServices(Protocol):
     """The partitions this broker holds; see `broker.replicas`."""
 
     @property
-    def marking(self) -> Marking:
+    def marking(self) -> TxnMarkers:
         """Return what ends transactions in the partitions led here."""
         ...
 
@@ -37,12 +37,12 @@ class Replicas(Protocol):
         batches: Mapping[PartitionId, BytesLike],
         acks: int,
         timeout_ms: int,
-        ended: Callable[[ProduceJob], None],
+        ended: Callable[[ProduceRequest], None],
     ) -> bool:
         """Append batches if nothing has to be waited for; tell `ended` when that has ended."""
         ...
 
-    async def finish_produce(self, job: ProduceJob) -> None:
+    async def finish_produce(self, job: ProduceRequest) -> None:
         """Make sure of what a job that has failed came to."""
         ...
 
@@ -52,7 +52,7 @@ class Replicas(Protocol):
         acks: int,
         timeout_ms: int,
         verified: Verified | None = None,
-    ) -> Mapping[PartitionId, Produced | SparklogError]:
+    ) -> Mapping[PartitionId, ProducedPartition | SparklogError]:
         """Append batches, in the order of the calls, and wait for what `acks` says."""
         ...
 
@@ -60,7 +60,9 @@ class Replicas(Protocol):
         """Remember a batch that was refused before `produce`: what follows it waits for it."""
         ...
 
-    async def fetch(self, spec: FetchSpec) -> Mapping[PartitionId, Fetched | SparklogError]:
+    async def fetch(
+        self, spec: FetchSpec
+    ) -> Mapping[PartitionId, FetchedPartition | SparklogError]:
         """Read, and wait for news where there are none."""
         ...
 
@@ -85,7 +87,7 @@ class Replicas(Protocol):
         ...
 
 
-class HandlerNode(Protocol):
+class BrokerServices(Protocol):
     """A broker, as its handlers see it."""
 
     @property
@@ -114,17 +116,17 @@ class HandlerNode(Protocol):
         ...
 
     @property
-    def replicas(self) -> Replicas:
+    def replicas(self) -> ReplicaServices:
         """Return the partitions held here."""
         ...
 
     @property
-    def fetch_sessions(self) -> FetchSessions:
+    def fetch_sessions(self) -> FetchSessionCache:
         """Return what is remembered of who fetches what."""
         ...
 
     @property
-    def transactions(self) -> Transactions:
+    def transactions(self) -> TransactionServices:
         """Return what is done for transactions."""
         ...
 
@@ -144,12 +146,12 @@ class HandlerNode(Protocol):
         ...
 
     @property
-    def throttle(self) -> Throttle:
+    def throttle(self) -> ClientQuotas:
         """Return what holds clients to their quotas."""
         ...
 
     @property
-    def sight(self) -> Sight:
+    def sight(self) -> ReachabilityTracker:
         """Return which brokers this one has just lost sight of."""
         ...
 

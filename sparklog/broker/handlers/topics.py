@@ -32,10 +32,10 @@ from sparklog.broker.handlers.responses import (
     message_of,
     named_twice,
 )
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.runtime.metadata_access import Decision
 from sparklog.broker.runtime.request import RequestContext
-from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata import changes
 from sparklog.cluster.metadata.changes import ExistingTopics
 from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.cluster.metadata.records import Record
@@ -49,17 +49,17 @@ from sparklog.core.errors import (
     InvalidRequest,
     SparklogError,
 )
-from sparklog.log.manifest.tombstone import bury, remains
+from sparklog.log.manifest.tombstone import deletable_objects, write_tombstone
 from sparklog.log.manifest.view import PartitionView
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 
 DEFAULT = -1
 
 
-async def create_topics(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def create_topics(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Create every topic that can be; the others have their own errors."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     times = Counter(t.name for t in request.topics)
     total = sum(_partitions(node, t) for t in request.topics)
     validate_only = getattr(request, "validate_only", False)
@@ -84,7 +84,7 @@ async def create_topics(node: HandlerNode, request: Any, context: RequestContext
     )
 
 
-def _partitions(node: HandlerNode, wanted: Any) -> int:
+def _partitions(node: BrokerServices, wanted: Any) -> int:
     """Return how many partitions a topic is to have."""
     if wanted.assignments:
         return len(wanted.assignments)
@@ -93,8 +93,10 @@ def _partitions(node: HandlerNode, wanted: Any) -> int:
     return max(0, int(wanted.num_partitions))
 
 
-def _create(node: HandlerNode, wanted: Any, total: int, existing: ExistingTopics) -> list[Record]:
-    registry.check_partitions_created(total)
+def _create(
+    node: BrokerServices, wanted: Any, total: int, existing: ExistingTopics
+) -> list[Record]:
+    changes.check_partitions_created(total)
     configs = _configs(wanted)
     partitions, factor = wanted.num_partitions, wanted.replication_factor
     if wanted.assignments and (partitions != DEFAULT or factor != DEFAULT):
@@ -102,7 +104,7 @@ def _create(node: HandlerNode, wanted: Any, total: int, existing: ExistingTopics
             "with an assignment, partitions and replication factor are -1. "
             f"topic={wanted.name} partitions={partitions} replication_factor={factor}"
         )
-    return registry.create_topic(
+    return changes.create_topic(
         existing.image,
         wanted.name,
         new_topic_id(node.environment.entropy),
@@ -131,7 +133,9 @@ def _assignment(wanted: Any) -> Mapping[int, tuple[int, ...]]:
     return assignment
 
 
-def _result(answer: Answer, name: str, error: SparklogError | None, topic: Topic | None) -> Any:
+def _result(
+    answer: ResponseBuilder, name: str, error: SparklogError | None, topic: Topic | None
+) -> Any:
     if error is not None or topic is None:
         return answer.entity(
             "CreatableTopicResult",
@@ -165,7 +169,7 @@ def _result(answer: Answer, name: str, error: SparklogError | None, topic: Topic
     )
 
 
-def _has_configs(answer: Answer) -> bool:
+def _has_configs(answer: ResponseBuilder) -> bool:
     return answer.version >= 5
 
 
@@ -178,9 +182,9 @@ class TopicDeletionDisabled(InvalidRequest):
     kafka_code = 73
 
 
-async def delete_topics(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def delete_topics(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Delete every topic that can be; the others have their own errors."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     asked = _asked(request)
     first = {one: place for place, one in reversed(list(enumerate(asked)))}
     decisions: dict[int, Decision] = {
@@ -215,7 +219,7 @@ def _topic(image: MetadataImage, name: str | None, topic_id: str | None) -> Topi
 
 
 def _decision(
-    node: HandlerNode, name: str | None, topic_id: str | None, repeated: bool
+    node: BrokerServices, name: str | None, topic_id: str | None, repeated: bool
 ) -> Decision:
     if not node.config.flag("delete.topic.enable"):
         return refusing(
@@ -234,11 +238,11 @@ def _delete(name: str | None, topic_id: str | None, image: MetadataImage) -> lis
         if topic is None:
             raise UnknownTopicId(f"no topic has this id. topic_id={topic_id}")
         name = topic.name
-    return registry.delete_topic(image, name)
+    return changes.delete_topic(image, name)
 
 
 def _delete_topics_result(
-    answer: Answer,
+    answer: ResponseBuilder,
     name: str | None,
     topic_id: str | None,
     topic: Topic | None,
@@ -255,18 +259,20 @@ def _delete_topics_result(
     )
 
 
-async def _delete_objects(node: HandlerNode, topic: Topic) -> None:
+async def _delete_objects(node: BrokerServices, topic: Topic) -> None:
     """Remove a deleted topic's objects, when nobody reads or flushes them any more."""
     store, entropy = node.environment.store, node.environment.entropy
     try:
         configs = understood_configs(topic.settings, TOPIC_SETTINGS)
         delay_ms = configs.whole("file.delete.delay.ms")
         layouts = topic.layouts()
-        burials = [store.run(bury(PartitionView(one), new_nonce(entropy))) for one in layouts]
+        burials = [
+            store.run(write_tombstone(PartitionView(one), new_nonce(entropy))) for one in layouts
+        ]
         graves = await asyncio.gather(*burials)
         await asyncio.sleep(delay_ms / 1000)
         for layout, grave in zip(layouts, graves, strict=True):
-            doomed, problem = await store.run(remains(layout, grave))
+            doomed, problem = await store.run(deletable_objects(layout, grave))
             for info in doomed:
                 await store.delete(info.key)
             if problem:
@@ -275,9 +281,9 @@ async def _delete_objects(node: HandlerNode, topic: Topic) -> None:
         logger.warning("objects of a deleted topic stay: %s topic=%s", error, topic.name)
 
 
-async def create_partitions(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def create_partitions(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Grow every topic that can be; the others have their own errors."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     times = Counter(t.name for t in request.topics)
     topics = node.metadata.image.topics
     total = sum(
@@ -308,10 +314,10 @@ async def create_partitions(node: HandlerNode, request: Any, context: RequestCon
     )
 
 
-def _grow(node: HandlerNode, wanted: Any, total: int, existing: ExistingTopics) -> list[Record]:
-    registry.check_partitions_created(total)
+def _grow(node: BrokerServices, wanted: Any, total: int, existing: ExistingTopics) -> list[Record]:
+    changes.check_partitions_created(total)
     assignment = wanted.assignments
-    return registry.add_partitions(
+    return changes.add_partitions(
         existing.image,
         wanted.name,
         wanted.count,

@@ -22,23 +22,23 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker.coordinator.txn_markers import KnownProducer
 from sparklog.broker.handlers.request_parts import partition_of, topic_of
 from sparklog.broker.handlers.responses import NO_THROTTLE, code_of, message_of
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.runtime.environment import Address, Unreachable
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.coordinator.consumer.topics import check_pattern, matching
-from sparklog.coordinator.transaction.state import NO_TIME_MS, Transaction, TransactionState
+from sparklog.coordinator.transaction.state import NO_TIME_MS, TransactionMetadata, TransactionState
 from sparklog.core.errors import NotServing, SparklogError, Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api_keys import Api
-from sparklog.protocol.messages.builder import Answer, build_request, build_request_part
+from sparklog.protocol.messages.builder import ResponseBuilder, build_request, build_request_part
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_ID: Final = -1
 
 
-async def describe_transactions(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def describe_transactions(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer for every transactional id, in the order they were asked for."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     states = []
     for transactional_id in request.transactional_ids:
         try:
@@ -50,7 +50,7 @@ async def describe_transactions(node: HandlerNode, request: Any, context: Reques
     return answer.response(throttle_time=NO_THROTTLE, transaction_states=tuple(states))
 
 
-def _known(answer: Answer, found: Transaction) -> Any:
+def _known(answer: ResponseBuilder, found: TransactionMetadata) -> Any:
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, number in sorted(found.partitions):
         by_topic[topic].append(number)
@@ -70,7 +70,7 @@ def _known(answer: Answer, found: Transaction) -> Any:
     )
 
 
-def _unknown(answer: Answer, transactional_id: str, code: ErrorCode) -> Any:
+def _unknown(answer: ResponseBuilder, transactional_id: str, code: ErrorCode) -> Any:
     return answer.entity(
         "TransactionState",
         error_code=code,
@@ -91,9 +91,9 @@ def _time(milliseconds: int) -> datetime:
 STATES: Final = {state.label: state for state in TransactionState}
 
 
-async def list_transactions(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def list_transactions(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with the ids that pass the filters."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     unknown = tuple(name for name in request.state_filters if name not in STATES)
     states = {STATES[name] for name in request.state_filters if name in STATES}
     nobody = bool(request.state_filters) and not states
@@ -128,7 +128,7 @@ async def list_transactions(node: HandlerNode, request: Any, context: RequestCon
     )
 
 
-def _matching(pattern: str | None, found: list[Transaction]) -> list[Transaction]:
+def _matching(pattern: str | None, found: list[TransactionMetadata]) -> list[TransactionMetadata]:
     """Return those whose id a pattern matches from end to end; none or an empty one matches all.
 
     Raises:
@@ -147,9 +147,9 @@ PURPOSE: Final = "producers"
 Place = tuple[str, int]
 
 
-async def describe_producers(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def describe_producers(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer for every partition asked for."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     image = node.metadata.image
     parts: dict[Place, Any] = {}
     followed: dict[int, list[Place]] = defaultdict(list)
@@ -180,7 +180,7 @@ async def describe_producers(node: HandlerNode, request: Any, context: RequestCo
 
 
 async def _here(
-    node: HandlerNode, where: PartitionId | SparklogError
+    node: BrokerServices, where: PartitionId | SparklogError
 ) -> list[KnownProducer] | SparklogError:
     if isinstance(where, SparklogError):
         return where
@@ -191,7 +191,7 @@ async def _here(
 
 
 async def _ask(
-    node: HandlerNode, answer: Answer, leader: int, places: Iterable[Place]
+    node: BrokerServices, answer: ResponseBuilder, leader: int, places: Iterable[Place]
 ) -> dict[Place, Any]:
     """Return what the leader of partitions followed here answers; nothing when it does not."""
     broker = node.metadata.image.brokers.get(leader)
@@ -228,7 +228,7 @@ async def _ask(
     }
 
 
-def _part(answer: Answer, number: int, found: list[KnownProducer] | SparklogError) -> Any:
+def _part(answer: ResponseBuilder, number: int, found: list[KnownProducer] | SparklogError) -> Any:
     failed = found if isinstance(found, SparklogError) else None
     return answer.entity(
         "PartitionResponse",

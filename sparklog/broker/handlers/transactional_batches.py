@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.transaction.state import Partition
 from sparklog.core.errors import (
@@ -48,7 +48,7 @@ class NoTransactionalId(InvalidRequest):
     kafka_code = 53
 
 
-class Asked(NamedTuple):
+class RequestedBatch(NamedTuple):
     """The transactional batches of one request."""
 
     transactional_id: str | None
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(slots=True)
-class Checked:
+class VerifiedBatches:
     """What came of it."""
 
     verified: dict[PartitionId, tuple[int, Verification]] | None
@@ -78,7 +78,7 @@ def may_be(data: BytesLike) -> bool:
 
 def find(
     request: Any, batches: Mapping[PartitionId, BytesLike], names: Mapping[PartitionId, Partition]
-) -> Asked | None:
+) -> RequestedBatch | None:
     """Return the transactional batches of a Produce request, None when there are none."""
     headers: dict[PartitionId, BatchHeader] = {}
     for where, data in batches.items():
@@ -92,10 +92,10 @@ def find(
             headers[where] = header
     if not headers:
         return None
-    return Asked(request.transactional_id, request.__version__, headers, names)
+    return RequestedBatch(request.transactional_id, request.__version__, headers, names)
 
 
-async def verify(node: HandlerNode, asked: Asked) -> Checked:
+async def verify(node: BrokerServices, asked: RequestedBatch) -> VerifiedBatches:
     """Ask the coordinator about partitions that have nothing of the transaction yet.
 
     From its return to the append nothing may be awaited.
@@ -107,10 +107,10 @@ async def verify(node: HandlerNode, asked: Asked) -> Checked:
     elif len(producers) > 1:
         problem = InvalidProducerIdMapping("the batches of one request have one producer")
     if problem is not None:
-        return Checked({}, dict.fromkeys(asked.headers, problem))
+        return VerifiedBatches({}, dict.fromkeys(asked.headers, problem))
     enlisting = node.transactions.enlisting
     if not enlisting.verifies and asked.version < ADDS_SINCE:
-        return Checked(None)
+        return VerifiedBatches(None)
     (producer,) = producers
     checked = await _begin(node, asked, producer)
     if not checked.verified and not enlisting.is_asking(producer.producer_id):
@@ -124,10 +124,12 @@ async def verify(node: HandlerNode, asked: Asked) -> Checked:
     return checked
 
 
-async def _begin(node: HandlerNode, asked: Asked, producer: ProducerIdentity) -> Checked:
+async def _begin(
+    node: BrokerServices, asked: RequestedBatch, producer: ProducerIdentity
+) -> VerifiedBatches:
     """Find out which partitions have to ask."""
     verified: dict[PartitionId, tuple[int, Verification]] = {}
-    checked = Checked(verified)
+    checked = VerifiedBatches(verified)
     for where, header in asked.headers.items():
         try:
             found = await node.replicas.marking.begin_verification(
@@ -142,7 +144,10 @@ async def _begin(node: HandlerNode, asked: Asked, producer: ProducerIdentity) ->
 
 
 async def _ask(
-    node: HandlerNode, asked: Asked, producer: ProducerIdentity, checked: Checked
+    node: BrokerServices,
+    asked: RequestedBatch,
+    producer: ProducerIdentity,
+    checked: VerifiedBatches,
 ) -> None:
     """Ask for all of them together; who is refused is taken off."""
     if not checked.verified:

@@ -36,10 +36,10 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.coordinator.internal_topics import InternalTopic
 from sparklog.broker.handlers.brokers_only import check_broker
-from sparklog.broker.handlers.group_offsets import Committing
+from sparklog.broker.handlers.group_offsets import OffsetCommitRequest
 from sparklog.broker.handlers.request_parts import partition_of, topic_of
 from sparklog.broker.handlers.responses import NO_THROTTLE, code_of
-from sparklog.broker.handlers.services import HandlerNode
+from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.handlers.transactional_batches import ASKED_MAX
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata.image import MetadataImage
@@ -62,7 +62,7 @@ from sparklog.core.errors import (
 )
 from sparklog.core.topic_names import CLOSED_TOPICS
 from sparklog.protocol.api_keys import Api
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 
 logger = logging.getLogger(__name__)
 
@@ -72,12 +72,12 @@ FENCED_SINCE: Final = 4
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-async def init_producer_id(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def init_producer_id(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with an id and an epoch.
 
     Without a transactional id they are fresh, also for a producer that gives older ones up.
     """
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     try:
         if request.transactional_id is None:
             identity = ProducerIdentity(await node.producer_ids.take(), 0)
@@ -118,7 +118,7 @@ def _expected(request: Any) -> ProducerIdentity | None:
     return expected
 
 
-def _refused(answer: Answer, code: ErrorCode) -> Any:
+def _refused(answer: ResponseBuilder, code: ErrorCode) -> Any:
     return answer.response(
         throttle_time=NO_THROTTLE, error_code=code, producer_id=NO_ID, producer_epoch=NO_ID
     )
@@ -130,9 +130,9 @@ ADD_PARTITIONS_TO_TXN_FENCED_SINCE: Final = 2
 Codes = Mapping[Partition, ErrorCode]
 
 
-async def add_partitions_to_txn(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def add_partitions_to_txn(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every partition."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     if answer.version < BATCHED_SINCE:
         codes = await _add_all(node, answer, request)
         return answer.response(
@@ -160,7 +160,7 @@ async def add_partitions_to_txn(node: HandlerNode, request: Any, context: Reques
     )
 
 
-async def _add_all(node: HandlerNode, answer: Answer, request: Any) -> Codes:
+async def _add_all(node: BrokerServices, answer: ResponseBuilder, request: Any) -> Codes:
     """Add what a producer asks for, if all of it exists."""
     partitions = _partitions(request.v3_and_below_topics)
     missing = {
@@ -185,7 +185,7 @@ async def _add_all(node: HandlerNode, answer: Answer, request: Any) -> Codes:
     return dict.fromkeys(partitions, ErrorCode.none)
 
 
-async def _one(node: HandlerNode, asked: Any) -> Codes:
+async def _one(node: BrokerServices, asked: Any) -> Codes:
     """Add or verify one producer's partitions on behalf of their leader."""
     coordinator = node.transactions.coordinator
     producer = ProducerIdentity(int(asked.producer_id), int(asked.producer_epoch))
@@ -218,7 +218,7 @@ def _missing(image: MetadataImage, topics: Any) -> Iterable[tuple[Partition, Err
             yield (asked.name, int(number)), code
 
 
-def _topics(answer: Answer, topics: Any, codes: Codes) -> tuple[Any, ...]:
+def _topics(answer: ResponseBuilder, topics: Any, codes: Codes) -> tuple[Any, ...]:
     return tuple(
         answer.entity(
             "AddPartitionsToTxnTopicResult",
@@ -239,9 +239,9 @@ def _topics(answer: Answer, topics: Any, codes: Codes) -> tuple[Any, ...]:
 ADD_OFFSETS_TO_TXN_FENCED_SINCE: Final = 2
 
 
-async def add_offsets_to_txn(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def add_offsets_to_txn(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Add the partition in which the group's coordinator keeps its offsets."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     producer = ProducerIdentity(int(request.producer_id), int(request.producer_epoch))
     code = ErrorCode.none
     try:
@@ -261,9 +261,9 @@ EPOCH_BUMP_VERSION: Final = 5
 NOBODY: Final = ProducerIdentity(-1, -1)
 
 
-async def end_txn(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def end_txn(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer once the outcome is decided."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     asked = EndTransaction(
         request.transactional_id,
         ProducerIdentity(int(request.producer_id), int(request.producer_epoch)),
@@ -291,10 +291,10 @@ CAN_ABORT_SINCE: Final = 4
 """The first version whose clients know TRANSACTION_ABORTABLE."""
 
 
-async def txn_offset_commit(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def txn_offset_commit(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every partition."""
-    answer = Answer.to(request)
-    committing = Committing(node.metadata.image, request.topics)
+    answer = ResponseBuilder.to(request)
+    committing = OffsetCommitRequest(node.metadata.image, request.topics)
     member = MemberIdentity(
         getattr(request, "member_id", NO_MEMBER), getattr(request, "group_instance_id", None)
     )
@@ -339,7 +339,7 @@ class _Enlisted:
     """Commits, once the transaction has the partition of the group's offsets. Source: KIP-890."""
 
     def __init__(
-        self, node: HandlerNode, transactional_id: str, producer: ProducerIdentity, version: int
+        self, node: BrokerServices, transactional_id: str, producer: ProducerIdentity, version: int
     ) -> None:
         """Commit in the transaction of a producer, whose client speaks `version`."""
         self._node = node
@@ -380,9 +380,9 @@ class _Enlisted:
         return await groups.commit(asked, verification)
 
 
-async def write_txn_markers(node: HandlerNode, request: Any, context: RequestContext) -> Any:
+async def write_txn_markers(node: BrokerServices, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every partition, once all markers are committed."""
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     wanted, refused = [], []
     for marker in request.markers:
         whole = _wanted(marker)
@@ -418,7 +418,7 @@ async def write_txn_markers(node: HandlerNode, request: Any, context: RequestCon
 
 
 def _closed(
-    node: HandlerNode, wanted: WriteMarkers, context: RequestContext
+    node: BrokerServices, wanted: WriteMarkers, context: RequestContext
 ) -> dict[Partition, ErrorCode]:
     """Return the partitions in which whoever asks may not end this transaction so."""
     names = {topic for topic, _ in wanted.partitions}

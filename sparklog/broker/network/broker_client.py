@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from sparklog.broker.runtime.environment import Address, Unreachable, spawn
 from sparklog.core.errors import DataCorrupt, InvalidRequest
-from sparklog.protocol.messages import frames as messages
+from sparklog.protocol.messages import frames
 from sparklog.protocol.messages.frames import FrameReader
 
 RESPONSE_BYTES_MAX: Final = 512 * 1024 * 1024
@@ -118,7 +118,7 @@ class _Channel(asyncio.Protocol):
         self._correlation_id = (correlation_id + 1) % _CORRELATION_IDS
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = (type(request), answer)
-        self._transport.write(messages.encode_request(request, correlation_id, client_id))
+        self._transport.write(frames.encode_request(request, correlation_id, client_id))
         return answer
 
     def give_up(self, why: Exception) -> None:
@@ -149,10 +149,10 @@ class _Channel(asyncio.Protocol):
         self.give_up(Unreachable(f"the connection was lost: {reason} peer={self._peer}"))
 
     def _answered(self, frame: bytes) -> None:
-        correlation_id = messages.correlation_id_of(frame)
+        correlation_id = frames.correlation_id_of(frame)
         if correlation_id not in self._waiting:
             raise DataCorrupt(f"an answer nobody waits for. correlation_id={correlation_id}")
         request_type, answer = self._waiting[correlation_id]
         if not answer.done():
-            answer.set_result(messages.decode_response(frame, request_type))
+            answer.set_result(frames.decode_response(frame, request_type))
         del self._waiting[correlation_id]

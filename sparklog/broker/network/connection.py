@@ -24,20 +24,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Protocol, cast
 
-from sparklog.broker.network.request_memory import Intake
+from sparklog.broker.network.request_memory import RequestMemoryPool
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import (
     UNTHROTTLED,
     CloseConnection,
     ExpectedClose,
+    NoResponse,
     Reply,
     RequestContext,
-    Unanswered,
 )
 from sparklog.core.errors import InvalidRequest
 from sparklog.protocol.api_keys import LABELS, Api
-from sparklog.protocol.messages import frames as messages
-from sparklog.protocol.messages import produce_fast_path as produce_frames
+from sparklog.protocol.messages import frames, produce_fast_path
 from sparklog.protocol.messages.frames import FrameReader, RequestHeader, UnsupportedVersion
 from sparklog.protocol.messages.produce_fast_path import PlainProduce
 
@@ -45,7 +44,7 @@ from sparklog.protocol.messages.produce_fast_path import PlainProduce
 class Owner(Protocol):
     """The connection that a request came over; see `broker.connection`."""
 
-    def start_task(self, exchange: Exchange, work: Coroutine[Any, Any, Any]) -> None:
+    def start_task(self, exchange: InFlightRequest, work: Coroutine[Any, Any, Any]) -> None:
         """Answer with the response entity that `work` returns."""
         ...
 
@@ -53,13 +52,13 @@ class Owner(Protocol):
         """Start nothing more for so long."""
         ...
 
-    def finished(self, exchange: Exchange) -> None:
+    def finished(self, exchange: InFlightRequest) -> None:
         """Take in that a request's answer is there, or that it gets none."""
         ...
 
 
 @dataclass(slots=True, eq=False)
-class Exchange:
+class InFlightRequest:
     """A request and, in time, its answer. A `Reply`."""
 
     owner: Owner
@@ -122,7 +121,7 @@ PIPELINED: Final = frozenset(
 coordinator decides in the order in which it was asked."""
 
 Handle = Callable[[Any, RequestContext], Awaitable[Any]]
-"""Answers a request entity with a response entity; with None or `Unanswered` if none is wanted."""
+"""Answers a request entity with a response entity; with None or `NoResponse` if none is wanted."""
 
 Refuse = Callable[[RequestHeader], Any]
 """Answers ApiVersions of a version nobody knows."""
@@ -137,7 +136,7 @@ class Service:
 
     handle: Handle
     refuse: Refuse
-    intake: Intake
+    intake: RequestMemoryPool
     frame_bytes_max: int
     metrics: BrokerMetrics
     closed: Callable[[Connection], None]
@@ -156,8 +155,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._host = ""
         self._context = RequestContext()
-        self._exchanges: deque[Exchange] = deque()
-        self._next: Exchange | None = None
+        self._exchanges: deque[InFlightRequest] = deque()
+        self._next: InFlightRequest | None = None
         """Decoded, and waiting to be started."""
         self._running = 0
         self._running_alone = False
@@ -297,22 +296,22 @@ class Connection(asyncio.Protocol):
             self._waiting_for_intake = True
             self._service.intake.wait(self._intake_has_room)
 
-    def _decoded(self, frame: bytes) -> Exchange:
-        if produce_frames.is_produce(frame):
-            plain = produce_frames.read(frame)
+    def _decoded(self, frame: bytes) -> InFlightRequest:
+        if produce_fast_path.is_produce(frame):
+            plain = produce_fast_path.read(frame)
             if plain is not None:
-                return Exchange(self, plain.header, plain, len(frame))
+                return InFlightRequest(self, plain.header, plain, len(frame))
         try:
-            header, request = messages.decode_request(frame)
+            header, request = frames.decode_request(frame)
         except UnsupportedVersion as error:
             if error.header.api_key != Api.API_VERSIONS:
                 raise
             header = RequestHeader(Api.API_VERSIONS, 0, error.header.correlation_id)
-            answer = messages.encode_response(header, self._service.refuse(error.header))
-            return Exchange(self, header, None, len(frame), done=True, told=answer)
-        return Exchange(self, header, request, len(frame))
+            answer = frames.encode_response(header, self._service.refuse(error.header))
+            return InFlightRequest(self, header, None, len(frame), done=True, told=answer)
+        return InFlightRequest(self, header, request, len(frame))
 
-    def _start_next(self, exchange: Exchange) -> bool:
+    def _start_next(self, exchange: InFlightRequest) -> bool:
         if exchange.done:
             if self._claimed:
                 self._service.intake.give_back(self._claimed)
@@ -339,11 +338,11 @@ class Connection(asyncio.Protocol):
         if type(request) is PlainProduce:
             if self._begun(exchange, request):
                 return True
-            _, request = messages.decode_request(request.frame)
+            _, request = frames.decode_request(request.frame)
         self.start_task(exchange, self._service.handle(request, self._context_of(exchange)))
         return True
 
-    def _begun(self, exchange: Exchange, plain: PlainProduce) -> bool:
+    def _begun(self, exchange: InFlightRequest, plain: PlainProduce) -> bool:
         """Begin a plain Produce without a task, unless one before it has yet to append."""
         if self._produce_tasks:
             return False
@@ -354,13 +353,13 @@ class Connection(asyncio.Protocol):
             self.finished(exchange)
             return True
 
-    def _context_of(self, exchange: Exchange) -> RequestContext:
+    def _context_of(self, exchange: InFlightRequest) -> RequestContext:
         client_id = exchange.header.client_id
         if client_id != self._context.client_id:
             self._context = RequestContext(client_id, self._host)
         return self._context
 
-    def start_task(self, exchange: Exchange, work: Awaitable[Any]) -> None:
+    def start_task(self, exchange: InFlightRequest, work: Awaitable[Any]) -> None:
         """Answer with the response entity that `work` returns."""
         self._produce_tasks += exchange.header.api_key == Api.PRODUCE
         exchange.task = self._loop.create_task(self._work(exchange, work))
@@ -381,14 +380,14 @@ class Connection(asyncio.Protocol):
         self._waiting_for_intake = False
         self._advance()
 
-    async def _work(self, exchange: Exchange, work: Awaitable[Any]) -> None:
+    async def _work(self, exchange: InFlightRequest, work: Awaitable[Any]) -> None:
         try:
             response = await work
             throttle = getattr(response, "throttle_time", UNTHROTTLED)
             if throttle:
                 self.throttle(throttle)
-            if response is not None and not isinstance(response, Unanswered):
-                exchange.told = messages.encode_response(exchange.header, response)
+            if response is not None and not isinstance(response, NoResponse):
+                exchange.told = frames.encode_response(exchange.header, response)
         except CloseConnection as error:
             level = logging.DEBUG if isinstance(error, ExpectedClose) else logging.INFO
             logger.log(level, "closing a connection: %s client=%s", error, self._host)
@@ -399,7 +398,7 @@ class Connection(asyncio.Protocol):
             self._produce_tasks -= exchange.header.api_key == Api.PRODUCE
             self.finished(exchange)
 
-    def _broke(self, exchange: Exchange, error: Exception) -> None:
+    def _broke(self, exchange: InFlightRequest, error: Exception) -> None:
         header = exchange.header
         logger.error(
             "a request failed, closing its connection api=%s version=%d client=%s",
@@ -410,7 +409,7 @@ class Connection(asyncio.Protocol):
         )
         self.close()
 
-    def finished(self, exchange: Exchange) -> None:
+    def finished(self, exchange: InFlightRequest) -> None:
         """Take in that a request's answer is there, or that it gets none."""
         exchange.done = True
         exchange.task = None

@@ -22,7 +22,7 @@ BUCKETS_KEPT: Final = 1000
 """Above so many, clients that spent nothing for a while are forgotten: they are as new ones."""
 
 
-class Throttle:
+class ClientQuotas:
     """One broker's. The event loop's only."""
 
     def __init__(self, config: BrokerConfig, metrics: BrokerMetrics) -> None:

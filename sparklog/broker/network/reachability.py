@@ -33,7 +33,7 @@ HEARD_WITHIN_S: Final = 0.01
 ask when they start, every few minutes, and when something happened."""
 
 
-class Sight:
+class ReachabilityTracker:
     """Passes every call on and notes whom it does not reach. Implements `environment.Network`."""
 
     def __init__(self, network: Network, session_s: float, broker_id: int) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 
-class Intake:
+class RequestMemoryPool:
     """A budget of bytes. Whoever finds it used up waits its turn, and stops reading meanwhile.
 
     A request larger than the whole budget is let in when it is alone, so that none waits for ever.

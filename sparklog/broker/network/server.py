@@ -14,9 +14,9 @@ from typing import Final
 
 from sparklog.broker.network.connection import BeginProduce, Connection, Handle, Refuse, Service
 from sparklog.broker.network.listening import EVERY_INTERFACE, open_sockets
-from sparklog.broker.network.request_memory import Intake
+from sparklog.broker.network.request_memory import RequestMemoryPool
 from sparklog.broker.runtime.environment import Address
-from sparklog.broker.runtime.log_limiter import Repeated
+from sparklog.broker.runtime.log_limiter import RateLimitedLog
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
 from sparklog.broker.runtime.request import Reply
 from sparklog.core.config.broker import BrokerConfig
@@ -49,7 +49,7 @@ class Server:
         self._connections: set[Connection] = set()
         self.in_force: Callable[[], BrokerConfig] = lambda: config
         """Returns the settings in force, once the broker has read them."""
-        self._refused = Repeated()
+        self._refused = RateLimitedLog()
         self._idle_s = config.whole("connections.max.idle.ms") / 1000
         """Negative: connections may be idle for ever."""
         metrics = BrokerMetrics() if metrics is None else metrics
@@ -57,7 +57,7 @@ class Server:
         self._service = Service(
             handle,
             refuse,
-            Intake(config.whole("queued.max.request.bytes")),
+            RequestMemoryPool(config.whole("queued.max.request.bytes")),
             config.whole("socket.request.max.bytes"),
             metrics,
             self._forget,
@@ -118,7 +118,7 @@ class Server:
         if len(self._connections) >= connections_max:
             told = "refusing connections: raise max.connections=%d"
             self._refused.warn(logger, told, connections_max)
-            return _Refused()
+            return _RejectedConnection()
         connection = Connection(self._service)
         self._connections.add(connection)
         self._empty.clear()
@@ -142,7 +142,7 @@ def _begin_none(asked: PlainProduce, reply: Reply) -> bool:
     return False
 
 
-class _Refused(asyncio.Protocol):
+class _RejectedConnection(asyncio.Protocol):
     """A connection over the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -15,14 +15,14 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol
 
-from sparklog.broker.controller.controller import ControllerLoop
+from sparklog.broker.controller.controller import ControllerShell
 from sparklog.broker.controller.heartbeats import Heartbeats
 from sparklog.broker.controller.metadata_log import MetadataLog
 from sparklog.broker.controller.peer_checks import PeerChecks
 from sparklog.broker.coordinator.groups import GroupCoordinator
-from sparklog.broker.coordinator.partition_log import LeaderWatcher
-from sparklog.broker.coordinator.transaction_services import Transactions
-from sparklog.broker.handlers.services import Replicas
+from sparklog.broker.coordinator.partition_log import LeaderListener
+from sparklog.broker.coordinator.transaction_services import TransactionServices
+from sparklog.broker.handlers.services import ReplicaServices
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.identity import Identity
 from sparklog.broker.runtime.metrics import BrokerMetrics
@@ -48,7 +48,7 @@ LEAVING_LOOK_S: Final = 0.2
 """Between looks at whether it may leave: what it waits for takes several requests to the store."""
 
 
-class HeldReplicas(Replicas, Protocol):
+class StartedReplicas(ReplicaServices, Protocol):
     """The partitions that one incarnation holds."""
 
     async def start(self) -> None:
@@ -59,7 +59,7 @@ class HeldReplicas(Replicas, Protocol):
         """
         ...
 
-    def watch(self, topic: str, watcher: LeaderWatcher) -> None:
+    def watch(self, topic: str, watcher: LeaderListener) -> None:
         """Tell `watcher` of every partition of a topic that is served here, before any is."""
         ...
 
@@ -93,12 +93,12 @@ class MakeReplicas(Protocol):
         metrics: BrokerMetrics,
         on_fenced: Callable[[str], None],
         on_crash: Callable[[BaseException], None],
-    ) -> HeldReplicas:
+    ) -> StartedReplicas:
         """Make it; nothing runs yet."""
         ...
 
 
-class Life:
+class Incarnation:
     """One incarnation, registered."""
 
     def __init__(
@@ -133,7 +133,7 @@ class Life:
             environment, config, identity.broker_id, metadata, self._tasks
         )
         self.replicas.watch(GROUPS_TOPIC, self.groups.runtime)
-        self.transactions = Transactions(
+        self.transactions = TransactionServices(
             environment,
             config,
             identity.broker_id,
@@ -143,7 +143,7 @@ class Life:
             self.replicas.marking,
         )
         self.replicas.watch(TRANSACTIONS_TOPIC, self.transactions.coordinator)
-        self.controller = ControllerLoop(
+        self.controller = ControllerShell(
             environment, identity, metadata, config, self._tasks, peers
         )
         self._heartbeats = Heartbeats(environment, identity, metadata, config, peers)

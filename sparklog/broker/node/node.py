@@ -23,13 +23,13 @@ from sparklog.broker.controller.peer_checks import PeerChecks
 from sparklog.broker.controller.producer_ids import ProducerIds
 from sparklog.broker.controller.registration import register
 from sparklog.broker.coordinator.groups import GroupCoordinator
-from sparklog.broker.coordinator.transaction_services import Transactions
-from sparklog.broker.fetch.session import FetchSessions
+from sparklog.broker.coordinator.transaction_services import TransactionServices
+from sparklog.broker.fetch.session import FetchSessionCache
 from sparklog.broker.handlers.responses import NO_THROTTLE
 from sparklog.broker.network.cluster_secret import client_id, is_broker
-from sparklog.broker.network.quotas import Throttle
-from sparklog.broker.network.reachability import Sight
-from sparklog.broker.node.incarnation import HeldReplicas, Life, MakeReplicas
+from sparklog.broker.network.quotas import ClientQuotas
+from sparklog.broker.network.reachability import ReachabilityTracker
+from sparklog.broker.node.incarnation import Incarnation, MakeReplicas, StartedReplicas
 from sparklog.broker.runtime.current_settings import SettingsInForce
 from sparklog.broker.runtime.environment import Address, Environment, spawn
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
@@ -39,7 +39,7 @@ from sparklog.cluster.metadata.records import NO_LEADER
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.errors import Fenced, InvalidConfig, OutcomeUnknown, SparklogError, Unavailable
 from sparklog.protocol.api_keys import Api
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.messages.produce_fast_path import PlainProduce
 
 logger = logging.getLogger(__name__)
@@ -74,21 +74,21 @@ class BrokerNode:
         self.broker_id = node_id(config)
         self.config = config
         session_s = config.whole("broker.session.timeout.ms") / 1000
-        self.sight = Sight(environment.network, session_s, self.broker_id)
+        self.sight = ReachabilityTracker(environment.network, session_s, self.broker_id)
         self.environment = replace(environment, network=self.sight)
         self.sight.introduce(self._client_id_at)
         self.address = address
         self.metrics = BrokerMetrics() if metrics is None else metrics
-        self.throttle = Throttle(config, self.metrics)
+        self.throttle = ClientQuotas(config, self.metrics)
         self.metadata = MetadataLog(self.environment)
         self.metadata.subscribe(self.sight.saw)
         self._settings = SettingsInForce(config, self.metadata, self.broker_id)
         self._peers = PeerChecks(self.sight, self.metadata, self.broker_id, session_s)
         self.producer_ids = ProducerIds(self.metadata, self.broker_id)
         slots = config.whole("max.incremental.fetch.session.cache.slots")
-        self.fetch_sessions = FetchSessions(slots, environment.entropy)
+        self.fetch_sessions = FetchSessionCache(slots, environment.entropy)
         self._make_replicas = make_replicas
-        self._life: Life | None = None
+        self._life: Incarnation | None = None
         self._alive = asyncio.Event()
         """Set from the start of the first life on."""
         self._reborn = asyncio.Event()
@@ -100,13 +100,13 @@ class BrokerNode:
         self._watch_gauges()
 
     @property
-    def life(self) -> Life:
+    def life(self) -> Incarnation:
         """Return the newest life; there is none before `start` has ended."""
         assert self._life is not None, "the broker has not started"
         return self._life
 
     @property
-    def replicas(self) -> HeldReplicas:
+    def replicas(self) -> StartedReplicas:
         """Return the partitions held here."""
         return self.life.replicas
 
@@ -116,7 +116,7 @@ class BrokerNode:
         return self.life.groups
 
     @property
-    def transactions(self) -> Transactions:
+    def transactions(self) -> TransactionServices:
         """Return what is done for transactions."""
         return self.life.transactions
 
@@ -196,7 +196,7 @@ class BrokerNode:
             await self._life.stop()
 
     async def handle(self, request: Any, context: RequestContext = INTERNAL) -> Any:
-        """Answer a request entity; None, or `Unanswered`, when the client wants no answer.
+        """Answer a request entity; None, or `NoResponse`, when the client wants no answer.
 
         Waits for the start.
         """
@@ -226,7 +226,7 @@ class BrokerNode:
             answer = await self.life.controller.heartbeat(request)
         if answer is None:
             return None
-        return Answer.to(request).response(
+        return ResponseBuilder.to(request).response(
             throttle_time=NO_THROTTLE,
             error_code=answer.error_code,
             is_caught_up=answer.is_caught_up,
@@ -270,7 +270,7 @@ class BrokerNode:
         identity = await register(
             self.environment, self.metadata, self.broker_id, self.address, rack
         )
-        life = Life(
+        life = Incarnation(
             self.environment,
             self.config,
             identity,

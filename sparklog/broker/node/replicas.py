@@ -14,27 +14,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from sparklog.broker.coordinator.partition_log import LeaderWatcher
-from sparklog.broker.coordinator.txn_markers import Marking
-from sparklog.broker.fetch.fetch import Fetching
+from sparklog.broker.coordinator.partition_log import LeaderListener
+from sparklog.broker.coordinator.txn_markers import TxnMarkers
+from sparklog.broker.fetch.fetch import FetchService
 from sparklog.broker.fetch.read import FetchResult, FetchSpec
-from sparklog.broker.node.roles import Replica, ReplicaRoles, RoleParts
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.node.roles import Replica, RoleAssigner, RoleParts
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.recovering import RecoveringPartition
-from sparklog.broker.produce.produce import Producing
-from sparklog.broker.produce.request import ProduceJob, ProduceResult, Verified
-from sparklog.broker.replication.alter_partition import MetadataChanges
+from sparklog.broker.produce.produce import ProduceService
+from sparklog.broker.produce.request import ProduceRequest, ProduceResult, Verified
+from sparklog.broker.replication.alter_partition import AlterPartitionQueue
 from sparklog.broker.replication.fetcher import Fetchers, FetchLimits
 from sparklog.broker.replication.flusher import Flusher
-from sparklog.broker.replication.handover import Handover
-from sparklog.broker.replication.offset_lookup import FoundOffset, OffsetLookup
+from sparklog.broker.replication.handover import LeadershipHandover
+from sparklog.broker.replication.offset_lookup import LookedUpOffset, OffsetLookup
 from sparklog.broker.runtime.current_settings import SettingsInForce
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.identity import Identity
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
-from sparklog.broker.wal.appender import WalPump
+from sparklog.broker.wal.appender import WalAppender
 from sparklog.broker.wal.batching import WalLimits
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.config.broker import BrokerConfig
@@ -50,15 +50,15 @@ def watch_gauges(
     replicas: Mapping[PartitionId, Replica],
     *,
     budget: MemoryBudget,
-    pump: WalPump,
+    pump: WalAppender,
     flusher: Flusher,
-    producing: Producing,
-    fetching: Fetching,
+    producing: ProduceService,
+    fetching: FetchService,
     cache: HistoryCache,
 ) -> None:
     """Have the page read these, whenever it is asked for."""
 
-    def led() -> list[LedPartition]:
+    def led() -> list[LeaderPartition]:
         return [one for replica in replicas.values() if (one := replica.led) is not None]
 
     def recovering_s() -> float:
@@ -97,17 +97,17 @@ def _lacks_replicas(replica: Replica) -> bool:
 def _is_damaged(replica: Replica) -> bool:
     """Tell whether this broker should lead a partition and cannot, as its log is damaged."""
     role = replica.role
-    return isinstance(role, (LedPartition, RecoveringPartition)) and role.damage is not None
+    return isinstance(role, (LeaderPartition, RecoveringPartition)) and role.damage is not None
 
 
-def _is_under_min_isr(led: LedPartition) -> bool:
+def _is_under_min_isr(led: LeaderPartition) -> bool:
     return len(led.leadership.isr) < led.leadership.min_isr
 
 
 TICKS_PER_LAG_TIME = 4
 
 
-class BrokerReplicas:
+class Replicas:
     """See the module. Made for one incarnation of a broker."""
 
     def __init__(
@@ -135,7 +135,7 @@ class BrokerReplicas:
         self._tasks = TaskScope(f"replicas {identity.broker_id}", self._crashed)
         self.budget = MemoryBudget(settings.whole("tail.bytes"))
         """Of all that is held in memory."""
-        self._pump = WalPump(
+        self._pump = WalAppender(
             environment,
             identity.wal,
             WalLimits.of(settings),
@@ -146,9 +146,9 @@ class BrokerReplicas:
         flusher = Flusher(
             environment, self._tasks, pump=self._pump, budget=self.budget, metrics=metrics
         )
-        self._handover = Handover(environment, identity, metadata, flusher)
+        self._handover = LeadershipHandover(environment, identity, metadata, flusher)
         cache = HistoryCache(settings.whole("history.cache.bytes"))
-        self.roles = ReplicaRoles(
+        self.roles = RoleAssigner(
             RoleParts(
                 environment=environment,
                 identity=identity,
@@ -166,7 +166,7 @@ class BrokerReplicas:
                     budget=self.budget,
                     metrics=metrics,
                 ),
-                changes=MetadataChanges(metadata, identity.broker_id, self._tasks, metrics),
+                changes=AlterPartitionQueue(metadata, identity.broker_id, self._tasks, metrics),
                 handover=self._handover,
                 metrics=metrics,
                 lag_ms=self._lag_ms,
@@ -174,10 +174,10 @@ class BrokerReplicas:
         )
         """What this broker leads and follows."""
         find, leader = self.roles.find, self.roles.leader
-        self._producing = Producing(environment, find, metadata, self.budget, metrics)
-        self.marking = Marking(environment, find, self.budget)
+        self._producing = ProduceService(environment, find, metadata, self.budget, metrics)
+        self.marking = TxnMarkers(environment, find, self.budget)
         """Ends transactions in the partitions led here."""
-        self._fetching = Fetching(environment, leader, metadata, self._tasks, metrics)
+        self._fetching = FetchService(environment, leader, metadata, self._tasks, metrics)
         self._lookup = OffsetLookup(environment, leader, flusher)
         self._show(metrics, flusher, cache)
 
@@ -196,7 +196,7 @@ class BrokerReplicas:
         await self._tasks.close()
         await self._pump.stop()
 
-    def watch(self, topic: str, watcher: LeaderWatcher) -> None:
+    def watch(self, topic: str, watcher: LeaderListener) -> None:
         """Tell `watcher` of every partition of a topic that is served here, before any is."""
         self.roles.watch(topic, watcher)
 
@@ -209,13 +209,13 @@ class BrokerReplicas:
         batches: Mapping[PartitionId, BytesLike],
         acks: int,
         timeout_ms: int,
-        ended: Callable[[ProduceJob], None],
+        ended: Callable[[ProduceRequest], None],
     ) -> bool:
-        """Append as `produce` does, if nothing has to be waited for; see `Producing.begin`."""
+        """Append as `produce` does, if nothing has to be waited for; see `ProduceService.begin`."""
         return self._producing.begin(batches, acks, timeout_ms, ended)
 
-    async def finish_produce(self, job: ProduceJob) -> None:
-        """Make sure of what a job that has failed came to; see `Producing.finish`."""
+    async def finish_produce(self, job: ProduceRequest) -> None:
+        """Make sure of what a job that has failed came to; see `ProduceService.finish`."""
         await self._producing.finish(job)
 
     async def produce(
@@ -232,7 +232,7 @@ class BrokerReplicas:
         return await self._producing.produce(batches, acks, timeout_ms, verified)
 
     def refused(self, where: PartitionId, data: BytesLike, error: SparklogError) -> None:
-        """Remember a batch that was refused before `produce`; see `Producing.refused`."""
+        """Remember a batch that was refused before `produce`; see `ProduceService.refused`."""
         self._producing.refused(where, data, error)
 
     async def fetch(self, spec: FetchSpec) -> dict[PartitionId, FetchResult]:
@@ -241,7 +241,7 @@ class BrokerReplicas:
 
     async def list_offset(
         self, where: PartitionId, timestamp: int, isolation: int, current_leader_epoch: int
-    ) -> FoundOffset:
+    ) -> LookedUpOffset:
         """Return the offset for a time, or for one of Kafka's special ones; see `offset_lookup`."""
         return await self._lookup.list_offset(where, timestamp, isolation, current_leader_epoch)
 

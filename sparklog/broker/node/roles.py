@@ -18,25 +18,25 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from sparklog.broker.coordinator.partition_log import CoordinatorLog, LeaderWatcher
+from sparklog.broker.coordinator.partition_log import CoordinatorPartition, LeaderListener
 from sparklog.broker.partition.config import TopicRules
-from sparklog.broker.partition.follower import FollowedPartition
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.follower import FollowerPartition
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.recovering import RecoveringPartition
-from sparklog.broker.partition.tail import HeldTail
-from sparklog.broker.replication.alter_partition import MetadataChanges
+from sparklog.broker.partition.tail import PartitionTail
+from sparklog.broker.replication.alter_partition import AlterPartitionQueue
 from sparklog.broker.replication.fetcher import Fetchers
 from sparklog.broker.replication.flusher import Flusher
-from sparklog.broker.replication.handover import Handover
-from sparklog.broker.replication.recovery import Recovered, Takeover
+from sparklog.broker.replication.handover import LeadershipHandover
+from sparklog.broker.replication.recovery import LeaderRecovery, Recovered
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.identity import Identity
 from sparklog.broker.runtime.log_summary import GatheredNotes
 from sparklog.broker.runtime.metrics import BrokerMetrics
-from sparklog.broker.wal.appender import WalPump
-from sparklog.cluster.controller.leader_state import ExpandIsr, Leadership, ShrinkIsr
-from sparklog.cluster.metadata.image import MetadataImage, Partition, Topic
+from sparklog.broker.wal.appender import WalAppender
+from sparklog.cluster.controller.leader_state import ExpandIsr, LeaderState, ShrinkIsr
+from sparklog.cluster.metadata.image import MetadataImage, PartitionState, Topic
 from sparklog.cluster.metadata.records import NO_LEADER
 from sparklog.core.errors import NotServing, UnknownTopicOrPartition
 from sparklog.core.types import PartitionId
@@ -45,7 +45,7 @@ from sparklog.log.partition.history_reader import HistoryCache, HistoryReader
 from sparklog.log.tail.tail import Tail
 from sparklog.log.wal.objects import WalBatch
 
-Role = LedPartition | RecoveringPartition | FollowedPartition
+Role = LeaderPartition | RecoveringPartition | FollowerPartition
 
 
 class Replica:
@@ -55,8 +55,8 @@ class Replica:
         self,
         where: PartitionId,
         layout: PartitionLayout,
-        state: Partition,
-        held: HeldTail,
+        state: PartitionState,
+        held: PartitionTail,
         rules: TopicRules,
     ) -> None:
         """Hold a partition in no role yet."""
@@ -69,10 +69,10 @@ class Replica:
         self.role: Role | None = None
 
     @property
-    def led(self) -> LedPartition | None:
+    def led(self) -> LeaderPartition | None:
         """Return the role of a leader that serves, if it has that."""
         role = self.role
-        return role if isinstance(role, LedPartition) and role.live else None
+        return role if isinstance(role, LeaderPartition) and role.live else None
 
 
 logger = logging.getLogger(__name__)
@@ -87,33 +87,33 @@ class RoleParts:
     tasks: TaskScope
     budget: MemoryBudget
     cache: HistoryCache
-    pump: WalPump
+    pump: WalAppender
     flusher: Flusher
     fetchers: Fetchers
-    changes: MetadataChanges
-    handover: Handover
+    changes: AlterPartitionQueue
+    handover: LeadershipHandover
     metrics: BrokerMetrics
     lag_ms: int
     """For how long a follower may lag and be in sync."""
 
 
-class ReplicaRoles:
+class RoleAssigner:
     """See the module. It is what led partitions tell and ask: their `LeadershipListener`."""
 
     def __init__(self, parts: RoleParts) -> None:
         """Hold nothing yet."""
         self._parts = parts
-        self._takeover = Takeover(parts.environment)
+        self._takeover = LeaderRecovery(parts.environment)
         self._notes = GatheredNotes(logger)
         self._ended = False
         self._image = MetadataImage()
         self._joinable: list[int] = []
         """Brokers that may join the in-sync replicas."""
-        self._watchers: dict[str, LeaderWatcher] = {}
+        self._watchers: dict[str, LeaderListener] = {}
         self.replicas: dict[PartitionId, Replica] = {}
         """What is held here, in whatever role."""
 
-    def watch(self, topic: str, watcher: LeaderWatcher) -> None:
+    def watch(self, topic: str, watcher: LeaderListener) -> None:
         """Tell `watcher` of every partition of a topic that is served here, before any is."""
         self._watchers[topic] = watcher
 
@@ -141,7 +141,7 @@ class ReplicaRoles:
                 if replica.led is not None:
                     replica.led.brokers_changed()
 
-    def find(self, where: PartitionId) -> LedPartition | RecoveringPartition:
+    def find(self, where: PartitionId) -> LeaderPartition | RecoveringPartition:
         """Return what leads a partition here.
 
         Raises:
@@ -149,7 +149,7 @@ class ReplicaRoles:
         """
         replica = self.replicas.get(where)
         role = replica.role if replica is not None else None
-        if isinstance(role, (LedPartition, RecoveringPartition)):
+        if isinstance(role, (LeaderPartition, RecoveringPartition)):
             if role.live:
                 return role
             if role.damage is not None:
@@ -161,7 +161,7 @@ class ReplicaRoles:
             f"partition={where} broker_id={self._parts.identity.broker_id}"
         )
 
-    def leader(self, where: PartitionId) -> LedPartition:
+    def leader(self, where: PartitionId) -> LeaderPartition:
         """Return what leads a partition here and serves.
 
         Raises:
@@ -173,7 +173,7 @@ class ReplicaRoles:
             raise role.not_yet()
         return role
 
-    def all_led(self) -> list[LedPartition]:
+    def all_led(self) -> list[LeaderPartition]:
         """Return all partitions that are led and served here."""
         return [led for r in self.replicas.values() if (led := r.led) is not None]
 
@@ -195,15 +195,15 @@ class ReplicaRoles:
 
     # What led partitions ask for: `LeadershipListener`.
 
-    def to_wal(self, batch: WalBatch, end_offset: int, led: LedPartition) -> None:
+    def to_wal(self, batch: WalBatch, end_offset: int, led: LeaderPartition) -> None:
         """Put a batch into the write-ahead log."""
         self._parts.pump.append(batch, end_offset, led, awaited=led.leadership.needs_wal)
 
-    def committed(self, led: LedPartition) -> None:
+    def committed(self, led: LeaderPartition) -> None:
         """Take in that there is more to flush."""
         self._parts.flusher.committed(led)
 
-    def change_isr(self, led: LedPartition, change: ExpandIsr | ShrinkIsr) -> None:
+    def change_isr(self, led: LeaderPartition, change: ExpandIsr | ShrinkIsr) -> None:
         """Propose a change of the in-sync replicas."""
         self._parts.changes.change_isr(led, change)
 
@@ -233,7 +233,7 @@ class ReplicaRoles:
             self._apply_partition(where, topic, state, rules)
 
     def _apply_partition(
-        self, where: PartitionId, topic: Topic, state: Partition, rules: TopicRules | None
+        self, where: PartitionId, topic: Topic, state: PartitionState, rules: TopicRules | None
     ) -> None:
         me = self._parts.identity.broker_id
         replica = self.replicas.get(where)
@@ -246,7 +246,7 @@ class ReplicaRoles:
         if replica is None:
             assert rules is not None, where
             layout = PartitionLayout(topic.name, topic.topic_id, where.partition)
-            held = HeldTail(Tail(0), self._parts.budget)
+            held = PartitionTail(Tail(0), self._parts.budget)
             replica = self.replicas[where] = Replica(where, layout, state, held, rules)
         replica.state = state
         if rules is not None:
@@ -271,7 +271,7 @@ class ReplicaRoles:
             self._note(replica, "taking over", state.leader_epoch)
             self._parts.tasks.start(self._take_over(replica, role), f"take over {where}")
         elif state.leader != NO_LEADER:
-            followed = FollowedPartition(
+            followed = FollowerPartition(
                 where, replica.layout.topic, state.leader, state.leader_epoch, replica.held
             )
             replica.role = followed
@@ -290,14 +290,14 @@ class ReplicaRoles:
         end_offset = recovered.view.end_offset
         replica.held.reset(end_offset)
         self._parts.pump.release(where)
-        led = LedPartition(
+        led = LeaderPartition(
             where,
             replica.layout,
             role.leader_epoch,
             held=replica.held,
             view=recovered.view,
             producers=recovered.producers,
-            leadership=Leadership(
+            leadership=LeaderState(
                 self._parts.identity.broker_id,
                 end_offset,
                 replicas=state.replicas,
@@ -319,7 +319,7 @@ class ReplicaRoles:
         self._look_at_next_leader(replica, led)
         watcher = self._watchers.get(replica.layout.topic)
         if watcher is not None:
-            log = CoordinatorLog(led, self._parts.environment, self._parts.budget)
+            log = CoordinatorPartition(led, self._parts.environment, self._parts.budget)
             watcher.led(where.partition, log)
 
     def _tell_metadata(self, replica: Replica) -> None:
@@ -338,11 +338,11 @@ class ReplicaRoles:
 
     def _tell_rules(self, replica: Replica) -> None:
         role = replica.role
-        if isinstance(role, LedPartition) and role.rules is not replica.rules:
+        if isinstance(role, LeaderPartition) and role.rules is not replica.rules:
             role.rules = replica.rules
             role.obey(role.leadership.rules_changed(replica.rules.commit))
 
-    def _look_at_next_leader(self, replica: Replica, led: LedPartition) -> None:
+    def _look_at_next_leader(self, replica: Replica, led: LeaderPartition) -> None:
         """Hand over when asked to, and serve on when not asked any more."""
         if replica.state.next_leader != NO_LEADER:
             if not led.closing:
@@ -356,13 +356,13 @@ class ReplicaRoles:
     def _retire(self, replica: Replica, why: str) -> None:
         """End the role there is."""
         match replica.role:
-            case LedPartition() as led:
+            case LeaderPartition() as led:
                 led.retire(NotServing(f"{why}; refresh metadata. partition={replica.where}"))
                 self._parts.flusher.forget(led)
                 watcher = self._watchers.get(replica.layout.topic)
                 if watcher is not None:
                     watcher.retired(replica.where.partition)
-            case FollowedPartition() as followed:
+            case FollowerPartition() as followed:
                 self._parts.fetchers.unfollow(followed)
             case RecoveringPartition() as recovering:
                 recovering.retire()

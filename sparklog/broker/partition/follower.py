@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sparklog.broker.partition.tail import HeldTail
+from sparklog.broker.partition.tail import PartitionTail
 from sparklog.core.types import PartitionId
 from sparklog.log.tail.batch_validator import CheckedBatch
 from sparklog.log.tail.tail import NO_LEADER_EPOCH, EpochEnd
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAt:
+class FetchPosition:
     """Where one partition is read, and how much of it."""
 
     offset: int
@@ -37,11 +37,11 @@ FAILURES_COUNTED = 32
 """Beyond so many the pause grows no more, nor does the number."""
 
 
-class FollowedPartition:
+class FollowerPartition:
     """See the module. Not thread-safe: the event loop's only."""
 
     def __init__(
-        self, where: PartitionId, topic: str, leader: int, leader_epoch: int, held: HeldTail
+        self, where: PartitionId, topic: str, leader: int, leader_epoch: int, held: PartitionTail
     ) -> None:
         """Follow `leader`, with whatever is in the tail already."""
         self.where = where
@@ -53,9 +53,9 @@ class FollowedPartition:
         self.paused_until = 0.0
         """When it may be fetched again, on the loop's clock."""
         self._failures = 0
-        self._at: FetchAt | None = None
+        self._at: FetchPosition | None = None
 
-    def fetch_at(self, max_bytes: int) -> FetchAt:
+    def fetch_at(self, max_bytes: int) -> FetchPosition:
         """Return where the next fetch begins: the same object as long as it is the same place."""
         tail, at = self.held.tail, self._at
         offset, epoch = tail.end_offset, tail.latest_epoch
@@ -65,7 +65,7 @@ class FollowedPartition:
             or at.last_fetched_epoch != epoch
             or at.max_bytes != max_bytes
         ):
-            at = self._at = FetchAt(offset, max_bytes, self.leader_epoch, epoch)
+            at = self._at = FetchPosition(offset, max_bytes, self.leader_epoch, epoch)
         return at
 
     @property

@@ -12,11 +12,6 @@ Offsets: base inclusive, end exclusive.
   D4  a retired object does nothing, for good: appends are refused, waiters were failed at once,
       what is still under way for it ends without effect on the tail
 Source: DESIGN.md 4.
-
-What a partition holds under one leader epoch of this broker, and how it grows.
-
-`LedPartition` is one of these, with who waits for it. Nothing here awaits.
-Offsets: base inclusive, end exclusive.
   A1  only what is live and not about to be handed over appends
   A2  a batch is appended once, however often its producer sends it
   A3  what is appended goes to the write-ahead log in the order of its offsets
@@ -31,12 +26,12 @@ from typing import Final, NamedTuple, Protocol
 
 from sparklog.broker.partition.config import TopicRules
 from sparklog.broker.partition.purgatory import DelayedProduce, FetchWaits, OffsetWaits
-from sparklog.broker.partition.tail import HeldTail
+from sparklog.broker.partition.tail import PartitionTail
 from sparklog.cluster.controller.leader_state import (
     Event,
     ExpandIsr,
     HighWatermark,
-    Leadership,
+    LeaderState,
     ShrinkIsr,
 )
 from sparklog.core.errors import (
@@ -58,7 +53,7 @@ from sparklog.protocol.records.control import EndTransactionMarker
 from sparklog.protocol.records.header import BatchHeader
 
 
-class Appended(NamedTuple):
+class AppendedBatch(NamedTuple):
     """Where a producer's batch is."""
 
     base_offset: int
@@ -69,7 +64,7 @@ class Appended(NamedTuple):
     """Appended before, by a request that was sent twice."""
 
 
-class LedLog(ABC):
+class LeaderLog(ABC):
     """See the module. Not thread-safe: the event loop's only."""
 
     def __init__(
@@ -78,10 +73,10 @@ class LedLog(ABC):
         layout: PartitionLayout,
         leader_epoch: int,
         *,
-        held: HeldTail,
+        held: PartitionTail,
         view: PartitionView,
         producers: ProducerStates,
-        leadership: Leadership,
+        leadership: LeaderState,
         rules: TopicRules,
     ) -> None:
         """Grow from the end of `view` on; the tail is empty and begins there."""
@@ -159,7 +154,7 @@ class LedLog(ABC):
         batch: CheckedBatch,
         now_ms: int,
         verification: Verification | None = UNVERIFIED,
-    ) -> Appended:
+    ) -> AppendedBatch:
         """Append a batch for which room was taken, unless it is there already.
 
         Args:
@@ -179,11 +174,11 @@ class LedLog(ABC):
         known = self._check(batch.header, verification)
         if known is not None:
             told_ms = known.append_time_ms if is_log_append else NO_TIMESTAMP_MS
-            return Appended(known.base_offset, known.end_offset, told_ms, repeated=True)
+            return AppendedBatch(known.base_offset, known.end_offset, told_ms, repeated=True)
         base_offset = self._append(batch, now_ms if is_log_append else None)
         self.producers.record(batch.header, base_offset, now_ms)
         told_ms = now_ms if is_log_append else NO_TIMESTAMP_MS
-        return Appended(base_offset, self.tail.end_offset, told_ms, repeated=False)
+        return AppendedBatch(base_offset, self.tail.end_offset, told_ms, repeated=False)
 
     def append_references(
         self,
@@ -191,7 +186,7 @@ class LedLog(ABC):
         references: ReferenceBatch,
         now_ms: int,
         verification: Verification | None = UNVERIFIED,
-    ) -> Appended:
+    ) -> AppendedBatch:
         """Append a reference batch for which room was taken, unless it is there already.
 
         One of a transaction is known by its producer's sequence: the same objects may have been
@@ -208,11 +203,11 @@ class LedLog(ABC):
         else:
             known = self._references.find(references, self.view)
         if known is not None:
-            return Appended(*known, NO_TIMESTAMP_MS, repeated=True)
+            return AppendedBatch(*known, NO_TIMESTAMP_MS, repeated=True)
         base_offset = self._append(batch, None)
         self.producers.record(batch.header, base_offset, now_ms)
         self._references.took(references, base_offset)
-        return Appended(base_offset, self.tail.end_offset, NO_TIMESTAMP_MS, repeated=False)
+        return AppendedBatch(base_offset, self.tail.end_offset, NO_TIMESTAMP_MS, repeated=False)
 
     def _check(self, header: BatchHeader, verification: Verification | None) -> Duplicate | None:
         if header.base_sequence > 0 and self.tail.end_offset == self._unwritten_end:
@@ -291,15 +286,15 @@ hear of it within `metadata.max.age.ms` (5 min), and wait up to a minute for an 
 class LeadershipListener(Protocol):
     """Who does what a led partition asks for."""
 
-    def to_wal(self, batch: WalBatch, end_offset: int, led: LedPartition) -> None:
+    def to_wal(self, batch: WalBatch, end_offset: int, led: LeaderPartition) -> None:
         """Put a batch into the write-ahead log."""
         ...
 
-    def committed(self, led: LedPartition) -> None:
+    def committed(self, led: LeaderPartition) -> None:
         """Take in that there is more to flush."""
         ...
 
-    def change_isr(self, led: LedPartition, change: ExpandIsr | ShrinkIsr) -> None:
+    def change_isr(self, led: LeaderPartition, change: ExpandIsr | ShrinkIsr) -> None:
         """Propose a change of the in-sync replicas."""
         ...
 
@@ -308,7 +303,7 @@ class LeadershipListener(Protocol):
         ...
 
 
-class LedPartition(LedLog):
+class LeaderPartition(LeaderLog):
     """See the module. Not thread-safe: the event loop's only."""
 
     def __init__(
@@ -317,10 +312,10 @@ class LedPartition(LedLog):
         layout: PartitionLayout,
         leader_epoch: int,
         *,
-        held: HeldTail,
+        held: PartitionTail,
         view: PartitionView,
         producers: ProducerStates,
-        leadership: Leadership,
+        leadership: LeaderState,
         history: HistoryReader,
         rules: TopicRules,
         listener: LeadershipListener,
@@ -479,7 +474,7 @@ class LedPartition(LedLog):
         self.committed_news.tell()
 
     def _to_wal(self, batch: WalBatch, end_offset: int) -> None:
-        """See `LedLog`."""
+        """See `LeaderLog`."""
         self._listener.to_wal(batch, end_offset, self)
 
     def _obey(self, events: tuple[Event, ...]) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from sparklog.broker.partition.config import TopicRules
-from sparklog.broker.partition.leader import LedPartition
-from sparklog.broker.partition.tail import HeldTail
-from sparklog.cluster.metadata.image import Partition
+from sparklog.broker.partition.leader import LeaderPartition
+from sparklog.broker.partition.tail import PartitionTail
+from sparklog.cluster.metadata.image import PartitionState
 from sparklog.coordinator.internal_topics import INTERNAL_TOPICS
 from sparklog.core.errors import DataCorrupt, NotServing, PartitionDamaged, SparklogError
 from sparklog.core.types import PartitionId
@@ -29,8 +29,8 @@ class RecoveringPartition:
         self,
         where: PartitionId,
         layout: PartitionLayout,
-        state: Partition,
-        held: HeldTail,
+        state: PartitionState,
+        held: PartitionTail,
         rules: TopicRules,
     ) -> None:
         """Recover what `state` says, with the help of what `held` has."""
@@ -74,7 +74,7 @@ class RecoveringPartition:
         await asyncio.wait([self.ended], timeout=timeout_s)
 
 
-Find = Callable[[PartitionId], LedPartition | RecoveringPartition]
+Find = Callable[[PartitionId], LeaderPartition | RecoveringPartition]
 """Returns what a broker leads, or raises why it does not."""
 
 

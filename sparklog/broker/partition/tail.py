@@ -22,23 +22,23 @@ from sparklog.log.tail.batch_validator import CheckedBatch
 from sparklog.log.tail.tail import Tail
 
 
-class Turns:
+class AppendQueue:
     """A partition's queue. The event loop's only."""
 
     __slots__ = ("_queue",)
 
     def __init__(self) -> None:
         """Begin with nobody in it."""
-        self._queue: deque[Turn] = deque()
+        self._queue: deque[AppendTicket] = deque()
 
     @property
     def is_free(self) -> bool:
         """Say whether nobody is in it: whoever does not wait for anything needs no turn."""
         return not self._queue
 
-    def take(self) -> Turn:
+    def take(self) -> AppendTicket:
         """Return a turn after all that were taken; whoever has it must `end` it."""
-        turn = Turn(self._queue)
+        turn = AppendTicket(self._queue)
         self._queue.append(turn)
         return turn
 
@@ -53,13 +53,13 @@ class Turns:
             turn.end()
 
 
-class Turn:
+class AppendTicket:
     """One request's place in a partition's queue."""
 
     __slots__ = ("_came", "_queue")
 
-    def __init__(self, queue: deque[Turn]) -> None:
-        """See `Turns.take`."""
+    def __init__(self, queue: deque[AppendTicket]) -> None:
+        """See `AppendQueue.take`."""
         self._queue = queue
         self._came: asyncio.Future[None] | None = None
 
@@ -87,14 +87,14 @@ class Turn:
             self._came.set_result(None)
 
 
-class HeldTail:
+class PartitionTail:
     """One partition's tail; it outlives the roles that the partition has here."""
 
     def __init__(self, tail: Tail, budget: MemoryBudget) -> None:
         """Hold `tail`, which is empty."""
         assert tail.size_bytes == 0, tail.size_bytes
         self.tail = tail
-        self.order = Turns()
+        self.order = AppendQueue()
         """A request's turn lasts from its batch's check to its append, so that requests append as
         they came; while a leader still recovers the first of those that wait keeps it."""
         self._budget = budget

@@ -26,16 +26,16 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.purgatory import wake
 from sparklog.broker.partition.recovering import RECOVERY_WAIT_MAX_S, Find, RecoveringPartition
-from sparklog.broker.produce.rejected_batches import Refusals, comes_again
+from sparklog.broker.produce.rejected_batches import RejectedBatches, comes_again
 from sparklog.broker.produce.request import (
     CHECKED_INLINE_BYTES,
     UNFOLDED_INLINE_BYTES,
-    Produced,
-    ProduceJob,
+    ProducedPartition,
+    ProduceRequest,
     ProduceResult,
     ReferenceChecks,
     Verified,
@@ -44,7 +44,7 @@ from sparklog.broker.produce.request import (
     size_of,
     timed_out,
 )
-from sparklog.broker.produce.waits import ProduceWaits
+from sparklog.broker.produce.waits import ProducePurgatory
 from sparklog.broker.runtime.environment import Environment
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.broker.runtime.metrics import BrokerMetrics
@@ -70,7 +70,7 @@ LOOK_S = 1.0
 """Time for a look at the metadata, also when the request's own is up."""
 
 
-class Producing:
+class ProduceService:
     """Answers produce requests of one broker."""
 
     def __init__(
@@ -87,9 +87,9 @@ class Producing:
         self._find = find
         self._budget = budget
         self._metrics = metrics
-        self._refusals = Refusals()
+        self._refusals = RejectedBatches()
         self._references = ReferenceChecks(environment, find)
-        self._waits = ProduceWaits()
+        self._waits = ProducePurgatory()
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -102,14 +102,14 @@ class Producing:
         batches: Mapping[PartitionId, BytesLike],
         acks: int,
         timeout_ms: int,
-        ended: Callable[[ProduceJob], None],
+        ended: Callable[[ProduceRequest], None],
     ) -> bool:
         """Append as `produce` does, if nothing has to be waited for; else do nothing: False.
 
         As is nearly always so, whatever the acknowledgement waits for after it. `ended` is told the
         job when that came, soon or at once; then `finish` it if it has failed.
         """
-        job = ProduceJob(batches, acks, self._deadline_s(timeout_ms), None)
+        job = ProduceRequest(batches, acks, self._deadline_s(timeout_ms), None)
         if not self._append_at_once(job):
             return False
         if job.request.waiting:
@@ -118,7 +118,7 @@ class Producing:
             ended(job)
         return True
 
-    async def finish(self, job: ProduceJob) -> None:
+    async def finish(self, job: ProduceRequest) -> None:
         """Make sure of what a job that has ended came to (B7)."""
         if job.has_failed:
             await self._judge_again(job)
@@ -131,7 +131,7 @@ class Producing:
         verified: Verified | None = None,
     ) -> dict[PartitionId, ProduceResult]:
         """Append each partition's one batch, and wait for what `acks` says (B3)."""
-        job = ProduceJob(batches, acks, self._deadline_s(timeout_ms), verified)
+        job = ProduceRequest(batches, acks, self._deadline_s(timeout_ms), verified)
         if not self._append_at_once(job):
             await self._append_in_turn(job)
         if job.request.waiting:
@@ -151,12 +151,12 @@ class Producing:
         now_s = asyncio.get_running_loop().time()
         self._refusals.note(where, data, now_s, comes_again=comes_again(error))
 
-    def _append_at_once(self, job: ProduceJob) -> bool:
+    def _append_at_once(self, job: ProduceRequest) -> bool:
         """Append if nothing has to be waited for, as is nearly always so; False if something has.
 
         Nothing is awaited here, so nobody can come in between and no turn is taken (B1, B2).
         """
-        leaders: dict[PartitionId, LedPartition] = {}
+        leaders: dict[PartitionId, LeaderPartition] = {}
         size_bytes = 0
         for where, records in job.batches.items():
             try:
@@ -183,7 +183,7 @@ class Producing:
             self._note_refused(job)
         return True
 
-    async def _append_in_turn(self, job: ProduceJob) -> None:
+    async def _append_in_turn(self, job: ProduceRequest) -> None:
         """Append when those that came before have, and what has to be waited for is there."""
         deadline = job.deadline
         if any(map(is_reference, job.batches.values())):
@@ -203,9 +203,11 @@ class Producing:
                 turn.end()
             self._note_refused(job)
 
-    def _roles(self, job: ProduceJob) -> dict[PartitionId, LedPartition | RecoveringPartition]:
+    def _roles(
+        self, job: ProduceRequest
+    ) -> dict[PartitionId, LeaderPartition | RecoveringPartition]:
         """Return what leads each partition. Those that recover are waited for if all do."""
-        roles: dict[PartitionId, LedPartition | RecoveringPartition] = {}
+        roles: dict[PartitionId, LeaderPartition | RecoveringPartition] = {}
         for where in job.batches:
             if where in job.results:
                 continue
@@ -219,13 +221,13 @@ class Producing:
                 job.results[where] = roles.pop(where).not_yet()  # type: ignore[union-attr]
         return roles
 
-    def _note_refused(self, job: ProduceJob) -> None:
+    def _note_refused(self, job: ProduceRequest) -> None:
         """Remember what was not appended. From the end of its turns nothing was awaited (B6)."""
         for where, result in job.results.items():
             if isinstance(result, SparklogError):
                 self.refused(where, job.batches[where], result)
 
-    async def _judge_again(self, job: ProduceJob) -> None:
+    async def _judge_again(self, job: ProduceRequest) -> None:
         """Look whether what refused a producer still leads (B7)."""
         refused = [w for w, r in job.results.items() if isinstance(r, JUDGED) and w in job.leaders]
         if not refused or job.acks == ACKS_NONE:
@@ -248,7 +250,9 @@ class Producing:
                 job.results[where] = doubt
 
     async def _append(
-        self, job: ProduceJob, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
+        self,
+        job: ProduceRequest,
+        roles: Mapping[PartitionId, LeaderPartition | RecoveringPartition],
     ) -> None:
         """Append all that may be; their order is held meanwhile."""
         for role in roles.values():
@@ -269,9 +273,11 @@ class Producing:
         self._append_all(job, checked)
 
     def _leaders(
-        self, job: ProduceJob, roles: Mapping[PartitionId, LedPartition | RecoveringPartition]
-    ) -> dict[PartitionId, LedPartition]:
-        leaders: dict[PartitionId, LedPartition] = {}
+        self,
+        job: ProduceRequest,
+        roles: Mapping[PartitionId, LeaderPartition | RecoveringPartition],
+    ) -> dict[PartitionId, LeaderPartition]:
+        leaders: dict[PartitionId, LeaderPartition] = {}
         for where in roles:
             try:
                 role = self._find(where)
@@ -284,7 +290,7 @@ class Producing:
         return leaders
 
     async def _checked(
-        self, job: ProduceJob, leaders: Mapping[PartitionId, LedPartition]
+        self, job: ProduceRequest, leaders: Mapping[PartitionId, LeaderPartition]
     ) -> dict[PartitionId, CheckedBatch]:
         if job.references:
             return {where: job.references[where][0] for where in leaders}
@@ -305,7 +311,7 @@ class Producing:
         return self._accepted(job, leaders, outcomes)
 
     def _checked_at_once(
-        self, job: ProduceJob, leaders: Mapping[PartitionId, LedPartition]
+        self, job: ProduceRequest, leaders: Mapping[PartitionId, LeaderPartition]
     ) -> list[CheckedBatch | SparklogError] | None:
         """Check batches on the event loop; None if that would hold it up."""
         work = [(job.batches[where], led.rules.batches) for where, led in leaders.items()]
@@ -318,8 +324,8 @@ class Producing:
 
     def _accepted(
         self,
-        job: ProduceJob,
-        leaders: Mapping[PartitionId, LedPartition],
+        job: ProduceRequest,
+        leaders: Mapping[PartitionId, LeaderPartition],
         outcomes: Sequence[CheckedBatch | SparklogError],
     ) -> dict[PartitionId, CheckedBatch]:
         """Return the batches that their checks passed, and note why the others were refused."""
@@ -332,14 +338,14 @@ class Producing:
                 checked[where] = outcome
         return checked
 
-    def _append_all(self, job: ProduceJob, checked: Mapping[PartitionId, CheckedBatch]) -> None:
+    def _append_all(self, job: ProduceRequest, checked: Mapping[PartitionId, CheckedBatch]) -> None:
         """Append what was checked, and has its memory. Nothing is awaited."""
         now_ms = self._environment.clock.now_ms()
         for where, batch in checked.items():
             self._append_one(job, job.leaders[where], batch, now_ms)
 
     def _append_one(
-        self, job: ProduceJob, led: LedPartition, batch: CheckedBatch, now_ms: int
+        self, job: ProduceRequest, led: LeaderPartition, batch: CheckedBatch, now_ms: int
     ) -> None:
         where, topic = led.where, led.layout.topic
         size_bytes = batch.header.size_bytes
@@ -362,7 +368,7 @@ class Producing:
             self._budget.give_back(size_bytes)
         else:
             self._metrics.produced(topic, batch.header.last_offset_delta + 1, size_bytes)
-        job.results[where] = Produced(
+        job.results[where] = ProducedPartition(
             appended.base_offset, appended.append_time_ms, led.log_start_offset
         )
         if job.acks == ACKS_ALL:
@@ -370,7 +376,7 @@ class Producing:
         elif job.acks == ACKS_LEADER:
             led.wait_copied(appended.end_offset, job.request)
 
-    def _check_order(self, led: LedPartition, header: BatchHeader) -> None:
+    def _check_order(self, led: LeaderPartition, header: BatchHeader) -> None:
         """Have a batch sent again that comes ahead of one that may come yet (B6)."""
         if self._refusals:
             named = PartitionId(led.layout.topic, led.where.partition)
@@ -386,7 +392,7 @@ class Producing:
     def _deadline_s(self, timeout_ms: int) -> float:
         return self._loop.time() + max(timeout_ms, 0) / 1000
 
-    async def _wait(self, job: ProduceJob) -> None:
+    async def _wait(self, job: ProduceRequest) -> None:
         done = asyncio.get_running_loop().create_future()
         self._waits.add(job.request, job.deadline, partial(wake, done))
         try:
@@ -395,6 +401,6 @@ class Producing:
             job.request.give_up()
 
 
-def _tell(job: ProduceJob, ended: Callable[[ProduceJob], None]) -> None:
+def _tell(job: ProduceRequest, ended: Callable[[ProduceRequest], None]) -> None:
     job.end()
     ended(job)

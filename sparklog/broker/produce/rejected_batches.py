@@ -52,19 +52,19 @@ class _Key(NamedTuple):
     producer_epoch: int
 
 
-class _Refused(NamedTuple):
+class _RejectedBatch(NamedTuple):
     base_sequence: int
     since_s: float
     comes_again: bool
     """Its producer was asked to send it again."""
 
 
-class Refusals:
+class RejectedBatches:
     """What this broker refused of late. The event loop's only."""
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._refused: OrderedDict[_Key, _Refused] = OrderedDict()
+        self._refused: OrderedDict[_Key, _RejectedBatch] = OrderedDict()
 
     def __len__(self) -> int:
         """Return how many producers and partitions are remembered."""
@@ -79,11 +79,11 @@ class Refusals:
         if header.producer_id == NO_PRODUCER_ID or header.base_sequence == NO_SEQUENCE:
             return
         key = _Key(where, header.producer_id, header.producer_epoch)
-        before = self._kept(key, now_s) or _Refused(header.base_sequence, now_s, comes_again)
+        before = self._kept(key, now_s) or _RejectedBatch(header.base_sequence, now_s, comes_again)
         if before.base_sequence < header.base_sequence:
             return
         since_s = before.since_s if before.base_sequence == header.base_sequence else now_s
-        self._refused[key] = _Refused(header.base_sequence, since_s, comes_again)
+        self._refused[key] = _RejectedBatch(header.base_sequence, since_s, comes_again)
         if len(self._refused) > REFUSALS_MAX:
             self._refused.popitem(last=False)
 
@@ -116,7 +116,7 @@ class Refusals:
             OutOfOrderSequence: the one before it was refused for good.
         """
         refused = self._kept(_Key(where, header.producer_id, header.producer_epoch), now_s)
-        first, since_s, comes_again = refused or _Refused(header.base_sequence, now_s, True)
+        first, since_s, comes_again = refused or _RejectedBatch(header.base_sequence, now_s, True)
         told = (
             f"partition={where} producer_id={header.producer_id} "
             f"producer_epoch={header.producer_epoch} base_sequence={header.base_sequence}"
@@ -136,7 +136,7 @@ class Refusals:
         if refused is not None and header.base_sequence >= refused.base_sequence:
             del self._refused[key]
 
-    def _kept(self, key: _Key, now_s: float) -> _Refused | None:
+    def _kept(self, key: _Key, now_s: float) -> _RejectedBatch | None:
         refused = self._refused.get(key)
         if refused is not None and now_s - refused.since_s > KEPT_S:
             del self._refused[key]

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.purgatory import DelayedProduce
 from sparklog.broker.partition.recovering import Find
 from sparklog.broker.runtime.environment import Environment
@@ -29,7 +29,7 @@ from sparklog.log.tail.references import TEXT_BYTES_MAX, ReferenceBatch, check_r
 from sparklog.protocol.records.header import ATTRIBUTES_AT, HEADER_BYTES, REFERENCE_BIT, BytesLike
 
 
-class Produced(NamedTuple):
+class ProducedPartition(NamedTuple):
     """Where a batch was appended."""
 
     base_offset: int
@@ -38,13 +38,13 @@ class Produced(NamedTuple):
     log_start_offset: int
 
 
-ProduceResult = Produced | SparklogError
-_GOOD: Final = frozenset({Produced})
+ProduceResult = ProducedPartition | SparklogError
+_GOOD: Final = frozenset({ProducedPartition})
 Verified = Mapping[PartitionId, tuple[int, Verification]]
 """Leader epoch and verification of partitions that were asked about; see `Verification`."""
 
 
-class ProduceJob:
+class ProduceRequest:
     """See the module."""
 
     __slots__ = (
@@ -72,7 +72,7 @@ class ProduceJob:
         self.results: dict[PartitionId, ProduceResult] = {}
         self.references: dict[PartitionId, tuple[CheckedBatch, ReferenceBatch]] = {}
         """Reference batches that point at what is there; then there are no others."""
-        self.leaders: dict[PartitionId, LedPartition] = {}
+        self.leaders: dict[PartitionId, LeaderPartition] = {}
         """Who was asked to append."""
         self.request = DelayedProduce()
         self._verified = verified
@@ -87,7 +87,7 @@ class ProduceJob:
         """Return what became of each batch, in their order, once all have ended."""
         return [self.results[where] for where in self.batches]
 
-    def verification(self, led: LedPartition) -> Verification | None:
+    def verification(self, led: LeaderPartition) -> Verification | None:
         """Return what goes with a transactional batch.
 
         Raises:
@@ -185,7 +185,7 @@ class ReferenceChecks:
         self._environment = environment
         self._find = find
 
-    async def check(self, job: ProduceJob) -> None:
+    async def check(self, job: ProduceRequest) -> None:
         """Note what the references of a request say, or why they are refused."""
         lanes = asyncio.Semaphore(REFERENCES_CHECKED_AT_ONCE)
 

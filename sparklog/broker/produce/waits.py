@@ -26,7 +26,7 @@ LOOKED_THROUGH_FROM: Final = 64
 """So many are kept before those that are settled are looked for."""
 
 
-class ProduceWaits:
+class ProducePurgatory:
     """See the module. Not thread-safe: the event loop's only."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.runtime.environment import TaskScope
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.broker.runtime.metrics import BrokerMetrics
@@ -39,7 +39,7 @@ class _IsrChange:
     """Broker epoch that the joining follower had when this was asked for."""
 
 
-class MetadataChanges:
+class AlterPartitionQueue:
     """Appends the changes that this broker's led partitions ask for."""
 
     def __init__(
@@ -50,11 +50,11 @@ class MetadataChanges:
         self._broker_id = broker_id
         self._tasks = tasks
         self._metrics = metrics
-        self._isr: dict[LedPartition, _IsrChange] = {}
-        self._recovered: dict[LedPartition, None] = {}
+        self._isr: dict[LeaderPartition, _IsrChange] = {}
+        self._recovered: dict[LeaderPartition, None] = {}
         self._running = False
 
-    def change_isr(self, led: LedPartition, change: ExpandIsr | ShrinkIsr) -> None:
+    def change_isr(self, led: LeaderPartition, change: ExpandIsr | ShrinkIsr) -> None:
         """Have a replica join or leave the in-sync ones."""
         joining: dict[int, int] = {}
         if isinstance(change, ExpandIsr):
@@ -63,7 +63,7 @@ class MetadataChanges:
         self._isr[led] = _IsrChange(change, joining)
         self._start()
 
-    def recovered(self, led: LedPartition) -> None:
+    def recovered(self, led: LeaderPartition) -> None:
         """Have it said that the partition's own log holds all that sealed logs held of it."""
         self._recovered[led] = None
         self._start()
@@ -86,7 +86,7 @@ class MetadataChanges:
             self._running = False
 
     async def _append(
-        self, changes: dict[LedPartition, _IsrChange], recovered: list[LedPartition]
+        self, changes: dict[LeaderPartition, _IsrChange], recovered: list[LeaderPartition]
     ) -> None:
         try:
             await self._metadata.decide(lambda i: self._decision(i, changes, recovered))
@@ -103,8 +103,8 @@ class MetadataChanges:
     def _decision(
         self,
         image: MetadataImage,
-        changes: dict[LedPartition, _IsrChange],
-        recovered: list[LedPartition],
+        changes: dict[LeaderPartition, _IsrChange],
+        recovered: list[LeaderPartition],
     ) -> list[Record]:
         records = isr.recovered(
             image, [(r.where, r.leader_epoch) for r in recovered], self._broker_id
@@ -123,7 +123,7 @@ class MetadataChanges:
         return records
 
     def _settle(
-        self, led: LedPartition, change: ExpandIsr | ShrinkIsr, image: MetadataImage
+        self, led: LeaderPartition, change: ExpandIsr | ShrinkIsr, image: MetadataImage
     ) -> None:
         state = image.partition(led.where)
         current = (self._broker_id, led.leader_epoch)

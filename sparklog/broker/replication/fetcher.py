@@ -28,7 +28,7 @@ from math import ceil, inf
 from typing import Any
 
 from sparklog.broker.fetch.session import FIRST_EPOCH, NO_SESSION, next_epoch
-from sparklog.broker.partition.follower import FetchAt, FollowedPartition
+from sparklog.broker.partition.follower import FetchPosition, FollowerPartition
 from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.runtime.environment import Address, Environment, TaskScope, Unreachable, spawn
 from sparklog.broker.runtime.identity import Identity
@@ -45,37 +45,37 @@ from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 
 
 @dataclass(frozen=True, slots=True)
-class SessionAsk:
+class SessionRequest:
     """What the next request says."""
 
     session_id: int
     epoch: int
-    changed: Mapping[PartitionId, FetchAt]
+    changed: Mapping[PartitionId, FetchPosition]
     """All partitions, or those that are new or whose place has changed."""
     forgotten: Sequence[PartitionId]
 
 
-class AskedSession:
+class FetchSessionHandler:
     """The session that one follower has with one leader."""
 
     def __init__(self) -> None:
         """Begin without one."""
         self._session_id = NO_SESSION
         self._epoch = FIRST_EPOCH
-        self._known: dict[PartitionId, FetchAt] = {}
+        self._known: dict[PartitionId, FetchPosition] = {}
 
-    def ask(self, wanted: Mapping[PartitionId, FetchAt]) -> SessionAsk:
+    def ask(self, wanted: Mapping[PartitionId, FetchPosition]) -> SessionRequest:
         """Return what to say so that the leader reads `wanted`."""
         known, self._known = self._known, dict(wanted)
         if self._epoch == FIRST_EPOCH:
-            return SessionAsk(self._session_id, FIRST_EPOCH, self._known, ())
+            return SessionRequest(self._session_id, FIRST_EPOCH, self._known, ())
         changed = {
             where: at
             for where, at in wanted.items()
             if (before := known.get(where)) is not at and before != at
         }
         forgotten = [where for where in known if where not in wanted]
-        return SessionAsk(self._session_id, self._epoch, changed, forgotten)
+        return SessionRequest(self._session_id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
         """Take in the answer to what was asked; the leader may have made a session, or ended it."""
@@ -143,7 +143,7 @@ class Fetchers:
         self._tasks = tasks
         self._loops: dict[int, LeaderLoop] = {}
 
-    def follow(self, followed: FollowedPartition) -> None:
+    def follow(self, followed: FollowerPartition) -> None:
         """Begin to fetch a partition."""
         loop = self._loops.get(followed.leader)
         if loop is None:
@@ -154,7 +154,7 @@ class Fetchers:
         else:
             loop.add(followed)
 
-    def unfollow(self, followed: FollowedPartition) -> None:
+    def unfollow(self, followed: FollowerPartition) -> None:
         """Fetch a partition no more."""
         followed.retire()
         loop = self._loops.get(followed.leader)
@@ -176,19 +176,19 @@ class LeaderLoop:
         """Fetch from broker `leader`."""
         self.leader = leader
         self._owner = owner
-        self._partitions: dict[PartitionId, FollowedPartition] = {}
+        self._partitions: dict[PartitionId, FollowerPartition] = {}
         self._waiting: asyncio.Future[Any] | None = None
         self._turn = 0
-        self._session = AskedSession()
+        self._session = FetchSessionHandler()
 
-    def add(self, followed: FollowedPartition) -> None:
+    def add(self, followed: FollowerPartition) -> None:
         """Fetch a partition from now on; what is waited for is given up for it."""
         self._partitions[followed.where] = followed
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
 
-    def remove(self, followed: FollowedPartition) -> None:
+    def remove(self, followed: FollowerPartition) -> None:
         """Fetch a partition no more."""
         if self._partitions.get(followed.where) is followed:
             del self._partitions[followed.where]
@@ -252,11 +252,11 @@ class LeaderLoop:
         broker = self._owner.metadata.image.brokers.get(self.leader)
         return None if broker is None else Address(broker.host, broker.port)
 
-    def _due(self) -> dict[PartitionId, FollowedPartition]:
+    def _due(self) -> dict[PartitionId, FollowerPartition]:
         now = asyncio.get_running_loop().time()
         return {w: f for w, f in self._partitions.items() if f.live and f.paused_until <= now}
 
-    async def _call(self, address: Address, asked: Mapping[PartitionId, FollowedPartition]) -> Any:
+    async def _call(self, address: Address, asked: Mapping[PartitionId, FollowerPartition]) -> Any:
         owner = self._owner
         max_wait_s = min(owner.limits.max_wait_s, self._shortest_pause_s())
         part_bytes = owner.limits.partition_max_bytes
@@ -276,7 +276,7 @@ class LeaderLoop:
         pauses = (f.paused_until - now for f in self._partitions.values() if f.paused_until > now)
         return min(pauses, default=inf)
 
-    async def _take_in(self, answer: Any, asked: Mapping[PartitionId, FollowedPartition]) -> None:
+    async def _take_in(self, answer: Any, asked: Mapping[PartitionId, FollowerPartition]) -> None:
         serving = dict(asked)
         for topic in answer.responses:
             topic_id = topic_id_of(topic.topic_id)
@@ -299,14 +299,14 @@ class LeaderLoop:
         for followed in serving.values():
             followed.answered()
 
-    def _failed(self, followed: FollowedPartition, code: int) -> None:
+    def _failed(self, followed: FollowerPartition, code: int) -> None:
         if code == OUT_OF_RANGE:
             followed.out_of_range()
         else:
             # Leader and follower have different metadata; one of them is about to learn.
             self._pause(followed)
 
-    async def _take_in_one(self, followed: FollowedPartition, data: Any) -> None:
+    async def _take_in_one(self, followed: FollowerPartition, data: Any) -> None:
         diverging = data.diverging_epoch
         if diverging.end_offset >= 0:
             followed.diverged(EpochEnd(diverging.epoch, diverging.end_offset))
@@ -329,7 +329,7 @@ class LeaderLoop:
             return list(check_replicated(records))
         return await self._owner.environment.compute(_check_all, records)
 
-    def _pause(self, followed: FollowedPartition) -> None:
+    def _pause(self, followed: FollowerPartition) -> None:
         followed.pause(asyncio.get_running_loop().time(), self._owner.limits.backoff_s)
 
 
@@ -337,7 +337,9 @@ def _check_all(records: bytes) -> list[CheckedBatch]:
     return list(check_replicated(records))
 
 
-def _request(identity: Identity, limits: FetchLimits, ask: SessionAsk, max_wait_s: float) -> Any:
+def _request(
+    identity: Identity, limits: FetchLimits, ask: SessionRequest, max_wait_s: float
+) -> Any:
     topics: dict[str, list[Any]] = {}
     for where, at in ask.changed.items():
         topics.setdefault(where.topic_id, []).append(

@@ -21,13 +21,13 @@ from heapq import heappop, heappush
 from itertools import count
 
 from sparklog.broker.partition.config import TopicRules
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.recovering import damaged
 from sparklog.broker.runtime.deadline_timer import DeadlineTimer
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.metrics import BrokerMetrics
-from sparklog.broker.wal.appender import WalPump
+from sparklog.broker.wal.appender import WalAppender
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import (
     DataCorrupt,
@@ -43,7 +43,7 @@ from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.leader_append import flush_at
 from sparklog.log.tail.producer_rebuild import Document, snapshot
 from sparklog.log.tail.producer_snapshot import save_producers
-from sparklog.log.tail.to_segment import FlushDraft, draft_batches
+from sparklog.log.tail.to_segment import FlushBuilder, build_flush
 from sparklog.protocol.records.decoder import RUN_BYTES
 from sparklog.protocol.records.unfolded_size import unfolded_bytes_max
 
@@ -64,10 +64,10 @@ RETRY_LONGEST_S = 5.0
 
 
 @dataclass(slots=True)
-class _Plan:
+class _FlushPlan:
     """When a partition is flushed next."""
 
-    led: LedPartition
+    led: LeaderPartition
     due: float
     """While it is flushed, segment after segment: when the last one was stored."""
     weight: int = 0
@@ -82,7 +82,7 @@ class Flusher:
         environment: Environment,
         tasks: TaskScope,
         *,
-        pump: WalPump,
+        pump: WalAppender,
         budget: MemoryBudget,
         metrics: BrokerMetrics,
     ) -> None:
@@ -92,20 +92,20 @@ class Flusher:
         self._pump = pump
         self._budget = budget
         self._metrics = metrics
-        self._plans: dict[LedPartition, _Plan] = {}
-        self._snapshots: dict[LedPartition, tuple[int, Document]] = {}
+        self._plans: dict[LeaderPartition, _FlushPlan] = {}
+        self._snapshots: dict[LeaderPartition, tuple[int, Document]] = {}
         """What was known of producers at an offset, to be stored once all below it is flushed."""
-        self._heap: list[tuple[float, int, _Plan]] = []
+        self._heap: list[tuple[float, int, _FlushPlan]] = []
         self._order = count()
         self._running = 0
         self._timer = DeadlineTimer(self._start_due)
 
-    def committed(self, led: LedPartition) -> None:
+    def committed(self, led: LeaderPartition) -> None:
         """Take in that a partition's high watermark moved. Cheap: called for every batch."""
         plan = self._plans.get(led)
         now = asyncio.get_running_loop().time()
         if plan is None:
-            plan = _Plan(led, self._due_s(led, now))
+            plan = _FlushPlan(led, self._due_s(led, now))
             self._plans[led] = plan
             self._push(plan)
         if plan.weight:
@@ -115,12 +115,12 @@ class Flusher:
         elif self._budget.pressed and not self._running:
             self._relieve()
 
-    def forget(self, led: LedPartition) -> None:
+    def forget(self, led: LeaderPartition) -> None:
         """Drop a partition that is led no more."""
         self._plans.pop(led, None)
         self._snapshots.pop(led, None)
 
-    async def flush_to(self, led: LedPartition, offset: int) -> None:
+    async def flush_to(self, led: LeaderPartition, offset: int) -> None:
         """Flush until the partition's own log has what is below `offset`, which is committed.
 
         Raises:
@@ -142,18 +142,18 @@ class Flusher:
         now_s = asyncio.get_running_loop().time()
         return max(0.0, max((now_s - plan.due for plan in self._plans.values()), default=0.0))
 
-    def _due_s(self, led: LedPartition, now: float) -> float:
+    def _due_s(self, led: LeaderPartition, now: float) -> float:
         """Return when a partition is due of which something was just committed."""
         flush_s = led.rules.flush_s
         if now - led.flushed_s >= flush_s:
             flush_s *= FIRST_PART + (1 - FIRST_PART) * self._environment.entropy.random()
         return now + flush_s
 
-    def _push(self, plan: _Plan) -> None:
+    def _push(self, plan: _FlushPlan) -> None:
         heappush(self._heap, (plan.due, next(self._order), plan))
         self._set_timer()
 
-    def _hurry(self, plan: _Plan, now: float) -> None:
+    def _hurry(self, plan: _FlushPlan, now: float) -> None:
         if plan.due > now:
             plan.due = now
             self._push(plan)
@@ -181,7 +181,7 @@ class Flusher:
             self._tasks.start(self._carry_out(plan), f"flush {plan.led.where}")
         self._set_timer()
 
-    async def _carry_out(self, plan: _Plan) -> None:
+    async def _carry_out(self, plan: _FlushPlan) -> None:
         led = plan.led
         wait_s = RETRY_FIRST_S
         try:
@@ -208,7 +208,7 @@ class Flusher:
             self._relieve()
         self._set_timer()
 
-    async def _flush_once(self, led: LedPartition, to_offset: int) -> None:
+    async def _flush_once(self, led: LeaderPartition, to_offset: int) -> None:
         """Flush one segment's worth of [flushed end, to_offset)."""
         async with led.flushing:
             if led.live and led.flushed_end < to_offset:
@@ -217,7 +217,7 @@ class Flusher:
                 except (Fenced, DataCorrupt) as error:
                     self._give_up(led, error)
 
-    async def _put_segment(self, led: LedPartition, to_offset: int) -> None:
+    async def _put_segment(self, led: LeaderPartition, to_offset: int) -> None:
         view = led.view
         batches = _first_bytes(led.tail.batches(view.end_offset, to_offset), led.rules.flush_bytes)
         nonce = new_nonce(self._environment.entropy)
@@ -235,7 +235,7 @@ class Flusher:
         if len(view.tail) >= TAIL_SEGMENTS_MAX:
             await self._absorb(led, view)
 
-    def _take_in(self, led: LedPartition, view: PartitionView) -> None:
+    def _take_in(self, led: LeaderPartition, view: PartitionView) -> None:
         if led.live and view.end_offset > led.high_watermark:
             raise Fenced(
                 "the partition's log holds more than its leader has committed, so a later leader "
@@ -245,7 +245,7 @@ class Flusher:
         led.took_flush(view)
         self._pump.flushed(led.where, view.end_offset)
 
-    async def _absorb(self, led: LedPartition, view: PartitionView) -> None:
+    async def _absorb(self, led: LeaderPartition, view: PartitionView) -> None:
         plan = absorb_tail(TAIL_SEGMENTS_MAX, 0)
         nonce = new_nonce(self._environment.entropy)
         try:
@@ -258,7 +258,7 @@ class Flusher:
             self._snapshots[led] = (led.tail.end_offset, snapshot(led.producers))
             await self._save_producers(led)
 
-    async def _save_producers(self, led: LedPartition) -> None:
+    async def _save_producers(self, led: LeaderPartition) -> None:
         """Store what was known of the producers, so that the next leader reads few segments."""
         end_offset, document = self._snapshots.get(led, (0, None))
         if document is None or led.flushed_end < end_offset or not led.live:
@@ -270,7 +270,7 @@ class Flusher:
             # The log tells the same, only slower; the next one is due soon.
             logger.warning("saving producers failed partition=%s %s", led.where, error)
 
-    def _give_up(self, led: LedPartition, error: SparklogError) -> None:
+    def _give_up(self, led: LeaderPartition, error: SparklogError) -> None:
         if isinstance(error, DataCorrupt):
             told = damaged(led.layout, error)
             logger.error("partition given up, nobody leads it now: %s", told)
@@ -293,8 +293,8 @@ def draft_bytes_max(batches: list[bytes], rules: TopicRules) -> int:
 
 def _draft(
     layout: PartitionLayout, batches: list[bytes], nonce: str, rules: TopicRules
-) -> FlushDraft:
-    return draft_batches(
+) -> FlushBuilder:
+    return build_flush(
         layout, batches, nonce,
         codec=rules.codec, level=rules.zstd_level, indexes_keys=rules.indexes_keys,
     )  # fmt: skip

@@ -12,12 +12,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.recovering import RecoveringPartition
 from sparklog.broker.replication.flusher import Flusher
 from sparklog.broker.runtime.environment import Environment
 from sparklog.broker.runtime.identity import Identity
-from sparklog.broker.runtime.log_limiter import Repeated
+from sparklog.broker.runtime.log_limiter import RateLimitedLog
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.cluster.controller import election
 from sparklog.core.entropy import new_nonce
@@ -36,7 +36,7 @@ HAND_BACKS_AT_ONCE = 16
 TRIES_MAX = 20
 
 
-class Handover:
+class LeadershipHandover:
     """Closes partitions."""
 
     def __init__(
@@ -53,9 +53,9 @@ class Handover:
         self._flusher = flusher
         self.draining = False
         """Every partition is closed for good: the broker stops."""
-        self._interrupted = Repeated()
+        self._interrupted = RateLimitedLog()
 
-    async def hand_over(self, led: LedPartition) -> None:
+    async def hand_over(self, led: LeaderPartition) -> None:
         """Flush a partition that is closed and make the next leader its leader.
 
         When its records are not committed in time it opens again for a while, so that a follower
@@ -82,7 +82,7 @@ class Handover:
 
     async def drain(
         self,
-        led: Callable[[], Sequence[LedPartition]],
+        led: Callable[[], Sequence[LeaderPartition]],
         recovering: Sequence[RecoveringPartition],
         timeout_s: float,
     ) -> set[PartitionId]:
@@ -121,7 +121,7 @@ class Handover:
     def _is_draining(self) -> bool:
         return self.draining
 
-    async def _drained(self, led: LedPartition, timeout_s: float) -> bool:
+    async def _drained(self, led: LeaderPartition, timeout_s: float) -> bool:
         for _ in range(TRIES_MAX):
             try:
                 return await self._emptied(led, timeout_s)
@@ -133,7 +133,7 @@ class Handover:
             await asyncio.sleep(RETRY_S)
         return False
 
-    async def _emptied(self, led: LedPartition, timeout_s: float) -> bool:
+    async def _emptied(self, led: LeaderPartition, timeout_s: float) -> bool:
         """Wait until all records are committed, then flush them; False if they are not in time.
 
         Raises:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sparklog.broker.fetch.fetch import VIEW_AGE_MAX_S
 from sparklog.broker.fetch.read import READ_COMMITTED, Leaders, check_epoch
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.replication.flusher import Flusher
 from sparklog.broker.runtime.environment import Environment
 from sparklog.core.entropy import new_nonce
@@ -21,7 +21,7 @@ from sparklog.core.errors import InvalidRequest, NotServing, OffsetOutOfRange
 from sparklog.core.types import NO_TIMESTAMP_MS, PartitionId
 from sparklog.log.manifest.change import change, raise_log_start
 from sparklog.log.manifest.refresh import refresh
-from sparklog.log.partition import offset_lookup as epochs
+from sparklog.log.partition import offset_lookup
 from sparklog.log.tail.tail import NO_LEADER_EPOCH, NO_OFFSET, EpochEnd
 
 LATEST = -1
@@ -34,7 +34,7 @@ HIGH_WATERMARK = -1
 """In DeleteRecords: everything that is committed."""
 
 
-class FoundOffset(NamedTuple):
+class LookedUpOffset(NamedTuple):
     """What ListOffsets answers; -1 for what there is none of."""
 
     timestamp_ms: int
@@ -42,7 +42,7 @@ class FoundOffset(NamedTuple):
     leader_epoch: int
 
 
-NOTHING = FoundOffset(NO_TIMESTAMP_MS, NO_OFFSET, NO_LEADER_EPOCH)
+NOTHING = LookedUpOffset(NO_TIMESTAMP_MS, NO_OFFSET, NO_LEADER_EPOCH)
 
 
 class OffsetLookup:
@@ -56,7 +56,7 @@ class OffsetLookup:
 
     async def list_offset(
         self, where: PartitionId, timestamp: int, isolation: int, current_leader_epoch: int
-    ) -> FoundOffset:
+    ) -> LookedUpOffset:
         """Return the offset for a time in milliseconds, or for one of the special ones.
 
         Raises:
@@ -100,7 +100,7 @@ class OffsetLookup:
         in_tail = led.tail.end_of_epoch(leader_epoch)
         if leader_epoch >= led.tail.epoch_at(led.tail.start_offset):
             return in_tail
-        return EpochEnd(*epochs.end_of_epoch(led.view, leader_epoch))
+        return EpochEnd(*offset_lookup.end_of_epoch(led.view, leader_epoch))
 
     async def delete_records(self, where: PartitionId, offset: int) -> int:
         """Make `offset` the log start, HIGH_WATERMARK meaning that; return the new log start.
@@ -128,40 +128,44 @@ class OffsetLookup:
             raise NotServing(f"led by another broker by now. partition={where}")
         return view.log_start_offset
 
-    async def _since(self, led: LedPartition, timestamp_ms: int, limit: int) -> FoundOffset:
+    async def _since(self, led: LeaderPartition, timestamp_ms: int, limit: int) -> LookedUpOffset:
         """Return the first record at or after a time, below `limit`."""
         if led.view.end_offset > led.view.log_start_offset:
             found = await self._environment.store.run(
                 led.history.find_timestamp(led.view, timestamp_ms)
             )
             if found is not None and found.offset < limit:
-                return FoundOffset(found.timestamp_ms, found.offset, _epoch_at(led, found.offset))
+                return LookedUpOffset(
+                    found.timestamp_ms, found.offset, _epoch_at(led, found.offset)
+                )
         newer = led.tail.find_timestamp(timestamp_ms, limit)
         if newer is None:
             return NOTHING
-        return FoundOffset(newer.timestamp_ms, newer.offset, newer.leader_epoch)
+        return LookedUpOffset(newer.timestamp_ms, newer.offset, newer.leader_epoch)
 
-    async def _newest(self, led: LedPartition, limit: int) -> FoundOffset:
+    async def _newest(self, led: LeaderPartition, limit: int) -> LookedUpOffset:
         """Return the first record that has the highest timestamp, below `limit`."""
         best = NOTHING
         if led.view.end_offset > led.view.log_start_offset:
             found = await self._environment.store.run(led.history.find_max_timestamp(led.view))
             if found is not None and found.offset < limit:
-                best = FoundOffset(found.timestamp_ms, found.offset, _epoch_at(led, found.offset))
+                best = LookedUpOffset(
+                    found.timestamp_ms, found.offset, _epoch_at(led, found.offset)
+                )
         newer = led.tail.max_timestamp(limit)
         if newer is not None and newer.timestamp_ms > best.timestamp_ms:
-            return FoundOffset(newer.timestamp_ms, newer.offset, newer.leader_epoch)
+            return LookedUpOffset(newer.timestamp_ms, newer.offset, newer.leader_epoch)
         return best
 
 
-def _at(led: LedPartition, offset: int) -> FoundOffset:
-    return FoundOffset(NO_TIMESTAMP_MS, offset, _epoch_at(led, offset))
+def _at(led: LeaderPartition, offset: int) -> LookedUpOffset:
+    return LookedUpOffset(NO_TIMESTAMP_MS, offset, _epoch_at(led, offset))
 
 
-def _epoch_at(led: LedPartition, offset: int) -> int:
+def _epoch_at(led: LeaderPartition, offset: int) -> int:
     """Return the leader epoch of the record at an offset, or of the next one to come."""
     if offset >= led.tail.end_offset:
         return led.leader_epoch
     if offset >= led.tail.start_offset:
         return led.tail.epoch_at(offset)
-    return epochs.epoch_at(led.view, offset)
+    return offset_lookup.epoch_at(led.view, offset)

@@ -45,18 +45,18 @@ from typing import Final, TypeVar
 from sparklog.broker.partition.recovering import RecoveringPartition, damaged
 from sparklog.broker.replication.flusher import draft_bytes_max
 from sparklog.broker.runtime.environment import Environment, spawn
-from sparklog.broker.runtime.log_limiter import Repeated
+from sparklog.broker.runtime.log_limiter import RateLimitedLog
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown, Unavailable
-from sparklog.log.effects import Protocol
+from sparklog.log.effects import Program
 from sparklog.log.layout import WalLayout
 from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.partition.leader_append import flush_at, take_leadership
 from sparklog.log.tail.producer_snapshot import load_producers
 from sparklog.log.tail.producer_state import ProducerStates
 from sparklog.log.tail.tail import Tail
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.log.wal.objects import WalBatch
 from sparklog.log.wal.recovery import SealedTail, recover_batches, seal_and_read
 from sparklog.protocol.records.header import parse_header
@@ -108,7 +108,7 @@ BESIDE_OTHERS: Final = 1
 """Internal partitions that are recovered at once beside others."""
 
 
-class RecoveryOrder:
+class RecoveryQueue:
     """Gives out places. The event loop's only."""
 
     def __init__(self) -> None:
@@ -190,17 +190,17 @@ class Recovered:
     producers: ProducerStates
 
 
-class Takeover:
+class LeaderRecovery:
     """Recovers partitions, many at a time."""
 
     def __init__(self, environment: Environment) -> None:
         """Read and write through `environment`."""
         self._environment = environment
-        self._order = RecoveryOrder()
+        self._order = RecoveryQueue()
         self._sealed: dict[str, asyncio.Task[SealedTail]] = {}
         self._users: Counter[str] = Counter()
         """How many recoveries go on that may need a sealed log."""
-        self._interrupted = Repeated()
+        self._interrupted = RateLimitedLog()
 
     async def recover(self, role: RecoveringPartition) -> Recovered | None:
         """Recover a partition; None when its epoch ended, or a later one is in the log already.
@@ -261,7 +261,7 @@ class Takeover:
         now_ms = self._environment.clock.now_ms()
         loading = spawn(self._run(load_producers(view, now_ms)))
         try:
-            marked = await self._run(take_lead(view, role.leader_epoch, nonce))
+            marked = await self._run(take_leadership(view, role.leader_epoch, nonce))
             producers = await loading
         finally:
             loading.cancel()
@@ -277,7 +277,7 @@ class Takeover:
         draft = await self._environment.unfold(
             draft_bytes_max(batches, role.rules),
             None,
-            lambda: draft_batches(
+            lambda: build_flush(
                 role.layout,
                 batches,
                 nonce,
@@ -302,7 +302,7 @@ class Takeover:
             self._sealed[name] = reading
         return await asyncio.shield(reading)
 
-    async def _run(self, protocol: Protocol[Result]) -> Result:
+    async def _run(self, protocol: Program[Result]) -> Result:
         return await self._environment.store.run(protocol)
 
 

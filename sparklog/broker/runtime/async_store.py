@@ -31,7 +31,7 @@ from sparklog.log.effects import (
     Effect,
     GetMany,
     ListAfter,
-    Protocol,
+    Program,
     Put,
     Range,
     Work,
@@ -41,7 +41,7 @@ from sparklog.store.base import Data, ObjectInfo, ObjectNotFound, ObjectStore, P
 _Work = tuple[asyncio.AbstractEventLoop, asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 
-class Lane:
+class ThreadPool:
     """Threads of one purpose."""
 
     def __init__(self, threads_max: int, name: str) -> None:
@@ -134,9 +134,9 @@ class ThreadedStore:
         """
         self._store = store
         self._unforced = unforced if unforced is not None else store
-        self._lane = Lane(THREADS, "sparklog-store")
-        self._wal_lane = Lane(WAL_THREADS, "sparklog-wal")
-        self._wal_read_lane = Lane(WAL_READ_THREADS, "sparklog-wal-read")
+        self._lane = ThreadPool(THREADS, "sparklog-store")
+        self._wal_lane = ThreadPool(WAL_THREADS, "sparklog-wal")
+        self._wal_read_lane = ThreadPool(WAL_READ_THREADS, "sparklog-wal-read")
 
     def close(self) -> None:
         """Take no more requests; those under way end unheard."""
@@ -145,7 +145,7 @@ class ThreadedStore:
         self._unforced.close()
         self._store.close()
 
-    async def run(self, protocol: Protocol[Result]) -> Result:
+    async def run(self, protocol: Program[Result]) -> Result:
         """Run a protocol of the log to its end; its errors and the store's come out."""
         try:
             effect = next(protocol)
@@ -245,7 +245,7 @@ class ThreadedCompute:
 
     def __init__(self, threads: int) -> None:
         """Use at most so many threads."""
-        self._lane = Lane(threads, "sparklog-compute")
+        self._lane = ThreadPool(threads, "sparklog-compute")
 
     def close(self) -> None:
         """Take no more work."""

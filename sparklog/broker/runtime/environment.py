@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.core.clock import Clock
 from sparklog.core.entropy import Entropy
-from sparklog.log.effects import Protocol as LogProtocol
+from sparklog.log.effects import Program as LogProtocol
 from sparklog.store.base import Data, ObjectInfo, PutOutcome
 
 UNFOLDING_BYTES: Final = 256 << 20

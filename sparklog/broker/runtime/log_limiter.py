@@ -11,7 +11,7 @@ EVERY_S: Final = 5.0
 """Long enough that a log is readable, short enough that whoever looks sees that it goes on."""
 
 
-class Repeated:
+class RateLimitedLog:
     """Something that may happen again and again, and is said at most every few seconds."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ UNTHROTTLED: Final = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
+class NoResponse:
     """What a handler returns whose client wants no answer, and is not listened to for a while."""
 
     throttle_time: timedelta

@@ -36,7 +36,13 @@ from typing import Final, Protocol
 from sparklog.broker.runtime.deadline_timer import DeadlineTimer
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.metrics import BrokerMetrics
-from sparklog.broker.wal.batching import GATHERED_MAX_S, DurableSink, Pace, WalLimits, Window
+from sparklog.broker.wal.batching import (
+    GATHERED_MAX_S,
+    DurableSink,
+    WalBatcher,
+    WalLimits,
+    WalWindow,
+)
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import OutcomeUnknown, Unavailable
 from sparklog.core.types import PartitionId
@@ -46,14 +52,14 @@ from sparklog.log.wal.writer import (
     Acknowledge,
     Flushed,
     Instruction,
-    Placed,
+    PutOutcomes,
     PutSettled,
     PutWindow,
-    Settled,
     Stop,
     Trim,
     WalWriter,
     WindowReady,
+    WindowRow,
     place,
     register,
 )
@@ -139,7 +145,7 @@ WINDOWS_IDLE_MAX = 16
 """An idle broker whose log has more objects than this to trim writes one empty window to do so."""
 
 
-class WalPump:
+class WalAppender:
     """One incarnation's write-ahead log."""
 
     def __init__(
@@ -162,12 +168,12 @@ class WalPump:
         self._tasks = TaskScope(f"wal {layout.folder}", on_crash)
         self._trimmer = WalTrimmer(environment.store, layout, self._tasks)
         self._writer = WalWriter(limits.in_flight_max, forced=limits.forced)
-        self._gathered: deque[Window] = deque()
-        self._unacknowledged: deque[Window] = deque()
-        self._unflushed: deque[Window] = deque()
+        self._gathered: deque[WalWindow] = deque()
+        self._unacknowledged: deque[WalWindow] = deque()
+        self._unflushed: deque[WalWindow] = deque()
         self._flushed: dict[PartitionId, int] = {}
         self._timer = DeadlineTimer(self._put_due)
-        self._pace = Pace(limits)
+        self._pace = WalBatcher(limits)
 
     @property
     def stopped(self) -> bool:
@@ -228,7 +234,7 @@ class WalPump:
         now_s = self._loop.time()
         window = self._gathered[-1] if self._gathered else None
         if window is None or not window.takes(batch, self._limits):
-            window = Window(since_s=now_s)
+            window = WalWindow(since_s=now_s)
             self._gathered.append(window)
         window.add(batch, end_offset, sink, awaited=awaited)
         if not self._timer.is_set or self._timer.at_s > now_s:
@@ -283,7 +289,7 @@ class WalPump:
         if self._gathered:
             self._look_soon()
 
-    def _put_next(self, window: Window) -> None:
+    def _put_next(self, window: WalWindow) -> None:
         for instruction in self._writer.handle(WindowReady()):
             assert isinstance(instruction, PutWindow), instruction
             window.sequence = instruction.sequence
@@ -293,7 +299,7 @@ class WalPump:
                 sink.wal_begun(end_offset)
             self._tasks.start(self._put(window, instruction), f"put {instruction.sequence}")
 
-    async def _put(self, window: Window, instruction: PutWindow) -> None:
+    async def _put(self, window: WalWindow, instruction: PutWindow) -> None:
         nonce = new_nonce(self._environment.entropy)
         if window.size_bytes <= ENCODED_INLINE_BYTES:
             placed = instruction.placed(self._layout, window.batches, nonce)
@@ -311,7 +317,7 @@ class WalPump:
             self._obey(outcome)
         self._put_due(self._loop.time())
 
-    async def _settle(self, placed: Placed) -> Settled:
+    async def _settle(self, placed: WindowRow) -> PutOutcomes:
         wait_s = RETRY_FIRST_S
         while True:
             try:
@@ -337,7 +343,7 @@ class WalPump:
 
     def _acknowledge(self, end_sequence: int) -> None:
         """Tell the partitions of all windows before `end_sequence` how far they are durable."""
-        ended: list[Window] = []
+        ended: list[WalWindow] = []
         now_s = self._loop.time()
         while self._unacknowledged and self._unacknowledged[0].sequence < end_sequence:
             window = self._unacknowledged.popleft()
@@ -367,4 +373,4 @@ class WalPump:
         """Carry the boundary on when nothing else will."""
         if self.stopped or self._writer.in_flight or self._writer.trimmable < WINDOWS_IDLE_MAX:
             return
-        self._put_next(Window())
+        self._put_next(WalWindow())

@@ -70,7 +70,7 @@ class DurableSink(Protocol):
 
 
 @dataclass(slots=True)
-class Window:
+class WalWindow:
     """Batches that go, or went, into one object."""
 
     sequence: int = 0
@@ -103,7 +103,7 @@ class Window:
         self.unflushed[sink.partition] = end_offset
 
 
-class Pace:
+class WalBatcher:
     """When a window is to be put, going by what the store and its users did before."""
 
     def __init__(self, limits: WalLimits) -> None:
@@ -121,7 +121,7 @@ class Pace:
         self._acknowledged_s = -inf
         """When batches were acknowledged last."""
 
-    def put(self, window: Window, now_s: float) -> None:
+    def put(self, window: WalWindow, now_s: float) -> None:
         """Take in that a window's put starts."""
         self._under_way += window.awaited
         self._crowds.append(self._under_way)
@@ -133,12 +133,12 @@ class Pace:
         self._took_s.append(seconds)
         self._quickest_s = min(self._took_s)
 
-    def acknowledged(self, window: Window, now_s: float) -> None:
+    def acknowledged(self, window: WalWindow, now_s: float) -> None:
         """Take in that a window's batches were acknowledged."""
         self._under_way -= window.awaited
         self._acknowledged_s = now_s
 
-    def due_s(self, window: Window) -> float:
+    def due_s(self, window: WalWindow) -> float:
         """Return when a window is to be put; none is put before it."""
         if window.size_bytes >= self._limits.window_bytes:
             return -inf

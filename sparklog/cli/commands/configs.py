@@ -17,8 +17,8 @@ from sparklog.cli.arguments import (
     key_values,
 )
 from sparklog.cli.output import Output
-from sparklog.cli.target import Administered, add_log_options, administered, bootstrap_of
-from sparklog.client.values import ConfigValue, Resource
+from sparklog.cli.target import AdminTarget, add_log_options, administered, bootstrap_of
+from sparklog.client.values import ConfigResource, ConfigValue
 from sparklog.cluster.metadata.records import EVERY_BROKER
 from sparklog.core.quotas import CLIENT_ID, USER, QuotaEntity
 
@@ -105,7 +105,7 @@ def _changes(added: Mapping[str, str], removed: list[str]) -> dict[str, float | 
 
 
 def _quotas_describe(
-    log: Administered, parts: Mapping[str, str | None], kind: str | None, output: Output
+    log: AdminTarget, parts: Mapping[str, str | None], kind: str | None, output: Output
 ) -> None:
     for entity, values in sorted(log.client_quotas().items(), key=str):
         if (parts and dict(entity) != parts) or (kind is not None and kind not in dict(entity)):
@@ -137,7 +137,11 @@ def _updated(parts: Mapping[str, str | None]) -> str:
     )
 
 
-_ENTITIES = {"topics": Resource.TOPIC, "brokers": Resource.BROKER, "groups": Resource.GROUP}
+_ENTITIES = {
+    "topics": ConfigResource.TOPIC,
+    "brokers": ConfigResource.BROKER,
+    "groups": ConfigResource.GROUP,
+}
 _ACTIONS_OF_OPTION = {"add_config": ("alter",), "delete_config": ("alter",), "all": ("describe",)}
 
 
@@ -190,8 +194,8 @@ def run(args: Arguments, output: Output) -> int:
     check_options(args, _ACTIONS_OF_OPTION)
     if args.action == "alter" and (name is None or not changes):
         raise UsageError(f"--alter needs a {kind.value}, and --add-config or --delete-config")
-    of_all_topics = kind is Resource.BROKER and name == EVERY_BROKER
-    if kind is not Resource.TOPIC and not of_all_topics and bootstrap_of(args) is None:
+    of_all_topics = kind is ConfigResource.BROKER and name == EVERY_BROKER
+    if kind is not ConfigResource.TOPIC and not of_all_topics and bootstrap_of(args) is None:
         raise UsageError(
             f"settings of {kind.value}s are asked of the brokers; give --bootstrap-server"
         )
@@ -208,15 +212,15 @@ def run(args: Arguments, output: Output) -> int:
     return 0
 
 
-def _names(log: Administered, kind: Resource) -> list[str]:
-    if kind is Resource.TOPIC:
+def _names(log: AdminTarget, kind: ConfigResource) -> list[str]:
+    if kind is ConfigResource.TOPIC:
         return log.topic_names()
-    if kind is Resource.GROUP:
+    if kind is ConfigResource.GROUP:
         return log.groups_with_configs()
     return [str(broker.broker_id) for broker in log.brokers()]
 
 
-def _explicit(log: Administered, kind: Resource, name: str) -> dict[str, str | None]:
+def _explicit(log: AdminTarget, kind: ConfigResource, name: str) -> dict[str, str | None]:
     return {s.name: s.value for s in log.configs(kind, [name])[name] if _is_set(s, name)}
 
 
@@ -224,19 +228,19 @@ def _is_set(setting: ConfigValue, name: str) -> bool:
     return setting.set_here or name == EVERY_BROKER
 
 
-def _called(configs: str, kind: Resource, name: str) -> str:
+def _called(configs: str, kind: ConfigResource, name: str) -> str:
     if name == EVERY_BROKER:
         return f"default {configs} for {kind.value}s in the cluster"
     return f"{configs} for {kind.value} {name}"
 
 
-def _entity(args: Arguments) -> tuple[Resource, str | None]:
+def _entity(args: Arguments) -> tuple[ConfigResource, str | None]:
     if args.entity_default:
         if args.entity_type != "brokers" or any(
             (args.topic, args.broker, args.group, args.entity_name)
         ):
             raise UsageError("--entity-default goes with --entity-type brokers, and no name")
-        return Resource.BROKER, EVERY_BROKER
+        return ConfigResource.BROKER, EVERY_BROKER
     short = [
         (kind, value)
         for kind in _ENTITIES.values()
@@ -265,7 +269,7 @@ def _added(given: list[str]) -> dict[str, str]:
 
 
 def _describe(
-    kind: Resource,
+    kind: ConfigResource,
     name: str,
     settings: Sequence[ConfigValue],
     args: Arguments,

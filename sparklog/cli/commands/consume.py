@@ -14,7 +14,13 @@ from sparklog.cli.console.record_format import (
     record_documents,
     record_format,
 )
-from sparklog.cli.console.record_sources import Arrivals, Arrived, Follower, SnapshotArrivals, Start
+from sparklog.cli.console.record_sources import (
+    LogFollower,
+    RecordSource,
+    SnapshotSource,
+    SourceRecord,
+    Start,
+)
 from sparklog.cli.console.topic_filter import matching_topics
 from sparklog.cli.output import Output, say
 from sparklog.cli.target import add_log_options, bootstrap_of, connected, opened_log, warn_if_led
@@ -101,11 +107,11 @@ def run(args: Arguments, output: Output) -> int:
 
 
 @contextmanager
-def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Arrivals]:
+def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[RecordSource]:
     """Open the source that the options name, at their offsets."""
     if args.snapshot is not None:
         with opened_log(args) as log, ThreadPoolExecutor(READ_THREADS) as pool:
-            pinned = SnapshotArrivals(
+            pinned = SnapshotSource(
                 log.store, args.snapshot, printer.columns, pool, unread=_unread(args)
             )
             for topic in _topics(args, lambda: pinned.topics):
@@ -115,13 +121,13 @@ def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Arri
     bootstrap = bootstrap_of(args)
     if bootstrap is None:
         with opened_log(args) as log:
-            follower = Follower(log, printer.columns, say, unread=_unread(args))
+            follower = LogFollower(log, printer.columns, say, unread=_unread(args))
             for topic in _topics(args, log.topics):
                 warn_if_led(log.topic(topic))
                 follower.add_topic(topic, start, args.partition)
             yield follower
         return
-    from sparklog.cli.console.broker_source import BrokerArrivals  # noqa: PLC0415 - a root needs none
+    from sparklog.cli.console.broker_source import BrokerSource  # noqa: PLC0415 - a root needs none
     from sparklog.client.consumer import Consumer  # noqa: PLC0415 - likewise
 
     settings = {"isolation.level": args.isolation_level or "read_uncommitted"}
@@ -132,7 +138,7 @@ def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Arri
         connected(args) as admin,
         Consumer(bootstrap, group=args.group, settings=settings) as consumer,
     ):
-        arrivals = BrokerArrivals(consumer, printer.columns)
+        arrivals = BrokerSource(consumer, printer.columns)
         topics = _topics(args, admin.topic_names)
         if args.group is None:
             arrivals.assign(admin, topics, start, args.partition)
@@ -178,7 +184,7 @@ class _Printer:
         self.columns = JSON_COLUMNS if output.as_json else shape.columns
         self.records = 0
 
-    def put(self, arrived: Arrived) -> None:
+    def put(self, arrived: SourceRecord) -> None:
         tp, batch = arrived.topic_partition, arrived.batch
         if self._output.as_json:
             for document in record_documents(tp, batch):
@@ -195,7 +201,7 @@ class _Printer:
 
 
 def _consume(
-    arrivals: Arrivals,
+    arrivals: RecordSource,
     printer: _Printer,
     records_max: int | None,
     timeout_ms: int | None,

@@ -24,7 +24,7 @@ FOLDER = "demo-root"
 MASTER = "local[2]"
 
 
-class Terminated(Exception):
+class DemoTerminated(Exception):
     """The process got SIGTERM."""
 
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("interrupted; all processes of the demo have ended")
         return 130
-    except Terminated:
+    except DemoTerminated:
         return 143
     except (SparklogError, OSError) as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
@@ -85,7 +85,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     # Ignore further signals: they must not interrupt the end of the demo's processes.
     for known in (signal.SIGINT, signal.SIGTERM):
         signal.signal(known, signal.SIG_IGN)
-    raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+    raise KeyboardInterrupt if number == signal.SIGINT else DemoTerminated
 
 
 if __name__ == "__main__":

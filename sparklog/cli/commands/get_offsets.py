@@ -10,8 +10,8 @@ from sparklog.cli.console.topic_filter import (
     partition_numbers,
 )
 from sparklog.cli.output import Output
-from sparklog.cli.target import Administered, RootLog, add_log_options, administered, warn_if_led
-from sparklog.client.values import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
+from sparklog.cli.target import AdminTarget, RootLog, add_log_options, administered, warn_if_led
+from sparklog.client.values import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 
@@ -58,7 +58,7 @@ def run(args: Arguments, output: Output) -> int:
     return 0
 
 
-def _chosen(log: Administered, args: Arguments) -> list[TopicPartition]:
+def _chosen(log: AdminTarget, args: Arguments) -> list[TopicPartition]:
     if args.topic_partitions is not None and (args.topic or args.partitions):
         raise UsageError("--topic-partitions cannot be used with --topic or --partitions")
     topics = log.topics()
@@ -104,7 +104,7 @@ def _time(time: str) -> int:
     return int(time)
 
 
-def _print(tp: TopicPartition, answer: FoundOffset, output: Output) -> None:
+def _print(tp: TopicPartition, answer: ListedOffset, output: Output) -> None:
     if answer.offset >= 0:
         output.line(f"{tp.topic}:{tp.partition}:{answer.offset}")
     output.document(

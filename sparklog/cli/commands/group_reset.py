@@ -20,7 +20,7 @@ from sparklog.cli.console.group_filter import chosen_partitions
 from sparklog.cli.console.group_tables import reset_lines
 from sparklog.cli.console.partition_file import text_of
 from sparklog.cli.output import Output, say
-from sparklog.client.values import EARLIEST, INACTIVE, LATEST, Committed, FoundOffset
+from sparklog.client.values import EARLIEST, INACTIVE, LATEST, Committed, ListedOffset
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import GroupIdNotFound, InvalidRequest, SparklogError
 from sparklog.core.types import TopicPartition
@@ -208,7 +208,7 @@ def _within(admin: Admin, wanted: Offsets) -> Offsets:
     return inside
 
 
-def _offset(answer: FoundOffset | SparklogError) -> int:
+def _offset(answer: ListedOffset | SparklogError) -> int:
     if isinstance(answer, SparklogError):
         raise answer
     return answer.offset

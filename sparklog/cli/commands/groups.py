@@ -10,11 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sparklog.cli.arguments import Arguments
-from sparklog.cli.console.group_tables import Progress, member_lines, progress_lines, state_lines
+from sparklog.cli.console.group_tables import (
+    GroupProgressRow,
+    member_lines,
+    progress_lines,
+    state_lines,
+)
 from sparklog.cli.output import Output, say
 from sparklog.cli.target import bootstrap_of
 from sparklog.client.groups import oldest_unread_ms
-from sparklog.client.values import LATEST, Committed, FoundOffset, GroupDescription, GroupMember
+from sparklog.client.values import LATEST, Committed, GroupDescription, GroupMember, ListedOffset
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import GroupIdNotFound, SparklogError
 from sparklog.core.types import TopicPartition
@@ -80,7 +85,9 @@ def _describe_offsets(
         output.document(_progress_document(row, in_time=args.lag_time))
 
 
-def _progress(admin: Admin, group: GroupDescription, committed: Committed) -> list[Progress]:
+def _progress(
+    admin: Admin, group: GroupDescription, committed: Committed
+) -> list[GroupProgressRow]:
     """Return a row per partition: those with a member first, by number of partitions."""
     readers: list[tuple[GroupMember | None, Sequence[TopicPartition]]] = [
         (member, member.assignment)
@@ -94,24 +101,24 @@ def _progress(admin: Admin, group: GroupDescription, committed: Committed) -> li
         for tp in sorted(partitions):
             end, at = ends[tp], committed.get(tp)
             rows.append(
-                Progress(
+                GroupProgressRow(
                     group.group_id,
                     tp,
                     at.offset if at else None,
                     at.leader_epoch if at and at.leader_epoch >= 0 else None,
-                    end.offset if isinstance(end, FoundOffset) else None,
+                    end.offset if isinstance(end, ListedOffset) else None,
                     member,
                 )
             )
     return rows
 
 
-def _aged(bootstrap: str, rows: Sequence[Progress]) -> list[Progress]:
+def _aged(bootstrap: str, rows: Sequence[GroupProgressRow]) -> list[GroupProgressRow]:
     behind = {r.topic_partition: r.offset for r in rows if r.offset is not None and r.lag}
     found = oldest_unread_ms(bootstrap, behind, SYSTEM_CLOCK, timeout_s=LAG_TIMEOUT_S)
     now_ms = SYSTEM_CLOCK.now_ms()
 
-    def age(row: Progress) -> int | None:
+    def age(row: GroupProgressRow) -> int | None:
         if row.lag == 0:
             return 0
         oldest_ms = found.get(row.topic_partition)
@@ -141,7 +148,7 @@ def _print(output: Output, lines: Sequence[str]) -> None:
         output.line(line)
 
 
-def _progress_document(row: Progress, *, in_time: bool) -> dict[str, object]:
+def _progress_document(row: GroupProgressRow, *, in_time: bool) -> dict[str, object]:
     who = row.member
     return {
         "group": row.group_id,

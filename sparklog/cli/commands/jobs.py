@@ -32,14 +32,14 @@ from sparklog.spark.schedule.cron import parse_cron, zone_of
 from sparklog.spark.schedule.file import read_schedule
 from sparklog.spark.schedule.history import (
     HISTORY_TOPIC,
-    History,
+    JobHistory,
     JobRequest,
     JobRun,
     KnownJob,
     consume_history,
     read_history,
 )
-from sparklog.spark.schedule.requests import Asking, application_name
+from sparklog.spark.schedule.requests import JobRequests, application_name
 from sparklog.spark.schedule.schedule import ScheduledJob
 
 Row = tuple[str, ...]
@@ -113,17 +113,17 @@ def run(args: Arguments, output: Output) -> int:
     return 0
 
 
-def _history(args: Arguments) -> History:
+def _history(args: Arguments) -> JobHistory:
     bootstrap = bootstrap_of(args)
     if bootstrap is not None:
         with connected(args) as admin:
             known = HISTORY_TOPIC in admin.topic_names()
-        return consume_history(bootstrap) if known else History()
+        return consume_history(bootstrap) if known else JobHistory()
     with opened_log(args) as log:
         return read_history(log)
 
 
-def _jobs(path: Path | None, history: History) -> Mapping[str, ScheduledJob]:
+def _jobs(path: Path | None, history: JobHistory) -> Mapping[str, ScheduledJob]:
     """Return the jobs of a file, or those in the log."""
     if path is not None:
         return {job.name: job for job in read_schedule(path).jobs}
@@ -147,7 +147,7 @@ def _scheduled(known: KnownJob) -> ScheduledJob:
     )
 
 
-def _list(jobs: Iterable[ScheduledJob], history: History, output: Output) -> None:
+def _list(jobs: Iterable[ScheduledJob], history: JobHistory, output: Output) -> None:
     now_ms = SYSTEM_CLOCK.now_ms()
     rows = [JOB_HEAD]
     for job in jobs:
@@ -211,7 +211,7 @@ def _run_now(args: Arguments, output: Output) -> int:
     if root is None:
         raise UsageError("which log? give --root URL")
     with opened_log(args) as log:
-        jobs = _jobs(args.file, History() if args.file is not None else read_history(log))
+        jobs = _jobs(args.file, JobHistory() if args.file is not None else read_history(log))
         if args.run not in jobs:
             raise SparklogError(f"no such job: {args.run!r}; see `sparklog jobs --list`")
         if not (args.here or args.master or args.file):
@@ -229,7 +229,7 @@ def _run_elsewhere(log: Log, job: str) -> JobRun | None:
     """Ask an application to run a job, and return the run; None if it must run here."""
     now_ms = SYSTEM_CLOCK.now_ms()
     request = JobRequest(new_nonce(SYSTEM_ENTROPY), job, application_name(), now_ms)
-    ended = Asking(log, request, say).run()
+    ended = JobRequests(log, request, say).run()
     if ended is None:
         say("note: no application that serves this log is free to run it; it runs here")
     return ended

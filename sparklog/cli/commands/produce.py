@@ -26,10 +26,10 @@ from sparklog.cli.arguments import (
     whole_number,
 )
 from sparklog.cli.console.line_reader import LineReader, LineRecord
-from sparklog.cli.console.record_sinks import Delivery, LineSink, TopicAppender
+from sparklog.cli.console.record_sinks import LineSink, SinkDelivery, TopicAppender
 from sparklog.cli.output import Output
 from sparklog.cli.target import add_log_options, bootstrap_of, connected, opened_log
-from sparklog.client.values import Resource
+from sparklog.client.values import ConfigResource
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config.model import understood_configs
 from sparklog.core.config.topic import TOPIC_SETTINGS
@@ -195,7 +195,7 @@ def run(args: Arguments, output: Output) -> int:
         configs = understood_configs(topic.settings, TOPIC_SETTINGS)
         largest = configs.whole("max.message.bytes")
         source = LineInput(sys.stdin.buffer, largest * HEADERS_ALLOWANCE)
-        session = _Session(TopicAppender(log, topic, codec), reader, batching, output)
+        session = _ProduceSession(TopicAppender(log, topic, codec), reader, batching, output)
         try:
             session.run(source, prompt=typing)
         except NotServing as error:
@@ -218,7 +218,7 @@ def _produce_to_brokers(
     from sparklog.cli.console.broker_sink import TopicSender  # noqa: PLC0415 - a root needs no client
 
     with connected(args) as admin:
-        configs = admin.configs(Resource.TOPIC, [args.topic])[args.topic]
+        configs = admin.configs(ConfigResource.TOPIC, [args.topic])[args.topic]
     sizes = [c.value for c in configs if c.name == "max.message.bytes" and c.value]
     largest = int(sizes[0]) if sizes else MESSAGE_BYTES_MAX
     sender = TopicSender(
@@ -232,7 +232,7 @@ def _produce_to_brokers(
     )
     source = LineInput(sys.stdin.buffer, largest * HEADERS_ALLOWANCE)
     # Lines go to librdkafka at once, which collects them.
-    _Session(sender, reader, Batching(BATCH_BYTES, 0.0, args.sync), output).run(
+    _ProduceSession(sender, reader, Batching(BATCH_BYTES, 0.0, args.sync), output).run(
         source, prompt=typing
     )
 
@@ -253,7 +253,7 @@ def _wire_settings(args: Arguments, settings: dict[str, str]) -> dict[str, str]:
     return {**chosen, **settings}
 
 
-class _Session:
+class _ProduceSession:
     """Collects lines and appends them."""
 
     def __init__(
@@ -327,7 +327,7 @@ class _Session:
         if self._batching.one_by_one:
             self._tell(self._sink.finish())
 
-    def _tell(self, deliveries: Iterable[Delivery]) -> None:
+    def _tell(self, deliveries: Iterable[SinkDelivery]) -> None:
         for delivery in deliveries:
             self._output.document(
                 {

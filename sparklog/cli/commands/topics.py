@@ -21,9 +21,9 @@ from sparklog.cli.arguments import (
 )
 from sparklog.cli.console.topic_filter import matching_topics
 from sparklog.cli.output import Output, say
-from sparklog.cli.target import Administered, add_log_options, administered, bootstrap_of, root_of
-from sparklog.client.values import Resource
-from sparklog.cluster.metadata.image import Partition, Topic
+from sparklog.cli.target import AdminTarget, add_log_options, administered, bootstrap_of, root_of
+from sparklog.client.values import ConfigResource
+from sparklog.cluster.metadata.image import PartitionState, Topic
 from sparklog.core.errors import TopicAlreadyExists, UnknownTopicOrPartition
 
 
@@ -40,7 +40,7 @@ class PartitionFilter:
         """Return True if there is any condition."""
         return self.under_replicated or self.unavailable or self.under_min_isr or self.at_min_isr
 
-    def takes(self, state: Partition, min_isr: int, live: frozenset[int] | None) -> bool:
+    def takes(self, state: PartitionState, min_isr: int, live: frozenset[int] | None) -> bool:
         """Return True if a partition meets one of the conditions.
 
         `min_isr` is the topic's `min.insync.replicas`, `live` the live brokers.
@@ -55,7 +55,7 @@ class PartitionFilter:
         )
 
 
-def wanted_replicas(state: Partition) -> tuple[int, ...]:
+def wanted_replicas(state: PartitionState) -> tuple[int, ...]:
     """Return the assigned replicas; during a reassignment without those to be removed."""
     return tuple(r for r in state.replicas if r not in state.removing_replicas)
 
@@ -73,7 +73,7 @@ def topic_document(topic: Topic, numbers: Iterable[int] | None = None) -> dict[s
     }
 
 
-def _partition_document(number: int, state: Partition) -> dict[str, Any]:
+def _partition_document(number: int, state: PartitionState) -> dict[str, Any]:
     document: dict[str, Any] = {
         "partition": number,
         "leader": None if state.leader < 0 else state.leader,
@@ -95,7 +95,7 @@ def topic_line(topic: Topic) -> str:
     )
 
 
-def partition_line(topic: str, number: int, state: Partition) -> str:
+def partition_line(topic: str, number: int, state: PartitionState) -> str:
     """Return the line that describes one partition."""
     leader = "none" if state.leader < 0 else str(state.leader)
     line = (
@@ -213,7 +213,7 @@ def _check(args: Arguments) -> None:
         raise UsageError("--replica-assignment needs --partitions with --alter")
 
 
-def _create(log: Administered, args: Arguments, output: Output) -> None:
+def _create(log: AdminTarget, args: Arguments, output: Output) -> None:
     configs = key_values(args.config, "--config")
     try:
         topic = log.create_topic(
@@ -227,7 +227,7 @@ def _create(log: Administered, args: Arguments, output: Output) -> None:
     output.put(f"Created topic {topic.name}.", {**topic_document(topic), "created": True})
 
 
-def _list(log: Administered, args: Arguments, output: Output) -> None:
+def _list(log: AdminTarget, args: Arguments, output: Output) -> None:
     exclude_internal = args.exclude_internal
     if not output.as_json:
         names = log.topic_names()
@@ -245,7 +245,7 @@ def _list(log: Administered, args: Arguments, output: Output) -> None:
         )
 
 
-def _describe(log: Administered, args: Arguments, output: Output) -> None:
+def _describe(log: AdminTarget, args: Arguments, output: Output) -> None:
     topics = log.topics()
     if args.topic_id is not None:
         names = [name for name, topic in topics.items() if topic.topic_id == args.topic_id]
@@ -275,11 +275,11 @@ def _describe(log: Administered, args: Arguments, output: Output) -> None:
 
 
 def _describe_partitions(
-    log: Administered, topics: Iterable[Topic], wanted: PartitionFilter, output: Output
+    log: AdminTarget, topics: Iterable[Topic], wanted: PartitionFilter, output: Output
 ) -> None:
     """Print the partitions that `wanted` accepts, without a line for their topic, as Kafka does."""
     topics = list(topics)
-    settings = log.configs(Resource.TOPIC, [topic.name for topic in topics])
+    settings = log.configs(ConfigResource.TOPIC, [topic.name for topic in topics])
     live = frozenset(broker.broker_id for broker in log.brokers())
     for topic in topics:
         values = {setting.name: setting.value for setting in settings[topic.name]}
@@ -295,7 +295,7 @@ def _describe_partitions(
             output.line(partition_line(topic.name, number, topic.partition_states[number]))
 
 
-def _alter(log: Administered, args: Arguments, output: Output) -> None:
+def _alter(log: AdminTarget, args: Arguments, output: Output) -> None:
     configs = key_values(args.config, "--config")
     for name in _chosen(log, args):
         if configs or args.delete_config:
@@ -310,7 +310,7 @@ def _alter(log: Administered, args: Arguments, output: Output) -> None:
             output.document(topic_document(log.topic(name)))
 
 
-def _delete(log: Administered, args: Arguments, output: Output) -> None:
+def _delete(log: AdminTarget, args: Arguments, output: Output) -> None:
     for name in _chosen(log, args):
         log.delete_topic(name)
         output.document({"topic": name, "deleted": True})
@@ -329,7 +329,7 @@ def _assignment(args: Arguments) -> list[list[int]] | None:
     return [[int(broker) for broker in brokers] for brokers in placed]
 
 
-def _chosen(log: Administered, args: Arguments) -> list[str]:
+def _chosen(log: AdminTarget, args: Arguments) -> list[str]:
     names = matching_topics(log.topic_names(), args.topic)
     _require(names, args.topic, args)
     return names

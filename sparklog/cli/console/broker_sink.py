@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from sparklog.cli.console.line_reader import LineRecord
-from sparklog.cli.console.record_sinks import Delivery
+from sparklog.cli.console.record_sinks import SinkDelivery
 from sparklog.client.producer import Delivered, Producer
-from sparklog.client.producer import Delivery as Pending
+from sparklog.client.producer import ProducerDelivery as Pending
 from sparklog.core.errors import SparklogError
 
 WAITING_MAX: Final = 200_000
@@ -32,7 +32,7 @@ class TopicSender:
         self._producer = Producer(bootstrap, dict(settings))
         self._waiting: deque[Pending] = deque()
 
-    def append(self, records: Sequence[LineRecord]) -> Iterator[Delivery]:
+    def append(self, records: Sequence[LineRecord]) -> Iterator[SinkDelivery]:
         """Send the records and yield new acknowledgements, of these or earlier ones.
 
         Raises:
@@ -50,7 +50,7 @@ class TopicSender:
                     self._waiting[0].result()
         yield from self._answered()
 
-    def finish(self) -> Iterator[Delivery]:
+    def finish(self) -> Iterator[SinkDelivery]:
         """Wait for all outcomes, and yield the remaining acknowledgements. Raises as `append`."""
         failure: SparklogError | None = None
         try:
@@ -61,9 +61,9 @@ class TopicSender:
         if failure is not None:
             raise failure
 
-    def _answered(self, *, failing: bool = True) -> Iterator[Delivery]:
+    def _answered(self, *, failing: bool = True) -> Iterator[SinkDelivery]:
         """Yield one delivery per run of offsets, for outcomes in the order of sending."""
-        runs: dict[int, Delivery] = {}
+        runs: dict[int, SinkDelivery] = {}
         failure: SparklogError | None = None
         while self._waiting and (outcome := self._waiting[0].outcome) is not None:
             self._waiting.popleft()
@@ -80,15 +80,15 @@ class TopicSender:
             raise failure
 
 
-def _run_of(outcome: Delivered) -> Delivery:
-    return Delivery(outcome.topic_partition, outcome.offset, 1)
+def _run_of(outcome: Delivered) -> SinkDelivery:
+    return SinkDelivery(outcome.topic_partition, outcome.offset, 1)
 
 
-def _longer(run: Delivery | None, outcome: Delivered) -> Delivery | None:
+def _longer(run: SinkDelivery | None, outcome: Delivered) -> SinkDelivery | None:
     """Return the run with one more record, or None if that record is not the next one."""
     if run is None:
         return None
     expected = -1 if run.base_offset < 0 else run.base_offset + run.count
     if outcome.offset != expected:
         return None
-    return Delivery(run.topic_partition, run.base_offset, run.count + 1)
+    return SinkDelivery(run.topic_partition, run.base_offset, run.count + 1)

@@ -1,4 +1,4 @@
-"""BrokerArrivals: follows partitions through brokers, all of them or those that a group assigns."""
+"""BrokerSource: follows partitions through brokers, all of them or those that a group assigns."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from sparklog.cli.console.record_sources import Arrived, Start, checked_start
+from sparklog.cli.console.record_sources import SourceRecord, Start, checked_start
 from sparklog.client.consumer import RECORDS_AT_ONCE, Consumer, Record
-from sparklog.client.values import EARLIEST, LATEST, FoundOffset
+from sparklog.client.values import EARLIEST, LATEST, ListedOffset
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import SparklogError, Unavailable, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
@@ -27,7 +27,7 @@ TOPICS_EVERY_S: Final = 30.0
 """Interval between checks for new partitions."""
 
 
-class BrokerArrivals:
+class BrokerSource:
     """Reads through a consumer, and converts records to batches."""
 
     def __init__(
@@ -68,7 +68,7 @@ class BrokerArrivals:
         """Share the partitions of `topics` with the other members of the consumer's group."""
         self._consumer.subscribe(topics)
 
-    def ready(self, records_max: int | None) -> Iterator[Arrived]:
+    def ready(self, records_max: int | None) -> Iterator[SourceRecord]:
         """Yield received records. Wait for those that existed at the start.
 
         Raises:
@@ -124,12 +124,12 @@ class BrokerArrivals:
                 self._consumer.assign_more(dict.fromkeys(added, EARLIEST))
                 self._topics[topic] = count
 
-    def _batches(self, records: Sequence[Record]) -> Iterator[Arrived]:
+    def _batches(self, records: Sequence[Record]) -> Iterator[SourceRecord]:
         of_partition: dict[TopicPartition, list[Record]] = {}
         for record in records:
             of_partition.setdefault(record.topic_partition, []).append(record)
         for tp, chosen in of_partition.items():
-            yield Arrived(tp, _batch(chosen, self._schema))
+            yield SourceRecord(tp, _batch(chosen, self._schema))
 
 
 def _batch(records: Sequence[Record], schema: pa.Schema) -> pa.RecordBatch:
@@ -168,7 +168,7 @@ def _partitions(admin: Admin, topic: str, only: int | None) -> list[TopicPartiti
 
 
 def _found(
-    offsets: Mapping[TopicPartition, FoundOffset | SparklogError],
+    offsets: Mapping[TopicPartition, ListedOffset | SparklogError],
 ) -> dict[TopicPartition, int]:
     found = {}
     for tp, offset in offsets.items():

@@ -14,7 +14,7 @@ WIDTH = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class GroupProgressRow:
     """A group's position in one partition, and the member that reads it."""
 
     group_id: str
@@ -34,7 +34,7 @@ class Progress:
         return self.log_end_offset - self.offset
 
 
-def progress_lines(rows: Sequence[Progress], *, verbose: bool, in_time: bool) -> list[str]:
+def progress_lines(rows: Sequence[GroupProgressRow], *, verbose: bool, in_time: bool) -> list[str]:
     """Return the table of `--describe --offsets`; `in_time` adds a column that Kafka lacks."""
     group = _width("", (row.group_id for row in rows))
     topic = _width("", (row.topic_partition.topic for row in rows))

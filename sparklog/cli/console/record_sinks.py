@@ -21,7 +21,7 @@ from sparklog.protocol.partitioner.partitioner import partition_for_key, partiti
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class SinkDelivery:
     """Acknowledgement of `count` records with consecutive offsets."""
 
     topic_partition: TopicPartition
@@ -33,14 +33,14 @@ class Delivery:
 class LineSink(Protocol):
     """Appends records in batches."""
 
-    def append(self, records: Sequence[LineRecord]) -> Iterator[Delivery]:
+    def append(self, records: Sequence[LineRecord]) -> Iterator[SinkDelivery]:
         """Append records; yield new acknowledgements, of these or earlier records.
 
         Raises:
             SparklogError: some were not appended; the class says what to do.
         """
 
-    def finish(self) -> Iterator[Delivery]:
+    def finish(self) -> Iterator[SinkDelivery]:
         """Wait for every acknowledgement, and yield the rest. Raises as `append`."""
 
 
@@ -67,7 +67,7 @@ class TopicAppender:
             for partition in self._partitions:
                 partition.config = config
 
-    def append(self, records: Sequence[LineRecord]) -> Iterator[Delivery]:
+    def append(self, records: Sequence[LineRecord]) -> Iterator[SinkDelivery]:
         """Append the records, each partition's as one segment; yield each acknowledgement.
 
         Raises:
@@ -81,9 +81,11 @@ class TopicAppender:
         for partition, chosen in rows.items():
             appended = self._partitions[partition].append([_batch(chosen)])
             count = appended.end_offset - appended.base_offset
-            yield Delivery(TopicPartition(self._topic.name, partition), appended.base_offset, count)
+            yield SinkDelivery(
+                TopicPartition(self._topic.name, partition), appended.base_offset, count
+            )
 
-    def finish(self) -> Iterator[Delivery]:
+    def finish(self) -> Iterator[SinkDelivery]:
         """Yield nothing: an append is acknowledged when it returns."""
         return iter(())
 

@@ -6,7 +6,7 @@ While nothing arrives, a check of a partition is one request: does the object of
 exist? At intervals the follower refreshes all partitions and topics. A job may have rewritten the
 log, and deleted the object that the check waits for.
 
-SnapshotArrivals: the records of a named snapshot, for `sparklog consume --snapshot`.
+SnapshotSource: the records of a named snapshot, for `sparklog consume --snapshot`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ Start = int
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class SourceRecord:
     """Some records of one partition."""
 
     topic_partition: TopicPartition
     batch: pa.RecordBatch
 
 
-class Arrivals(Protocol):
+class RecordSource(Protocol):
     """Partitions that the command follows."""
 
-    def ready(self, records_max: int | None) -> Iterator[Arrived]:
+    def ready(self, records_max: int | None) -> Iterator[SourceRecord]:
         """Yield the records that are ready, at most `records_max`."""
 
     def wait(self, at_most_s: float | None) -> None:
@@ -98,7 +98,7 @@ class Position:
     next_offset: int
 
 
-class Follower:
+class LogFollower:
     """Reads partitions in turns and keeps the position of each."""
 
     def __init__(
@@ -137,7 +137,7 @@ class Follower:
     def settle(self) -> None:
         """Do nothing: a root stores no positions."""
 
-    def ready(self, records_max: int | None) -> Iterator[Arrived]:
+    def ready(self, records_max: int | None) -> Iterator[SourceRecord]:
         """Yield the records that are ready, at most about `CHUNK_OFFSETS` of each partition.
 
         Raises:
@@ -150,7 +150,7 @@ class Follower:
             for batch in self._chunk(position, left):
                 # This skips the offsets without a record, of compacted segments and of markers.
                 left = None if left is None else left - batch.num_rows
-                yield Arrived(position.topic_partition, batch)
+                yield SourceRecord(position.topic_partition, batch)
         if not any(map(_behind, self._positions)):
             for position in self._positions:
                 if position.view.damage is not None:
@@ -236,7 +236,7 @@ def _behind(position: Position) -> bool:
     return position.next_offset < position.view.end_offset
 
 
-class SnapshotArrivals:
+class SnapshotSource:
     """Partitions of a snapshot, read once, one after the other."""
 
     def __init__(
@@ -280,7 +280,7 @@ class SnapshotArrivals:
             )
         self._left += [(place, start) for place in found]
 
-    def ready(self, records_max: int | None) -> Iterator[Arrived]:
+    def ready(self, records_max: int | None) -> Iterator[SourceRecord]:
         """Yield the remaining records, at most `records_max`."""
         while self._left and (records_max is None or records_max > 0):
             place, start = self._left[0]
@@ -290,7 +290,7 @@ class SnapshotArrivals:
                 base, view.end_offset, self._columns, view=view, unread=self._unread
             ):
                 some = batch if records_max is None else batch.slice(0, records_max)
-                yield Arrived(place, some)
+                yield SourceRecord(place, some)
                 if records_max is not None:
                     records_max -= some.num_rows
                     if records_max == 0:

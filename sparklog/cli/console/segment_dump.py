@@ -17,7 +17,7 @@ from sparklog.cli.console.record_format import JSON_COLUMNS, timestamp_type_name
 from sparklog.cli.output import Output, readable, spelled
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import NO_PRODUCER_ID
-from sparklog.log.segment.column_reader import Piece, decode
+from sparklog.log.segment.column_reader import ColumnPiece, decode
 from sparklog.log.segment.file import Span
 from sparklog.log.segment.footer import FORMAT_VERSION
 from sparklog.log.segment.segment import BatchIndex, Marker, ProducerBatch, Segment
@@ -106,7 +106,7 @@ class SegmentDump:
     def _print_records(
         self, key: str, segment: Segment, batch: BatchIndex, object_base: int, data: bytes
     ) -> None:
-        piece = Piece(
+        piece = ColumnPiece(
             object=key,
             segment=segment,
             object_base=object_base,

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from sparklog.cluster.controller import reassignment
 from sparklog.cluster.controller.election import changed, elected, may_lead
-from sparklog.cluster.metadata import replica_placer as placement
-from sparklog.cluster.metadata.image import Controller, MetadataImage, Partition
+from sparklog.cluster.metadata import replica_placer
+from sparklog.cluster.metadata.image import Controller, MetadataImage, PartitionState
 from sparklog.cluster.metadata.records import (
     NO_LEADER,
     ControllerChangeRecord,
@@ -84,7 +84,7 @@ def upkeep(
             where = PartitionId(topic.topic_id, number)
             after = before
             if not after.replicas:
-                replicas = placement.place(brokers, 1, wanted, start)[0]
+                replicas = replica_placer.place(brokers, 1, wanted, start)[0]
                 after, start = replace(after, replicas=replicas), start + 1
             if after.leader == NO_LEADER:
                 after = elected(after, brokers, number)
@@ -118,12 +118,14 @@ def rebalance(image: MetadataImage) -> list[Record]:
     return records
 
 
-def _filled(image: MetadataImage, partition: Partition, wanted: int, number: int) -> Partition:
+def _filled(
+    image: MetadataImage, partition: PartitionState, wanted: int, number: int
+) -> PartitionState:
     """Add replicas for which there were too few brokers at placement."""
     moving = partition.adding_replicas or partition.removing_replicas
     if moving or len(partition.replicas) >= wanted:
         return partition
-    replicas = placement.extended(image.eligible_brokers(), partition.replicas, wanted, number)
+    replicas = replica_placer.extended(image.eligible_brokers(), partition.replicas, wanted, number)
     return replace(partition, replicas=replicas)
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sparklog.cluster.metadata.image import Broker, MetadataImage, Partition
+from sparklog.cluster.metadata.image import Broker, MetadataImage, PartitionState
 from sparklog.cluster.metadata.records import (
     NO_LEADER,
     BrokerRegistrationChangeRecord,
@@ -45,7 +45,7 @@ def wal_name(broker: Broker) -> str:
     return f"{broker.broker_id}-{broker.incarnation}"
 
 
-def changed(before: Partition, after: Partition, where: PartitionId) -> list[Record]:
+def changed(before: PartitionState, after: PartitionState, where: PartitionId) -> list[Record]:
     """Return the record of a change, with the next partition epoch; none if nothing changed."""
     if after == before:
         return []
@@ -54,8 +54,8 @@ def changed(before: Partition, after: Partition, where: PartitionId) -> list[Rec
 
 
 def led_by(
-    before: Partition, leader: int, isr: Sequence[int], *, wals: tuple[str, ...] | None = None
-) -> Partition:
+    before: PartitionState, leader: int, isr: Sequence[int], *, wals: tuple[str, ...] | None = None
+) -> PartitionState:
     """Return the partition with another leader, or with none. It keeps the partition epoch."""
     wals = before.wals if wals is None else wals
     alone = leader not in isr
@@ -73,8 +73,8 @@ def led_by(
 
 
 def elected(
-    before: Partition, eligible: Sequence[Broker], turn: int, leaving: Collection[int] = ()
-) -> Partition:
+    before: PartitionState, eligible: Sequence[Broker], turn: int, leaving: Collection[int] = ()
+) -> PartitionState:
     """Return the partition with the best leader, or with none. It keeps the partition epoch.
 
     `eligible` are the brokers in the order in which the election takes leaders outside the
@@ -190,7 +190,7 @@ def left_to_nobody(
 
 
 def elect_unled(
-    image: MetadataImage, partitions: Iterable[tuple[PartitionId, Partition]]
+    image: MetadataImage, partitions: Iterable[tuple[PartitionId, PartitionState]]
 ) -> list[Record]:
     """Return the records that elect a leader for each of these partitions without one."""
     eligible = image.eligible_brokers()
@@ -225,7 +225,7 @@ def prefer(image: MetadataImage, where: PartitionId) -> list[Record]:
     return changed(before, replace(before, next_leader=preferred), where)
 
 
-def may_lead(image: MetadataImage, partition: Partition, broker_id: int) -> bool:
+def may_lead(image: MetadataImage, partition: PartitionState, broker_id: int) -> bool:
     """Return True if a broker is alive and in sync."""
     broker = image.brokers.get(broker_id)
     return broker is not None and broker.eligible and broker_id in partition.isr
@@ -249,7 +249,9 @@ def hand_over(
     return changed(before, led_by(before, before.next_leader, before.isr), where)
 
 
-def led(image: MetadataImage, where: PartitionId, broker_id: int, leader_epoch: int) -> Partition:
+def led(
+    image: MetadataImage, where: PartitionId, broker_id: int, leader_epoch: int
+) -> PartitionState:
     """Return a partition, if the broker leads it in this epoch.
 
     Raises:

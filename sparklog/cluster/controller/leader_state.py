@@ -81,7 +81,7 @@ class CommitRules:
 
 
 @dataclass(slots=True)
-class Follower:
+class FollowerState:
     """The leader's view of one follower."""
 
     log_end: int
@@ -105,7 +105,7 @@ class Follower:
         self.fetched_ms = now_ms
 
 
-class Leadership:
+class LeaderState:
     """One leader epoch of one partition; see the module. Not thread-safe."""
 
     def __init__(
@@ -149,10 +149,10 @@ class Leadership:
         """Proposed, and not known to have failed."""
         self.rules = rules
         self._joinable: frozenset[int] = frozenset()
-        self._followers: dict[int, Follower] = {}
-        self._required: tuple[Follower, ...] = ()
+        self._followers: dict[int, FollowerState] = {}
+        self._required: tuple[FollowerState, ...] = ()
         """Followers that every commit waits for: the maximal ISR."""
-        self._copying: tuple[Follower, ...] = ()
+        self._copying: tuple[FollowerState, ...] = ()
         """Followers whose copy counts for acks=1: the minimal ISR."""
         self.metadata_changed(replicas=replicas, isr=isr, joinable=joinable, now_ms=now_ms)
 
@@ -175,7 +175,7 @@ class Leadership:
         """Return True if a record is committed only after the WAL holds it."""
         return self.rules.waits_for_storage or len(self.minimal_isr) < 2
 
-    def follower(self, broker_id: int) -> Follower | None:
+    def follower(self, broker_id: int) -> FollowerState | None:
         """Return the state of a follower, None for a broker that is not a replica."""
         return self._followers.get(broker_id)
 
@@ -282,7 +282,7 @@ class Leadership:
             del self._followers[broker_id]
         for broker_id in wanted - self._followers.keys():
             caught_up_ms = now_ms if broker_id in self.isr else NEVER_MS
-            self._followers[broker_id] = Follower(
+            self._followers[broker_id] = FollowerState(
                 UNKNOWN_OFFSET, caught_up_ms, NEVER_MS, self.log_end
             )
         return self._required_changed()
@@ -360,7 +360,7 @@ class Leadership:
         self.high_watermark = committed
         return (HighWatermark(committed),)
 
-    def _may_join(self, broker_id: int, follower: Follower) -> bool:
+    def _may_join(self, broker_id: int, follower: FollowerState) -> bool:
         has_all = follower.log_end >= max(self.high_watermark, self.start_offset)
         return has_all and broker_id in self._joinable
 
@@ -368,7 +368,7 @@ class Leadership:
         """Return True if, with this ISR, only the leader's memory would hold committed records."""
         return len(isr) < 2 and self.durable_end < self.high_watermark
 
-    def _is_behind(self, follower: Follower | None, oldest_ms: int) -> bool:
+    def _is_behind(self, follower: FollowerState | None, oldest_ms: int) -> bool:
         if follower is None:
             return True
         return follower.log_end != self.log_end and follower.caught_up_ms < oldest_ms

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sparklog.cluster.controller.election import changed, may_lead
-from sparklog.cluster.metadata.image import MetadataImage, Partition, Topic
+from sparklog.cluster.metadata.image import MetadataImage, PartitionState, Topic
 from sparklog.cluster.metadata.records import NO_LEADER, Record, TopicRecord
 from sparklog.cluster.metadata.replica_placer import check_replicas
 from sparklog.core.errors import NoReassignmentInProgress, UnknownTopicOrPartition
@@ -77,7 +77,7 @@ def moves(image: MetadataImage) -> list[Move]:
     ]
 
 
-def advance(image: MetadataImage, where: PartitionId, before: Partition) -> list[Record]:
+def advance(image: MetadataImage, where: PartitionId, before: PartitionState) -> list[Record]:
     """Return the records of a reassignment's next step; none while replicas catch up.
 
     It asks a leader that is to be removed to hand over. When a replica that stays leads, it drops
@@ -88,7 +88,7 @@ def advance(image: MetadataImage, where: PartitionId, before: Partition) -> list
     return changed(before, _completed(image, before), where)
 
 
-def _completed(image: MetadataImage, moving: Partition) -> Partition:
+def _completed(image: MetadataImage, moving: PartitionState) -> PartitionState:
     if not set(moving.adding_replicas) <= set(moving.isr):
         return moving
     staying = tuple(r for r in moving.replicas if r not in moving.removing_replicas)
@@ -104,19 +104,21 @@ def _completed(image: MetadataImage, moving: Partition) -> Partition:
     )
 
 
-def _led_away(image: MetadataImage, moving: Partition, staying: Sequence[int]) -> Partition:
+def _led_away(
+    image: MetadataImage, moving: PartitionState, staying: Sequence[int]
+) -> PartitionState:
     if moving.next_leader in staying and may_lead(image, moving, moving.next_leader):
         return moving
     next_leader = next((r for r in staying if may_lead(image, moving, r)), NO_LEADER)
     return replace(moving, next_leader=next_leader)
 
 
-def _settled(partition: Partition) -> tuple[int, ...]:
+def _settled(partition: PartitionState) -> tuple[int, ...]:
     """Return the replicas before the reassignment."""
     return tuple(r for r in partition.replicas if r not in partition.adding_replicas)
 
 
-def _is_moving(partition: Partition) -> bool:
+def _is_moving(partition: PartitionState) -> bool:
     return bool(partition.adding_replicas or partition.removing_replicas)
 
 
@@ -129,7 +131,7 @@ def _fewer(topic: Topic, replicas: int) -> list[Record]:
     return [TopicRecord(topic.name, topic.topic_id, replicas)]
 
 
-def _known(image: MetadataImage, where: PartitionId) -> tuple[Topic, Partition]:
+def _known(image: MetadataImage, where: PartitionId) -> tuple[Topic, PartitionState]:
     topic, partition = image.topic_of(where.topic_id), image.partition(where)
     if topic is None or partition is None:
         raise UnknownTopicOrPartition(f"no such partition. partition={where}")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from sparklog.cluster.metadata import replica_placer as placement
-from sparklog.cluster.metadata.image import MetadataImage, Partition, Topic
+from sparklog.cluster.metadata import replica_placer
+from sparklog.cluster.metadata.image import MetadataImage, PartitionState, Topic
 from sparklog.cluster.metadata.records import (
     BROKER_RESOURCE,
     EVERY_BROKER,
@@ -160,7 +160,7 @@ def create_topic(
         exact = replication_factor is not None
         placed = _placed(existing, partitions, wanted, exact=exact)
     else:
-        placed = placement.check_assignment(image, assignment)
+        placed = replica_placer.check_assignment(image, assignment)
         replication_factor = len(placed[0])
     existing.add(name, partitions)
     return [
@@ -222,7 +222,7 @@ def add_partitions(
                 f"the assignment is for as many partitions as are new. topic={name} "
                 f"new={total - have} assigned={len(assignment)}"
             )
-        placed = placement.check_assignment(image, dict(enumerate(assignment)))
+        placed = replica_placer.check_assignment(image, dict(enumerate(assignment)))
     existing.add(name, total - have)
     return [_fresh(image, topic.topic_id, have + p, r) for p, r in enumerate(placed)]
 
@@ -366,7 +366,7 @@ def _placed(
     if not brokers:
         return [()] * partitions
     factor = wanted if exact else min(wanted, len(brokers))
-    return placement.place(brokers, partitions, factor, existing.partitions)
+    return replica_placer.place(brokers, partitions, factor, existing.partitions)
 
 
 def _fresh(
@@ -376,7 +376,7 @@ def _fresh(
     alive = tuple(r for r in replicas if image.brokers[r].eligible)
     if not alive:
         return PartitionRecord(topic_id, number)
-    state = Partition(
+    state = PartitionState(
         replicas,
         alive,
         leader=alive[0],

@@ -43,7 +43,7 @@ from sparklog.log.layout import PartitionLayout, WalLayout
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionState:
     """Replicas, ISR and leader of a partition; `leader` is -1 while it has none."""
 
     replicas: tuple[int, ...] = ()
@@ -74,7 +74,7 @@ class Partition:
     def record(self, topic_id: str, partition: int) -> PartitionRecord:
         """Return the record of this state."""
         return PartitionRecord(
-            topic_id, partition, *(getattr(self, name) for name in Partition.__slots__)
+            topic_id, partition, *(getattr(self, name) for name in PartitionState.__slots__)
         )
 
 
@@ -84,7 +84,7 @@ class Topic:
 
     name: str
     topic_id: str
-    partition_states: tuple[Partition, ...] = ()
+    partition_states: tuple[PartitionState, ...] = ()
     configs: Mapping[str, str] = field(default_factory=dict)
     """The topic's own settings, under Kafka's names."""
     replication_factor: int | None = None
@@ -191,14 +191,14 @@ class MetadataImage:
         name = self.names.get(topic_id)
         return self.topics[name] if name is not None else None
 
-    def partition(self, where: PartitionId) -> Partition | None:
+    def partition(self, where: PartitionId) -> PartitionState | None:
         """Return one partition, or None if the topic or the number does not exist."""
         topic = self.topic_of(where.topic_id)
         if topic is None or not 0 <= where.partition < topic.partitions:
             return None
         return topic.partition_states[where.partition]
 
-    def partitions(self) -> Iterator[tuple[PartitionId, Partition]]:
+    def partitions(self) -> Iterator[tuple[PartitionId, PartitionState]]:
         """Yield every partition."""
         for topic in self.topics.values():
             for number, state in enumerate(topic.partition_states):
@@ -220,7 +220,7 @@ class _Change:
         self._before = before
         self._topics: dict[str, Topic] | None = None
         self._names: dict[str, str] | None = None
-        self._states: dict[str, list[Partition]] = {}
+        self._states: dict[str, list[PartitionState]] = {}
         """Partitions of the changed topics, by topic name."""
         self._brokers = before.brokers
         self._controller = before.controller
@@ -322,7 +322,7 @@ class _Change:
             topics = self._before.topics if self._topics is None else self._topics
             self._states[name] = list(topics[name].partition_states)
         states = self._states[name]
-        state = Partition(*(getattr(record, attribute) for attribute in _PARTITION_ATTRIBUTES))
+        state = PartitionState(*(getattr(record, attribute) for attribute in _PARTITION_ATTRIBUTES))
         if record.partition == len(states):
             states.append(state)
         elif 0 <= record.partition < len(states):
@@ -364,7 +364,7 @@ class _Change:
         self._brokers = others
 
 
-_PARTITION_ATTRIBUTES = Partition.__slots__
+_PARTITION_ATTRIBUTES = PartitionState.__slots__
 
 
 def _with_resource(

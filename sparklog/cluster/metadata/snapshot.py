@@ -7,7 +7,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from sparklog.cluster.metadata.image import Broker, Controller, MetadataImage, Partition, Topic
+from sparklog.cluster.metadata.image import Broker, Controller, MetadataImage, PartitionState, Topic
 from sparklog.cluster.metadata.records import EVERY_BROKER, quota_entity
 from sparklog.core.config.topic_defaults import inherited
 
@@ -149,15 +149,15 @@ def _topic_document(topic: Topic) -> dict[str, Any]:
     return document
 
 
-def _state(partition: Partition) -> list[Any]:
-    values = [getattr(partition, name) for name in Partition.__slots__]
-    rest = [getattr(_UNLED, name) for name in Partition.__slots__][_SHORT_STATE:]
+def _state(partition: PartitionState) -> list[Any]:
+    values = [getattr(partition, name) for name in PartitionState.__slots__]
+    rest = [getattr(_UNLED, name) for name in PartitionState.__slots__][_SHORT_STATE:]
     return values[:_SHORT_STATE] if values[_SHORT_STATE:] == rest else values
 
 
-def _partition(state: list[Any]) -> Partition:
+def _partition(state: list[Any]) -> PartitionState:
     values: list[Any] = [tuple(v) if isinstance(v, list) else v for v in state]
-    return Partition(*values)
+    return PartitionState(*values)
 
 
-_UNLED = Partition()
+_UNLED = PartitionState()

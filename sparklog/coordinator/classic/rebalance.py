@@ -19,11 +19,11 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator import log_notes as group_notes
+from sparklog.coordinator import log_notes
 from sparklog.coordinator.classic.group import ClassicGroup, GroupState, Member
 from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.effects import Token
-from sparklog.coordinator.messages import NO_MEMBER, Joined, Synced
+from sparklog.coordinator.messages import NO_MEMBER, JoinResult, SyncResult
 from sparklog.coordinator.timers import Timers
 
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
@@ -46,7 +46,7 @@ TimerKey = tuple[str, TimerKind, str]
 
 
 @dataclass(slots=True)
-class Turn:
+class RebalanceStep:
     """Inputs of one event, and its results so far."""
 
     now_ms: int
@@ -67,7 +67,7 @@ class Turn:
         self.changed[group.group_id] = group
 
 
-def rebalance(group: ClassicGroup, turn: Turn, reason: str) -> None:
+def rebalance(group: ClassicGroup, turn: RebalanceStep, reason: str) -> None:
     """Begin a rebalance because of `reason`, or continue the current one."""
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_if_joined(group, turn)
@@ -75,13 +75,13 @@ def rebalance(group: ClassicGroup, turn: Turn, reason: str) -> None:
         prepare(group, turn, reason)
 
 
-def prepare(group: ClassicGroup, turn: Turn, reason: str) -> None:
+def prepare(group: ClassicGroup, turn: RebalanceStep, reason: str) -> None:
     """Begin a rebalance. The next heartbeat returns REBALANCE_IN_PROGRESS to each member."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         share(group, {}, ErrorCode.rebalance_in_progress, turn)
     turn.timers.cancel(sync_key(group))
     is_first = group.state is GroupState.EMPTY
-    turn.notes.append(group_notes.preparing(group.group_id, group.state, group.generation, reason))
+    turn.notes.append(log_notes.preparing(group.group_id, group.state, group.generation, reason))
     group.become(GroupState.PREPARING_REBALANCE, turn.now_ms)
     if is_first:
         delay_ms = turn.settings.group_initial_rebalance_delay_ms
@@ -94,14 +94,14 @@ def prepare(group: ClassicGroup, turn: Turn, reason: str) -> None:
         turn.timers.set(join_key(group), turn.now_ms + group.rebalance_timeout_ms)
 
 
-def complete_if_joined(group: ClassicGroup, turn: Turn) -> None:
+def complete_if_joined(group: ClassicGroup, turn: RebalanceStep) -> None:
     """End the join phase if all members joined; a first rebalance always takes its delay."""
     joining = group.state is GroupState.PREPARING_REBALANCE
     if joining and group.delay_left_ms is None and group.all_joined:
         complete_join(group, turn)
 
 
-def join_time_is_up(group: ClassicGroup, turn: Turn) -> None:
+def join_time_is_up(group: ClassicGroup, turn: RebalanceStep) -> None:
     """End the join phase, or extend a first rebalance that still grows."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
@@ -114,7 +114,7 @@ def join_time_is_up(group: ClassicGroup, turn: Turn) -> None:
         complete_join(group, turn)
 
 
-def complete_join(group: ClassicGroup, turn: Turn) -> None:
+def complete_join(group: ClassicGroup, turn: RebalanceStep) -> None:
     """Begin the next generation with the joined members, and respond to them."""
     turn.timers.cancel(join_key(group))
     absent = [m for m in group.members.values() if m.join_token is None and m.instance_id is None]
@@ -122,7 +122,7 @@ def complete_join(group: ClassicGroup, turn: Turn) -> None:
         turn.timers.cancel(session_key(group, member.member_id))
         group.remove(member.member_id)
     if absent:
-        who = group_notes.members(m.member_id for m in absent)
+        who = log_notes.members(m.member_id for m in absent)
         turn.notes.append(f"{_named(group)} removed members who haven't joined: {who}")
     if group.members and not group.elect_joined_leader():
         # Only static members are left, and none has joined: wait until they join or expire.
@@ -144,11 +144,11 @@ def complete_join(group: ClassicGroup, turn: Turn) -> None:
     turn.timers.set(sync_key(group), turn.now_ms + group.rebalance_timeout_ms)
 
 
-def sync_time_is_up(group: ClassicGroup, turn: Turn) -> None:
+def sync_time_is_up(group: ClassicGroup, turn: RebalanceStep) -> None:
     """Remove members that did not send SyncGroup, and rebalance without them."""
     if not group.to_sync:
         return
-    who = group_notes.members(group.to_sync)
+    who = log_notes.members(group.to_sync)
     turn.notes.append(f"{_named(group)} removed members who haven't sent their sync: {who}")
     for member_id in sorted(group.to_sync):
         turn.timers.cancel(session_key(group, member_id))
@@ -156,7 +156,7 @@ def sync_time_is_up(group: ClassicGroup, turn: Turn) -> None:
     prepare(group, turn, f"removing {who} on pending sync request expiration")
 
 
-def synced(group: ClassicGroup, member_id: str, turn: Turn) -> None:
+def synced(group: ClassicGroup, member_id: str, turn: RebalanceStep) -> None:
     """Record that a member of this generation sent SyncGroup."""
     group.to_sync.discard(member_id)
     if not group.to_sync:
@@ -164,38 +164,38 @@ def synced(group: ClassicGroup, member_id: str, turn: Turn) -> None:
 
 
 def share(
-    group: ClassicGroup, assignments: Mapping[str, bytes], error: ErrorCode, turn: Turn
+    group: ClassicGroup, assignments: Mapping[str, bytes], error: ErrorCode, turn: RebalanceStep
 ) -> None:
     """Set every member's assignment, and respond to waiting SyncGroup requests."""
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")
         if member.sync_token is not None:
-            reply = assigned(group, member) if error is ErrorCode.none else Synced(error)
+            reply = assigned(group, member) if error is ErrorCode.none else SyncResult(error)
             answer_sync(member, reply, turn)
             keep_session(group, member, turn)
 
 
-def remove(group: ClassicGroup, member: Member, turn: Turn, reason: str) -> None:
+def remove(group: ClassicGroup, member: Member, turn: RebalanceStep, reason: str) -> None:
     """Remove a member and rebalance because of `reason`."""
     turn.timers.cancel(session_key(group, member.member_id))
     drop(group, member, turn)
     rebalance(group, turn, reason)
 
 
-def drop(group: ClassicGroup, member: Member, turn: Turn) -> None:
+def drop(group: ClassicGroup, member: Member, turn: RebalanceStep) -> None:
     """Remove a member, and reject its waiting requests: a living client joins again."""
     fail_waiting(member, ErrorCode.unknown_member_id, turn, told=NO_MEMBER)
     group.remove(member.member_id)
 
 
-def remove_pending(group: ClassicGroup, member_id: str, turn: Turn) -> None:
+def remove_pending(group: ClassicGroup, member_id: str, turn: RebalanceStep) -> None:
     """Remove a member id that no client has joined with."""
     turn.timers.cancel(session_key(group, member_id))
     group.pending.discard(member_id)
     complete_if_joined(group, turn)
 
 
-def session_is_over(group: ClassicGroup, member_id: str, turn: Turn) -> None:
+def session_is_over(group: ClassicGroup, member_id: str, turn: RebalanceStep) -> None:
     """Remove a member whose session expired, unless a request of it waits."""
     if member_id in group.pending:
         remove_pending(group, member_id, turn)
@@ -205,43 +205,45 @@ def session_is_over(group: ClassicGroup, member_id: str, turn: Turn) -> None:
         return
     waits = member.join_token is not None or member.sync_token is not None
     if member.is_new or not waits:
-        who = group_notes.name(member_id)
+        who = log_notes.name(member_id)
         turn.notes.append(
             f"Member {who} in {_named(group, 'group')} has failed, removing it from the group"
         )
         remove(group, member, turn, f"removing member {who} on heartbeat expiration")
 
 
-def keep_session(group: ClassicGroup, member: Member, turn: Turn) -> None:
+def keep_session(group: ClassicGroup, member: Member, turn: RebalanceStep) -> None:
     """Extend a member's session to its whole time-out from now on."""
     deadline_ms = turn.now_ms + member.session_timeout_ms
     turn.timers.set(session_key(group, member.member_id), deadline_ms)
 
 
-def fail_waiting(member: Member, error: ErrorCode, turn: Turn, *, told: str | None = None) -> None:
+def fail_waiting(
+    member: Member, error: ErrorCode, turn: RebalanceStep, *, told: str | None = None
+) -> None:
     """Reject a member's waiting requests; `told` is the member id in the JoinGroup response."""
-    answer_join(member, Joined(error, member.member_id if told is None else told), turn)
-    answer_sync(member, Synced(error), turn)
+    answer_join(member, JoinResult(error, member.member_id if told is None else told), turn)
+    answer_sync(member, SyncResult(error), turn)
 
 
-def answer_join(member: Member, reply: Joined, turn: Turn) -> None:
+def answer_join(member: Member, reply: JoinResult, turn: RebalanceStep) -> None:
     """Respond to a member's JoinGroup, if one waits."""
     if member.join_token is not None:
         turn.answer(member.join_token, reply)
         member.join_token = None
 
 
-def answer_sync(member: Member, reply: Synced, turn: Turn) -> None:
+def answer_sync(member: Member, reply: SyncResult, turn: RebalanceStep) -> None:
     """Respond to a member's SyncGroup, if one waits."""
     if member.sync_token is not None:
         turn.answer(member.sync_token, reply)
         member.sync_token = None
 
 
-def joined(group: ClassicGroup, member: Member) -> Joined:
+def joined(group: ClassicGroup, member: Member) -> JoinResult:
     """Return the JoinGroup response for a member of the generation."""
     leads = member.member_id == group.leader
-    return Joined(
+    return JoinResult(
         ErrorCode.none,
         member.member_id,
         group.generation,
@@ -252,13 +254,13 @@ def joined(group: ClassicGroup, member: Member) -> Joined:
     )
 
 
-def assigned(group: ClassicGroup, member: Member) -> Synced:
+def assigned(group: ClassicGroup, member: Member) -> SyncResult:
     """Return a member's assignment."""
-    return Synced(ErrorCode.none, group.protocol_type, group.protocol, member.assignment)
+    return SyncResult(ErrorCode.none, group.protocol_type, group.protocol, member.assignment)
 
 
 def _named(group: ClassicGroup, noun: str = "Group") -> str:
-    return f"{noun} {group_notes.name(group.group_id)}"
+    return f"{noun} {log_notes.name(group.group_id)}"
 
 
 def session_key(group: ClassicGroup, member_id: str) -> TimerKey:

@@ -16,11 +16,11 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator import log_notes as group_notes
+from sparklog.coordinator import log_notes
 from sparklog.coordinator.classic.group import ClassicGroup, GroupState, Member
 from sparklog.coordinator.classic.rebalance import (
     NEW_MEMBER_TIMEOUT_MS,
-    Turn,
+    RebalanceStep,
     answer_join,
     answer_sync,
     assigned,
@@ -38,23 +38,23 @@ from sparklog.coordinator.classic.rebalance import (
 from sparklog.coordinator.effects import Token
 from sparklog.coordinator.messages import (
     HeartbeatRequest,
-    Joined,
     JoinRequest,
+    JoinResult,
     LeaveRequest,
-    Left,
+    LeaveResult,
     MemberIdentity,
-    Synced,
     SyncRequest,
+    SyncResult,
 )
 
-Rejoin = Callable[[ClassicGroup, Member, JoinRequest, Token, Turn], None]
+Rejoin = Callable[[ClassicGroup, Member, JoinRequest, Token, RebalanceStep], None]
 
 
-def join(group: ClassicGroup, asked: JoinRequest, token: Token, turn: Turn) -> None:
+def join(group: ClassicGroup, asked: JoinRequest, token: Token, turn: RebalanceStep) -> None:
     """Handle a JoinGroup."""
     refused = _refusal(group, asked, turn)
     if refused is not ErrorCode.none:
-        turn.answer(token, Joined(refused, asked.member_id))
+        turn.answer(token, JoinResult(refused, asked.member_id))
     elif not asked.member_id:
         _join_new(group, asked, token, turn)
     elif asked.member_id in group.pending:
@@ -63,7 +63,7 @@ def join(group: ClassicGroup, asked: JoinRequest, token: Token, turn: Turn) -> N
         _REJOIN[group.state](group, group.members[asked.member_id], asked, token, turn)
 
 
-def _refusal(group: ClassicGroup, asked: JoinRequest, turn: Turn) -> ErrorCode:
+def _refusal(group: ClassicGroup, asked: JoinRequest, turn: RebalanceStep) -> ErrorCode:
     if not _has_room(group, asked.member_id, turn):
         return ErrorCode.group_max_size_reached
     if not group.supports(asked.protocol_type, asked.protocols):
@@ -75,7 +75,7 @@ def _refusal(group: ClassicGroup, asked: JoinRequest, turn: Turn) -> ErrorCode:
     return ErrorCode.none
 
 
-def _has_room(group: ClassicGroup, member_id: str, turn: Turn) -> bool:
+def _has_room(group: ClassicGroup, member_id: str, turn: RebalanceStep) -> bool:
     """Return True if a member fits into the group; in a rebalance the first to join do."""
     size_max = turn.settings.group_max_size
     member = group.members.get(member_id)
@@ -86,7 +86,7 @@ def _has_room(group: ClassicGroup, member_id: str, turn: Turn) -> bool:
     return member is not None or len(group.members) < size_max
 
 
-def _join_new(group: ClassicGroup, asked: JoinRequest, token: Token, turn: Turn) -> None:
+def _join_new(group: ClassicGroup, asked: JoinRequest, token: Token, turn: RebalanceStep) -> None:
     known = None if asked.instance_id is None else group.static.get(asked.instance_id)
     if known is not None:
         _replace(group, group.members[known], asked, token, turn)
@@ -94,12 +94,14 @@ def _join_new(group: ClassicGroup, asked: JoinRequest, token: Token, turn: Turn)
         group.pending.add(asked.new_member_id)
         key = session_key(group, asked.new_member_id)
         turn.timers.set(key, turn.now_ms + asked.session_timeout_ms)
-        turn.answer(token, Joined(ErrorCode.member_id_required, asked.new_member_id))
+        turn.answer(token, JoinResult(ErrorCode.member_id_required, asked.new_member_id))
     else:
         _add(group, asked, asked.new_member_id, token, turn)
 
 
-def _add(group: ClassicGroup, asked: JoinRequest, member_id: str, token: Token, turn: Turn) -> None:
+def _add(
+    group: ClassicGroup, asked: JoinRequest, member_id: str, token: Token, turn: RebalanceStep
+) -> None:
     if not group.members:
         group.protocol_type = asked.protocol_type
     member = Member(
@@ -116,20 +118,20 @@ def _add(group: ClassicGroup, asked: JoinRequest, member_id: str, token: Token, 
     group.add(member)
     group.grew = True
     turn.timers.set(session_key(group, member_id), turn.now_ms + NEW_MEMBER_TIMEOUT_MS)
-    who, client = group_notes.name(member_id), group_notes.name(asked.client_id)
+    who, client = log_notes.name(member_id), log_notes.name(asked.client_id)
     turn.notes.append(
-        f"Member {who} with client id {client} joins group {group_notes.name(group.group_id)} "
+        f"Member {who} with client id {client} joins group {log_notes.name(group.group_id)} "
         f"in {group.state} state, adding it to the group"
     )
     rebalance(group, turn, f"adding new member {who}")
 
 
 def _update(
-    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
+    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: RebalanceStep
 ) -> None:
     """Update a member and rebalance. An older join of it gets REBALANCE_IN_PROGRESS."""
-    answer_join(member, Joined(ErrorCode.rebalance_in_progress, member.member_id), turn)
-    who = group_notes.name(member.member_id)
+    answer_join(member, JoinResult(ErrorCode.rebalance_in_progress, member.member_id), turn)
+    who = log_notes.name(member.member_id)
     changed = member.protocols != asked.protocols
     _take(member, asked)
     member.join_token = token
@@ -145,21 +147,21 @@ def _take(member: Member, asked: JoinRequest) -> None:
 
 
 def _repeat(
-    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
+    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: RebalanceStep
 ) -> None:
     """Reply with the current generation: the member may have missed the response."""
     turn.answer(token, joined(group, member))
 
 
 def _rejoin_completing(
-    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
+    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: RebalanceStep
 ) -> None:
     same = member.protocols == asked.protocols
     (_repeat if same else _update)(group, member, asked, token, turn)
 
 
 def _rejoin_stable(
-    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
+    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: RebalanceStep
 ) -> None:
     """Rebalance also if the leader joins again: it noticed that topics changed."""
     same = member.protocols == asked.protocols and member.member_id != group.leader
@@ -175,7 +177,7 @@ _REJOIN: Final[dict[GroupState, Rejoin]] = {
 
 
 def _replace(
-    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: Turn
+    group: ClassicGroup, member: Member, asked: JoinRequest, token: Token, turn: RebalanceStep
 ) -> None:
     """Replace a static member with its restarted process, and fence the old process.
 
@@ -183,11 +185,11 @@ def _replace(
     """
     fail_waiting(member, ErrorCode.fenced_instance_id, turn)
     turn.timers.cancel(session_key(group, member.member_id))
-    old_leader, old_id = group.leader, group_notes.name(member.member_id)
-    who = group_notes.name(asked.new_member_id)
-    instance = group_notes.name(asked.instance_id or "")
+    old_leader, old_id = group.leader, log_notes.name(member.member_id)
+    who = log_notes.name(asked.new_member_id)
+    instance = log_notes.name(asked.instance_id or "")
     turn.notes.append(
-        f"Static member with instance id {instance} of group {group_notes.name(group.group_id)} "
+        f"Static member with instance id {instance} of group {log_notes.name(group.group_id)} "
         f"joins anew: {who} replaces {old_id}"
     )
     group.replace(member, asked.new_member_id)
@@ -208,7 +210,7 @@ def _replace(
 
 def _in_place(
     group: ClassicGroup, member: Member, old_leader: str | None, asked: JoinRequest
-) -> Joined:
+) -> JoinResult:
     """Return the response to a restarted static member in a stable group.
 
     A leader must not assign again. Older clients get the previous member id as the leader, so that
@@ -216,7 +218,7 @@ def _in_place(
     """
     leads = group.leader == member.member_id
     knows = asked.can_skip_assignment
-    return Joined(
+    return JoinResult(
         ErrorCode.none,
         member.member_id,
         group.generation,
@@ -228,7 +230,7 @@ def _in_place(
     )
 
 
-Sync = Callable[[ClassicGroup, Member, SyncRequest, Token, Turn], None]
+Sync = Callable[[ClassicGroup, Member, SyncRequest, Token, RebalanceStep], None]
 
 _HEARTBEAT: Final[dict[GroupState, ErrorCode]] = {
     GroupState.PREPARING_REBALANCE: ErrorCode.rebalance_in_progress,
@@ -238,7 +240,7 @@ _HEARTBEAT: Final[dict[GroupState, ErrorCode]] = {
 """The response to a heartbeat with the right generation, by state."""
 
 
-def heartbeat(group: ClassicGroup, asked: HeartbeatRequest, turn: Turn) -> ErrorCode:
+def heartbeat(group: ClassicGroup, asked: HeartbeatRequest, turn: RebalanceStep) -> ErrorCode:
     """Handle a heartbeat; return its code."""
     error = _check(group, asked.member, asked.generation)
     if error is not ErrorCode.none:
@@ -247,7 +249,7 @@ def heartbeat(group: ClassicGroup, asked: HeartbeatRequest, turn: Turn) -> Error
     return _HEARTBEAT[group.state]
 
 
-def sync(group: ClassicGroup, asked: SyncRequest, token: Token, turn: Turn) -> None:
+def sync(group: ClassicGroup, asked: SyncRequest, token: Token, turn: RebalanceStep) -> None:
     """Reply with the assignment, or wait for it; the leader's SyncGroup brings it.
 
     If the group is too large to store, its leader gets an error and there is no assignment, as in
@@ -257,20 +259,20 @@ def sync(group: ClassicGroup, asked: SyncRequest, token: Token, turn: Turn) -> N
     if error is ErrorCode.none and not _speaks(group, asked):
         error = ErrorCode.inconsistent_group_protocol
     if error is not ErrorCode.none:
-        turn.answer(token, Synced(error))
+        turn.answer(token, SyncResult(error))
         return
     _SYNC[group.state](group, group.members[asked.member.member_id], asked, token, turn)
 
 
-def leave(group: ClassicGroup, asked: LeaveRequest, turn: Turn) -> Left:
+def leave(group: ClassicGroup, asked: LeaveRequest, turn: RebalanceStep) -> LeaveResult:
     """Remove members; return a code for each."""
     before = set(group.members)
     codes = tuple(_leave(group, who, turn) for who in asked.members)
     if gone := before - group.members.keys():
-        who, name = group_notes.members(gone), group_notes.name(group.group_id)
+        who, name = log_notes.members(gone), log_notes.name(group.group_id)
         turn.notes.append(f"Members {who} left group {name} by LeaveGroup")
         rebalance(group, turn, f"removing {who} on LeaveGroup")
-    return Left(ErrorCode.none, codes)
+    return LeaveResult(ErrorCode.none, codes)
 
 
 def _check(group: ClassicGroup, who: MemberIdentity, generation: int) -> ErrorCode:
@@ -289,26 +291,26 @@ def _speaks(group: ClassicGroup, asked: SyncRequest) -> bool:
 
 
 def _sync_preparing(
-    group: ClassicGroup, member: Member, asked: SyncRequest, token: Token, turn: Turn
+    group: ClassicGroup, member: Member, asked: SyncRequest, token: Token, turn: RebalanceStep
 ) -> None:
-    turn.answer(token, Synced(ErrorCode.rebalance_in_progress))
+    turn.answer(token, SyncResult(ErrorCode.rebalance_in_progress))
 
 
 def _sync_completing(
-    group: ClassicGroup, member: Member, asked: SyncRequest, token: Token, turn: Turn
+    group: ClassicGroup, member: Member, asked: SyncRequest, token: Token, turn: RebalanceStep
 ) -> None:
     # its earlier SyncGroup still waits
-    answer_sync(member, Synced(ErrorCode.rebalance_in_progress), turn)
+    answer_sync(member, SyncResult(ErrorCode.rebalance_in_progress), turn)
     assignments = dict(asked.assignments) if member.member_id == group.leader else {}
     if group.stored_bytes(assignments) > turn.settings.batch_bytes_max:
-        turn.answer(token, Synced(ErrorCode.unknown_server_error))
+        turn.answer(token, SyncResult(ErrorCode.unknown_server_error))
         return
     member.sync_token = token
     synced(group, member.member_id, turn)
     if member.member_id == group.leader:
         turn.notes.append(
-            f"Assignment received from leader {group_notes.name(member.member_id)} for group "
-            f"{group_notes.name(group.group_id)} for generation {group.generation}. "
+            f"Assignment received from leader {log_notes.name(member.member_id)} for group "
+            f"{log_notes.name(group.group_id)} for generation {group.generation}. "
             f"The group has {len(group.members)} members"
         )
         share(group, assignments, ErrorCode.none, turn)
@@ -317,7 +319,7 @@ def _sync_completing(
 
 
 def _sync_stable(
-    group: ClassicGroup, member: Member, asked: SyncRequest, token: Token, turn: Turn
+    group: ClassicGroup, member: Member, asked: SyncRequest, token: Token, turn: RebalanceStep
 ) -> None:
     synced(group, member.member_id, turn)
     turn.answer(token, assigned(group, member))
@@ -331,7 +333,7 @@ _SYNC: Final[dict[GroupState, Sync]] = {
 """The Empty state has no members."""
 
 
-def _leave(group: ClassicGroup, who: MemberIdentity, turn: Turn) -> ErrorCode:
+def _leave(group: ClassicGroup, who: MemberIdentity, turn: RebalanceStep) -> ErrorCode:
     if who.member_id in group.pending:
         remove_pending(group, who.member_id, turn)
         return ErrorCode.none

@@ -12,11 +12,11 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator import log_notes as group_notes
+from sparklog.coordinator import log_notes
 from sparklog.coordinator.classic.group import ClassicGroup
 from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.consumer.group import ConsumerGroup, ConsumerGroupState, ConsumerMember
-from sparklog.coordinator.consumer.heartbeat import Change, check, heartbeat, leave, remove
+from sparklog.coordinator.consumer.heartbeat import MemberChange, check, heartbeat, leave, remove
 from sparklog.coordinator.consumer.messages import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -46,12 +46,12 @@ from sparklog.coordinator.consumer.topics import NoTopics, Topics
 from sparklog.coordinator.effects import CoordinatorRecord
 from sparklog.coordinator.messages import (
     HeartbeatRequest,
-    Joined,
     JoinRequest,
+    JoinResult,
     LeaveRequest,
-    Left,
-    Synced,
+    LeaveResult,
     SyncRequest,
+    SyncResult,
 )
 from sparklog.coordinator.timers import Timers
 from sparklog.core.config.group import HEARTBEAT_INTERVAL, NONE_SET, SESSION_TIMEOUT
@@ -163,9 +163,9 @@ class ConsumerGroups:
                 continue
             if kind is ConsumerTimer.REVOKE and not _is_revoking(member):
                 continue
-            change = Change(group, self._topics, now_ms)
+            change = MemberChange(group, self._topics, now_ms)
             remove(member, change)
-            self._note(change, f"Member {group_notes.name(member_id)} fenced because {_WHY[kind]}")
+            self._note(change, f"Member {log_notes.name(member_id)} fenced because {_WHY[kind]}")
             self._cancel_timers(group_id, member_id)
             records += change.records
         return [write_record(record) for record in records]
@@ -189,7 +189,7 @@ class ConsumerGroups:
                 raise GroupIdNotFound(f"Group {asked.group_id} not found.")
             group = self._new(asked.group_id)
             group.epoch = group.target_epoch = first_epoch
-        change = Change(group, topics, now_ms)
+        change = MemberChange(group, topics, now_ms)
         if asked.epoch < JOIN_EPOCH:
             return self._left(group, asked, change)
         known = group.members.get(asked.member_id)
@@ -197,7 +197,7 @@ class ConsumerGroups:
         replaced = group.static.get(asked.instance_id or "")
         member = heartbeat(group, asked, change, self._settings.group_consumer_max_size)
         self._groups[asked.group_id] = group
-        who = group_notes.name(member.member_id)
+        who = log_notes.name(member.member_id)
         if known is None:
             self._note(change, f"Member {who} with {_client(member)} joined the consumer group")
         elif change.records:
@@ -250,7 +250,7 @@ class ConsumerGroups:
 
     def classic_join(
         self, asked: JoinRequest, now_ms: int
-    ) -> tuple[Joined, list[CoordinatorRecord]]:
+    ) -> tuple[JoinResult, list[CoordinatorRecord]]:
         """Handle a classic member's JoinGroup; the response does not wait.
 
         Raises:
@@ -259,24 +259,24 @@ class ConsumerGroups:
         group = self._groups[asked.group_id]
         known = group.static.get(asked.instance_id or "")
         if not asked.member_id and asked.instance_id is None and asked.requires_member_id:
-            return Joined(ErrorCode.member_id_required, asked.new_member_id), []
+            return JoinResult(ErrorCode.member_id_required, asked.new_member_id), []
         if asked.member_id and known is not None and known != asked.member_id:
-            return Joined(ErrorCode.fenced_instance_id, asked.member_id), []
+            return JoinResult(ErrorCode.fenced_instance_id, asked.member_id), []
         if not has_protocol_in_common(group, asked):
-            return Joined(ErrorCode.inconsistent_group_protocol, asked.member_id), []
+            return JoinResult(ErrorCode.inconsistent_group_protocol, asked.member_id), []
         member_id = asked.member_id or asked.new_member_id
         heard = as_heartbeat(asked, member_id, self._topics)
         if heard.owned and asked.member_id and asked.member_id not in group.members:
             # The member was removed and does not know it: others read the partitions that it owns.
-            return Joined(ErrorCode.unknown_member_id, asked.member_id), []
+            return JoinResult(ErrorCode.unknown_member_id, asked.member_id), []
         _, records = self.heartbeat(heard, self._topics, now_ms)
         self._timers.cancel((asked.group_id, member_id, ConsumerTimer.REJOIN))
         return joined(group.members[member_id]), records
 
-    def classic_sync(self, asked: SyncRequest) -> Synced:
+    def classic_sync(self, asked: SyncRequest) -> SyncResult:
         """Return a classic member's assignment."""
         found = find_classic(self._groups[asked.group_id], asked.member, asked.generation)
-        return Synced(found) if isinstance(found, ErrorCode) else synced(found, self._topics)
+        return SyncResult(found) if isinstance(found, ErrorCode) else synced(found, self._topics)
 
     def classic_heartbeat(self, asked: HeartbeatRequest, now_ms: int) -> ErrorCode:
         """Handle a classic member's heartbeat; return an error that makes it rejoin when needed."""
@@ -295,10 +295,10 @@ class ConsumerGroups:
 
     def classic_leave(
         self, asked: LeaveRequest, now_ms: int
-    ) -> tuple[Left, list[CoordinatorRecord]]:
+    ) -> tuple[LeaveResult, list[CoordinatorRecord]]:
         """Remove classic members that leave; return a code for each, and the records."""
         group = self._groups[asked.group_id]
-        change, codes = Change(group, self._topics, now_ms), []
+        change, codes = MemberChange(group, self._topics, now_ms), []
         left: list[str] = []
         for who in asked.members:
             found = find_classic(group, who)
@@ -310,9 +310,9 @@ class ConsumerGroups:
             self._cancel_timers(group.group_id, found.member_id)
             codes.append(ErrorCode.none)
         if left:
-            self._note(change, f"Members {group_notes.members(left)} left by LeaveGroup")
+            self._note(change, f"Members {log_notes.members(left)} left by LeaveGroup")
         records = [write_record(record) for record in change.records]
-        return Left(ErrorCode.none, tuple(codes)), records
+        return LeaveResult(ErrorCode.none, tuple(codes)), records
 
     def bury(self, group_id: str) -> list[CoordinatorRecord]:
         """Delete a group with its members; return the tombstones."""
@@ -323,11 +323,11 @@ class ConsumerGroups:
         return ConsumerGroup(group_id, self._settings.group_consumer_assignors)
 
     def _left(
-        self, group: ConsumerGroup, asked: ConsumerHeartbeat, change: Change
+        self, group: ConsumerGroup, asked: ConsumerHeartbeat, change: MemberChange
     ) -> tuple[ConsumerHeartbeatAnswer, list[CoordinatorRecord]]:
         leave(group, asked, change)
         kind = "Static member" if asked.epoch == LEAVE_STATIC_EPOCH else "Member"
-        self._note(change, f"{kind} {group_notes.name(asked.member_id)} left the consumer group")
+        self._note(change, f"{kind} {log_notes.name(asked.member_id)} left the consumer group")
         if asked.epoch == LEAVE_STATIC_EPOCH:
             self._timers.cancel((group.group_id, asked.member_id, ConsumerTimer.REVOKE))
         else:
@@ -335,11 +335,11 @@ class ConsumerGroups:
         answer = ConsumerHeartbeatAnswer(asked.member_id, asked.epoch, self._interval_ms(group))
         return answer, [write_record(record) for record in change.records]
 
-    def _note(self, change: Change, what: str, *, told: bool = True) -> None:
+    def _note(self, change: MemberChange, what: str, *, told: bool = True) -> None:
         """Note what happened to a member, and the epochs that rose because of it."""
         if told:
-            self._notes.append(f"[GroupId {group_notes.name(change.group.group_id)}] {what}")
-        self._notes += group_notes.bumped(change.records, what)
+            self._notes.append(f"[GroupId {log_notes.name(change.group.group_id)}] {what}")
+        self._notes += log_notes.bumped(change.records, what)
 
     def _interval_ms(self, group: ConsumerGroup) -> int:
         """Return the heartbeat interval in ms: short while partitions move."""
@@ -383,4 +383,4 @@ def _is_revoking(member: ConsumerMember) -> bool:
 
 
 def _client(member: ConsumerMember) -> str:
-    return f"client id {group_notes.name(member.about.client_id)}"
+    return f"client id {log_notes.name(member.about.client_id)}"

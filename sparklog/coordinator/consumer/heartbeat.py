@@ -111,7 +111,7 @@ ID_BYTES_MAX: Final = 32_767
 
 
 @dataclass(slots=True)
-class Change:
+class MemberChange:
     """Records for one group, each applied when it is added."""
 
     group: ConsumerGroup
@@ -160,7 +160,7 @@ def check(asked: ConsumerHeartbeat, assignors: Sequence[str]) -> None:
 
 
 def heartbeat(
-    group: ConsumerGroup, asked: ConsumerHeartbeat, change: Change, members_max: int
+    group: ConsumerGroup, asked: ConsumerHeartbeat, change: MemberChange, members_max: int
 ) -> ConsumerMember:
     """Handle the heartbeat of a joining or present member; return the member afterwards.
 
@@ -185,7 +185,7 @@ def heartbeat(
     return group.members[asked.member_id]
 
 
-def reconcile(member: ConsumerMember, asked: ConsumerHeartbeat, change: Change) -> None:
+def reconcile(member: ConsumerMember, asked: ConsumerHeartbeat, change: MemberChange) -> None:
     """Move a member one step towards its target assignment."""
     group, has = change.group, member.has
     after = next_assignment(
@@ -199,7 +199,7 @@ def reconcile(member: ConsumerMember, asked: ConsumerHeartbeat, change: Change) 
         change.add(after)
 
 
-def leave(group: ConsumerGroup, asked: ConsumerHeartbeat, change: Change) -> None:
+def leave(group: ConsumerGroup, asked: ConsumerHeartbeat, change: MemberChange) -> None:
     """Remove a member. A static one that will return keeps its partitions until its session ends.
 
     Raises:
@@ -213,7 +213,7 @@ def leave(group: ConsumerGroup, asked: ConsumerHeartbeat, change: Change) -> Non
         change.add(replace(member.has, epoch=LEAVE_STATIC_EPOCH, revoking=NO_PARTS, since={}))
 
 
-def remove(member: ConsumerMember, change: Change) -> None:
+def remove(member: ConsumerMember, change: MemberChange) -> None:
     """Remove a member and release its partitions."""
     _bury(member, change)
     names = {m.about.regex for m in change.group.members.values()}
@@ -312,7 +312,7 @@ def _wish(about: MemberRecord) -> tuple[tuple[str, ...], str | None]:
     return about.names, about.regex
 
 
-def _replaced(before: ConsumerMember, member_id: str, change: Change) -> ConsumerMember:
+def _replaced(before: ConsumerMember, member_id: str, change: MemberChange) -> ConsumerMember:
     """Move the state of a static member to the new process under its instance id."""
     group_id, target = change.group.group_id, change.group.targets.get(before.member_id)
     _bury(before, change)
@@ -323,12 +323,12 @@ def _replaced(before: ConsumerMember, member_id: str, change: Change) -> Consume
     return change.group.members[member_id]
 
 
-def _bury(member: ConsumerMember, change: Change) -> None:
+def _bury(member: ConsumerMember, change: MemberChange) -> None:
     for record in burial_of(member):
         change.add(record)
 
 
-def _resolve_patterns(change: Change) -> None:
+def _resolve_patterns(change: MemberChange) -> None:
     """Resolve the members' patterns against the current topics."""
     group, topics = change.group, change.topics
     wanted = {m.about.regex for m in group.members.values() if m.about.regex}
@@ -344,7 +344,7 @@ def _resolve_patterns(change: Change) -> None:
             change.add(ResolvedPattern(group.group_id, pattern, names, version, now_ms))
 
 
-def _follow_topics(change: Change, *, changed: bool) -> None:
+def _follow_topics(change: MemberChange, *, changed: bool) -> None:
     """Raise the group epoch if members or their topics changed."""
     group = change.group
     topics_hash = subscription_hash(group.subscribed(), change.topics)
@@ -353,7 +353,7 @@ def _follow_topics(change: Change, *, changed: bool) -> None:
         change.add(GroupEpoch(group.group_id, group.epoch + 1, topics_hash))
 
 
-def _assign(change: Change) -> None:
+def _assign(change: MemberChange) -> None:
     """Compute a new target assignment."""
     group, topics = change.group, change.topics
     known = {name: found for name in group.subscribed() if (found := topics.find(name))}

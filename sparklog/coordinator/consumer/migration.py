@@ -36,7 +36,7 @@ from sparklog.coordinator.consumer.records import (
     TargetEpoch,
 )
 from sparklog.coordinator.consumer.topics import Topics
-from sparklog.coordinator.messages import Joined, JoinRequest, MemberIdentity, Synced
+from sparklog.coordinator.messages import JoinRequest, JoinResult, MemberIdentity, SyncResult
 from sparklog.core.errors import GroupIdNotFound, InconsistentGroupProtocol, InvalidRequest
 from sparklog.protocol.messages.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -204,17 +204,19 @@ def has_protocol_in_common(group: ConsumerGroup, asked: JoinRequest) -> bool:
     return bool(names)
 
 
-def joined(member: ConsumerMember) -> Joined:
+def joined(member: ConsumerMember) -> JoinResult:
     """Return the JoinGroup response to a classic member; it names no leader."""
-    return Joined(ErrorCode.none, member.member_id, member.epoch, PROTOCOL_TYPE, _protocol(member))
+    return JoinResult(
+        ErrorCode.none, member.member_id, member.epoch, PROTOCOL_TYPE, _protocol(member)
+    )
 
 
-def synced(member: ConsumerMember, topics: Topics) -> Synced:
+def synced(member: ConsumerMember, topics: Topics) -> SyncResult:
     """Return a classic member's assignment."""
     classic = member.about.classic
     assert classic is not None, member
     assignment = _spelled(member.has.assigned, classic, topics)
-    return Synced(ErrorCode.none, PROTOCOL_TYPE, _protocol(member), assignment)
+    return SyncResult(ErrorCode.none, PROTOCOL_TYPE, _protocol(member), assignment)
 
 
 def find_classic(

@@ -23,7 +23,7 @@ class DescribedMember:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDescription:
+class DescribedGroup:
     """One classic group; the state of one that does not exist is Dead."""
 
     group_id: str
@@ -45,10 +45,10 @@ class ListedGroup:
     group_type: str
 
 
-def described(group: ClassicGroup) -> GroupDescription:
+def described(group: ClassicGroup) -> DescribedGroup:
     """Return a classic group; metadata and assignments only if the group is stable."""
     agreed = group.state is GroupState.STABLE
-    return GroupDescription(
+    return DescribedGroup(
         group.group_id,
         state=group.state,
         protocol_type=group.protocol_type or "",
@@ -67,9 +67,9 @@ def described(group: ClassicGroup) -> GroupDescription:
     )
 
 
-def unknown(group_id: str) -> GroupDescription:
+def unknown(group_id: str) -> DescribedGroup:
     """Return the description of a group that does not exist."""
-    return GroupDescription(group_id, ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+    return DescribedGroup(group_id, ErrorCode.group_id_not_found, f"Group {group_id} not found.")
 
 
 def listed(group: ClassicGroup) -> ListedGroup:

@@ -1,4 +1,4 @@
-"""KnownGroups: the groups of a shard with their types, and their conversion and deletion.
+"""GroupRegistry: the groups of a shard with their types, and their conversion and deletion.
 
 It keeps rule G1 of `group_shard`. The caller appends the returned records in their order. Times are
 ms.
@@ -11,9 +11,9 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator.classic import rebalance as rebalancing
+from sparklog.coordinator.classic import rebalance
 from sparklog.coordinator.classic.group import ClassicGroup, GroupState
-from sparklog.coordinator.classic.rebalance import TimerKey, Turn
+from sparklog.coordinator.classic.rebalance import RebalanceStep, TimerKey
 from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.consumer.group import ConsumerGroup
 from sparklog.coordinator.consumer.groups import ConsumerGroups
@@ -38,7 +38,7 @@ RECORDS_AT_ONCE: Final = 1000
 """Offsets that one batch deletes: it stays well below max.message.bytes."""
 
 
-class KnownGroups:
+class GroupRegistry:
     """The groups of a shard; see the module."""
 
     def __init__(
@@ -110,7 +110,7 @@ class KnownGroups:
     def bury(self, group: ClassicGroup) -> list[CoordinatorRecord]:
         """Delete a classic group that is empty or was converted; return the tombstones."""
         for member_id in group.pending:
-            self._timers.cancel(rebalancing.session_key(group, member_id))
+            self._timers.cancel(rebalance.session_key(group, member_id))
         group.become(GroupState.DEAD, group.state_since_ms)
         del self.classic[group.group_id]
         if not group.generation:
@@ -145,7 +145,7 @@ class KnownGroups:
         return group is not None and (bool(group.members) or asked.protocol_type != PROTOCOL_TYPE)
 
     def upgrade(
-        self, classic: ClassicGroup, asked: ConsumerHeartbeat, topics: Topics, turn: Turn
+        self, classic: ClassicGroup, asked: ConsumerHeartbeat, topics: Topics, turn: RebalanceStep
     ) -> list[CoordinatorRecord]:
         """Convert a classic group to a consumer group; its members will join again.
 
@@ -158,18 +158,20 @@ class KnownGroups:
         records = self.consumers.upgrade(classic, topics, turn.now_ms)
         turn.notes.append(f"[GroupId {name(classic.group_id)}] Upgraded to a consumer group")
         for member in classic.members.values():
-            rebalancing.fail_waiting(member, ErrorCode.rebalance_in_progress, turn)
-            self._timers.cancel(rebalancing.session_key(classic, member.member_id))
-        self._timers.cancel(rebalancing.join_key(classic))
-        self._timers.cancel(rebalancing.sync_key(classic))
+            rebalance.fail_waiting(member, ErrorCode.rebalance_in_progress, turn)
+            self._timers.cancel(rebalance.session_key(classic, member.member_id))
+        self._timers.cancel(rebalance.join_key(classic))
+        self._timers.cancel(rebalance.sync_key(classic))
         return records
 
-    def downgrade_one(self, group_id: str, turn: Turn) -> list[CoordinatorRecord]:
+    def downgrade_one(self, group_id: str, turn: RebalanceStep) -> list[CoordinatorRecord]:
         """Call `downgrade` for one group, if it is a consumer group."""
         group = self.consumers.get(group_id)
         return [] if group is None else self.downgrade((group,), turn)
 
-    def downgrade(self, groups: Iterable[ConsumerGroup], turn: Turn) -> list[CoordinatorRecord]:
+    def downgrade(
+        self, groups: Iterable[ConsumerGroup], turn: RebalanceStep
+    ) -> list[CoordinatorRecord]:
         """Convert consumer groups that have only classic members left to classic ones."""
         records: list[CoordinatorRecord] = []
         if not self._settings.may_downgrade:
@@ -183,10 +185,10 @@ class KnownGroups:
             turn.notes.append(f"[GroupId {name(group_id)}] Downgraded to a classic group")
             self.classic[group_id] = classic
             for member in classic.members.values():
-                rebalancing.keep_session(classic, member, turn)
+                rebalance.keep_session(classic, member, turn)
             # This record follows the tombstones of the consumer group, or a replay would delete it.
             records.append(stored(classic))
-            rebalancing.rebalance(classic, turn, "downgrade from a consumer group")
+            rebalance.rebalance(classic, turn, "downgrade from a consumer group")
         return records
 
 

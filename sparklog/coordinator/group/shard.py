@@ -17,20 +17,18 @@ from collections.abc import Callable, Iterable
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator.classic import rebalance as rebalancing
-from sparklog.coordinator.classic import requests as joining
-from sparklog.coordinator.classic import requests as membership
+from sparklog.coordinator.classic import rebalance, requests
 from sparklog.coordinator.classic.group import GroupState
-from sparklog.coordinator.classic.rebalance import TimerKey, TimerKind, Turn
+from sparklog.coordinator.classic.rebalance import RebalanceStep, TimerKey, TimerKind
 from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.consumer.groups import Configs, ConsumerGroups, no_configs
 from sparklog.coordinator.consumer.heartbeat import check
 from sparklog.coordinator.consumer.messages import ConsumerGroupDescription, ConsumerHeartbeat
 from sparklog.coordinator.consumer.records import CONSUMER_KEYS
 from sparklog.coordinator.consumer.topics import NoTopics, Topics
-from sparklog.coordinator.effects import CoordinatorRecord, Effects, Token
+from sparklog.coordinator.effects import CoordinatorRecord, CoordinatorResult, Token
 from sparklog.coordinator.group.description import described, listed, listed_consumer, unknown
-from sparklog.coordinator.group.registry import RECORDS_AT_ONCE, KnownGroups, stored
+from sparklog.coordinator.group.registry import RECORDS_AT_ONCE, GroupRegistry, stored
 from sparklog.coordinator.group_records import (
     GROUP_KEY,
     NEVER_MS,
@@ -43,14 +41,14 @@ from sparklog.coordinator.messages import (
     CommitRequest,
     DeletedOffsets,
     FetchRequest,
-    FoundOffsets,
+    GroupOffsetsResult,
     HeartbeatRequest,
-    Joined,
     JoinRequest,
+    JoinResult,
     LeaveRequest,
-    Left,
-    Synced,
+    LeaveResult,
     SyncRequest,
+    SyncResult,
 )
 from sparklog.coordinator.offsets import CommittedOffsets, GroupOffsets
 from sparklog.coordinator.timers import Timers
@@ -77,7 +75,7 @@ class GroupShard:
         self._timers: Timers[TimerKey] = Timers()
         self._consumers = ConsumerGroups(settings, configs)
         self._offsets = GroupOffsets(CommittedOffsets(), settings)
-        self._known = KnownGroups(settings, topics, self._consumers, self._offsets, self._timers)
+        self._known = GroupRegistry(settings, topics, self._consumers, self._offsets, self._timers)
         self._classic = self._known.classic
         self._position = 0
         """Position of the next record in the log, or beyond: orders commits."""
@@ -117,14 +115,14 @@ class GroupShard:
         for group_id in sorted(self._offsets.end_transaction(producer_id, commit=commit)):
             self._known.know(group_id, NEVER_MS)
 
-    def loaded(self, now_ms: int) -> Effects:
+    def loaded(self, now_ms: int) -> CoordinatorResult:
         """Begin to serve: every member gets its whole session time-out from now on."""
         turn = self._turn(now_ms)
         for group in self._classic.values():
             for member in group.members.values():
-                rebalancing.keep_session(group, member, turn)
+                rebalance.keep_session(group, member, turn)
             if len(group.members) > self._settings.group_max_size:
-                rebalancing.rebalance(group, turn, "freshly loaded group is over capacity")
+                rebalance.rebalance(group, turn, "freshly loaded group is over capacity")
         self._consumers.loaded(now_ms)
         self._timers.set(OFFSETS_KEY, now_ms + self._settings.offsets_retention_check_interval_ms)
         return self._effects(turn)
@@ -135,7 +133,7 @@ class GroupShard:
         due = (self._timers.next_ms, self._consumers.next_deadline_ms)
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
-    def expire(self, now_ms: int) -> Effects:
+    def expire(self, now_ms: int) -> CoordinatorResult:
         """Handle the deadlines that are due.
 
         After a full batch of expired offsets the next is in 1 ms.
@@ -154,50 +152,50 @@ class GroupShard:
             elif group is None:
                 continue
             elif kind is TimerKind.SESSION:
-                rebalancing.session_is_over(group, member_id, turn)
+                rebalance.session_is_over(group, member_id, turn)
                 self._known.forget_unused(group_id)
             elif kind is TimerKind.JOIN:
-                rebalancing.join_time_is_up(group, turn)
+                rebalance.join_time_is_up(group, turn)
             else:
-                rebalancing.sync_time_is_up(group, turn)
+                rebalance.sync_time_is_up(group, turn)
         return self._effects(turn, records)
 
     # Members.
 
-    def join(self, asked: JoinRequest, token: Token, now_ms: int) -> Effects:
+    def join(self, asked: JoinRequest, token: Token, now_ms: int) -> CoordinatorResult:
         """Handle a JoinGroup; the reply comes with the rebalance."""
         turn, settings = self._turn(now_ms), self._settings
         low, high = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         group = self._classic.get(asked.group_id)
         if not asked.group_id:
-            turn.answer(token, Joined(ErrorCode.invalid_group_id, asked.member_id))
+            turn.answer(token, JoinResult(ErrorCode.invalid_group_id, asked.member_id))
         elif not low <= asked.session_timeout_ms <= high:
-            turn.answer(token, Joined(ErrorCode.invalid_session_timeout, asked.member_id))
+            turn.answer(token, JoinResult(ErrorCode.invalid_session_timeout, asked.member_id))
         elif self._known.stays_consumer(asked):
             return self._join_consumers(asked, token, turn)
         elif group is None and asked.member_id:
-            turn.answer(token, Joined(ErrorCode.unknown_member_id, asked.member_id))
+            turn.answer(token, JoinResult(ErrorCode.unknown_member_id, asked.member_id))
         else:
             records = self._known.bury_consumer(asked.group_id)
             group = self._known.made(asked.group_id, now_ms)
-            joining.join(group, asked, token, turn)
+            requests.join(group, asked, token, turn)
             self._known.forget_unused(asked.group_id)
             return self._effects(turn, records)
         return self._effects(turn)
 
-    def sync(self, asked: SyncRequest, token: Token, now_ms: int) -> Effects:
+    def sync(self, asked: SyncRequest, token: Token, now_ms: int) -> CoordinatorResult:
         """Handle a SyncGroup: reply with the assignment, now or when the leader has sent it."""
         turn, group = self._turn(now_ms), self._classic.get(asked.group_id)
         if self._consumers.get(asked.group_id) is not None:
             self._consumers.take_topics(self._topics())
             turn.answer(token, self._consumers.classic_sync(asked))
         elif group is None:
-            turn.answer(token, Synced(_unknown_member(asked.group_id)))
+            turn.answer(token, SyncResult(_unknown_member(asked.group_id)))
         else:
-            membership.sync(group, asked, token, turn)
+            requests.sync(group, asked, token, turn)
         return self._effects(turn)
 
-    def heartbeat(self, asked: HeartbeatRequest, token: Token, now_ms: int) -> Effects:
+    def heartbeat(self, asked: HeartbeatRequest, token: Token, now_ms: int) -> CoordinatorResult:
         """Handle a classic member's heartbeat."""
         group = self._classic.get(asked.group_id)
         if self._consumers.get(asked.group_id) is not None:
@@ -205,10 +203,10 @@ class GroupShard:
         elif group is None:
             error = _unknown_member(asked.group_id)
         else:
-            error = membership.heartbeat(group, asked, self._turn(now_ms))
-        return Effects(replies=((token, error),), at_once=True)
+            error = requests.heartbeat(group, asked, self._turn(now_ms))
+        return CoordinatorResult(replies=((token, error),), at_once=True)
 
-    def leave(self, asked: LeaveRequest, token: Token, now_ms: int) -> Effects:
+    def leave(self, asked: LeaveRequest, token: Token, now_ms: int) -> CoordinatorResult:
         """Handle a LeaveGroup: remove the members."""
         turn, group = self._turn(now_ms), self._classic.get(asked.group_id)
         if self._consumers.get(asked.group_id) is not None:
@@ -217,15 +215,15 @@ class GroupShard:
             turn.answer(token, left)
             return self._effects(turn, records)
         if group is None:
-            turn.answer(token, Left(_unknown_member(asked.group_id)))
+            turn.answer(token, LeaveResult(_unknown_member(asked.group_id)))
         else:
-            turn.answer(token, membership.leave(group, asked, turn))
+            turn.answer(token, requests.leave(group, asked, turn))
             self._known.forget_unused(asked.group_id)
         return self._effects(turn)
 
     def consumer_heartbeat(
         self, asked: ConsumerHeartbeat, topics: Topics, token: Token, now_ms: int
-    ) -> Effects:
+    ) -> CoordinatorResult:
         """Handle a consumer group heartbeat: a member joins, renews its session or leaves.
 
         Raises:
@@ -247,7 +245,7 @@ class GroupShard:
 
     # Offsets.
 
-    def commit(self, asked: CommitRequest, token: Token, now_ms: int) -> Effects:
+    def commit(self, asked: CommitRequest, token: Token, now_ms: int) -> CoordinatorResult:
         """Commit offsets, or store them until the end of a transaction."""
         group = self._classic.get(asked.group_id)
         consumers = self._consumers.get(asked.group_id)
@@ -266,25 +264,25 @@ class GroupShard:
             return _answer(token, (error,) * len(asked.offsets))
         if group is not None and asked.producer is None and asked.member.member_id in group.members:
             member = group.members[asked.member.member_id]
-            rebalancing.keep_session(group, member, self._turn(now_ms))
+            rebalance.keep_session(group, member, self._turn(now_ms))
         codes, records = self._offsets.commit(asked, now_ms, self._position)
         self._position += len(records)
         if records:
             self._known.know(asked.group_id, now_ms)
-        return Effects(tuple(records), ((token, codes),), transactional=asked.producer)
+        return CoordinatorResult(tuple(records), ((token, codes),), transactional=asked.producer)
 
-    def fetch(self, asked: FetchRequest, token: Token, now_ms: int) -> Effects:
+    def fetch(self, asked: FetchRequest, token: Token, now_ms: int) -> CoordinatorResult:
         """Reply with committed offsets."""
         consumers = self._consumers.get(asked.group_id)
         if consumers is not None and (asked.member_id or asked.member_epoch >= 0):
             error = consumers.check_member(asked.member_id, asked.member_epoch)
             if error is not ErrorCode.none:
-                return _answer(token, FoundOffsets(error))
+                return _answer(token, GroupOffsetsResult(error))
         return _answer(token, self._offsets.fetch(asked))
 
     def delete_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]], token: Token, now_ms: int
-    ) -> Effects:
+    ) -> CoordinatorResult:
         """Delete offsets of topics that no member reads."""
         group = self._classic.get(group_id) or self._consumers.get(group_id)
         if group is None:
@@ -295,17 +293,17 @@ class GroupShard:
         self._position += len(records)
         self._known.forget_unused(group_id)
         reply = DeletedOffsets(ErrorCode.none, tuple(codes))
-        return Effects(tuple(records), ((token, reply),))
+        return CoordinatorResult(tuple(records), ((token, reply),))
 
-    def forget_topics(self, topics: frozenset[str], token: Token, now_ms: int) -> Effects:
+    def forget_topics(self, topics: frozenset[str], token: Token, now_ms: int) -> CoordinatorResult:
         """Delete offsets of deleted topics; the reply is True if there may be more."""
         records = self._offsets.forget_topics(topics, RECORDS_AT_ONCE)
         self._position += len(records)
-        return Effects(tuple(records), ((token, len(records) >= RECORDS_AT_ONCE),))
+        return CoordinatorResult(tuple(records), ((token, len(records) >= RECORDS_AT_ONCE),))
 
     # Whole groups.
 
-    def describe(self, group_ids: Iterable[str], token: Token, now_ms: int) -> Effects:
+    def describe(self, group_ids: Iterable[str], token: Token, now_ms: int) -> CoordinatorResult:
         """Reply with descriptions of groups; one that does not exist is Dead."""
         found = tuple(
             unknown(group_id)
@@ -315,12 +313,14 @@ class GroupShard:
         )
         return _answer(token, found)
 
-    def list_groups(self, token: Token, now_ms: int) -> Effects:
+    def list_groups(self, token: Token, now_ms: int) -> CoordinatorResult:
         """Reply with all groups."""
         classic = [listed(group) for group in self._classic.values()]
         return _answer(token, (*classic, *map(listed_consumer, self._consumers.all())))
 
-    def describe_consumers(self, group_ids: Iterable[str], token: Token, now_ms: int) -> Effects:
+    def describe_consumers(
+        self, group_ids: Iterable[str], token: Token, now_ms: int
+    ) -> CoordinatorResult:
         """Reply with descriptions of consumer groups; None for other ids."""
         found: list[ConsumerGroupDescription | None] = []
         for group_id in group_ids:
@@ -328,7 +328,7 @@ class GroupShard:
             found.append(None if group is None else group.described())
         return _answer(token, tuple(found))
 
-    def delete(self, group_id: str, token: Token, now_ms: int) -> Effects:
+    def delete(self, group_id: str, token: Token, now_ms: int) -> CoordinatorResult:
         """Delete a group without members, with its offsets; on None the caller must call again."""
         group, consumers = self._classic.get(group_id), self._consumers.get(group_id)
         found = group or consumers
@@ -339,39 +339,43 @@ class GroupShard:
         records = self._offsets.delete_all(group_id, RECORDS_AT_ONCE)
         if len(records) == RECORDS_AT_ONCE:
             self._position += len(records)
-            return Effects(tuple(records), ((token, None),))
+            return CoordinatorResult(tuple(records), ((token, None),))
         if group is not None:
             records += self._known.bury(group)
         else:
             records += self._known.bury_consumer(group_id)
         self._position += len(records)
-        return Effects(tuple(records), ((token, ErrorCode.none),))
+        return CoordinatorResult(tuple(records), ((token, ErrorCode.none),))
 
     # Helpers.
 
-    def _turn(self, now_ms: int) -> Turn:
-        return Turn(now_ms, self._settings, self._timers)
+    def _turn(self, now_ms: int) -> RebalanceStep:
+        return RebalanceStep(now_ms, self._settings, self._timers)
 
-    def _effects(self, turn: Turn, records: Iterable[CoordinatorRecord] = ()) -> Effects:
+    def _effects(
+        self, turn: RebalanceStep, records: Iterable[CoordinatorRecord] = ()
+    ) -> CoordinatorResult:
         written = (*map(stored, turn.changed.values()), *records)
         self._position += len(written)
         notes = (*turn.notes, *self._consumers.take_notes())
-        return Effects(written, tuple(turn.replies), notes=notes)
+        return CoordinatorResult(written, tuple(turn.replies), notes=notes)
 
-    def _join_consumers(self, asked: JoinRequest, token: Token, turn: Turn) -> Effects:
+    def _join_consumers(
+        self, asked: JoinRequest, token: Token, turn: RebalanceStep
+    ) -> CoordinatorResult:
         """Handle a classic member's join to a consumer group."""
         self._consumers.take_topics(self._topics())
         records: list[CoordinatorRecord] = []
         try:
             answer, records = self._consumers.classic_join(asked, turn.now_ms)
         except SparklogError as error:
-            answer = Joined(ErrorCode(error.kafka_code), asked.member_id)
+            answer = JoinResult(ErrorCode(error.kafka_code), asked.member_id)
         turn.answer(token, answer)
         return self._effects(turn, [*records, *self._known.downgrade_one(asked.group_id, turn)])
 
 
-def _answer(token: Token, reply: object) -> Effects:
-    return Effects(replies=((token, reply),))
+def _answer(token: Token, reply: object) -> CoordinatorResult:
+    return CoordinatorResult(replies=((token, reply),))
 
 
 def _unknown_member(group_id: str) -> ErrorCode:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from sparklog.coordinator.effects import (
     NOTHING,
     CoordinatorRecord,
-    Effects,
+    CoordinatorResult,
     ProducerIdentity,
     Token,
     size_bytes,
@@ -30,7 +30,7 @@ from sparklog.coordinator.transaction.state import (
     AT_REST,
     ENDING,
     Partition,
-    Transaction,
+    TransactionMetadata,
     TransactionState,
     decode,
     decode_key,
@@ -81,7 +81,7 @@ class TransactionShard:
         """Start empty; `coordinator_epoch` is the leader epoch of the partition."""
         self._settings = settings
         self._coordinator_epoch = coordinator_epoch
-        self._transactions: dict[str, Transaction] = {}
+        self._transactions: dict[str, TransactionMetadata] = {}
         self._timers: Timers[str] = Timers()
 
     def __len__(self) -> int:
@@ -114,17 +114,17 @@ class TransactionShard:
     def replay_marker(self, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """Ignore a marker: coordinators write none to this topic."""
 
-    def loaded(self, now_ms: int) -> Effects:
+    def loaded(self, now_ms: int) -> CoordinatorResult:
         """Begin to serve: continue the prepared transactions."""
         ending = (t for t in self._transactions.values() if t.state in ENDING)
-        return Effects(errands=tuple(map(self._markers, ending)))
+        return CoordinatorResult(errands=tuple(map(self._markers, ending)))
 
     @property
     def next_deadline_ms(self) -> int | None:
         """Return the earliest deadline in ms, or None."""
         return self._timers.next_ms
 
-    def expire(self, now_ms: int) -> Effects:
+    def expire(self, now_ms: int) -> CoordinatorResult:
         """Abort transactions that timed out, and delete unused transactional ids."""
         records: list[CoordinatorRecord] = []
         errands: list[object] = []
@@ -140,13 +140,13 @@ class TransactionShard:
             else:
                 self._forget(transactional_id)
                 records.append(tombstone(transactional_id))
-        return Effects(tuple(records), errands=tuple(errands)) if records else NOTHING
+        return CoordinatorResult(tuple(records), errands=tuple(errands)) if records else NOTHING
 
     # Requests of producers. The first line of each docstring describes the reply.
 
     def init_producer(
         self, token: Token, asked: InitProducer, fresh_id: int | None, now_ms: int
-    ) -> Effects:
+    ) -> CoordinatorResult:
         """Reply with the producer's next ProducerIdentity.
 
         Raises:
@@ -170,7 +170,7 @@ class TransactionShard:
             return self._prepared(after, token, waits)
         self._keep(after)
         identity = ProducerIdentity(after.producer_id, after.producer_epoch)
-        return Effects((encode(after),), ((token, identity),))
+        return CoordinatorResult((encode(after),), ((token, identity),))
 
     def add_partitions(
         self,
@@ -180,7 +180,7 @@ class TransactionShard:
         partitions: frozenset[Partition],
         client_version: int,
         now_ms: int,
-    ) -> Effects:
+    ) -> CoordinatorResult:
         """Reply with None once the partitions are in the transaction.
 
         Raises:
@@ -192,7 +192,7 @@ class TransactionShard:
         known = self._transactions.get(transactional_id)
         after = decisions.added(known, producer, partitions, client_version, now_ms)
         if after is known:
-            return Effects(replies=((token, None),))
+            return CoordinatorResult(replies=((token, None),))
         record = encode(after)
         if size_bytes((record,)) > RECORD_BYTES_MAX:
             raise RecordTooLarge(
@@ -200,7 +200,7 @@ class TransactionShard:
                 f"transactional_id={transactional_id!r} partitions={len(after.partitions)}"
             )
         self._keep(after)
-        return Effects((record,), ((token, None),))
+        return CoordinatorResult((record,), ((token, None),))
 
     def verify(
         self,
@@ -208,7 +208,7 @@ class TransactionShard:
         transactional_id: str,
         producer: ProducerIdentity,
         partitions: frozenset[Partition],
-    ) -> Effects:
+    ) -> CoordinatorResult:
         """Reply with those of the partitions that are in the transaction, as a frozenset.
 
         Raises:
@@ -217,11 +217,13 @@ class TransactionShard:
         """
         _check_id(transactional_id)
         known = self._transactions.get(transactional_id)
-        return Effects(replies=((token, decisions.verified(known, producer, partitions)),))
+        return CoordinatorResult(
+            replies=((token, decisions.verified(known, producer, partitions)),)
+        )
 
     def end(
         self, token: Token, asked: EndTransaction, fresh_id: int | None, now_ms: int
-    ) -> Effects:
+    ) -> CoordinatorResult:
         """Reply with the producer's next ProducerIdentity, once the outcome is decided.
 
         Raises:
@@ -234,21 +236,21 @@ class TransactionShard:
         after = decisions.ended(known, asked, fresh_id, now_ms)
         reply = decisions.producer_after(after)
         if after is known:
-            return Effects(replies=((token, reply),))
+            return CoordinatorResult(replies=((token, reply),))
         return self._prepared(after, token, reply)
 
-    def complete(self, token: Token, done: WriteMarkers, now_ms: int) -> Effects:
+    def complete(self, token: Token, done: WriteMarkers, now_ms: int) -> CoordinatorResult:
         """Complete a transaction after all markers; reply with None.
 
         A repeated or late call changes nothing.
         """
         known = self._transactions.get(done.transactional_id)
         if known is None or known.state not in ENDING or self._markers(known) != done:
-            return Effects(replies=((token, None),))
+            return CoordinatorResult(replies=((token, None),))
         after = self._keep(decisions.completed(known, now_ms))
-        return Effects((encode(after),), ((token, None),))
+        return CoordinatorResult((encode(after),), ((token, None),))
 
-    def describe(self, token: Token, transactional_id: str) -> Effects:
+    def describe(self, token: Token, transactional_id: str) -> CoordinatorResult:
         """Reply with the Transaction.
 
         Raises:
@@ -260,20 +262,26 @@ class TransactionShard:
             raise TransactionalIdNotFound(
                 f"nobody uses the transactional id. transactional_id={transactional_id!r}"
             )
-        return Effects(replies=((token, known),))
+        return CoordinatorResult(replies=((token, known),))
 
-    def list(self, token: Token, wanted: Callable[[Transaction], bool]) -> Effects:
+    def list(
+        self, token: Token, wanted: Callable[[TransactionMetadata], bool]
+    ) -> CoordinatorResult:
         """Reply with a list of the Transactions that `wanted` accepts."""
         found = [t for t in self._transactions.values() if wanted(t)]
-        return Effects(replies=((token, found),))
+        return CoordinatorResult(replies=((token, found),))
 
     # Helpers.
 
-    def _prepared(self, after: Transaction, token: Token, reply: object) -> Effects:
+    def _prepared(
+        self, after: TransactionMetadata, token: Token, reply: object
+    ) -> CoordinatorResult:
         self._keep(after)
-        return Effects((encode(after),), ((token, reply),), errands=(self._markers(after),))
+        return CoordinatorResult(
+            (encode(after),), ((token, reply),), errands=(self._markers(after),)
+        )
 
-    def _markers(self, ending: Transaction) -> WriteMarkers:
+    def _markers(self, ending: TransactionMetadata) -> WriteMarkers:
         return WriteMarkers(
             ending.transactional_id,
             ProducerIdentity(ending.producer_id, ending.producer_epoch),
@@ -283,7 +291,7 @@ class TransactionShard:
             ending.client_version,
         )
 
-    def _keep(self, transaction: Transaction) -> Transaction:
+    def _keep(self, transaction: TransactionMetadata) -> TransactionMetadata:
         transactional_id = transaction.transactional_id
         self._transactions[transactional_id] = transaction
         settings = self._settings
@@ -309,7 +317,7 @@ def wanted(
     producer_ids: Collection[int],
     running_ms: int,
     now_ms: int,
-) -> Callable[[Transaction], bool]:
+) -> Callable[[TransactionMetadata], bool]:
     """Return a filter for transactions; an empty condition accepts all.
 
     Args:
@@ -319,7 +327,7 @@ def wanted(
         now_ms: the current time in ms.
     """
 
-    def passes(transaction: Transaction) -> bool:
+    def passes(transaction: TransactionMetadata) -> bool:
         return (
             (not states or transaction.state in states)
             and (not producer_ids or transaction.producer_id in producer_ids)

@@ -90,7 +90,7 @@ AT_REST: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class TransactionMetadata:
     """The state of one transactional id."""
 
     transactional_id: str
@@ -127,7 +127,7 @@ class Transaction:
             return None
         return self.started_ms + self.timeout_ms
 
-    def to(self, state: TransactionState, **changes: Any) -> Transaction:
+    def to(self, state: TransactionState, **changes: Any) -> TransactionMetadata:
         """Return it in the next state; the current producer id becomes the previous one."""
         assert state in TRANSITIONS[self.state], (self, state)
         return replace(self, state=state, previous_producer_id=self.producer_id, **changes)
@@ -166,7 +166,7 @@ def tombstone(transactional_id: str) -> CoordinatorRecord:
     return CoordinatorRecord(encode_key(transactional_id), None)
 
 
-def encode(transaction: Transaction) -> CoordinatorRecord:
+def encode(transaction: TransactionMetadata) -> CoordinatorRecord:
     """Return the record of a transactional id's state."""
     out = FieldWriter(VALUE_VERSION, flexible=True)
     out.int64(transaction.producer_id)
@@ -202,7 +202,7 @@ def decode_key(key: bytes) -> str:
     return transactional_id
 
 
-def decode(transactional_id: str, value: bytes) -> Transaction:
+def decode(transactional_id: str, value: bytes) -> TransactionMetadata:
     """Return the state in a record's value.
 
     Raises:
@@ -221,7 +221,7 @@ def decode(transactional_id: str, value: bytes) -> Transaction:
     updated_ms, started_ms = fields.int64(), fields.int64()
     tags = fields.tags()
     fields.end()
-    return Transaction(
+    return TransactionMetadata(
         transactional_id,
         producer_id,
         producer_epoch,
@@ -237,7 +237,7 @@ def decode(transactional_id: str, value: bytes) -> Transaction:
     )
 
 
-def _tags(transaction: Transaction) -> dict[int, bytes]:
+def _tags(transaction: TransactionMetadata) -> dict[int, bytes]:
     tags = {}
     if transaction.previous_producer_id != NO_PRODUCER_ID:
         tags[_PREVIOUS_PRODUCER_ID] = _INT64.pack(transaction.previous_producer_id)

@@ -32,7 +32,7 @@ from sparklog.coordinator.transaction.state import (
     NO_EPOCH,
     NO_TIME_MS,
     Partition,
-    Transaction,
+    TransactionMetadata,
     TransactionState,
     is_exhausted,
 )
@@ -118,8 +118,8 @@ _ENDS_V2: Final[Mapping[_Attempt, _Ends]] = {
 
 
 def initialized(
-    known: Transaction | None, asked: InitProducer, fresh_id: int | None, now_ms: int
-) -> Transaction:
+    known: TransactionMetadata | None, asked: InitProducer, fresh_id: int | None, now_ms: int
+) -> TransactionMetadata:
     """Return the state with the producer's next epoch; if a transaction is open, its abort.
 
     Raises:
@@ -128,7 +128,7 @@ def initialized(
         ConcurrentTransactions: the previous transaction is still ending.
     """
     if known is None:
-        known = Transaction(
+        known = TransactionMetadata(
             asked.transactional_id, _taken(fresh_id), NO_EPOCH, asked.timeout_ms, now_ms
         )
     expected = asked.expected
@@ -163,12 +163,12 @@ def initialized(
 
 
 def added(
-    known: Transaction | None,
+    known: TransactionMetadata | None,
     producer: ProducerIdentity,
     partitions: frozenset[Partition],
     client_version: int,
     now_ms: int,
-) -> Transaction:
+) -> TransactionMetadata:
     """Return the state with these partitions in the transaction; the same one if it has them.
 
     Raises:
@@ -192,7 +192,7 @@ def added(
 
 
 def verified(
-    known: Transaction | None, producer: ProducerIdentity, partitions: frozenset[Partition]
+    known: TransactionMetadata | None, producer: ProducerIdentity, partitions: frozenset[Partition]
 ) -> frozenset[Partition]:
     """Return which of these partitions are in the producer's transaction.
 
@@ -203,8 +203,8 @@ def verified(
 
 
 def ended(
-    known: Transaction | None, asked: EndTransaction, fresh_id: int | None, now_ms: int
-) -> Transaction:
+    known: TransactionMetadata | None, asked: EndTransaction, fresh_id: int | None, now_ms: int
+) -> TransactionMetadata:
     """Return the state with the outcome prepared; the same one if it was completed before.
 
     Raises:
@@ -240,7 +240,7 @@ def ended(
     return known.to(state, **changes)
 
 
-def fenced(known: Transaction, now_ms: int) -> Transaction:
+def fenced(known: TransactionMetadata, now_ms: int) -> TransactionMetadata:
     """Return the abort of an open transaction, for a newer producer or after a time-out.
 
     The epoch rises by two. No producer has the epoch between, so an end from the fenced producer
@@ -255,7 +255,7 @@ def fenced(known: Transaction, now_ms: int) -> Transaction:
     )
 
 
-def completed(known: Transaction, now_ms: int) -> Transaction:
+def completed(known: TransactionMetadata, now_ms: int) -> TransactionMetadata:
     """Return the state after every partition has its marker."""
     state = _S.COMPLETE_COMMIT if known.is_commit else _S.COMPLETE_ABORT
     after = known.to(
@@ -266,14 +266,14 @@ def completed(known: Transaction, now_ms: int) -> Transaction:
     return replace(after, producer_id=known.next_producer_id, producer_epoch=0)
 
 
-def producer_after(known: Transaction) -> ProducerIdentity:
+def producer_after(known: TransactionMetadata) -> ProducerIdentity:
     """Return the producer's next identity: an exhausted producer id has a successor."""
     if known.next_producer_id != NO_PRODUCER_ID:
         return ProducerIdentity(known.next_producer_id, 0)
     return ProducerIdentity(known.producer_id, known.producer_epoch)
 
 
-def _checked(known: Transaction | None, producer: ProducerIdentity) -> Transaction:
+def _checked(known: TransactionMetadata | None, producer: ProducerIdentity) -> TransactionMetadata:
     """Return the state, if the producer may write in a transaction now."""
     if known is None:
         raise _unknown("", producer)
@@ -288,7 +288,7 @@ def _checked(known: Transaction | None, producer: ProducerIdentity) -> Transacti
     return known
 
 
-def _may_go_on(known: Transaction, expected: ProducerIdentity) -> bool:
+def _may_go_on(known: TransactionMetadata, expected: ProducerIdentity) -> bool:
     """Return True if the id is the current one, or the exhausted one before it."""
     return (
         known.producer_epoch == NO_EPOCH
@@ -300,7 +300,7 @@ def _may_go_on(known: Transaction, expected: ProducerIdentity) -> bool:
     )
 
 
-def _outcome(known: Transaction, asked: EndTransaction) -> _Outcome:
+def _outcome(known: TransactionMetadata, asked: EndTransaction) -> _Outcome:
     producer = asked.producer
     column = 0 if asked.is_commit else 1
     if asked.client_version < EPOCH_BUMP_SINCE:
@@ -352,7 +352,7 @@ def _unknown(transactional_id: str, producer: ProducerIdentity) -> InvalidProduc
     )
 
 
-def _fenced(known: Transaction, producer: ProducerIdentity) -> ProducerFenced:
+def _fenced(known: TransactionMetadata, producer: ProducerIdentity) -> ProducerFenced:
     return ProducerFenced(
         "a newer producer has the transactional id, or the transaction timed out; stop. "
         f"transactional_id={known.transactional_id!r} {_told(producer)} "
@@ -360,7 +360,7 @@ def _fenced(known: Transaction, producer: ProducerIdentity) -> ProducerFenced:
     )
 
 
-def _still_ending(known: Transaction) -> ConcurrentTransactions:
+def _still_ending(known: TransactionMetadata) -> ConcurrentTransactions:
     return ConcurrentTransactions(
         "the transaction is still ending; try again in a moment. "
         f"transactional_id={known.transactional_id!r} state={known.state.label}"

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from sparklog.core.config.group_coordinator import GROUP_SETTINGS, check_group_settings
-from sparklog.core.config.model import INT_MAX, Acts, Config, Kind, Setting, parse_configs, table_of
+from sparklog.core.config.model import (
+    INT_MAX,
+    Config,
+    Effect,
+    Setting,
+    SettingType,
+    parse_configs,
+    table_of,
+)
 from sparklog.core.config.topic_defaults import refuse_topic_defaults
 from sparklog.core.config.transaction_coordinator import TRANSACTION_SETTINGS
 from sparklog.core.errors import InvalidConfig
@@ -18,18 +26,18 @@ MIB: Final = 1024 * 1024
 _SOCKET = (
     Setting(
         "socket.request.max.bytes",
-        Kind.INT,
+        SettingType.INT,
         100 * MIB,
-        Acts.BROKER,
+        Effect.BROKER,
         "Largest request. Whoever claims to send more is disconnected before a byte is kept.",
         unit="bytes",
         at_least=1,
     ),
     Setting(
         "queued.max.request.bytes",
-        Kind.LONG,
+        SettingType.LONG,
         256 * MIB,
-        Acts.BROKER,
+        Effect.BROKER,
         "Requests being worked on, of all connections: beyond this none is read, and clients wait. "
         "Kafka sets no bound and runs out of memory instead; a broker here lives in an executor.",
         unit="bytes",
@@ -38,9 +46,9 @@ _SOCKET = (
     ),
     Setting(
         "max.connections",
-        Kind.INT,
+        SettingType.INT,
         10_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "Connections at once; a further one is closed at once. Kafka sets no bound.",
         unit="connections",
         at_least=1,
@@ -48,9 +56,9 @@ _SOCKET = (
     ),
     Setting(
         "connections.max.idle.ms",
-        Kind.LONG,
+        SettingType.LONG,
         600_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "A connection that asks nothing for so long is closed; clients close theirs after 9 "
         "minutes, and mind it less when they do it themselves. A negative number closes none.",
         unit="ms",
@@ -60,9 +68,9 @@ _SOCKET = (
 _QUOTAS = (
     Setting(
         "quota.window.num",
-        Kind.INT,
+        SettingType.INT,
         11,
-        Acts.BROKER,
+        Effect.BROKER,
         "With quota.window.size.seconds: a client may use at once what its quota allows it in one "
         "window less than so many.",
         unit="windows",
@@ -70,9 +78,9 @@ _QUOTAS = (
     ),
     Setting(
         "quota.window.size.seconds",
-        Kind.INT,
+        SettingType.INT,
         1,
-        Acts.BROKER,
+        Effect.BROKER,
         "See quota.window.num.",
         unit="s",
         at_least=1,
@@ -82,25 +90,25 @@ _QUOTAS = (
 _TOPICS = (
     Setting(
         "auto.create.topics.enable",
-        Kind.BOOLEAN,
+        SettingType.BOOLEAN,
         default=True,
-        acts=Acts.BROKER,
+        acts=Effect.BROKER,
         reason="A topic that a client names and that does not exist is made, as in Kafka.",
     ),
     Setting(
         "num.partitions",
-        Kind.INT,
+        SettingType.INT,
         1,
-        Acts.BROKER,
+        Effect.BROKER,
         "Partitions of a topic made without a number of them.",
         unit="partitions",
         at_least=1,
     ),
     Setting(
         "delete.topic.enable",
-        Kind.BOOLEAN,
+        SettingType.BOOLEAN,
         default=True,
-        acts=Acts.BROKER,
+        acts=Effect.BROKER,
         reason="Whether clients may delete topics.",
     ),
 )
@@ -108,9 +116,9 @@ _TOPICS = (
 _REPLICAS = (
     Setting(
         "tail.bytes",
-        Kind.LONG,
+        SettingType.LONG,
         256 * MIB,
-        Acts.BROKER,
+        Effect.BROKER,
         "Records that all partitions led here may hold in memory before they are flushed. When the "
         "storage is slower than the producers, these wait; nothing is dropped. Followed partitions "
         "hold what their leaders hold, on top.",
@@ -119,9 +127,9 @@ _REPLICAS = (
     ),
     Setting(
         "history.cache.bytes",
-        Kind.LONG,
+        SettingType.LONG,
         64 * MIB,
-        Acts.BROKER,
+        Effect.BROKER,
         "Blocks of flushed records kept for consumers that read history: one object is read once "
         "for several fetches, and a little ahead.",
         unit="bytes",
@@ -129,36 +137,36 @@ _REPLICAS = (
     ),
     Setting(
         "fetch.max.bytes",
-        Kind.INT,
+        SettingType.INT,
         55 * MIB,
-        Acts.BROKER,
+        Effect.BROKER,
         "Largest answer to a consumer, however much it asks for.",
         unit="bytes",
         at_least=1024,
     ),
     Setting(
         "max.incremental.fetch.session.cache.slots",
-        Kind.INT,
+        SettingType.INT,
         1000,
-        Acts.BROKER,
+        Effect.BROKER,
         "Clients whose partitions are remembered between fetches; others name all of theirs each "
         "time.",
         at_least=0,
     ),
     Setting(
         "replica.lag.time.max.ms",
-        Kind.LONG,
+        SettingType.LONG,
         30_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "A follower that was not caught up for so long leaves the in-sync replicas.",
         unit="ms",
         at_least=1,
     ),
     Setting(
         "replica.fetch.wait.max.ms",
-        Kind.INT,
+        SettingType.INT,
         500,
-        Acts.BROKER,
+        Effect.BROKER,
         "Longest a leader holds a follower's fetch when there is nothing new. An idle pair of "
         "brokers exchanges two small messages this often.",
         unit="ms",
@@ -166,27 +174,27 @@ _REPLICAS = (
     ),
     Setting(
         "replica.fetch.max.bytes",
-        Kind.INT,
+        SettingType.INT,
         MIB,
-        Acts.BROKER,
+        Effect.BROKER,
         "What a follower takes of one partition at a time; a larger batch is taken all the same.",
         unit="bytes",
         at_least=0,
     ),
     Setting(
         "replica.fetch.response.max.bytes",
-        Kind.INT,
+        SettingType.INT,
         10 * MIB,
-        Acts.BROKER,
+        Effect.BROKER,
         "What a follower takes of all partitions of one leader at a time.",
         unit="bytes",
         at_least=0,
     ),
     Setting(
         "replica.fetch.backoff.ms",
-        Kind.INT,
+        SettingType.INT,
         200,
-        Acts.BROKER,
+        Effect.BROKER,
         "How long a follower waits after a fetch that failed. A leader here is replaced within "
         "seconds, so Kafka's second would be a large part of it.",
         unit="ms",
@@ -195,9 +203,9 @@ _REPLICAS = (
     ),
     Setting(
         "producer.id.expiration.ms",
-        Kind.INT,
+        SettingType.INT,
         86_400_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "A producer that wrote nothing for so long is forgotten; its next batch starts anew.",
         unit="ms",
         at_least=1,
@@ -207,49 +215,49 @@ _REPLICAS = (
 _NODE = (
     Setting(
         "node.id",
-        Kind.INT,
+        SettingType.INT,
         -1,
-        Acts.BROKER,
+        Effect.BROKER,
         "The broker's number, its own for as long as the cluster lives. It has no default: two "
         "brokers of one number depose each other.",
         at_least=-1,
     ),
     Setting(
         "broker.id",
-        Kind.INT,
+        SettingType.INT,
         -1,
-        Acts.BROKER,
+        Effect.BROKER,
         "Kafka's older name for node.id.",
         at_least=-1,
     ),
     Setting(
         "broker.rack",
-        Kind.STRING,
+        SettingType.STRING,
         "",
-        Acts.BROKER,
+        Effect.BROKER,
         "Where the broker stands: replicas of a partition go to different racks. Empty is unknown.",
     ),
     Setting(
         "listeners",
-        Kind.STRING,
+        SettingType.STRING,
         "PLAINTEXT://127.0.0.1:9092",
-        Acts.BROKER,
+        Effect.BROKER,
         "Where the broker listens; port 0 takes any that is free. Kafka listens to every network "
         "interface; here that has to be asked for, as nothing yet keeps strangers out.",
         kafka_default="PLAINTEXT://:9092",
     ),
     Setting(
         "advertised.listeners",
-        Kind.STRING,
+        SettingType.STRING,
         "",
-        Acts.BROKER,
+        Effect.BROKER,
         "Where clients and other brokers reach it, if not as it listens; port 0 is the one bound.",
     ),
     Setting(
         "metrics.port",
-        Kind.INT,
+        SettingType.INT,
         -1,
-        Acts.BROKER,
+        Effect.BROKER,
         "Port of the page for Prometheus; 0 takes any that is free, -1 shows none. Kafka's metrics "
         "need an agent for that.",
         at_least=-1,
@@ -260,9 +268,9 @@ _NODE = (
 _CLUSTER = (
     Setting(
         "broker.session.timeout.ms",
-        Kind.INT,
+        SettingType.INT,
         3_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "A broker this silent is fenced, and a controller this silent replaced. A process that "
         "died is noticed at once by its refused connection; this is for those that hang. Kafka "
         "waits 9 s; deposing a live broker by mistake costs it a restart, and nobody a record.",
@@ -272,9 +280,9 @@ _CLUSTER = (
     ),
     Setting(
         "broker.heartbeat.interval.ms",
-        Kind.INT,
+        SettingType.INT,
         500,
-        Acts.BROKER,
+        Effect.BROKER,
         "How often a broker and the controller hear of each other. A heartbeat waits at the "
         "controller for so long, and is answered at once when there is metadata to read.",
         unit="ms",
@@ -283,9 +291,9 @@ _CLUSTER = (
     ),
     Setting(
         "default.replication.factor",
-        Kind.INT,
+        SettingType.INT,
         3,
-        Acts.BROKER,
+        Effect.BROKER,
         "Replicas of a partition for whoever does not say, or as many as there are brokers if "
         "they are fewer. The storage always is one more, so this buys speed: a replica has the "
         "newest records in memory.",
@@ -295,16 +303,16 @@ _CLUSTER = (
     ),
     Setting(
         "auto.leader.rebalance.enable",
-        Kind.BOOLEAN,
+        SettingType.BOOLEAN,
         default=True,
-        acts=Acts.BROKER,
+        acts=Effect.BROKER,
         reason="The controller gives partitions back to their first replica once it is in sync.",
     ),
     Setting(
         "leader.imbalance.check.interval.seconds",
-        Kind.LONG,
+        SettingType.LONG,
         30,
-        Acts.BROKER,
+        Effect.BROKER,
         "How often that is looked at: a broker that restarted leads again soon, and one that keeps "
         "failing does not pull its partitions along each time.",
         unit="s",
@@ -324,9 +332,9 @@ BROKER_SETTINGS: Final = table_of(
     *TRANSACTION_SETTINGS,
     Setting(
         "wal.linger.ms",
-        Kind.INT,
+        SettingType.INT,
         300,
-        Acts.BROKER,
+        Effect.BROKER,
         "Longest that batches gather for a WAL put. On object storage puts start this far apart, "
         "some three a second and broker, whatever the number of partitions, so long as windows do "
         "not fill; an idle broker's first put starts at once. Where a put takes less than 20 ms, "
@@ -337,9 +345,9 @@ BROKER_SETTINGS: Final = table_of(
     ),
     Setting(
         "wal.fsync",
-        Kind.BOOLEAN,
+        SettingType.BOOLEAN,
         default=True,
-        acts=Acts.BROKER,
+        acts=Effect.BROKER,
         reason="Whether the write-ahead log is on the disk before records count as stored there. "
         "false leaves that to the system, as Kafka does by default: a killed broker loses nothing, "
         "a power cut what was not flushed, `flush.ms` of records. Segments and metadata are forced "
@@ -347,9 +355,9 @@ BROKER_SETTINGS: Final = table_of(
     ),
     Setting(
         "wal.bytes",
-        Kind.INT,
+        SettingType.INT,
         8 * 1024 * 1024,
-        Acts.BROKER,
+        Effect.BROKER,
         "Gathered batches that start another WAL put at once: large enough to use the bandwidth of "
         "one request, small enough to be read back quickly when a broker is replaced.",
         unit="bytes",

@@ -15,7 +15,7 @@ from typing import Final
 from sparklog.core.config.dynamic_broker import ONE_BROKER_SETTINGS
 from sparklog.core.config.group import GROUP_CONFIGS, default_name
 from sparklog.core.config.kafka_broker import kafka_broker_settings
-from sparklog.core.config.model import Acts, Config, Kind, Setting, understood_configs
+from sparklog.core.config.model import Config, Effect, Setting, SettingType, understood_configs
 from sparklog.core.config.topic import TOPIC_SETTINGS
 from sparklog.core.config.topic_defaults import DEFAULT_NAMES, DEFAULT_SETTINGS
 
@@ -41,7 +41,7 @@ Layer = tuple[ConfigSource, Config, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ConfigSynonym:
     """One possible source of a value."""
 
     source: ConfigSource
@@ -52,11 +52,11 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldSetting:
+class DescribedConfig:
     """A setting with its origins, the effective one first."""
 
     setting: Setting
-    origins: tuple[Origin, ...]
+    origins: tuple[ConfigSynonym, ...]
 
     @property
     def value(self) -> str | None:
@@ -69,7 +69,7 @@ class ToldSetting:
         return self.origins[0].source
 
 
-def topic_told(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[ToldSetting]:
+def topic_told(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[DescribedConfig]:
     """Return every setting of a topic, its own first.
 
     Args:
@@ -86,7 +86,7 @@ def topic_told(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[Told
     )
 
 
-def group_told(own: Mapping[str, str], broker: Config) -> list[ToldSetting]:
+def group_told(own: Mapping[str, str], broker: Config) -> list[DescribedConfig]:
     """Return every setting of a group, with the static settings of `broker` as defaults."""
     for_all = ConfigSource.STATIC_BROKER_CONFIG
     return _own_first(
@@ -99,7 +99,7 @@ def group_told(own: Mapping[str, str], broker: Config) -> list[ToldSetting]:
 
 def broker_told(
     config: Config, own: Mapping[str, str], defaults: Mapping[str, str]
-) -> list[ToldSetting]:
+) -> list[DescribedConfig]:
     """Return every setting of a broker: its own, all topics' defaults, and those only Kafka has.
 
     Args:
@@ -132,17 +132,19 @@ def broker_told(
 
 
 @cache
-def _kafka_told() -> tuple[ToldSetting, ...]:
+def _kafka_told() -> tuple[DescribedConfig, ...]:
     """Return Kafka's settings with Kafka's defaults; passwords have no value."""
     told = []
     for one in kafka_broker_settings().values():
-        setting = Setting(one.name, Kind(one.kind), "", Acts.NEVER, _ONLY_IN_KAFKA)
-        value = None if setting.kind is Kind.PASSWORD else one.default
-        told.append(ToldSetting(setting, (Origin(ConfigSource.DEFAULT_CONFIG, one.name, value),)))
+        setting = Setting(one.name, SettingType(one.kind), "", Effect.NEVER, _ONLY_IN_KAFKA)
+        value = None if setting.kind is SettingType.PASSWORD else one.default
+        told.append(
+            DescribedConfig(setting, (ConfigSynonym(ConfigSource.DEFAULT_CONFIG, one.name, value),))
+        )
     return tuple(told)
 
 
-def defaults_told(defaults: Mapping[str, str], *, set_only: bool) -> list[ToldSetting]:
+def defaults_told(defaults: Mapping[str, str], *, set_only: bool) -> list[DescribedConfig]:
     """Return the defaults of all topics under brokers' names; `set_only` omits built-in ones."""
     config, strange = _stored(defaults, DEFAULT_SETTINGS)
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
@@ -161,7 +163,7 @@ def _own_first(
     own: Mapping[str, str],
     table: Mapping[str, Setting],
     behind: Callable[[str], Layer],
-) -> list[ToldSetting]:
+) -> list[DescribedConfig]:
     """Return every setting of one topic or group: unknown ones, then its own, then the others.
 
     Args:
@@ -189,17 +191,19 @@ def _stored(
     return config, {n: text for n, text in stored.items() if n not in config.given}
 
 
-def _strange(source: ConfigSource, name: str, text: str) -> ToldSetting:
-    setting = Setting(name, Kind.STRING, "", Acts.NEVER, "A newer version has stored it.")
-    return ToldSetting(setting, (Origin(source, name, text),))
+def _strange(source: ConfigSource, name: str, text: str) -> DescribedConfig:
+    setting = Setting(name, SettingType.STRING, "", Effect.NEVER, "A newer version has stored it.")
+    return DescribedConfig(setting, (ConfigSynonym(source, name, text),))
 
 
-def _told(setting: Setting, layers: list[Layer]) -> ToldSetting:
+def _told(setting: Setting, layers: list[Layer]) -> DescribedConfig:
     """Return a setting with its levels."""
     found = [
-        Origin(source, told_as, setting.spell(config.given[name]))
+        ConfigSynonym(source, told_as, setting.spell(config.given[name]))
         for source, config, name, told_as in layers
         if name in config.given
     ]
-    built_in = Origin(ConfigSource.DEFAULT_CONFIG, setting.name, setting.spell(setting.default))
-    return ToldSetting(setting, (*found, built_in))
+    built_in = ConfigSynonym(
+        ConfigSource.DEFAULT_CONFIG, setting.name, setting.spell(setting.default)
+    )
+    return DescribedConfig(setting, (*found, built_in))

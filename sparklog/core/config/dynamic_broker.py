@@ -13,8 +13,8 @@ from typing import Final
 
 from sparklog.core.config.broker import BROKER_SETTINGS
 from sparklog.core.config.model import (
-    Acts,
     Config,
+    Effect,
     Setting,
     check_names,
     table_of,
@@ -31,7 +31,7 @@ _DYNAMIC: Final = (
 
 ONE_BROKER_SETTINGS: Final[Mapping[str, Setting]] = table_of(
     *(BROKER_SETTINGS[name] for name in _DYNAMIC),
-    *(one for one in DEFAULT_SETTINGS.values() if one.acts is Acts.NEVER),
+    *(one for one in DEFAULT_SETTINGS.values() if one.acts is Effect.NEVER),
 )
 """Settings that may be set for one broker."""
 

@@ -9,38 +9,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sparklog.core.config.model import Acts, Config, Kind, Setting, parse_configs, table_of
+from sparklog.core.config.model import Config, Effect, Setting, SettingType, parse_configs, table_of
 from sparklog.core.errors import InvalidConfig
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 
 _CARRIED: Final = (
-    ("consumer.assignment.interval.ms", Kind.INT, 1_000, 0),
-    ("consumer.assignor.offload.enable", Kind.BOOLEAN, True, None),
-    ("errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, False, None),
-    ("errors.deadletterqueue.topic.name", Kind.STRING, "", None),
-    ("share.assignment.interval.ms", Kind.INT, 1_000, 0),
-    ("share.assignor.offload.enable", Kind.BOOLEAN, True, None),
-    ("share.auto.offset.reset", Kind.STRING, "latest", None),
-    ("share.delivery.count.limit", Kind.INT, 5, 2),
-    ("share.heartbeat.interval.ms", Kind.INT, 5_000, 1),
-    ("share.isolation.level", Kind.STRING, "read_uncommitted", None),
-    ("share.partition.max.record.locks", Kind.INT, 2_000, 100),
-    ("share.record.lock.duration.ms", Kind.INT, 30_000, 1_000),
-    ("share.renew.acknowledge.enable", Kind.BOOLEAN, True, None),
-    ("share.session.timeout.ms", Kind.INT, 45_000, 1),
-    ("streams.acceptable.recovery.lag", Kind.LONG, 10_000, 0),
-    ("streams.assignment.interval.ms", Kind.INT, 1_000, 0),
-    ("streams.assignor.name", Kind.STRING, "", None),
-    ("streams.assignor.offload.enable", Kind.BOOLEAN, True, None),
-    ("streams.heartbeat.interval.ms", Kind.INT, 5_000, 1),
-    ("streams.initial.rebalance.delay.ms", Kind.INT, 3_000, 0),
-    ("streams.num.standby.replicas", Kind.INT, 0, 0),
-    ("streams.num.warmup.replicas", Kind.INT, 2, 0),
-    ("streams.rack.aware.assignment.tags", Kind.LIST, (), None),
-    ("streams.session.timeout.ms", Kind.INT, 45_000, 1),
-    ("streams.task.offset.interval.ms", Kind.INT, 60_000, 1),
+    ("consumer.assignment.interval.ms", SettingType.INT, 1_000, 0),
+    ("consumer.assignor.offload.enable", SettingType.BOOLEAN, True, None),
+    ("errors.deadletterqueue.copy.record.enable", SettingType.BOOLEAN, False, None),
+    ("errors.deadletterqueue.topic.name", SettingType.STRING, "", None),
+    ("share.assignment.interval.ms", SettingType.INT, 1_000, 0),
+    ("share.assignor.offload.enable", SettingType.BOOLEAN, True, None),
+    ("share.auto.offset.reset", SettingType.STRING, "latest", None),
+    ("share.delivery.count.limit", SettingType.INT, 5, 2),
+    ("share.heartbeat.interval.ms", SettingType.INT, 5_000, 1),
+    ("share.isolation.level", SettingType.STRING, "read_uncommitted", None),
+    ("share.partition.max.record.locks", SettingType.INT, 2_000, 100),
+    ("share.record.lock.duration.ms", SettingType.INT, 30_000, 1_000),
+    ("share.renew.acknowledge.enable", SettingType.BOOLEAN, True, None),
+    ("share.session.timeout.ms", SettingType.INT, 45_000, 1),
+    ("streams.acceptable.recovery.lag", SettingType.LONG, 10_000, 0),
+    ("streams.assignment.interval.ms", SettingType.INT, 1_000, 0),
+    ("streams.assignor.name", SettingType.STRING, "", None),
+    ("streams.assignor.offload.enable", SettingType.BOOLEAN, True, None),
+    ("streams.heartbeat.interval.ms", SettingType.INT, 5_000, 1),
+    ("streams.initial.rebalance.delay.ms", SettingType.INT, 3_000, 0),
+    ("streams.num.standby.replicas", SettingType.INT, 0, 0),
+    ("streams.num.warmup.replicas", SettingType.INT, 2, 0),
+    ("streams.rack.aware.assignment.tags", SettingType.LIST, (), None),
+    ("streams.session.timeout.ms", SettingType.INT, 45_000, 1),
+    ("streams.task.offset.interval.ms", SettingType.INT, 60_000, 1),
 )
 """Name, kind, default and lowest value of settings for types of groups that brokers here lack."""
 _CHOICES: Final = {"share.isolation.level": ("read_committed", "read_uncommitted")}
@@ -48,18 +48,18 @@ _CHOICES: Final = {"share.isolation.level": ("read_committed", "read_uncommitted
 GROUP_CONFIGS: Final[Mapping[str, Setting]] = table_of(
     Setting(
         SESSION_TIMEOUT,
-        Kind.INT,
+        SettingType.INT,
         45_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "A member of the group that was not heard of for so long is removed.",
         unit="ms",
         at_least=1,
     ),
     Setting(
         HEARTBEAT_INTERVAL,
-        Kind.INT,
+        SettingType.INT,
         5_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "How often members of the group are told to send heartbeats.",
         unit="ms",
         at_least=1,
@@ -69,7 +69,7 @@ GROUP_CONFIGS: Final[Mapping[str, Setting]] = table_of(
             name,
             kind,
             default,
-            Acts.NEVER,
+            Effect.NEVER,
             "Stored and shown, so that a Kafka group's settings carry over.",
             unit="ms" if name.endswith(".ms") else "",
             at_least=low,

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparklog.core.config.model import INT_MAX, Acts, Config, Kind, Setting
+from sparklog.core.config.model import INT_MAX, Config, Effect, Setting, SettingType
 from sparklog.core.errors import InvalidConfig
 
 GROUP_SETTINGS: Final = (
     Setting(
         "group.min.session.timeout.ms",
-        Kind.INT,
+        SettingType.INT,
         6_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "Shortest session.timeout.ms that a member of a classic group may ask for: shorter ones "
         "cost heartbeats, and take a member that only paused for a dead one.",
         unit="ms",
     ),
     Setting(
         "group.max.session.timeout.ms",
-        Kind.INT,
+        SettingType.INT,
         1_800_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "Longest session.timeout.ms that a member of a classic group may ask for: nobody reads a "
         "dead member's partitions until it is over.",
         unit="ms",
     ),
     Setting(
         "group.initial.rebalance.delay.ms",
-        Kind.INT,
+        SettingType.INT,
         3_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "How long an empty group waits for more members after the first one joined: an "
         "application that starts many at once has one rebalance instead of many.",
         unit="ms",
@@ -38,18 +38,18 @@ GROUP_SETTINGS: Final = (
     ),
     Setting(
         "group.max.size",
-        Kind.INT,
+        SettingType.INT,
         INT_MAX,
-        Acts.BROKER,
+        Effect.BROKER,
         "Members of a classic group.",
         unit="members",
         at_least=1,
     ),
     Setting(
         "group.consumer.session.timeout.ms",
-        Kind.INT,
+        SettingType.INT,
         45_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "A member of a group of the newer protocol that was not heard of for so long is removed; "
         "nobody reads its partitions until then.",
         unit="ms",
@@ -57,27 +57,27 @@ GROUP_SETTINGS: Final = (
     ),
     Setting(
         "group.consumer.min.session.timeout.ms",
-        Kind.INT,
+        SettingType.INT,
         45_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "Shortest session time-out of such a group.",
         unit="ms",
         at_least=1,
     ),
     Setting(
         "group.consumer.max.session.timeout.ms",
-        Kind.INT,
+        SettingType.INT,
         60_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "Longest session time-out of such a group.",
         unit="ms",
         at_least=1,
     ),
     Setting(
         "group.consumer.heartbeat.interval.ms",
-        Kind.INT,
+        SettingType.INT,
         5_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "How often members of groups of the newer protocol are told to send heartbeats. A member "
         "learns of a change with its next one.",
         unit="ms",
@@ -85,9 +85,9 @@ GROUP_SETTINGS: Final = (
     ),
     Setting(
         "group.consumer.min.heartbeat.interval.ms",
-        Kind.INT,
+        SettingType.INT,
         5_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "Shortest interval between heartbeats of such a group, while its partitions do not change "
         "hands.",
         unit="ms",
@@ -95,27 +95,27 @@ GROUP_SETTINGS: Final = (
     ),
     Setting(
         "group.consumer.max.heartbeat.interval.ms",
-        Kind.INT,
+        SettingType.INT,
         15_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "Longest interval between heartbeats of such a group.",
         unit="ms",
         at_least=1,
     ),
     Setting(
         "group.consumer.assignors",
-        Kind.LIST,
+        SettingType.LIST,
         ("uniform", "range"),
-        Acts.BROKER,
+        Effect.BROKER,
         "What decides who reads what in groups of the newer protocol, as members may wish; the "
         "first is taken where none does. Kafka loads other classes too, there are none here.",
         choices=("uniform", "range"),
     ),
     Setting(
         "group.consumer.migration.policy",
-        Kind.STRING,
+        SettingType.STRING,
         "bidirectional",
-        Acts.BROKER,
+        Effect.BROKER,
         "Whether a group with members may change its protocol: to the newer one (upgrade) when a "
         "member of that joins, and back (downgrade) when the last one leaves. One without members "
         "always may.",
@@ -123,18 +123,18 @@ GROUP_SETTINGS: Final = (
     ),
     Setting(
         "group.consumer.max.size",
-        Kind.INT,
+        SettingType.INT,
         INT_MAX,
-        Acts.BROKER,
+        Effect.BROKER,
         "Members of a group of the newer protocol.",
         unit="members",
         at_least=1,
     ),
     Setting(
         "offset.metadata.max.bytes",
-        Kind.INT,
+        SettingType.INT,
         4_096,
-        Acts.BROKER,
+        Effect.BROKER,
         "Longest text that a client may store with a committed offset. As in Kafka, characters are "
         "counted, whatever the name says.",
         unit="bytes",
@@ -142,9 +142,9 @@ GROUP_SETTINGS: Final = (
     ),
     Setting(
         "offsets.topic.num.partitions",
-        Kind.INT,
+        SettingType.INT,
         50,
-        Acts.BROKER,
+        Effect.BROKER,
         "Partitions of __consumer_offsets when it is made: groups are spread over their leaders. "
         "Never change it afterwards: groups would be looked for in other partitions.",
         unit="partitions",
@@ -152,9 +152,9 @@ GROUP_SETTINGS: Final = (
     ),
     Setting(
         "offsets.topic.replication.factor",
-        Kind.INT,
+        SettingType.INT,
         3,
-        Acts.BROKER,
+        Effect.BROKER,
         "Replicas of __consumer_offsets, or as many as there are brokers if they are fewer when it "
         "is made; the storage always is one more.",
         unit="brokers",
@@ -162,9 +162,9 @@ GROUP_SETTINGS: Final = (
     ),
     Setting(
         "offsets.retention.minutes",
-        Kind.INT,
+        SettingType.INT,
         10_080,
-        Acts.BROKER,
+        Effect.BROKER,
         "A committed offset that was of no use for so long is forgotten: its group has no members, "
         "or none that reads the topic.",
         unit="minutes",
@@ -172,18 +172,18 @@ GROUP_SETTINGS: Final = (
     ),
     Setting(
         "offsets.retention.check.interval.ms",
-        Kind.LONG,
+        SettingType.LONG,
         600_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "How often such offsets are looked for.",
         unit="ms",
         at_least=1,
     ),
     Setting(
         "offsets.commit.timeout.ms",
-        Kind.INT,
+        SettingType.INT,
         5_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "Longest that a commit of offsets, or whatever else a group's coordinator stores, waits "
         "for its storage; the client then tries again.",
         unit="ms",

@@ -33,7 +33,7 @@ LONG_MAX: Final = 2**63 - 1
 Value = bool | int | float | str | tuple[str, ...]
 
 
-class Kind(StrEnum):
+class SettingType(StrEnum):
     """A setting's type, with Kafka's names for it."""
 
     BOOLEAN = "boolean"
@@ -47,7 +47,7 @@ class Kind(StrEnum):
     PASSWORD = "password"  # noqa: S105 - the name of a type
 
 
-class Acts(StrEnum):
+class Effect(StrEnum):
     """The component in which a setting has an effect."""
 
     APPEND = "on every append, with or without a broker"
@@ -61,9 +61,9 @@ class Setting:
     """One setting. `at_least` and `at_most` are inclusive; `choices` bounds text and lists."""
 
     name: str
-    kind: Kind
+    kind: SettingType
     default: Value
-    acts: Acts
+    acts: Effect
     reason: str
     """Its purpose, the cost of the default, or the reason why it has no effect here."""
     unit: str = ""
@@ -108,7 +108,7 @@ def _parse_boolean(setting: Setting, text: str) -> bool:
 
 
 def _parse_whole(setting: Setting, text: str) -> int:
-    bound = INT_MAX if setting.kind is Kind.INT else LONG_MAX
+    bound = INT_MAX if setting.kind is SettingType.INT else LONG_MAX
     if re.fullmatch(r"[+-]?[0-9]{1,19}", text) is None or not -bound - 1 <= int(text) <= bound:
         raise setting.refuse(text, f"a whole number of {32 if bound == INT_MAX else 64} bits")
     return int(text)
@@ -140,16 +140,16 @@ def _parse_list(setting: Setting, text: str) -> tuple[str, ...]:
     return words
 
 
-_PARSERS: Final[Mapping[Kind, Callable[[Setting, str], Value]]] = {
-    Kind.BOOLEAN: _parse_boolean,
-    Kind.INT: _parse_whole,
-    Kind.LONG: _parse_whole,
-    Kind.DOUBLE: _parse_double,
-    Kind.STRING: _parse_string,
-    Kind.LIST: _parse_list,
-    Kind.SHORT: _parse_whole,
-    Kind.CLASS: _parse_string,
-    Kind.PASSWORD: _parse_string,
+_PARSERS: Final[Mapping[SettingType, Callable[[Setting, str], Value]]] = {
+    SettingType.BOOLEAN: _parse_boolean,
+    SettingType.INT: _parse_whole,
+    SettingType.LONG: _parse_whole,
+    SettingType.DOUBLE: _parse_double,
+    SettingType.STRING: _parse_string,
+    SettingType.LIST: _parse_list,
+    SettingType.SHORT: _parse_whole,
+    SettingType.CLASS: _parse_string,
+    SettingType.PASSWORD: _parse_string,
 }
 
 

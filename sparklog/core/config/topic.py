@@ -12,10 +12,10 @@ from typing import Final
 
 from sparklog.core.config.model import (
     LONG_MAX,
-    Acts,
     Config,
-    Kind,
+    Effect,
     Setting,
+    SettingType,
     check_names,
     parse_configs,
     table_of,
@@ -33,44 +33,44 @@ TopicConfig = Config
 _APPEND = (
     Setting(
         "compression.type",
-        Kind.STRING,
+        SettingType.STRING,
         "producer",
-        Acts.APPEND,
+        Effect.APPEND,
         "`producer` keeps what a producer chose; an append without a wire then takes lz4. Segments "
         "know lz4 and zstd, so gzip is stored as zstd and snappy as lz4.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     ),
     Setting(
         "compression.zstd.level",
-        Kind.INT,
+        SettingType.INT,
         3,
-        Acts.APPEND,
+        Effect.APPEND,
         "Zstandard's own default: higher is smaller and slower.",
         at_least=-131072,
         at_most=22,
     ),
     Setting(
         "max.message.bytes",
-        Kind.INT,
+        SettingType.INT,
         1_048_588,
-        Acts.APPEND,
+        Effect.APPEND,
         "1 MiB and a batch header. Bounds what a reader must hold for one record.",
         unit="bytes",
         at_least=0,
     ),
     Setting(
         "message.timestamp.type",
-        Kind.STRING,
+        SettingType.STRING,
         "CreateTime",
-        Acts.APPEND,
+        Effect.APPEND,
         "Who sets a record's timestamp: its producer, or the append.",
         choices=("CreateTime", "LogAppendTime"),
     ),
     Setting(
         "sparklog.key.index",
-        Kind.STRING,
+        SettingType.STRING,
         "none",
-        Acts.APPEND,
+        Effect.APPEND,
         "`bloom` gives each segment the bounds of its keys and a filter of 12 bits a record, so "
         "that `sparklog find` skips segments which do not have a key. Who never looks for single "
         "keys need not pay for it.",
@@ -81,9 +81,9 @@ _APPEND = (
 _BROKER = (
     Setting(
         "flush.ms",
-        Kind.LONG,
+        SettingType.LONG,
         10_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "The leader writes what is committed into a segment this often, after a rest sooner, so "
         "that not all partitions are flushed in one moment. Kafka forces no flush; "
         "here it is not for safety, which the WAL gives, but lets Spark read without a broker. "
@@ -94,9 +94,9 @@ _BROKER = (
     ),
     Setting(
         "flush.bytes",
-        Kind.INT,
+        SettingType.INT,
         64 * MIB,
-        Acts.BROKER,
+        Effect.BROKER,
         "The leader flushes earlier once it holds this much: it bounds the broker's memory and "
         "what a new leader must take over. Kafka has no such setting.",
         unit="bytes",
@@ -104,18 +104,18 @@ _BROKER = (
     ),
     Setting(
         "message.timestamp.before.max.ms",
-        Kind.LONG,
+        SettingType.LONG,
         LONG_MAX,
-        Acts.BROKER,
+        Effect.BROKER,
         "How far in the past a producer's timestamp may lie.",
         unit="ms",
         at_least=0,
     ),
     Setting(
         "message.timestamp.after.max.ms",
-        Kind.LONG,
+        SettingType.LONG,
         3_600_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "How far in the future a producer's timestamp may lie: one wrong clock would otherwise "
         "keep retention from ever deleting.",
         unit="ms",
@@ -123,9 +123,9 @@ _BROKER = (
     ),
     Setting(
         "max.decompressed.message.bytes",
-        Kind.INT,
+        SettingType.INT,
         128 * MIB,
-        Acts.BROKER,
+        Effect.BROKER,
         "What a compressed batch may unfold to, all its records together, where Kafka bounds each "
         "record. A few kilobytes may become gigabytes, and brokers and readers hold them in memory "
         "as often as they look at the batch.",
@@ -136,9 +136,9 @@ _BROKER = (
     ),
     Setting(
         "min.insync.replicas",
-        Kind.INT,
+        SettingType.INT,
         1,
-        Acts.BROKER,
+        Effect.BROKER,
         "Brokers that must hold a record before acks=all succeeds, besides the storage, which "
         "always must.",
         unit="brokers",
@@ -146,9 +146,9 @@ _BROKER = (
     ),
     Setting(
         "sparklog.commit",
-        Kind.STRING,
+        SettingType.STRING,
         "storage",
-        Acts.BROKER,
+        Effect.BROKER,
         "`storage` acknowledges when the WAL has the records too. `memory` acknowledges when two "
         "or more in-sync brokers have them: faster on remote storage, but what was acknowledged "
         "since the last WAL object is lost if all those brokers die at once.",
@@ -159,36 +159,36 @@ _BROKER = (
 _JOBS = (
     Setting(
         "cleanup.policy",
-        Kind.LIST,
+        SettingType.LIST,
         ("delete",),
-        Acts.JOBS,
+        Effect.JOBS,
         "`delete` drops old segments, `compact` keeps the last record of each key; both may be "
         "given, and nothing keeps everything.",
         choices=("compact", "delete"),
     ),
     Setting(
         "retention.ms",
-        Kind.LONG,
+        SettingType.LONG,
         7 * DAY_MS,
-        Acts.JOBS,
+        Effect.JOBS,
         "Segments whose newest record is older may be deleted; -1 keeps them.",
         unit="ms",
         at_least=NO_LIMIT,
     ),
     Setting(
         "retention.bytes",
-        Kind.LONG,
+        SettingType.LONG,
         NO_LIMIT,
-        Acts.JOBS,
+        Effect.JOBS,
         "Oldest segments are deleted while the partition is larger; -1 sets no limit.",
         unit="bytes",
         at_least=NO_LIMIT,
     ),
     Setting(
         "segment.bytes",
-        Kind.INT,
+        SettingType.INT,
         128 * MIB,
-        Acts.JOBS,
+        Effect.JOBS,
         "Small segments are merged up to this size. Kafka's 1 GiB file grows in place; an object "
         "is written whole, from memory, and a task must stay under 512 MiB.",
         unit="bytes",
@@ -197,9 +197,9 @@ _JOBS = (
     ),
     Setting(
         "segment.ms",
-        Kind.LONG,
+        SettingType.LONG,
         7 * DAY_MS,
-        Acts.JOBS,
+        Effect.JOBS,
         "A segment is not merged with records this much younger, so that retention by time stays "
         "exact to within it.",
         unit="ms",
@@ -207,9 +207,9 @@ _JOBS = (
     ),
     Setting(
         "file.delete.delay.ms",
-        Kind.LONG,
+        SettingType.LONG,
         60_000,
-        Acts.JOBS,
+        Effect.JOBS,
         "Time between advancing the boundary and deleting the objects behind it, so that a reader "
         "which holds the older view can finish.",
         unit="ms",
@@ -217,36 +217,36 @@ _JOBS = (
     ),
     Setting(
         "delete.retention.ms",
-        Kind.LONG,
+        SettingType.LONG,
         DAY_MS,
-        Acts.JOBS,
+        Effect.JOBS,
         "How long compaction keeps a tombstone, so that a consumer reading from the start sees it.",
         unit="ms",
         at_least=0,
     ),
     Setting(
         "min.cleanable.dirty.ratio",
-        Kind.DOUBLE,
+        SettingType.DOUBLE,
         0.5,
-        Acts.JOBS,
+        Effect.JOBS,
         "Share of records not yet compacted at which compacting is worth its reads and writes.",
         at_least=0,
         at_most=1,
     ),
     Setting(
         "min.compaction.lag.ms",
-        Kind.LONG,
+        SettingType.LONG,
         0,
-        Acts.JOBS,
+        Effect.JOBS,
         "Records younger than this are left as they are.",
         unit="ms",
         at_least=0,
     ),
     Setting(
         "max.compaction.lag.ms",
-        Kind.LONG,
+        SettingType.LONG,
         LONG_MAX,
-        Acts.JOBS,
+        Effect.JOBS,
         "Records older than this are compacted whatever the dirty ratio.",
         unit="ms",
         at_least=1,
@@ -256,7 +256,7 @@ _JOBS = (
 
 def _inert(
     name: str,
-    kind: Kind,
+    kind: SettingType,
     default: int | bool | tuple[str, ...],
     reason: str,
     *,
@@ -265,7 +265,7 @@ def _inert(
     at_most: int | None = None,
 ) -> Setting:
     return Setting(
-        name, kind, default, Acts.NEVER, reason, unit=unit, at_least=at_least, at_most=at_most
+        name, kind, default, Effect.NEVER, reason, unit=unit, at_least=at_least, at_most=at_most
     )
 
 
@@ -275,49 +275,61 @@ _INDEXED = "Every record batch of a segment is indexed, in the segment's own foo
 _UNTHROTTLED = "History is read from the storage, so a returning replica copies only the tail."
 
 _NEVER = (
-    _inert("compression.gzip.level", Kind.INT, -1, _ONE_LEVEL, at_least=-1, at_most=9),
-    _inert("compression.lz4.level", Kind.INT, 9, _ONE_LEVEL, at_least=1, at_most=17),
+    _inert("compression.gzip.level", SettingType.INT, -1, _ONE_LEVEL, at_least=-1, at_most=9),
+    _inert("compression.lz4.level", SettingType.INT, 9, _ONE_LEVEL, at_least=1, at_most=17),
     _inert(
         "flush.messages",
-        Kind.LONG,
+        SettingType.LONG,
         LONG_MAX,
         "An acknowledged record is on the storage whatever their number; see flush.bytes.",
         unit="records",
         at_least=1,
     ),
-    _inert("follower.replication.throttled.replicas", Kind.LIST, (), _UNTHROTTLED),
-    _inert("leader.replication.throttled.replicas", Kind.LIST, (), _UNTHROTTLED),
-    _inert("index.interval.bytes", Kind.INT, 4096, _INDEXED, unit="bytes", at_least=0),
-    _inert("segment.index.bytes", Kind.INT, 10 * MIB, _INDEXED, unit="bytes", at_least=4),
+    _inert("follower.replication.throttled.replicas", SettingType.LIST, (), _UNTHROTTLED),
+    _inert("leader.replication.throttled.replicas", SettingType.LIST, (), _UNTHROTTLED),
+    _inert("index.interval.bytes", SettingType.INT, 4096, _INDEXED, unit="bytes", at_least=0),
+    _inert("segment.index.bytes", SettingType.INT, 10 * MIB, _INDEXED, unit="bytes", at_least=4),
     _inert(
         "segment.jitter.ms",
-        Kind.LONG,
+        SettingType.LONG,
         0,
         "Spreads out the moment at which Kafka's partitions roll; here nothing rolls by itself.",
         unit="ms",
         at_least=0,
     ),
-    _inert("preallocate", Kind.BOOLEAN, default=False, reason="An object is written whole, once."),
+    _inert(
+        "preallocate",
+        SettingType.BOOLEAN,
+        default=False,
+        reason="An object is written whole, once.",
+    ),
     _inert(
         "unclean.leader.election.enable",
-        Kind.BOOLEAN,
+        SettingType.BOOLEAN,
         default=False,
         reason="The storage holds everything acknowledged, so any broker is a clean leader.",
     ),
-    _inert("remote.storage.enable", Kind.BOOLEAN, default=False, reason=_TIERED),
-    _inert("remote.log.copy.disable", Kind.BOOLEAN, default=False, reason=_TIERED),
-    _inert("remote.log.delete.on.disable", Kind.BOOLEAN, default=False, reason=_TIERED),
-    _inert("remote.copy.lag.ms", Kind.LONG, 0, _TIERED, unit="ms", at_least=-1),
-    _inert("remote.copy.lag.bytes", Kind.LONG, -1, _TIERED, unit="bytes", at_least=-1),
+    _inert("remote.storage.enable", SettingType.BOOLEAN, default=False, reason=_TIERED),
+    _inert("remote.log.copy.disable", SettingType.BOOLEAN, default=False, reason=_TIERED),
+    _inert("remote.log.delete.on.disable", SettingType.BOOLEAN, default=False, reason=_TIERED),
+    _inert("remote.copy.lag.ms", SettingType.LONG, 0, _TIERED, unit="ms", at_least=-1),
+    _inert("remote.copy.lag.bytes", SettingType.LONG, -1, _TIERED, unit="bytes", at_least=-1),
     _inert(
         "errors.deadletterqueue.group.enable",
-        Kind.BOOLEAN,
+        SettingType.BOOLEAN,
         default=False,
         reason="There are no share groups whose records could go to a dead letter queue.",
     ),
-    _inert("local.retention.ms", Kind.LONG, FOLLOWS_RETENTION, _TIERED, unit="ms", at_least=-2),
     _inert(
-        "local.retention.bytes", Kind.LONG, FOLLOWS_RETENTION, _TIERED, unit="bytes", at_least=-2
+        "local.retention.ms", SettingType.LONG, FOLLOWS_RETENTION, _TIERED, unit="ms", at_least=-2
+    ),
+    _inert(
+        "local.retention.bytes",
+        SettingType.LONG,
+        FOLLOWS_RETENTION,
+        _TIERED,
+        unit="bytes",
+        at_least=-2,
     ),
 )
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import Final
 
 from sparklog.core.config.model import (
-    Acts,
     Config,
-    Kind,
+    Effect,
     Setting,
+    SettingType,
     check_names,
     parse_configs,
     table_of,
@@ -72,9 +72,9 @@ TOPIC_NAMES: Final[Mapping[str, str]] = {default: name for name, default in DEFA
 
 CLEANER_RATE: Final = Setting(
     "log.cleaner.io.max.bytes.per.second",
-    Kind.DOUBLE,
+    SettingType.DOUBLE,
     sys.float_info.max,
-    Acts.JOBS,
+    Effect.JOBS,
     "What a compaction reads and writes at most, all its tasks together, so that brokers on the "
     "same machines keep their pace. Kafka's holds for each broker.",
     unit="bytes/s",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparklog.core.config.model import Acts, Kind, Setting
+from sparklog.core.config.model import Effect, Setting, SettingType
 
 TRANSACTION_SETTINGS: Final = (
     Setting(
         "transaction.state.log.num.partitions",
-        Kind.INT,
+        SettingType.INT,
         50,
-        Acts.BROKER,
+        Effect.BROKER,
         "Partitions of __transaction_state when it is made: transactional ids are spread over "
         "their leaders. Never change it afterwards: ids would be looked for in other partitions.",
         unit="partitions",
@@ -19,9 +19,9 @@ TRANSACTION_SETTINGS: Final = (
     ),
     Setting(
         "transaction.state.log.replication.factor",
-        Kind.INT,
+        SettingType.INT,
         3,
-        Acts.BROKER,
+        Effect.BROKER,
         "Replicas of __transaction_state, or as many as there are brokers if they are fewer when "
         "it is made; the storage always is one more.",
         unit="brokers",
@@ -29,9 +29,9 @@ TRANSACTION_SETTINGS: Final = (
     ),
     Setting(
         "transaction.state.log.min.isr",
-        Kind.INT,
+        SettingType.INT,
         1,
-        Acts.BROKER,
+        Effect.BROKER,
         "The min.insync.replicas of __transaction_state when it is made. Kafka asks for two copies "
         "of what is decided; here the storage is the second.",
         unit="brokers",
@@ -40,9 +40,9 @@ TRANSACTION_SETTINGS: Final = (
     ),
     Setting(
         "transaction.max.timeout.ms",
-        Kind.INT,
+        SettingType.INT,
         900_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "Longest transaction.timeout.ms that a producer may ask for: an open transaction holds up "
         "all who read committed records.",
         unit="ms",
@@ -50,9 +50,9 @@ TRANSACTION_SETTINGS: Final = (
     ),
     Setting(
         "transactional.id.expiration.ms",
-        Kind.INT,
+        SettingType.INT,
         604_800_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "A transactional id that nobody used for so long is forgotten, unless its transaction is "
         "open: its producer gets a new producer id when it comes back.",
         unit="ms",
@@ -60,9 +60,9 @@ TRANSACTION_SETTINGS: Final = (
     ),
     Setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        Kind.INT,
+        SettingType.INT,
         1_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "How often transactions that timed out are looked for, and aborted: until then whoever "
         "reads committed records waits. A round costs nothing when there are none.",
         unit="ms",
@@ -71,26 +71,26 @@ TRANSACTION_SETTINGS: Final = (
     ),
     Setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
-        Kind.INT,
+        SettingType.INT,
         3_600_000,
-        Acts.BROKER,
+        Effect.BROKER,
         "How often transactional ids that expired are looked for, and forgotten.",
         unit="ms",
         at_least=1,
     ),
     Setting(
         "transaction.partition.verification.enable",
-        Kind.BOOLEAN,
+        SettingType.BOOLEAN,
         default=True,
-        acts=Acts.BROKER,
+        acts=Effect.BROKER,
         reason="A partition asks the coordinator whether a transaction has it, before it takes "
         "the first records: a late message of an ended transaction opens no new one (KIP-890).",
     ),
     Setting(
         "add.partitions.to.txn.retry.backoff.ms",
-        Kind.INT,
+        SettingType.INT,
         20,
-        Acts.BROKER,
+        Effect.BROKER,
         "First pause before a partition asks the coordinator again whose earlier transaction is "
         "still ending; it doubles.",
         unit="ms",
@@ -98,9 +98,9 @@ TRANSACTION_SETTINGS: Final = (
     ),
     Setting(
         "add.partitions.to.txn.retry.backoff.max.ms",
-        Kind.INT,
+        SettingType.INT,
         100,
-        Acts.BROKER,
+        Effect.BROKER,
         "How long it asks in all before the producer is told to.",
         unit="ms",
         at_least=0,

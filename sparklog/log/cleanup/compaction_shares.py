@@ -19,7 +19,7 @@ from sparklog.log.manifest.view import PartitionView
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ShareOutcome:
     """What a compaction or a merge did, or would do."""
 
     rows_before: int = 0
@@ -35,7 +35,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class CompactionShares:
     """A compaction to be done in shares, by tasks that must see the same log. JSON values."""
 
     digest: str
@@ -51,7 +51,7 @@ class Shares:
     @classmethod
     def of(
         cls, view: PartitionView, plan: CompactionPlan, started_ms: int, bytes_left: int
-    ) -> Shares:
+    ) -> CompactionShares:
         """Return the shares of a plan."""
         digest = _digest(view, plan.entries)
         return cls(
@@ -68,10 +68,10 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class CompactionShare:
     """What one task did of a compaction: nothing that anybody sees before it is published."""
 
-    told: Outcome
+    told: ShareOutcome
     """Of the whole compaction."""
     replacements: tuple[Replacement, ...]
 
@@ -80,10 +80,10 @@ class Share:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Share:
+    def from_json(cls, document: Mapping[str, Any]) -> CompactionShare:
         """Return what `to_json` told."""
         return cls(
-            Outcome(**document["told"]),
+            ShareOutcome(**document["told"]),
             tuple(
                 Replacement(*(tuple(Entry(**e) for e in one[name]) for name in ("old", "new")))
                 for one in document["replacements"]

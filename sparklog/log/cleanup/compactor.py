@@ -25,11 +25,11 @@ from sparklog.log.cleanup.compaction_policy import (
     output_runs,
     plan_compaction,
 )
-from sparklog.log.cleanup.compaction_shares import Outcome, Share, Shares
+from sparklog.log.cleanup.compaction_shares import CompactionShare, CompactionShares, ShareOutcome
 from sparklog.log.cleanup.merged_footer import lineage_of
-from sparklog.log.cleanup.offset_map import Survivors, kept_rows, survivors
+from sparklog.log.cleanup.offset_map import KeptOffsets, kept_rows, survivors
 from sparklog.log.cleanup.record_age import WrittenTimes
-from sparklog.log.cleanup.rewriter import PLAIN_BYTES_MAX, Encoding, Place, rewritten
+from sparklog.log.cleanup.rewriter import PLAIN_BYTES_MAX, Encoding, RewritePosition, rewritten
 from sparklog.log.effects import create, run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.change import (
@@ -41,7 +41,7 @@ from sparklog.log.manifest.change import (
     with_tail,
 )
 from sparklog.log.manifest.manifest import Cleaning, Entry
-from sparklog.log.manifest.refresh import glance, refresh
+from sparklog.log.manifest.refresh import quick_refresh, refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.read_committed import AbortedRange, aborted_stretches, decided
 from sparklog.log.partition.segment_reader import Region, SegmentReader
@@ -56,7 +56,7 @@ class _Found:
     """What stays of a log, and which objects are to be rewritten together."""
 
     segments: Mapping[Entry, Segment]
-    survivors: Survivors
+    survivors: KeptOffsets
     runs: tuple[tuple[Entry, ...], ...]
 
     @property
@@ -66,10 +66,10 @@ class _Found:
         entries = [e for one in self.runs for e in one]
         return round(sum(e.size_bytes * kept[e] / max(1, rows[e]) for e in entries))
 
-    def told(self, plan: CompactionPlan) -> Outcome:
+    def told(self, plan: CompactionPlan) -> ShareOutcome:
         """Return what is known before anything is rewritten."""
         before = [e for one in self.runs for e in one]
-        return Outcome(
+        return ShareOutcome(
             rows_before=sum(self.survivors.rows.values()),
             rows_after=sum(self.survivors.kept.values()),
             bytes_before=sum(e.size_bytes for e in before),
@@ -109,9 +109,9 @@ class Compactor:
         Raises:
             DataCorrupt: the tail of the log is damaged. Unavailable: try again.
         """
-        return run(glance(self._layout), self._store, self._pool)
+        return run(quick_refresh(self._layout), self._store, self._pool)
 
-    def compact(self, *, force: bool = False, dry_run: bool = False) -> Outcome | None:
+    def compact(self, *, force: bool = False, dry_run: bool = False) -> ShareOutcome | None:
         """Keep the newest record of each key; None when it is not worth it.
 
         Cost: a glance; what is not worth it although it might be costs a look at the partition,
@@ -121,7 +121,7 @@ class Compactor:
             DataCorrupt: an object is damaged; the log is as it was. Unavailable: try again.
         """
         done = self.compact_or_share(None, force=force, dry_run=dry_run)
-        assert not isinstance(done, Shares), "nothing is too large for one"
+        assert not isinstance(done, CompactionShares), "nothing is too large for one"
         return done
 
     def compact_or_share(
@@ -131,11 +131,11 @@ class Compactor:
         force: bool = False,
         dry_run: bool = False,
         glanced: PartitionView | None = None,
-    ) -> Outcome | Shares | None:
+    ) -> ShareOutcome | CompactionShares | None:
         """Compact as `compact`, unless more than `whole_bytes_max` would have to be written.
 
         Then nothing is done, and what to hand to `share` and `publish` is returned. `glanced` is
-        what `glance` returned a moment ago.
+        what `quick_refresh` returned a moment ago.
 
         Raises:
             DataCorrupt, Unavailable: as `compact`.
@@ -153,15 +153,15 @@ class Compactor:
             view = run(change(view, absorbing, self._nonce()), self._store, self._pool)
             plan = self._plan(view, known.stable_end, force=force)
             if plan is None:
-                return Outcome(overtaken=True)
+                return ShareOutcome(overtaken=True)
         try:
             return self._compact(view, plan, known.aborted, whole_bytes_max, dry_run=dry_run)
         except DataCorrupt:
             if self._has_changed(view, plan.entries):
-                return Outcome(overtaken=True)
+                return ShareOutcome(overtaken=True)
             raise
 
-    def share(self, shares: Shares, number: int, count: int) -> Share | None:
+    def share(self, shares: CompactionShares, number: int, count: int) -> CompactionShare | None:
         """Do share `number` of `count` of a compaction; None if the log is no more what it was.
 
         Each looks for the newest rows by itself, but copies only its own runs of objects.
@@ -177,13 +177,13 @@ class Compactor:
         try:
             found = self._look(view, plan, known.aborted)
             mine = found.runs[number::count]
-            return Share(found.told(plan), tuple(self._rewrite_all(view, found, mine)))
+            return CompactionShare(found.told(plan), tuple(self._rewrite_all(view, found, mine)))
         except DataCorrupt:
             if self._has_changed(view, plan.entries):
                 return None
             raise
 
-    def publish(self, shares: Shares, done: Sequence[Share]) -> Outcome:
+    def publish(self, shares: CompactionShares, done: Sequence[CompactionShare]) -> ShareOutcome:
         """Publish all shares of a compaction, by one swap of the manifest."""
         view = run(refresh(PartitionView(self._layout)), self._store, self._pool)
         replacements = sorted((r for one in done for r in one.replacements), key=_base_offset)
@@ -192,10 +192,10 @@ class Compactor:
 
     def merge(
         self, *, dry_run: bool = False, glanced: PartitionView | None = None
-    ) -> Outcome | None:
+    ) -> ShareOutcome | None:
         """Make one object of many small neighbours, run by run; None when there are none.
 
-        `glanced` is what `glance` returned a moment ago.
+        `glanced` is what `quick_refresh` returned a moment ago.
 
         Raises:
             DataCorrupt: an object is damaged; what is merged stays so. Unavailable: try again.
@@ -207,14 +207,14 @@ class Compactor:
         if dry_run:
             return _planned([e for one in runs for e in one], len(runs))
         view = run(change(view, absorb_tail(1, 0), self._nonce()), self._store, self._pool)
-        done = Outcome()
+        done = ShareOutcome()
         for entries in merge_runs(view.manifest, self._policy):
             try:
                 done = _sum(done, self._merge(view, entries))
             except DataCorrupt:
                 if not self._has_changed(view, entries):
                     raise
-                done = _sum(done, Outcome(overtaken=True))
+                done = _sum(done, ShareOutcome(overtaken=True))
         return done
 
     def _plan(self, view: PartitionView, stable_end: int, *, force: bool) -> CompactionPlan | None:
@@ -235,13 +235,13 @@ class Compactor:
         whole_bytes_max: int | None,
         *,
         dry_run: bool,
-    ) -> Outcome | Shares:
+    ) -> ShareOutcome | CompactionShares:
         started_ms = self._clock.now_ms()
         found = self._look(view, plan, aborted)
         if dry_run:
             return found.told(plan)
         if whole_bytes_max is not None and found.bytes_left > whole_bytes_max:
-            return Shares.of(view, plan, started_ms, found.bytes_left)
+            return CompactionShares.of(view, plan, started_ms, found.bytes_left)
         replacements = list(self._rewrite_all(view, found, found.runs))
         cleaning = Cleaning(plan.end_offset, started_ms)
         return self._publish(view, replacements, cleaning, found.told(plan))
@@ -267,18 +267,18 @@ class Compactor:
             segments = {e: found.segments[e] for e in entries}
             yield from self._rewrite(view, segments, found.survivors)
 
-    def _merge(self, view: PartitionView, entries: Sequence[Entry]) -> Outcome:
+    def _merge(self, view: PartitionView, entries: Sequence[Entry]) -> ShareOutcome:
         segments = dict(Region(self._store, view, entries, self._pool).segments())
         if not _are_fewer_merged(segments.values()):
-            return Outcome()
+            return ShareOutcome()
         replacements = [r for r in self._rewrite(view, segments, None) if len(r.old) > 1]
         rows = sum(e.rows for r in replacements for e in r.old)
         before = [e for r in replacements for e in r.old]
-        told = Outcome(rows, rows, sum(e.size_bytes for e in before), 0, len(before))
+        told = ShareOutcome(rows, rows, sum(e.size_bytes for e in before), 0, len(before))
         return self._publish(view, replacements, None, told)
 
     def _rewrite(
-        self, view: PartitionView, segments: Mapping[Entry, Segment], found: Survivors | None
+        self, view: PartitionView, segments: Mapping[Entry, Segment], found: KeptOffsets | None
     ) -> Iterator[Replacement]:
         """Upload what replaces neighbouring entries, one replacement per type of timestamps."""
         reader = SegmentReader(self._store, self._layout, self._pool)
@@ -288,7 +288,7 @@ class Compactor:
             if found is None and len(some) == 1:
                 continue
             last = segments[some[-1]]
-            place = Place(
+            place = RewritePosition(
                 self._layout,
                 some[0].base_offset,
                 some[-1].end_offset,
@@ -309,8 +309,8 @@ class Compactor:
         view: PartitionView,
         replacements: Sequence[Replacement],
         cleaning: Cleaning | None,
-        told: Outcome,
-    ) -> Outcome:
+        told: ShareOutcome,
+    ) -> ShareOutcome:
         started_ms = 0 if cleaning is None else cleaning.time_ms
         swapping = swap(replacements, cleaning, started_ms - self._policy.delete_retention_ms)
         after = run(change(view, swapping, self._nonce()), self._store, self._pool)
@@ -347,7 +347,7 @@ def _has_transactions(segment: Segment) -> bool:
     return any(batch.attributes & kinds == TRANSACTIONAL_BIT for batch in segment.producers)
 
 
-def _of_one_type(segments: Mapping[Entry, Segment], found: Survivors | None) -> list[list[Entry]]:
+def _of_one_type(segments: Mapping[Entry, Segment], found: KeptOffsets | None) -> list[list[Entry]]:
     """Cut neighbours where the type of their timestamps changes; without rows it does not count."""
     parts: list[list[Entry]] = [[]]
     kind: TimestampType | None = None
@@ -366,13 +366,13 @@ def _timestamp_type(some: Sequence[Entry], segments: Mapping[Entry, Segment]) ->
     return types[-1] if types else TimestampType.CREATE_TIME
 
 
-def _planned(entries: Sequence[Entry], runs: int) -> Outcome:
+def _planned(entries: Sequence[Entry], runs: int) -> ShareOutcome:
     rows = sum(e.rows for e in entries)
-    return Outcome(rows, rows, sum(e.size_bytes for e in entries), 0, len(entries), runs)
+    return ShareOutcome(rows, rows, sum(e.size_bytes for e in entries), 0, len(entries), runs)
 
 
-def _sum(one: Outcome, other: Outcome) -> Outcome:
+def _sum(one: ShareOutcome, other: ShareOutcome) -> ShareOutcome:
     numbers = ("rows_before", "rows_after", "bytes_before", "bytes_after", "objects_before",
                "objects_after")  # fmt: skip
     total = {name: getattr(one, name) + getattr(other, name) for name in numbers}
-    return Outcome(**total, overtaken=one.overtaken or other.overtaken)
+    return ShareOutcome(**total, overtaken=one.overtaken or other.overtaken)

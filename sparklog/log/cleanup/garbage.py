@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from sparklog.core.errors import DataCorrupt
-from sparklog.log.effects import Protocol, Range, get_many, list_after
+from sparklog.log.effects import Program, Range, get_many, list_after
 from sparklog.log.layout import ChainPosition, PartitionLayout, is_data_name
 from sparklog.log.manifest import manifest as manifests
 from sparklog.log.manifest.change import VERSIONS_KEPT
@@ -65,14 +65,14 @@ class Garbage:
     """Why nothing can be told, or ''."""
 
 
-def list_folder(layout: PartitionLayout) -> Protocol[list[ObjectInfo]]:
+def list_folder(layout: PartitionLayout) -> Program[list[ObjectInfo]]:
     """Return all objects of a partition: to be asked for before the look that judges them."""
     return (yield from list_after(layout.folder, ""))
 
 
 def find_garbage(
     view: PartitionView, listed: Sequence[ObjectInfo], rules: GarbageRules
-) -> Protocol[Garbage]:
+) -> Program[Garbage]:
     """Return what may be deleted of a partition.
 
     Cost: nothing when there is nothing; a GET for each manifest that was in use within the delay,
@@ -154,7 +154,7 @@ def _left_pins(
 
 def _recent(
     view: PartitionView, found: _Listing, rules: GarbageRules
-) -> Protocol[tuple[list[Manifest], str]]:
+) -> Program[tuple[list[Manifest], str]]:
     """Return every manifest that was the newest within the delay, or why that is not known."""
     since_ms = rules.now_ms - rules.delay_ms
     versions = list(found.manifests)
@@ -177,7 +177,7 @@ def _recent(
     return [*recent, *loaded.values()], ""
 
 
-def _load(view: PartitionView, versions: Sequence[int]) -> Protocol[Mapping[int, Manifest]]:
+def _load(view: PartitionView, versions: Sequence[int]) -> Program[Mapping[int, Manifest]]:
     """Return those of these versions that can be read."""
     keys = [view.layout.key(view.layout.manifest_name(version)) for version in versions]
     stored = yield from get_many(tuple(Range(key) for key in keys))
@@ -191,7 +191,7 @@ def _load(view: PartitionView, versions: Sequence[int]) -> Protocol[Mapping[int,
     return loaded
 
 
-def _referenced(layout: PartitionLayout, names: Sequence[str]) -> Protocol[set[str]]:
+def _referenced(layout: PartitionLayout, names: Sequence[str]) -> Program[set[str]]:
     """Return what reference segments among these objects point at."""
     found = yield from read_segments(layout, names)
     return {r.object for segment in found if segment is not None for r in segment.references}
@@ -199,7 +199,7 @@ def _referenced(layout: PartitionLayout, names: Sequence[str]) -> Protocol[set[s
 
 def _once_named(
     view: PartitionView, found: _Listing, loose: Mapping[str, ObjectInfo], rules: GarbageRules
-) -> Protocol[set[str]]:
+) -> Program[set[str]]:
     """Return which of these were part of the log, according to the manifests that are left."""
     if all(_is_old(info, rules) for info in loose.values()):
         return set()

@@ -28,7 +28,7 @@ PRODUCERS_KEPT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class MergedFooter:
     """See the module. All in order of offsets, which are absolute."""
 
     appends: tuple[Append, ...] = ()
@@ -36,9 +36,9 @@ class Lineage:
     markers: tuple[Marker, ...] = ()
     unread: tuple[UnreadBatch, ...] = ()
 
-    def within(self, base_offset: int, end_offset: int) -> Lineage:
+    def within(self, base_offset: int, end_offset: int) -> MergedFooter:
         """Return what belongs to [base_offset, end_offset); batches are cut at its edges."""
-        return Lineage(
+        return MergedFooter(
             tuple(
                 replace(
                     a,
@@ -74,7 +74,7 @@ class Lineage:
         )
 
 
-def lineage_of(sources: Iterable[tuple[Entry, Segment]], *, compacted: bool) -> Lineage:
+def lineage_of(sources: Iterable[tuple[Entry, Segment]], *, compacted: bool) -> MergedFooter:
     """Return what is kept of neighbouring entries, in order of offsets."""
     appends: list[Append] = []
     producers: list[ProducerBatch] = []
@@ -105,7 +105,7 @@ def lineage_of(sources: Iterable[tuple[Entry, Segment]], *, compacted: bool) -> 
         markers = [m for m in markers if m.base in ends]
     else:
         kept = _merged(producers)
-    return Lineage(tuple(appends[-APPENDS_KEPT:]), tuple(kept), tuple(markers), tuple(unread))
+    return MergedFooter(tuple(appends[-APPENDS_KEPT:]), tuple(kept), tuple(markers), tuple(unread))
 
 
 def _compacted(producers: Sequence[ProducerBatch]) -> list[ProducerBatch]:

@@ -47,7 +47,7 @@ _SPILLED = np.dtype([("low", "<u8"), ("marked", "<u8")])
 _ROWS = np.uint64(ROW_BITS)
 
 
-class NewestRows(Closeable):
+class OffsetMap(Closeable):
     """See the module. Not thread-safe; close it, or use it as a context, to remove its files."""
 
     def __init__(
@@ -221,7 +221,7 @@ BLOCKS_BETWEEN_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Survivors:
+class KeptOffsets:
     """See the module."""
 
     bits: Bytes
@@ -244,7 +244,7 @@ def survivors(
     aborted: Sequence[tuple[int, int]],
     tombstones_below: int,
     keys_folder: str | None = None,
-) -> Survivors:
+) -> KeptOffsets:
     """Read the keys of a region, and return what stays of it.
 
     Args:
@@ -261,7 +261,7 @@ def survivors(
     counts = np.zeros(len(entries), np.int64)
     gone = np.zeros((region.rows_max + 7) // 8, np.uint8) if tombstones_below else None
     taken = 0
-    with NewestRows(region.rows_max, folder=keys_folder) as newest:
+    with OffsetMap(region.rows_max, folder=keys_folder) as newest:
         for batch in _keys(region, tombstones_below):
             offsets = batch.column("offset").to_numpy()
             at = np.searchsorted(edges, offsets[0], "right")
@@ -277,14 +277,14 @@ def survivors(
     if gone is not None:
         bits &= ~gone
     firsts = np.concatenate([[0], np.cumsum(counts)]).tolist()
-    told = Survivors(
+    told = KeptOffsets(
         bits,
         dict(zip(entries, firsts, strict=False)),
         dict(zip(entries, counts.tolist(), strict=True)),
         {},
     )
     kept = {e: int(told.chosen(told.first[e], told.rows[e]).sum()) for e in entries}
-    return Survivors(bits, told.first, told.rows, kept)
+    return KeptOffsets(bits, told.first, told.rows, kept)
 
 
 def kept_rows(
@@ -292,7 +292,7 @@ def kept_rows(
     view: PartitionView,
     entries: Sequence[Entry],
     segments: Mapping[Entry, Segment],
-    found: Survivors | None,
+    found: KeptOffsets | None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield what stays of neighbouring entries, whole rows in order; everything without `found`.
 
@@ -342,7 +342,7 @@ def _outside(
 
 
 def _ranges(
-    entry: Entry, low: int, segment: Segment, found: Survivors
+    entry: Entry, low: int, segment: Segment, found: KeptOffsets
 ) -> Iterator[tuple[int, int, int]]:
     """Yield what to read of an entry: offsets [base, end), and the number of the first row."""
     first, rows = found.first[entry], found.rows[entry]

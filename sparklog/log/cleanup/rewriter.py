@@ -13,10 +13,10 @@ from typing import Final
 import pyarrow as pa
 
 from sparklog.core.types import TimestampType
-from sparklog.log.cleanup.merged_footer import Lineage
+from sparklog.log.cleanup.merged_footer import MergedFooter
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import REWRITTEN_NONCE, Entry
-from sparklog.log.segment.builder import draft_rows
+from sparklog.log.segment.builder import build_rows
 from sparklog.log.segment.segment import Segment
 
 PLAIN_BYTES_MAX: Final = 80 << 20
@@ -35,7 +35,7 @@ class Encoding:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RewritePosition:
     """What the rewritten segments of one run have in common."""
 
     layout: PartitionLayout
@@ -47,9 +47,9 @@ class Place:
 
 
 def rewritten(
-    place: Place,
+    place: RewritePosition,
     rows: Iterable[pa.RecordBatch],
-    lineage: Lineage,
+    lineage: MergedFooter,
     encoding: Encoding,
     nonces: Iterator[str],
     plain_bytes_max: int = PLAIN_BYTES_MAX,
@@ -80,11 +80,11 @@ def rewritten(
 
 
 def _object(
-    place: Place,
+    place: RewritePosition,
     base: int,
     end: int,
     rows: list[pa.RecordBatch],
-    lineage: Lineage,
+    lineage: MergedFooter,
     encoding: Encoding,
     nonce: str,
 ) -> tuple[Entry, bytes]:
@@ -110,7 +110,7 @@ def _object(
         codec=encoding.codec,
     )
     about = lineage.within(base, end).relative(about, base)
-    draft = draft_rows(
+    draft = build_rows(
         about, columns, _released(rows, columns), encoding.level,
         first_offset=base, indexes_keys=encoding.indexes_keys,
     )  # fmt: skip

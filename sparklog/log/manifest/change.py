@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sparklog.core.errors import OffsetOutOfRange, Unavailable
-from sparklog.log.effects import Protocol, delete, get, put
+from sparklog.log.effects import Program, delete, get, put
 from sparklog.log.manifest.manifest import (
     Cleaning,
     Entry,
@@ -51,7 +51,7 @@ Plan = Callable[[PartitionView], Manifest | None]
 
 def change(
     view: PartitionView, plan: Plan, nonce: str, *, over_manifests: bool = False
-) -> Protocol[PartitionView]:
+) -> Program[PartitionView]:
     """Publish what `plan` makes of the newest view. Returns the view afterwards.
 
     `over_manifests`: see `refresh`.
@@ -271,9 +271,9 @@ def forgotten(cleaned: Sequence[Cleaning], expired_before_ms: int) -> tuple[Clea
     return (*expired[-1:], *rest)
 
 
-def cover(
+def publish_over_gap(
     view: PartitionView, entries: Sequence[Entry], *, leader_epoch: int, led: bool, nonce: str
-) -> Protocol[None]:
+) -> Program[None]:
     """Publish a manifest that goes on from the end of `view` with these entries.
 
     Args:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sparklog.core.errors import DataCorrupt, Unavailable
-from sparklog.log.effects import Protocol, Range, create, delete, get_many, list_after
+from sparklog.log.effects import Program, Range, create, delete, get_many, list_after
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest import manifest as manifests
 from sparklog.log.manifest.change import with_tail
@@ -47,7 +47,7 @@ class Pin:
         return PartitionView(self.layout, self.manifest)
 
 
-def pin(view: PartitionView, nonces: Iterator[str]) -> Protocol[Pin]:
+def pin(view: PartitionView, nonces: Iterator[str]) -> Program[Pin]:
     """Pin what the partition holds now. Two looks and a put when nothing comes between.
 
     Raises:
@@ -83,7 +83,7 @@ def still_named(made: Pin, view: PartitionView) -> bool:
 
 def pinned_objects(
     layout: PartitionLayout, *, but: Iterable[str] = ()
-) -> Protocol[tuple[set[str], str]]:
+) -> Program[tuple[set[str], str]]:
     """Return the objects that pins name, but for the pins `but` (their names in the folder).
 
     And what forbids to delete any, or ''.
@@ -96,7 +96,7 @@ def pinned_objects(
 
 def objects_of(
     layout: PartitionLayout, listed: Sequence[ObjectInfo], *, but: Iterable[str] = ()
-) -> Protocol[tuple[set[str], str]]:
+) -> Program[tuple[set[str], str]]:
     """Return what the pins in this listing name, and why that is not all, or ''."""
     dropped = set(but)
     keys = [
@@ -115,7 +115,7 @@ def objects_of(
     return named, ""
 
 
-def read_pin(layout: PartitionLayout, nonce: str) -> Protocol[Pin]:
+def read_pin(layout: PartitionLayout, nonce: str) -> Program[Pin]:
     """Return a pin.
 
     Raises:
@@ -142,7 +142,7 @@ def left_pins(
     ]
 
 
-def _read(keys: Sequence[str]) -> Protocol[list[bytes | None]]:
+def _read(keys: Sequence[str]) -> Program[list[bytes | None]]:
     if not keys:
         return []
     return (yield from get_many(tuple(Range(key) for key in keys)))

@@ -22,12 +22,12 @@ from dataclasses import replace
 import pyarrow as pa
 
 from sparklog.core.errors import DataCorrupt, TopicDeleted
-from sparklog.log.effects import Protocol, Range, get, get_many, list_after
+from sparklog.log.effects import Program, Range, get, get_many, list_after
 from sparklog.log.layout import ChainPosition, PartitionLayout
 from sparklog.log.manifest import manifest as manifests
 from sparklog.log.manifest.manifest import Entry, Manifest
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.segment import column_reader as ranges
+from sparklog.log.segment import column_reader
 from sparklog.log.segment.file import TRAILER_BYTES, footer_metadata, footer_start
 from sparklog.log.segment.footer import from_metadata
 from sparklog.log.segment.segment import Segment
@@ -43,7 +43,7 @@ NAMES_READ_AT_ONCE = 64
 
 def read_segment(
     layout: PartitionLayout, name: str, size_bytes: int | None = None
-) -> Protocol[tuple[Segment, int] | None]:
+) -> Program[tuple[Segment, int] | None]:
     """Read a segment's metadata and size; None if the object is absent. One request, seldom two.
 
     Raises:
@@ -58,7 +58,7 @@ def read_segment(
     return (yield from _decode_segment(layout, key, tail, size_bytes))
 
 
-def read_segments(layout: PartitionLayout, names: Sequence[str]) -> Protocol[list[Segment | None]]:
+def read_segments(layout: PartitionLayout, names: Sequence[str]) -> Program[list[Segment | None]]:
     """Read the metadata of several segments at once; None for those that are absent.
 
     Raises:
@@ -70,7 +70,7 @@ def read_segments(layout: PartitionLayout, names: Sequence[str]) -> Protocol[lis
 
 def read_stored(
     layout: PartitionLayout, names: Sequence[str]
-) -> Protocol[list[tuple[Segment, int] | None]]:
+) -> Program[list[tuple[Segment, int] | None]]:
     """Return `read_segment` of several objects at once.
 
     Raises:
@@ -89,7 +89,7 @@ def read_stored(
 
 def _decode_segment(
     layout: PartitionLayout, key: str, tail: bytes, size_bytes: int | None
-) -> Protocol[tuple[Segment, int]]:
+) -> Program[tuple[Segment, int]]:
     # Positions from the end do not need the size: pretend the file is as large as it may be.
     pretended = size_bytes if size_bytes is not None else 1 << 62
     footer_bytes = pretended - footer_start(tail, pretended, key)
@@ -115,7 +115,7 @@ def _size_from_index(segment: Segment, footer_bytes: int) -> int:
     return stream_end + 8 + footer_bytes
 
 
-def refresh(view: PartitionView, *, over_manifests: bool = False) -> Protocol[PartitionView]:
+def refresh(view: PartitionView, *, over_manifests: bool = False) -> Program[PartitionView]:
     """Return the partition as it is now. One listing of the log and one of manifests when idle.
 
     `over_manifests` passes over newer manifests that cannot be read: for repair only.
@@ -130,7 +130,7 @@ def refresh(view: PartitionView, *, over_manifests: bool = False) -> Protocol[Pa
     return view
 
 
-def readable(view: PartitionView) -> Protocol[PartitionView]:
+def readable(view: PartitionView) -> Program[PartitionView]:
     """Return the partition as far as it can be read now; the view's `damage` says why no further.
 
     Nobody may append where such a view ends: for readers only. Cost: as `refresh`.
@@ -191,7 +191,7 @@ def unreadable(view: PartitionView) -> DataCorrupt:
     )
 
 
-def probe(view: PartitionView) -> Protocol[PartitionView]:
+def probe(view: PartitionView) -> Program[PartitionView]:
     """Return the partition with what was appended since. One request when that is nothing.
 
     Asks for the next name of the chain, as long as one is there. That such an object continues the
@@ -218,7 +218,7 @@ def probe(view: PartitionView) -> Protocol[PartitionView]:
     return (yield from refresh(view)) if moved else longer
 
 
-def newer_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
+def newer_manifest(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
     """Look for a newer manifest. Returns the view from there, and whether there was a newer name.
 
     The tail that the newer manifest now covers is dropped. Versions that cannot be read are passed
@@ -236,7 +236,7 @@ def newer_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
     return view, moved
 
 
-def look_for_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool]]:
+def look_for_manifest(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
     """Look for a newer manifest, be it the last one of a deleted topic; see `newer_manifest`."""
     layout = view.layout
     after = layout.key(layout.manifest_name(view.manifest_name_version))
@@ -247,7 +247,7 @@ def look_for_manifest(view: PartitionView) -> Protocol[tuple[PartitionView, bool
     return (yield from at_newest(view, versions)), True
 
 
-def at_newest(view: PartitionView, versions: Sequence[int]) -> Protocol[PartitionView]:
+def at_newest(view: PartitionView, versions: Sequence[int]) -> Program[PartitionView]:
     """Return the view moved to the newest of these manifests that can be read, if any can."""
     layout = view.layout
     found = view.manifest
@@ -297,7 +297,7 @@ def at_manifest(
     )
 
 
-def follow_chain(view: PartitionView) -> Protocol[PartitionView]:
+def follow_chain(view: PartitionView) -> Program[PartitionView]:
     """Extend the view by the segments that now follow its end.
 
     Raises:
@@ -307,7 +307,7 @@ def follow_chain(view: PartitionView) -> Protocol[PartitionView]:
     return (yield from follow_names(view, (yield from _listed_after(view))))
 
 
-def _listed_after(view: PartitionView) -> Protocol[Sequence[ObjectInfo]]:
+def _listed_after(view: PartitionView) -> Program[Sequence[ObjectInfo]]:
     """Return the objects of the log at and after the view's end, and rewritten ones from there."""
     layout = view.layout
     end = view.end_offset
@@ -326,7 +326,7 @@ def positions_from(view: PartitionView, listed: Iterable[ObjectInfo]) -> dict[Ch
     }
 
 
-def follow_names(view: PartitionView, listed: Sequence[ObjectInfo]) -> Protocol[PartitionView]:
+def follow_names(view: PartitionView, listed: Sequence[ObjectInfo]) -> Program[PartitionView]:
     """Extend the view by those of the listed objects that follow its end.
 
     Raises:
@@ -339,15 +339,15 @@ def follow_names(view: PartitionView, listed: Sequence[ObjectInfo]) -> Protocol[
     return view
 
 
-def _followed(view: PartitionView, sizes: Mapping[ChainPosition, int]) -> Protocol[PartitionView]:
+def _followed(view: PartitionView, sizes: Mapping[ChainPosition, int]) -> Program[PartitionView]:
     """Extend the view as `follow_names` does, as far as objects can be read."""
     layout = view.layout
     positions = sorted(sizes)
     for at in range(0, len(positions), NAMES_READ_AT_ONCE):
         some = positions[at : at + NAMES_READ_AT_ONCE]
         keys = [layout.key(layout.chain_name(*position)) for position in some]
-        ranges = tuple(Range(key, -FOOTER_READ_BYTES) for key in keys)
-        tails = yield from get_many(ranges)
+        column_reader = tuple(Range(key, -FOOTER_READ_BYTES) for key in keys)
+        tails = yield from get_many(column_reader)
         for position, key, tail in zip(some, keys, tails, strict=True):
             if position != view.position:
                 continue
@@ -361,7 +361,7 @@ def _followed(view: PartitionView, sizes: Mapping[ChainPosition, int]) -> Protoc
     return view
 
 
-def glance(layout: PartitionLayout) -> Protocol[PartitionView]:
+def quick_refresh(layout: PartitionLayout) -> Program[PartitionView]:
     """Return the partition as it was a moment ago. Two listings and a GET when it has no tail.
 
     Raises:
@@ -375,9 +375,9 @@ def glance(layout: PartitionLayout) -> Protocol[PartitionView]:
         return (yield from refresh(view))
 
 
-def glance_at(
+def quick_refresh_at(
     layout: PartitionLayout, listed: Sequence[ObjectInfo]
-) -> Protocol[PartitionView | None]:
+) -> Program[PartitionView | None]:
     """Return the partition as a listing of its folder has it; None if that does not tell.
 
     Cost: a GET for the manifest, and one for each segment of the tail.
@@ -397,7 +397,7 @@ OBJECTS_READ_AT_ONCE = 64
 
 def read_whole(
     view: PartitionView, base_offset: int, end_offset: int, columns: Sequence[str]
-) -> Protocol[list[pa.RecordBatch]]:
+) -> Program[list[pa.RecordBatch]]:
     """Return the records of [base_offset, end_offset), in order. One request per object.
 
     Raises:
@@ -428,5 +428,5 @@ def _records(
     footer = data[footer_start(data, len(data), key) :]
     segment = from_metadata(footer_metadata(footer, key), view.layout, key)
     low, high = max(base_offset, entry.base_offset), min(end_offset, entry.end_offset)
-    pieces = ranges.pieces(key, segment, entry.object_base, low, high, columns)
-    return [batch for p in pieces for batch in ranges.decode(p, [(0, data)], columns)]
+    pieces = column_reader.pieces(key, segment, entry.object_base, low, high, columns)
+    return [batch for p in pieces for batch in column_reader.decode(p, [(0, data)], columns)]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sparklog.core.errors import Unavailable
-from sparklog.log.effects import Protocol, list_after, put
+from sparklog.log.effects import Program, list_after, put
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import encode
 from sparklog.log.manifest.pins import objects_of
@@ -22,7 +22,7 @@ from sparklog.store.base import ObjectInfo
 LOST_RACES_MAX = 100
 
 
-def bury(view: PartitionView, nonce: str) -> Protocol[str]:
+def write_tombstone(view: PartitionView, nonce: str) -> Program[str]:
     """Make the partition one of a deleted topic; return the key of its grave. Idempotent.
 
     The chain is not looked at, so a damaged one is buried as well.
@@ -55,7 +55,7 @@ def bury(view: PartitionView, nonce: str) -> Protocol[str]:
     )
 
 
-def remains(layout: PartitionLayout, grave: str) -> Protocol[tuple[list[ObjectInfo], str]]:
+def deletable_objects(layout: PartitionLayout, grave: str) -> Program[tuple[list[ObjectInfo], str]]:
     """Return what may be deleted of a buried partition, and why that is not all, or ''.
 
     A listing, and a GET per pin.
@@ -69,7 +69,7 @@ def unpinned(
     listed: Sequence[ObjectInfo],
     graves: Iterable[str],
     left_pins: Iterable[str] = (),
-) -> Protocol[tuple[list[ObjectInfo], str]]:
+) -> Program[tuple[list[ObjectInfo], str]]:
     """Return what of a buried partition's listing may be deleted, and why that is not all, or ''.
 
     Args:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparklog.core.errors import NotServing, OutcomeUnknown
-from sparklog.log.effects import Protocol, get, put
+from sparklog.log.effects import Program, get, put
 from sparklog.log.manifest.manifest import REWRITTEN_NONCE
 from sparklog.log.manifest.refresh import newer_manifest, read_segment, refresh
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.segment.builder import SegmentDraft
-from sparklog.log.segment.segment import Commit
+from sparklog.log.segment.builder import SegmentBuilder
+from sparklog.log.segment.segment import CommitStamp
 from sparklog.store.base import PutOutcome
 
 UNKNOWN_TRIES_MAX = 8
@@ -25,7 +25,7 @@ LOST_RACES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendResult:
     """The offsets an append got."""
 
     base_offset: int
@@ -38,8 +38,8 @@ class Appended:
 class Candidate:
     """What to append: a draft, its nonce, and under which conditions."""
 
-    draft: SegmentDraft
-    commit: Commit | None = None
+    draft: SegmentBuilder
+    commit: CommitStamp | None = None
     only_at: int | None = None
     """Append at this very offset or not at all (a decision made on the state at that offset)."""
 
@@ -51,7 +51,7 @@ class Candidate:
 
 def append(
     view: PartitionView, candidate: Candidate
-) -> Protocol[tuple[PartitionView, Appended | None]]:
+) -> Program[tuple[PartitionView, AppendResult | None]]:
     """Append `candidate` at the end of the chain, starting from any view, however old.
 
     Returns the newest view and the offsets; None instead of offsets when `only_at` was taken.
@@ -81,7 +81,7 @@ def append(
     )
 
 
-def _handed_back(view: PartitionView) -> Protocol[PartitionView]:
+def _handed_back(view: PartitionView) -> Program[PartitionView]:
     """Look again whether a broker leads: views may be old, and leaders hand back."""
     view = yield from refresh(view)
     if view.is_led:
@@ -93,18 +93,18 @@ def _handed_back(view: PartitionView) -> Protocol[PartitionView]:
     return view
 
 
-def _already(view: PartitionView, candidate: Candidate) -> Appended | None:
+def _already(view: PartitionView, candidate: Candidate) -> AppendResult | None:
     if candidate.commit is None:
         return None
     state = view.committed(candidate.commit.key)
     if state is None:
         return None
-    return Appended(state.base_offset, state.end_offset, repeated=True)
+    return AppendResult(state.base_offset, state.end_offset, repeated=True)
 
 
 def _put_at(
     view: PartitionView, candidate: Candidate
-) -> Protocol[tuple[PartitionView, Appended | None]]:
+) -> Program[tuple[PartitionView, AppendResult | None]]:
     """Try for the next name. None for "not there": the view then sees further than before."""
     key = view.layout.key(view.next_name)
     data = candidate.draft.at(view.end_offset, candidate.commit)
@@ -122,7 +122,7 @@ def _put_at(
 
 def _taken(
     view: PartitionView, candidate: Candidate
-) -> Protocol[tuple[PartitionView, Appended | None]]:
+) -> Program[tuple[PartitionView, AppendResult | None]]:
     """The name is somebody's, perhaps ours: store clients retry by themselves."""
     newer = yield from refresh(view)
     nonce = yield from _nonce_at(newer, view.end_offset)
@@ -137,7 +137,7 @@ def _taken(
 
 def _confirm(
     view: PartitionView, candidate: Candidate, size_bytes: int
-) -> Protocol[tuple[PartitionView, Appended | None]]:
+) -> Program[tuple[PartitionView, AppendResult | None]]:
     """The name was free. Was it free because nobody had it, or because it had been deleted?"""
     newer, moved = yield from newer_manifest(view)
     newer.check_manifest()
@@ -157,9 +157,9 @@ def _confirm(
     return (yield from refresh(newer)), None
 
 
-def _appended(candidate: Candidate, view: PartitionView) -> Appended:
+def _appended(candidate: Candidate, view: PartitionView) -> AppendResult:
     base = view.end_offset
-    return Appended(base, base + candidate.draft.segment.end_offset, repeated=False)
+    return AppendResult(base, base + candidate.draft.segment.end_offset, repeated=False)
 
 
 def _undecided(view: PartitionView, candidate: Candidate) -> OutcomeUnknown:
@@ -170,7 +170,7 @@ def _undecided(view: PartitionView, candidate: Candidate) -> OutcomeUnknown:
     )
 
 
-def _nonce_at(view: PartitionView, offset: int) -> Protocol[str | None]:
+def _nonce_at(view: PartitionView, offset: int) -> Program[str | None]:
     """Return the nonce of the append that gave out `offset`; None when nothing tells (any more)."""
     if offset < view.log_start_offset:
         return None

@@ -24,16 +24,16 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
-from sparklog.log.effects import Protocol, Range, get_many, work
+from sparklog.log.effects import Program, Range, get_many, work
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import Entry
 from sparklog.log.manifest.reference_transactions import written_by
 from sparklog.log.manifest.refresh import read_segment, refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.offset_lookup import TimedOffset, epoch_at
-from sparklog.log.segment import column_reader as ranges
+from sparklog.log.segment import column_reader
 from sparklog.log.segment.segment import BatchIndex, Segment
-from sparklog.log.segment.to_batches import BlockWriter, Stretches, WireBatch
+from sparklog.log.segment.to_batches import BlockWriter, OffsetSpans, WireBatch
 from sparklog.protocol.records.header import Codec
 
 _BATCH_OVERHEAD_BYTES: Final = 200
@@ -60,7 +60,7 @@ class Footer:
     """What a segment's footer says, sorted for reading its blocks."""
 
     segment: Segment
-    stretches: Stretches
+    stretches: OffsetSpans
     bases: tuple[int, ...]
     """Where each block begins, relative; a block reaches to the next, the last to the end."""
 
@@ -122,7 +122,7 @@ _COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class EncodedHistory:
     """What one read found."""
 
     view: PartitionView
@@ -154,7 +154,7 @@ class HistoryReader:
         offset: int,
         max_bytes: int,
         limit_offset: int | None = None,
-    ) -> Protocol[History]:
+    ) -> Program[EncodedHistory]:
         """Return batches from the one that holds `offset` on: one at least, then up to `max_bytes`.
 
         None at the end of the log only. With `limit_offset` (the last stable offset, for readers of
@@ -178,21 +178,19 @@ class HistoryReader:
                     continue
                 is_over = bool(found) and size + len(batch.data) > max_bytes
                 if is_over or batch.base_offset >= limit:
-                    return History(view, found, at)
+                    return EncodedHistory(view, found, at)
                 found.append(batch.data)
                 size += len(batch.data)
                 at = batch.end_offset
-        return History(view, found, at)
+        return EncodedHistory(view, found, at)
 
-    def load(self, view: PartitionView, offset: int) -> Protocol[PartitionView]:
+    def load(self, view: PartitionView, offset: int) -> Program[PartitionView]:
         """Read ahead: bring what lies at `offset` into the cache, if it is not there."""
         if view.log_start_offset <= offset < view.end_offset:
             view, _ = yield from self._block(view, offset)
         return view
 
-    def find_timestamp(
-        self, view: PartitionView, timestamp_ms: int
-    ) -> Protocol[TimedOffset | None]:
+    def find_timestamp(self, view: PartitionView, timestamp_ms: int) -> Program[TimedOffset | None]:
         """Return the first record at or after `timestamp_ms`, or None when there is none.
 
         Raises:
@@ -205,14 +203,14 @@ class HistoryReader:
                 view = yield from refresh(view)
         raise _missing(self._layout)
 
-    def find_max_timestamp(self, view: PartitionView) -> Protocol[TimedOffset | None]:
+    def find_max_timestamp(self, view: PartitionView) -> Program[TimedOffset | None]:
         """Return the first record that has the highest timestamp, or None in an empty log."""
         highest = max((e.max_timestamp_ms for e in view.entries if e.rows), default=None)
         if highest is None:
             return None
         return (yield from self.find_timestamp(view, highest))
 
-    def _block(self, view: PartitionView, offset: int) -> Protocol[tuple[PartitionView, Block]]:
+    def _block(self, view: PartitionView, offset: int) -> Program[tuple[PartitionView, Block]]:
         for _ in range(LOOKS_MAX):
             entry = view.covering(offset, offset + 1)[0]
             try:
@@ -223,7 +221,7 @@ class HistoryReader:
                 _check(view, offset)
         raise _missing(self._layout)
 
-    def _footer(self, view: PartitionView, entry: Entry) -> Protocol[Footer]:
+    def _footer(self, view: PartitionView, entry: Entry) -> Program[Footer]:
         writer = written_by([one.segment for one in view.tail], entry)
         key: tuple[object, ...] = (self._layout.key(entry.object),)
         if writer is not None:
@@ -241,20 +239,20 @@ class HistoryReader:
         if writer is not None:
             segment = replace(segment, producers=(writer,))
         bases = (0, *(batch.end for batch in segment.batches[:-1]))
-        footer = Footer(segment, Stretches(segment), bases)
+        footer = Footer(segment, OffsetSpans(segment), bases)
         self._cache.keep(key, footer)
         return footer
 
     def _read_block(
         self, view: PartitionView, entry: Entry, footer: Footer, offset: int
-    ) -> Protocol[Block]:
+    ) -> Program[Block]:
         relative = offset - entry.object_base
         first = int(np.searchsorted(footer.bases, relative, side="right")) - 1
         wanted = self._cache.block(_key(self._layout, entry, first))
         if wanted is not None:
             return wanted
         indexes = range(first, min(first + BLOCKS_READ, len(footer.bases)))
-        plan = _Plan(self._layout, entry, footer, tuple(indexes))
+        plan = _ReadPlan(self._layout, entry, footer, tuple(indexes))
         fetched = yield from _fetch(plan.piece())
         writer = BlockWriter(
             footer.segment,
@@ -268,7 +266,7 @@ class HistoryReader:
             self._cache.keep(_key(self._layout, entry, index), block)
         return blocks[0]
 
-    def _first_of_all(self, view: PartitionView, timestamp_ms: int) -> Protocol[TimedOffset | None]:
+    def _first_of_all(self, view: PartitionView, timestamp_ms: int) -> Program[TimedOffset | None]:
         for entry in view.entries:
             if entry.rows and entry.max_timestamp_ms >= timestamp_ms:
                 footer = yield from self._footer(view, entry)
@@ -279,14 +277,14 @@ class HistoryReader:
 
     def _first_at(
         self, view: PartitionView, entry: Entry, segment: Segment, timestamp_ms: int
-    ) -> Protocol[TimedOffset | None]:
+    ) -> Program[TimedOffset | None]:
         columns = ("offset", "timestamp")
         low = max(entry.base_offset, view.log_start_offset)
         for batch in segment.batches:
             if batch.max_timestamp_ms < timestamp_ms:
                 continue
             base, end = entry.object_base + batch.base, entry.object_base + batch.end
-            some = ranges.pieces(
+            some = column_reader.pieces(
                 self._layout.key(entry.object),
                 segment,
                 entry.object_base,
@@ -306,7 +304,7 @@ class HistoryReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _ReadPlan:
     """Neighbouring blocks of one segment, to be read together."""
 
     layout: PartitionLayout
@@ -327,7 +325,7 @@ class _Plan:
         """Return the stored record batches; none in a segment without rows."""
         return self.footer.segment.batches[self.indexes[0] : self.indexes[-1] + 1]
 
-    def piece(self, index: int | None = None) -> ranges.Piece:
+    def piece(self, index: int | None = None) -> column_reader.ColumnPiece:
         """Return what to fetch for all blocks, or to decode for one."""
         segment = self.footer.segment
         batches = self.batches() if index is None else segment.batches[index : index + 1]
@@ -336,10 +334,14 @@ class _Plan:
             high = self.offsets(self.indexes[-1])[1]
         key = self.layout.key(self.entry.object)
         names = segment.column_names
-        return ranges.Piece(key, segment, self.entry.object_base, batches, names, low, high)
+        return column_reader.ColumnPiece(
+            key, segment, self.entry.object_base, batches, names, low, high
+        )
 
 
-def _encoded(plan: _Plan, fetched: Sequence[tuple[int, bytes]], writer: BlockWriter) -> list[Block]:
+def _encoded(
+    plan: _ReadPlan, fetched: Sequence[tuple[int, bytes]], writer: BlockWriter
+) -> list[Block]:
     blocks = []
     for index in plan.indexes:
         base, end = plan.offsets(index)
@@ -351,14 +353,14 @@ def _encoded(plan: _Plan, fetched: Sequence[tuple[int, bytes]], writer: BlockWri
 
 
 def _decoded(
-    piece: ranges.Piece, fetched: Sequence[tuple[int, bytes]], columns: Sequence[str]
+    piece: column_reader.ColumnPiece, fetched: Sequence[tuple[int, bytes]], columns: Sequence[str]
 ) -> list[pa.RecordBatch]:
-    return list(ranges.decode(piece, fetched, columns))
+    return list(column_reader.decode(piece, fetched, columns))
 
 
-def _fetch(piece: ranges.Piece) -> Protocol[list[tuple[int, bytes]]]:
+def _fetch(piece: column_reader.ColumnPiece) -> Program[list[tuple[int, bytes]]]:
     """Return the bytes of a piece by their positions. Raises _Vanished if the object is gone."""
-    wanted = ranges.byte_ranges(piece) if piece.batches else []
+    wanted = column_reader.byte_ranges(piece) if piece.batches else []
     if not wanted:
         return []
     found = yield from get_many(tuple(Range(piece.object, low, high) for low, high in wanted))

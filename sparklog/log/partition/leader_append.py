@@ -33,17 +33,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown, Unavailable
-from sparklog.log.effects import Protocol, put
+from sparklog.log.effects import Program, put
 from sparklog.log.manifest.manifest import REWRITTEN_NONCE
 from sparklog.log.manifest.refresh import newer_manifest, refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.append import LOST_RACES_MAX, UNKNOWN_TRIES_MAX
 from sparklog.log.segment.builder import draft_fence
-from sparklog.log.tail.to_segment import FlushDraft
+from sparklog.log.tail.to_segment import FlushBuilder
 from sparklog.store.base import PutOutcome
 
 
-def flush_at(view: PartitionView, flush: FlushDraft, leader_epoch: int) -> Protocol[PartitionView]:
+def flush_at(view: PartitionView, flush: FlushBuilder, leader_epoch: int) -> Program[PartitionView]:
     """Make sure that the log holds the records of `flush`, or at least the first of them.
 
     Returns a view whose end offset is the new flushed end. It may lie below, at or beyond the end
@@ -79,7 +79,7 @@ def flush_at(view: PartitionView, flush: FlushDraft, leader_epoch: int) -> Proto
     )
 
 
-def _is_there(view: PartitionView, flush: FlushDraft, leader_epoch: int) -> bool:
+def _is_there(view: PartitionView, flush: FlushBuilder, leader_epoch: int) -> bool:
     """Return whether the log has the flush's first offset; see `flush_at`."""
     if view.leader_epoch > leader_epoch:
         raise Fenced(
@@ -120,7 +120,7 @@ def _epoch_at(view: PartitionView, offset: int) -> int | None:
     return None
 
 
-def take_lead(view: PartitionView, leader_epoch: int, nonce: str) -> Protocol[PartitionView]:
+def take_leadership(view: PartitionView, leader_epoch: int, nonce: str) -> Program[PartitionView]:
     """Put a leader's fence at the end of the log. Idempotent.
 
     To be called once all that was recovered is flushed, and before anything else is taken in.
@@ -137,7 +137,7 @@ def take_lead(view: PartitionView, leader_epoch: int, nonce: str) -> Protocol[Pa
     return (yield from _fence(view, leader_epoch, nonce, is_done, led=True))
 
 
-def hand_back(view: PartitionView, leader_epoch: int, nonce: str) -> Protocol[PartitionView]:
+def hand_back(view: PartitionView, leader_epoch: int, nonce: str) -> Program[PartitionView]:
     """Put the fence that lets direct writers append again. Idempotent.
 
     `leader_epoch` is that of the metadata record which says that nobody leads.
@@ -161,7 +161,7 @@ def _fence(
     is_done: Callable[[PartitionView], bool],
     *,
     led: bool,
-) -> Protocol[PartitionView]:
+) -> Program[PartitionView]:
     draft = draft_fence(view.layout, nonce, leader_epoch=leader_epoch, led=led)
     for _ in range(LOST_RACES_MAX):
         if view.leader_epoch > leader_epoch:

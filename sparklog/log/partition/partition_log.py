@@ -19,18 +19,18 @@ from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.core.types import TimestampType
-from sparklog.log.effects import Protocol, Result, create, run
+from sparklog.log.effects import Program, Result, create, run
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.change import absorb_tail, change, raise_log_start
 from sparklog.log.manifest.refresh import probe, readable, refresh, unreadable
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition import offset_lookup as lookup
-from sparklog.log.partition.append import Appended, Candidate, append
+from sparklog.log.partition import offset_lookup
+from sparklog.log.partition.append import AppendResult, Candidate, append
 from sparklog.log.partition.key_lookup import FoundKey, find_key
 from sparklog.log.partition.segment_reader import SegmentReader
 from sparklog.log.schema import check_keys, check_record_sizes, normalized, read_schema
-from sparklog.log.segment.builder import SegmentDraft, draft_records, draft_references
-from sparklog.log.segment.segment import Commit, CommitKey, Reference
+from sparklog.log.segment.builder import SegmentBuilder, build_records, build_references
+from sparklog.log.segment.segment import CommitKey, CommitStamp, Reference
 from sparklog.log.segment.unread_batches import Unread
 from sparklog.store.base import ObjectStore
 
@@ -143,7 +143,7 @@ class PartitionLog:
 
     def append(
         self, batches: Sequence[pa.RecordBatch], *, key: CommitKey | None = None
-    ) -> Appended:
+    ) -> AppendResult:
         """Append records as one segment: all of them or none.
 
         `batches` have columns `value` and optionally `timestamp`, `key`, `headers` (see
@@ -157,13 +157,13 @@ class PartitionLog:
         """
         return self._append(self._draft(batches), key, None)
 
-    def append_at(self, batches: Sequence[pa.RecordBatch], offset: int) -> Appended | None:
+    def append_at(self, batches: Sequence[pa.RecordBatch], offset: int) -> AppendResult | None:
         """Append records at this very offset, or return None because it is taken."""
         return self._append_if(self._draft(batches), None, offset)
 
     def append_staged(
         self, staged: Sequence[Reference], *, key: CommitKey | None = None
-    ) -> Appended:
+    ) -> AppendResult:
         """Append objects that `stage` uploaded, in the order given, as one small segment.
 
         Raises:
@@ -171,7 +171,7 @@ class PartitionLog:
         """
         if not any(r.rows for r in staged):
             raise InvalidRequest("nothing to append: no staged records")
-        draft = draft_references(
+        draft = build_references(
             self.layout,
             [r for r in staged if r.rows],
             new_nonce(self._entropy),
@@ -248,13 +248,13 @@ class PartitionLog:
 
     def offset_for_time(
         self, timestamp_ms: int, *, view: PartitionView | None = None
-    ) -> lookup.TimedOffset | None:
+    ) -> offset_lookup.TimedOffset | None:
         """Return the first record whose timestamp is at or after `timestamp_ms`, or None."""
-        return lookup.offset_for_time(self._reader, view or self.view(), timestamp_ms)
+        return offset_lookup.offset_for_time(self._reader, view or self.view(), timestamp_ms)
 
-    def offset_of_max_timestamp(self) -> lookup.TimedOffset | None:
+    def offset_of_max_timestamp(self) -> offset_lookup.TimedOffset | None:
         """Return the first record that has the highest timestamp, or None in an empty log."""
-        return lookup.offset_of_max_timestamp(self._reader, self.view())
+        return offset_lookup.offset_of_max_timestamp(self._reader, self.view())
 
     def delete_records(self, before_offset: int) -> int:
         """Make `before_offset` (-1: the end) the log start offset; returns the new log start.
@@ -281,7 +281,7 @@ class PartitionLog:
                 return self._view
         return self.readable()
 
-    def _draft(self, batches: Sequence[pa.RecordBatch]) -> SegmentDraft:
+    def _draft(self, batches: Sequence[pa.RecordBatch]) -> SegmentBuilder:
         now_ms = self._clock.now_ms()
         ready = [normalized(b, now_ms) for b in batches if b.num_rows]
         if not ready:
@@ -292,7 +292,7 @@ class PartitionLog:
             check_record_sizes(batch, self.config.max_message_bytes)
             if self.config.requires_keys:
                 check_keys(batch)
-        return draft_records(
+        return build_records(
             self.layout,
             ready,
             new_nonce(self._entropy),
@@ -302,15 +302,15 @@ class PartitionLog:
             indexes_keys=self.config.indexes_keys,
         )
 
-    def _append(self, draft: SegmentDraft, key: CommitKey | None, only_at: None) -> Appended:
+    def _append(self, draft: SegmentBuilder, key: CommitKey | None, only_at: None) -> AppendResult:
         done = self._append_if(draft, key, only_at)
         assert done is not None, "only an append at a given offset can find it taken"
         return done
 
     def _append_if(
-        self, draft: SegmentDraft, key: CommitKey | None, only_at: int | None
-    ) -> Appended | None:
-        commit = Commit(key, self._clock.now_ms()) if key is not None else None
+        self, draft: SegmentBuilder, key: CommitKey | None, only_at: int | None
+    ) -> AppendResult | None:
+        commit = CommitStamp(key, self._clock.now_ms()) if key is not None else None
         with self._lock:
             # A name below later ones may have got lost, and would be taken for the next free one.
             if not self._fresh or self._clock.monotonic_s() - self._looked_s > LOOK_AGAIN_S:
@@ -325,7 +325,7 @@ class PartitionLog:
         plan = absorb_tail(segments_min, expired_ms)
         self._view = self._run(change(self._view, plan, new_nonce(self._entropy)))
 
-    def _run(self, protocol: Protocol[Result]) -> Result:
+    def _run(self, protocol: Program[Result]) -> Result:
         return run(protocol, self._store, self._pool)
 
 

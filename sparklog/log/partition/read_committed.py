@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.core.types import UNLED_EPOCH
-from sparklog.log.effects import Protocol
+from sparklog.log.effects import Program
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.segment.segment import Segment
 from sparklog.log.tail.producer_snapshot import load_producers
@@ -28,7 +28,7 @@ AbortedRange = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class TransactionOutcomes:
     """How far the ends of all transactions are known, and which were aborted."""
 
     stable_end: int
@@ -37,7 +37,7 @@ class Decided:
     """Of transactions that reach beyond the log start, by last offset."""
 
 
-def decided(view: PartitionView) -> Protocol[Decided]:
+def decided(view: PartitionView) -> Program[TransactionOutcomes]:
     """Return what a reader of committed records must know of a partition's own log.
 
     Cost: nothing where no broker ever led; else a listing, the newest snapshot of producers, and a
@@ -48,10 +48,10 @@ def decided(view: PartitionView) -> Protocol[Decided]:
         DataCorrupt: a segment is damaged.
     """
     if view.leader_epoch == UNLED_EPOCH:
-        return Decided(view.end_offset)
+        return TransactionOutcomes(view.end_offset)
     producers = yield from load_producers(view, 0)
     transactions = producers.transactions
-    return Decided(
+    return TransactionOutcomes(
         transactions.last_stable_offset(view.end_offset),
         tuple(
             (one.producer_id, one.first_offset, one.last_offset)

@@ -22,7 +22,7 @@ from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import Entry
 from sparklog.log.manifest.refresh import read_segment, read_segments
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.segment import column_reader as ranges
+from sparklog.log.segment import column_reader
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.unread_batches import Unread, unread_rows
 from sparklog.store.base import ObjectNotFound, ObjectStore
@@ -32,7 +32,9 @@ PIECES_AHEAD = 2
 """Pieces fetched beyond the one being decoded; with `ranges.FETCH_BYTES_MAX` this bounds memory."""
 
 
-_Ahead: TypeAlias = "tuple[ranges.Piece, Future[list[tuple[int, bytes]]]] | pa.RecordBatch"
+_Ahead: TypeAlias = (
+    "tuple[column_reader.ColumnPiece, Future[list[tuple[int, bytes]]]] | pa.RecordBatch"
+)
 """Bytes under way, or rows."""
 
 
@@ -116,7 +118,7 @@ class SegmentReader:
         if set(columns) <= {"offset"} and all(
             e.rows == e.end_offset - e.base_offset for e in entries
         ):
-            yield from ranges.dense_batches(base_offset, end_offset, columns)
+            yield from column_reader.dense_batches(base_offset, end_offset, columns)
             return
         ahead: deque[_Ahead] = deque()
         pieces = self._pieces(entries, base_offset, end_offset, columns, unread)
@@ -143,7 +145,7 @@ class SegmentReader:
         end_offset: int,
         columns: Sequence[str],
         unread: Unread,
-    ) -> Iterator[ranges.Piece | pa.RecordBatch]:
+    ) -> Iterator[column_reader.ColumnPiece | pa.RecordBatch]:
         for entry in entries:
             if not entry.rows and unread is Unread.KEEP:
                 continue  # one that compaction emptied
@@ -156,24 +158,26 @@ class SegmentReader:
                 if end <= low or base >= high:
                     continue
                 if low < base:
-                    yield from ranges.pieces(key, segment, entry.object_base, low, base, columns)
+                    yield from column_reader.pieces(
+                        key, segment, entry.object_base, low, base, columns
+                    )
                 rows = unread_rows(self._layout, one, base, columns, unread)
                 if rows is not None:
                     yield rows.slice(max(0, low - base), min(end, high) - max(base, low))
                 low = end
             if low < high:
-                yield from ranges.pieces(key, segment, entry.object_base, low, high, columns)
+                yield from column_reader.pieces(key, segment, entry.object_base, low, high, columns)
 
-    def _started(self, piece: ranges.Piece | pa.RecordBatch) -> _Ahead:
-        if isinstance(piece, ranges.Piece):
+    def _started(self, piece: column_reader.ColumnPiece | pa.RecordBatch) -> _Ahead:
+        if isinstance(piece, column_reader.ColumnPiece):
             return piece, self._pool.submit(self._fetch, piece)
         return piece
 
-    def _fetch(self, piece: ranges.Piece) -> list[tuple[int, bytes]]:
+    def _fetch(self, piece: column_reader.ColumnPiece) -> list[tuple[int, bytes]]:
         try:
             return [
                 (start, self._store.get(piece.object, start, end))
-                for start, end in ranges.byte_ranges(piece)
+                for start, end in column_reader.byte_ranges(piece)
             ]
         except ObjectNotFound as error:
             raise DataCorrupt(
@@ -186,7 +190,7 @@ def _decoded(ahead: _Ahead, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield ahead
     else:
         piece, fetched = ahead
-        yield from ranges.decode(piece, fetched.result(), columns)
+        yield from column_reader.decode(piece, fetched.result(), columns)
 
 
 ENTRIES_READ_AT_ONCE = 64

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.core.types import UNLED_EPOCH, OffsetRange, TimestampType
-from sparklog.log.cleanup.merged_footer import Lineage
-from sparklog.log.cleanup.rewriter import Place, rewritten
-from sparklog.log.effects import Protocol, create
-from sparklog.log.manifest.change import cover, is_published, swap
-from sparklog.log.repair.findings import Damage, Kind
-from sparklog.log.repair.repair import Mended, Repair
+from sparklog.log.cleanup.merged_footer import MergedFooter
+from sparklog.log.cleanup.rewriter import RewritePosition, rewritten
+from sparklog.log.effects import Program, create
+from sparklog.log.manifest.change import is_published, publish_over_gap, swap
+from sparklog.log.repair.findings import Damage, DamageKind
+from sparklog.log.repair.repair import Repair, RepairResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Dropper:
         self._layout = repair.layout
         self._lead = lead
 
-    def drop(self, ranges: Collection[OffsetRange]) -> list[Mended]:
+    def drop(self, ranges: Collection[OffsetRange]) -> list[RepairResult]:
         """Give up these offsets, each range just as it was told.
 
         Raises:
             InvalidRequest: no such damage, or not all of an object's. Nothing was changed.
             Unavailable: the log changed meanwhile; verify it again.
         """
-        chain = {d.lost_base: d for d in self._found.damages if d.kind is Kind.CHAIN}
+        chain = {d.lost_base: d for d in self._found.damages if d.kind is DamageKind.CHAIN}
         covered: list[tuple[Damage, OffsetRange]] = []
         replaced: dict[str, list[Damage]] = {}
         for one in sorted(ranges, key=lambda r: r.base_offset):
@@ -66,7 +66,7 @@ class Dropper:
     def _damage_at(self, wanted: OffsetRange) -> Damage:
         for damage in self._found.damages:
             told = (damage.lost_base, damage.lost_end)
-            can_go = damage.kind in (Kind.SEGMENT, Kind.UNREAD)
+            can_go = damage.kind in (DamageKind.SEGMENT, DamageKind.UNREAD)
             if can_go and told == (wanted.base_offset, wanted.end_offset):
                 return damage
         lost = [d for d in self._found.damages if d.lost_end > d.lost_base]
@@ -81,7 +81,7 @@ class Dropper:
         given = {(r.base_offset, r.end_offset) for r in ranges}
         for other in self._found.damages:
             told = (other.lost_base, other.lost_end)
-            same = other.object == damage.object and other.kind is Kind.SEGMENT
+            same = other.object == damage.object and other.kind is DamageKind.SEGMENT
             if same and told not in given:
                 raise InvalidRequest(
                     "an object is replaced once; name its other damage, too. "
@@ -106,7 +106,7 @@ class Dropper:
                 f"partition={self._layout.topic}:{self._layout.partition}"
             )
 
-    def _replaced(self, damages: Sequence[Damage]) -> Mended:
+    def _replaced(self, damages: Sequence[Damage]) -> RepairResult:
         """Replace an object by one with the rows that can be read, without the batches named."""
         key = damages[0].object
         entries = [
@@ -116,31 +116,33 @@ class Dropper:
             and any(e.base_offset <= d.lost_base and d.lost_end <= e.end_offset for d in damages)
         ]
         offsets = ", ".join(f"{d.lost_base} to {d.lost_end}" for d in damages)
-        told = Mended(key, f"offsets {offsets} given up")
+        told = RepairResult(key, f"offsets {offsets} given up")
         if self._repair.dry_run:
             return told
-        unread = [OffsetRange(d.lost_base, d.lost_end) for d in damages if d.kind is Kind.UNREAD]
+        unread = [
+            OffsetRange(d.lost_base, d.lost_end) for d in damages if d.kind is DamageKind.UNREAD
+        ]
         made = [self._repair.salvaged(entry, given_up=unread) for entry in entries]
         if not is_published(self._repair.change(swap(made)), made):
             raise Unavailable(f"the log changed meanwhile; verify it again. object={key}")
         return told
 
-    def _covered(self, damage: Damage, wanted: OffsetRange) -> Mended:
+    def _covered(self, damage: Damage, wanted: OffsetRange) -> RepairResult:
         """Put an object without rows in the place of a segment that cannot be read at all."""
         what = f"offsets {wanted.base_offset} to {wanted.end_offset} given up"
-        told = Mended(damage.object, what)
+        told = RepairResult(damage.object, what)
         if not self._repair.dry_run:
             self._repair.run(self._cover(wanted))
         return told
 
-    def _cover(self, wanted: OffsetRange) -> Protocol[None]:
+    def _cover(self, wanted: OffsetRange) -> Program[None]:
         view, nonces = self._found.view, self._repair.nonces()
         epoch = max(view.leader_epoch, self._lead.leader_epoch)
         if wanted.base_offset == wanted.end_offset:  # a fence
             led, nonce = self._lead.led, next(nonces)
-            yield from cover(view, (), leader_epoch=epoch, led=led, nonce=nonce)
+            yield from publish_over_gap(view, (), leader_epoch=epoch, led=led, nonce=nonce)
             return
-        place = Place(
+        place = RewritePosition(
             self._layout,
             wanted.base_offset,
             wanted.end_offset,
@@ -148,8 +150,8 @@ class Dropper:
             self._lead.led,
             TimestampType.CREATE_TIME,
         )
-        ((entry, data),) = rewritten(place, (), Lineage(), self._repair.encoding, nonces)
+        ((entry, data),) = rewritten(place, (), MergedFooter(), self._repair.encoding, nonces)
         yield from create(self._layout.key(entry.object), data)
-        yield from cover(
+        yield from publish_over_gap(
             view, [entry], leader_epoch=entry.leader_epoch, led=self._lead.led, nonce=next(nonces)
         )

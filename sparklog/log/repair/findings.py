@@ -8,7 +8,7 @@ from enum import StrEnum
 from sparklog.core.types import NO_TIMESTAMP_MS
 
 
-class Kind(StrEnum):
+class DamageKind(StrEnum):
     """What is damaged, which says what can be done about it (`mend`)."""
 
     MANIFEST = "manifest"
@@ -40,7 +40,7 @@ class Damage:
     lost_base: int = 0
     """Offsets [lost_base, lost_end) cannot be read; equal when no record is lost."""
     lost_end: int = 0
-    kind: Kind = Kind.SEGMENT
+    kind: DamageKind = DamageKind.SEGMENT
     rows: int | None = 0
     """Records lost; None when nothing tells."""
     min_timestamp_ms: int = NO_TIMESTAMP_MS

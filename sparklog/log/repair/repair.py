@@ -35,17 +35,17 @@ from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import UNLED_EPOCH, OffsetRange, TimestampType
 from sparklog.log.cleanup.garbage import DAY_MS
-from sparklog.log.cleanup.merged_footer import Lineage, lineage_of
-from sparklog.log.cleanup.rewriter import ROW_COLUMNS, Encoding, Place, rewritten
-from sparklog.log.effects import Protocol, Result, create, run
+from sparklog.log.cleanup.merged_footer import MergedFooter, lineage_of
+from sparklog.log.cleanup.rewriter import ROW_COLUMNS, Encoding, RewritePosition, rewritten
+from sparklog.log.effects import Program, Result, create, run
 from sparklog.log.layout import PartitionLayout, is_data_name, is_staged_name
 from sparklog.log.manifest import manifest as manifests
 from sparklog.log.manifest.change import (
     Plan,
     Replacement,
     change,
-    cover,
     is_published,
+    publish_over_gap,
     swap,
     with_tail,
 )
@@ -53,7 +53,7 @@ from sparklog.log.manifest.manifest import REWRITTEN_NONCE, Entry, Manifest
 from sparklog.log.manifest.refresh import read_segment
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.segment_reader import SegmentReader
-from sparklog.log.repair.findings import Damage, Kind
+from sparklog.log.repair.findings import Damage, DamageKind
 from sparklog.log.repair.verify import Findings, batch_problem, clipped, entry_damages
 from sparklog.log.repair.wal_refill import refilled, wal_batches
 from sparklog.log.segment.segment import Segment
@@ -61,7 +61,7 @@ from sparklog.log.segment.unread_batches import Unread
 from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore
 
 
-def salvaged(
+def salvage_rows(
     store: ObjectStore,
     view: PartitionView,
     entry: Entry,
@@ -84,8 +84,8 @@ def salvaged(
         segment: Segment | None = reader.footer(entry)
         lineage = lineage_of([(entry, reader.footer(entry))], compacted=False)
     except DataCorrupt:
-        segment, lineage = None, Lineage()
-    place = Place(
+        segment, lineage = None, MergedFooter()
+    place = RewritePosition(
         view.layout,
         entry.base_offset,
         entry.end_offset,
@@ -142,7 +142,7 @@ class Repair:
         while True:
             yield new_nonce(self.entropy)
 
-    def run(self, protocol: Protocol[Result]) -> Result:
+    def run(self, protocol: Program[Result]) -> Result:
         """Run a protocol on the partition's store."""
         return run(protocol, self.store, self.pool)
 
@@ -166,7 +166,7 @@ class Repair:
         """
         seen = view or self.found.view
         encoding, nonces = self.encoding, self.nonces()
-        return salvaged(self.store, seen, entry, self.pool, encoding, nonces, given_up=given_up)
+        return salvage_rows(self.store, seen, entry, self.pool, encoding, nonces, given_up=given_up)
 
 
 SETTLED_MS = DAY_MS
@@ -174,14 +174,14 @@ SETTLED_MS = DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class RepairResult:
     """Something that was put right, or would be."""
 
     object: str
     what: str
 
 
-class Mender:
+class Repairer:
     """Repairs one partition."""
 
     def __init__(self, repair: Repair, now_ms: int) -> None:
@@ -194,37 +194,37 @@ class Mender:
             self._layout.relative(info.key): info for info in self._found.listed
         }
 
-    def mend(self) -> list[Mended]:
+    def mend(self) -> list[RepairResult]:
         """Do what is safe; look again afterwards for what is left.
 
         Raises:
             Unavailable: the store, or others were faster time and again; run it again.
         """
-        done = [self._without_hint(d) for d in self._of(Kind.HINT)]
-        broken = self._of(Kind.CHAIN)
+        done = [self._without_hint(d) for d in self._of(DamageKind.HINT)]
+        broken = self._of(DamageKind.CHAIN)
         if broken:
             return [*done, *(one for damage in broken for one in self._rejoined(damage))]
         if self._newest_is_damaged():
             return [*done, *self._new_manifest()]  # nothing else may be changed before
-        for entry in self._entries_with(Kind.INDEX):
+        for entry in self._entries_with(DamageKind.INDEX):
             done += self._reindexed(entry)
-        for entry in self._entries_with(Kind.SEGMENT):
+        for entry in self._entries_with(DamageKind.SEGMENT):
             done += list(self._restored(entry)) or self._refilled(entry)
         return done + self._new_manifest()
 
-    def _of(self, kind: Kind) -> list[Damage]:
+    def _of(self, kind: DamageKind) -> list[Damage]:
         return [d for d in self._found.damages if d.kind is kind]
 
-    def _without_hint(self, damage: Damage) -> Mended:
+    def _without_hint(self, damage: Damage) -> RepairResult:
         if not self._repair.dry_run:
             self._repair.store.delete(damage.object)
-        return Mended(damage.object, "deleted: the log tells the same")
+        return RepairResult(damage.object, "deleted: the log tells the same")
 
-    def _entries_with(self, kind: Kind) -> list[Entry]:
+    def _entries_with(self, kind: DamageKind) -> list[Entry]:
         keys = {d.object for d in self._of(kind)}
         return [e for e in self._found.view.entries if self._layout.key(e.object) in keys]
 
-    def _restored(self, entry: Entry) -> Iterator[Mended]:
+    def _restored(self, entry: Entry) -> Iterator[RepairResult]:
         """Copy the objects that `entry` was merged from (R3)."""
         for older in self._older_manifests():
             if older.cleaned != self._found.view.manifest.cleaned:
@@ -237,7 +237,7 @@ class Mender:
             if self._repair.dry_run or self._copied(entry, older, old):
                 names = ", ".join(e.object for e in old)
                 what = f"replaced by copies of what it held: {names}"
-                yield Mended(self._layout.key(entry.object), what)
+                yield RepairResult(self._layout.key(entry.object), what)
                 return
 
     def _copied(self, entry: Entry, older: Manifest, old: Sequence[Entry]) -> bool:
@@ -247,7 +247,7 @@ class Mender:
             return False  # collected meanwhile
         return self._swapped(Replacement((entry,), tuple(new)))
 
-    def _refilled(self, entry: Entry) -> list[Mended]:
+    def _refilled(self, entry: Entry) -> list[RepairResult]:
         """Make a leader's segment again from a write-ahead log (R4)."""
         if entry.leader_epoch == UNLED_EPOCH or entry.nonce == REWRITTEN_NONCE:
             return []
@@ -255,21 +255,23 @@ class Mender:
         batches = self._repair.run(finding)
         if not batches:
             return []
-        told = Mended(self._layout.key(entry.object), "made again from a write-ahead log")
+        told = RepairResult(self._layout.key(entry.object), "made again from a write-ahead log")
         if self._repair.dry_run:
             return [told]
         new = self._remade(batches)
         return [told] if self._swapped(Replacement((entry,), tuple(new))) else []
 
-    def _reindexed(self, entry: Entry) -> list[Mended]:
+    def _reindexed(self, entry: Entry) -> list[RepairResult]:
         """Write an object anew for the sake of its filter (R5)."""
-        told = [Mended(self._layout.key(entry.object), "written anew, with its filter of keys")]
+        told = [
+            RepairResult(self._layout.key(entry.object), "written anew, with its filter of keys")
+        ]
         if self._repair.dry_run:
             return told
         made = self._repair.salvaged(entry)
         return told if self._swapped(made) else []
 
-    def _rejoined(self, damage: Damage) -> list[Mended]:
+    def _rejoined(self, damage: Damage) -> list[RepairResult]:
         """Make a segment of the tail again, so that the chain goes on (R4).
 
         Its epoch is known only where the segments before and after it have the same.
@@ -288,10 +290,10 @@ class Mender:
         if not self._repair.dry_run:
             new = self._remade(batches)
             nonce = next(self._repair.nonces())
-            self._repair.run(cover(view, new, leader_epoch=epoch, led=True, nonce=nonce))
-        return [Mended(damage.object, "made again from a write-ahead log")]
+            self._repair.run(publish_over_gap(view, new, leader_epoch=epoch, led=True, nonce=nonce))
+        return [RepairResult(damage.object, "made again from a write-ahead log")]
 
-    def _unfenced(self, damage: Damage) -> list[Mended]:
+    def _unfenced(self, damage: Damage) -> list[RepairResult]:
         """Let the chain go on behind a fence, of which nothing but its name can be read (R6)."""
         view = self._found.view
         offset, generation = view.position
@@ -301,8 +303,12 @@ class Mender:
         if not self._repair.dry_run:
             epoch = max(view.leader_epoch, after.leader_epoch)
             nonce = next(self._repair.nonces())
-            self._repair.run(cover(view, (), leader_epoch=epoch, led=after.led, nonce=nonce))
-        return [Mended(damage.object, "passed over: the segment after it says who may append")]
+            self._repair.run(
+                publish_over_gap(view, (), leader_epoch=epoch, led=after.led, nonce=nonce)
+            )
+        return [
+            RepairResult(damage.object, "passed over: the segment after it says who may append")
+        ]
 
     def _segment_at(self, name: str) -> Segment | None:
         try:
@@ -336,9 +342,9 @@ class Mender:
         after = self._repair.change(swap([replacement]))
         return is_published(after, [replacement])
 
-    def _new_manifest(self) -> list[Mended]:
+    def _new_manifest(self) -> list[RepairResult]:
         """Write down what the older version tells, and delete the damaged versions (R2)."""
-        damaged = [d.object for d in self._of(Kind.MANIFEST)]
+        damaged = [d.object for d in self._of(DamageKind.MANIFEST)]
         done = []
         newest = self._newest_key()
         if newest in damaged:
@@ -347,12 +353,12 @@ class Mender:
                 return []
             if not self._repair.dry_run:
                 self._repair.change(_as_read, over_manifests=True)
-            done.append(Mended(newest, "its place is taken by a new version of what is read"))
+            done.append(RepairResult(newest, "its place is taken by a new version of what is read"))
         for key in damaged:
             if key != newest and self._is_settled(key):
                 if not self._repair.dry_run:
                     self._repair.store.delete(key)
-                done.append(Mended(key, "deleted: newer versions have taken its place"))
+                done.append(RepairResult(key, "deleted: newer versions have taken its place"))
         return done
 
     def _newest_key(self) -> str:
@@ -360,7 +366,7 @@ class Mender:
         return self._layout.key(self._layout.manifest_name(view.manifest_name_version))
 
     def _newest_is_damaged(self) -> bool:
-        return any(d.object == self._newest_key() for d in self._of(Kind.MANIFEST))
+        return any(d.object == self._newest_key() for d in self._of(DamageKind.MANIFEST))
 
     def _may_be_longer(self, written_ms: int) -> bool:
         """Say whether a manifest written then may name records after the end that is read."""

@@ -32,7 +32,7 @@ from sparklog.log.manifest.manifest import Entry
 from sparklog.log.manifest.refresh import look_for_manifest, read_segment
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.segment_reader import SegmentReader
-from sparklog.log.repair.findings import Damage, Kind, Verified
+from sparklog.log.repair.findings import Damage, DamageKind, Verified
 from sparklog.log.segment.segment import BatchIndex, Segment
 from sparklog.log.segment.unread_batches import Unread, why_unreadable
 from sparklog.log.tail.producer_rebuild import replay_segment
@@ -208,7 +208,8 @@ def examine(
     """Look a partition over; see `verify`. `pins`: those that named snapshots have of it."""
     listed = run(list_folder(layout), store)
     pinned = [
-        Damage(key, what, kind=Kind.PIN) for key, what in pin_problems(store, layout, listed, pins)
+        Damage(key, what, kind=DamageKind.PIN)
+        for key, what in pin_problems(store, layout, listed, pins)
     ]
     names = {layout.relative(info.key): info for info in listed}
     damages = list(_manifest_damages(store, layout, listed))
@@ -233,7 +234,7 @@ def examine(
             damages.append(Damage(layout.key(entry.object), str(error)))
     damages += _epoch_damages(view)
     problems = hints.problems(complete=not any(d.lost_end > d.lost_base for d in damages))
-    damages += [Damage(key, what, kind=Kind.HINT) for key, what in problems]
+    damages += [Damage(key, what, kind=DamageKind.HINT) for key, what in problems]
     damages += pinned
     nobody_reads = list(_unreadable(reader, view))
     orphans = 0
@@ -263,7 +264,7 @@ def _manifest_damages(
         except DataCorrupt as error:
             is_newest = key == max(keys)
             told = "nobody may write until it is repaired" if is_newest else "a newer one is used"
-            yield Damage(key, f"{error} ({told})", kind=Kind.MANIFEST)
+            yield Damage(key, f"{error} ({told})", kind=DamageKind.MANIFEST)
         except ObjectNotFound:
             continue
 
@@ -295,7 +296,7 @@ def _tail(
                 told,
                 base,
                 following,
-                Kind.CHAIN,
+                DamageKind.CHAIN,
                 rows=None if following > base else 0,
                 unreachable_end=_end_of(store, layout, beyond),
                 end_known=bool(beyond),
@@ -333,7 +334,7 @@ def entry_damages(
     key = view.layout.key(entry.object)
     low = max(entry.base_offset, view.log_start_offset)
     times = (entry.min_timestamp_ms, entry.max_timestamp_ms)
-    all_lost = (low, max(low, entry.end_offset), Kind.SEGMENT, entry.rows, *times)
+    all_lost = (low, max(low, entry.end_offset), DamageKind.SEGMENT, entry.rows, *times)
     try:
         segment = reader.footer(entry)
         problem = _misplaced(entry, segment)
@@ -366,7 +367,7 @@ def _index_damages(
             return
         if crc32c(page) != span.crc:
             what = f"key filter fails its checksum. position={span.start} object={key}"
-            yield Damage(key, what, kind=Kind.INDEX)
+            yield Damage(key, what, kind=DamageKind.INDEX)
             return
 
 
@@ -388,7 +389,7 @@ def _batch_damages(
             key,
             what,
             *clipped(view, entry, lost[0].base, lost[-1].end),
-            Kind.SEGMENT,
+            DamageKind.SEGMENT,
             sum(b.rows for b in lost),
             min(b.min_timestamp_ms for b in lost),
             max(b.max_timestamp_ms for b in lost),
@@ -446,7 +447,7 @@ def _unreadable(reader: SegmentReader, view: PartitionView) -> Iterator[Damage]:
                 rows = parse_header(one.data).record_count
                 key = view.layout.key(entry.object)
                 told = f"a producer's batch, acknowledged by an older version: {what}"
-                yield Damage(key, told, base, end, Kind.UNREAD, rows)
+                yield Damage(key, told, base, end, DamageKind.UNREAD, rows)
 
 
 def _epoch_damages(view: PartitionView) -> Iterator[Damage]:
@@ -457,6 +458,6 @@ def _epoch_damages(view: PartitionView) -> Iterator[Damage]:
             yield Damage(
                 view.layout.key(entry.object),
                 f"leader epoch falls. epoch={entry.leader_epoch} before={highest}",
-                kind=Kind.EPOCH,
+                kind=DamageKind.EPOCH,
             )
         highest = max(highest, entry.leader_epoch)

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from sparklog.core.errors import DataCorrupt
 from sparklog.log.cleanup.rewriter import Encoding
-from sparklog.log.effects import Protocol, Range, create, get_many, list_after
+from sparklog.log.effects import Program, Range, create, get_many, list_after
 from sparklog.log.layout import WALS_PREFIX, PartitionLayout, wal_of_key
 from sparklog.log.manifest.manifest import Entry, entries_of
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.log.wal.objects import decode
 from sparklog.protocol.records.header import REFERENCE_BIT, parse_header
 
@@ -23,7 +23,7 @@ OBJECTS_READ_AT_ONCE = 16
 
 def wal_batches(
     layout: PartitionLayout, base_offset: int, end_offset: int, leader_epoch: int
-) -> Protocol[list[bytes]]:
+) -> Program[list[bytes]]:
     """Return the batches of one epoch that hold just these offsets, in order; or none.
 
     Reads every object of every write-ahead log: for a repair.
@@ -65,7 +65,7 @@ def _joined(known: dict[int, tuple[int, bytes]], base_offset: int, end_offset: i
 
 def refilled(
     layout: PartitionLayout, batches: Sequence[bytes], encoding: Encoding, nonces: Iterator[str]
-) -> Protocol[list[Entry]]:
+) -> Program[list[Entry]]:
     """Upload segments that hold these batches; return their entries.
 
     Raises:
@@ -75,7 +75,7 @@ def refilled(
     left = list(batches)
     while left:
         nonce = next(nonces)
-        draft = draft_batches(
+        draft = build_flush(
             layout, left, nonce,
             codec=encoding.codec, level=encoding.level, indexes_keys=encoding.indexes_keys,
         )  # fmt: skip

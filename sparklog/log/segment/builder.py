@@ -18,7 +18,7 @@ from sparklog.log.layout import PartitionLayout
 from sparklog.log.segment.file import StreamPart, finish_file, finish_in_place, write_stream
 from sparklog.log.segment.footer import to_metadata
 from sparklog.log.segment.key_index import index_keys
-from sparklog.log.segment.segment import BatchIndex, Commit, Reference, Segment
+from sparklog.log.segment.segment import BatchIndex, CommitStamp, Reference, Segment
 from sparklog.store.base import Data
 
 BATCH_ROWS_MAX = 16_384
@@ -29,19 +29,19 @@ _EMPTY_SCHEMA = pa.schema([pa.field("value", pa.binary())])
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentDraft:
+class SegmentBuilder:
     """Encoded records (or references) and all of their metadata but the place in the log."""
 
     part: StreamPart
     segment: Segment
     """With base offset 0, so its offsets are relative."""
 
-    def placed(self, base_offset: int, commit: Commit | None = None) -> Segment:
+    def placed(self, base_offset: int, commit: CommitStamp | None = None) -> Segment:
         """Return the metadata of the segment that holds these records from `base_offset` on."""
         end_offset = base_offset + self.segment.end_offset
         return replace(self.segment, base_offset=base_offset, end_offset=end_offset, commit=commit)
 
-    def at(self, base_offset: int, commit: Commit | None = None) -> bytes:
+    def at(self, base_offset: int, commit: CommitStamp | None = None) -> bytes:
         """Return the file of that segment."""
         return finish_file(self.part, to_metadata(self.placed(base_offset, commit)))
 
@@ -50,7 +50,7 @@ class SegmentDraft:
         return finish_in_place(self.part, to_metadata(self.placed(base_offset)))
 
 
-def draft_records(
+def build_records(
     layout: PartitionLayout,
     batches: Sequence[pa.RecordBatch],
     nonce: str,
@@ -59,7 +59,7 @@ def draft_records(
     level: int | None = None,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     indexes_keys: bool = False,
-) -> SegmentDraft:
+) -> SegmentBuilder:
     """Encode normalised record batches (see `schema.normalized`) as one dense segment."""
     columns = [
         name for name in schema.APPEND_COLUMNS if any(name in b.schema.names for b in batches)
@@ -75,10 +75,10 @@ def draft_records(
         timestamp_type=timestamp_type,
         codec=codec,
     )
-    return draft_rows(about, columns, batches, level, indexes_keys=indexes_keys)
+    return build_rows(about, columns, batches, level, indexes_keys=indexes_keys)
 
 
-def draft_rows(
+def build_rows(
     about: Segment,
     columns: Sequence[str],
     batches: Iterable[pa.RecordBatch],
@@ -86,7 +86,7 @@ def draft_rows(
     *,
     first_offset: int = 0,
     indexes_keys: bool = False,
-) -> SegmentDraft:
+) -> SegmentBuilder:
     """Encode rows as the segment that `about` describes, as far as rows do not tell.
 
     Args:
@@ -126,12 +126,12 @@ def draft_rows(
         batches=tuple(index),
         keys=keys,
     )
-    return SegmentDraft(part, segment)
+    return SegmentBuilder(part, segment)
 
 
 def draft_fence(
     layout: PartitionLayout, nonce: str, *, leader_epoch: int, led: bool
-) -> SegmentDraft:
+) -> SegmentBuilder:
     """Return a fence: no offset, no record, and from here on a leader or none."""
     part = write_stream(_EMPTY_SCHEMA, [], "none")
     segment = Segment(
@@ -146,16 +146,16 @@ def draft_fence(
         led=led,
         head=(part.head.length, part.head.crc),
     )
-    return SegmentDraft(part, segment)
+    return SegmentBuilder(part, segment)
 
 
-def draft_references(
+def build_references(
     layout: PartitionLayout,
     staged: Iterable[Reference],
     nonce: str,
     *,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
-) -> SegmentDraft:
+) -> SegmentBuilder:
     """Put staged objects in order as one segment without rows of its own."""
     placed: list[Reference] = []
     base = 0
@@ -178,7 +178,7 @@ def draft_references(
         head=(part.head.length, part.head.crc),
         references=tuple(placed),
     )
-    return SegmentDraft(part, segment)
+    return SegmentBuilder(part, segment)
 
 
 def resized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -30,7 +30,7 @@ GAP_BYTES_MAX = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ColumnPiece:
     """A run of neighbouring record batches of one object, fetched together."""
 
     object: str
@@ -52,7 +52,7 @@ def pieces(
     base_offset: int,
     end_offset: int,
     columns: Sequence[str],
-) -> Iterator[Piece]:
+) -> Iterator[ColumnPiece]:
     """Cut the batches that hold any of [base_offset, end_offset) into pieces to fetch."""
     wanted = set(columns)
     stored = [name for name in segment.column_names if name in wanted]
@@ -61,8 +61,10 @@ def pieces(
     run: list[BatchIndex] = []
     size = 0
 
-    def piece() -> Piece:
-        return Piece(key, segment, object_base, tuple(run), tuple(stored), base_offset, end_offset)
+    def piece() -> ColumnPiece:
+        return ColumnPiece(
+            key, segment, object_base, tuple(run), tuple(stored), base_offset, end_offset
+        )
 
     for batch in segment.batches:
         if object_base + batch.end <= base_offset or object_base + batch.base >= end_offset:
@@ -77,7 +79,7 @@ def pieces(
         yield piece()
 
 
-def byte_ranges(piece: Piece) -> list[tuple[int, int]]:
+def byte_ranges(piece: ColumnPiece) -> list[tuple[int, int]]:
     """Return the file ranges [start, end) to request for a piece, neighbours merged."""
     merged: list[tuple[int, int]] = []
     if not piece.columns:
@@ -94,7 +96,7 @@ def byte_ranges(piece: Piece) -> list[tuple[int, int]]:
 
 
 def decode(
-    piece: Piece, fetched: Sequence[tuple[int, bytes]], columns: Sequence[str]
+    piece: ColumnPiece, fetched: Sequence[tuple[int, bytes]], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the wanted rows and columns of a piece from its fetched ranges (file position, bytes).
 
@@ -163,7 +165,7 @@ def _spans(segment: Segment, batch: BatchIndex, columns: Sequence[str]) -> list[
     return spans
 
 
-def _load(piece: Piece, fetched: Sequence[tuple[int, bytes]]) -> list[pa.RecordBatch | None]:
+def _load(piece: ColumnPiece, fetched: Sequence[tuple[int, bytes]]) -> list[pa.RecordBatch | None]:
     """Check the wanted bytes and make columns of them."""
     names = piece.segment.column_names
     schema = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in names])
@@ -176,7 +178,7 @@ def _load(piece: Piece, fetched: Sequence[tuple[int, bytes]]) -> list[pa.RecordB
 
 
 def _columns(
-    piece: Piece, schema: pa.Schema, batch: BatchIndex, fetched: Sequence[tuple[int, bytes]]
+    piece: ColumnPiece, schema: pa.Schema, batch: BatchIndex, fetched: Sequence[tuple[int, bytes]]
 ) -> pa.RecordBatch:
     body = batch.stored.position + batch.stored.meta.length
     meta, *columns = [

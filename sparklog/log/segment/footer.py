@@ -16,8 +16,8 @@ from sparklog.log.segment.key_index import BLOCK_BYTES, PAGE_BYTES, KeyIndex
 from sparklog.log.segment.segment import (
     Append,
     BatchIndex,
-    Commit,
     CommitKey,
+    CommitStamp,
     Marker,
     ProducerBatch,
     Reference,
@@ -281,14 +281,14 @@ def _keys(document: dict[str, Any] | None) -> KeyIndex | None:
     )
 
 
-def _commit_document(commit: Commit | None) -> list[Any] | None:
+def _commit_document(commit: CommitStamp | None) -> list[Any] | None:
     if commit is None:
         return None
     return [commit.key.writer, commit.key.sequence, commit.timestamp_ms]
 
 
-def _commit(document: list[Any] | None) -> Commit | None:
+def _commit(document: list[Any] | None) -> CommitStamp | None:
     if document is None:
         return None
     writer, sequence, timestamp_ms = document
-    return Commit(CommitKey(str(writer), int(sequence)), int(timestamp_ms))
+    return CommitStamp(CommitKey(str(writer), int(sequence)), int(timestamp_ms))

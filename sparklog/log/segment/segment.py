@@ -32,7 +32,7 @@ class CommitKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitStamp:
     """A commit key as stored, with the time it was written (for expiry)."""
 
     key: CommitKey
@@ -132,7 +132,7 @@ class Segment:
     producers: tuple[ProducerBatch, ...] = ()
     markers: tuple[Marker, ...] = ()
     unread: tuple[UnreadBatch, ...] = ()
-    commit: Commit | None = None
+    commit: CommitStamp | None = None
     references: tuple[Reference, ...] = field(default=())
     keys: KeyIndex | None = None
     """What tells which keys its rows do not have, if it was written."""

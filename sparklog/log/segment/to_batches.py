@@ -55,7 +55,7 @@ class WireBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class OffsetSpan:
     """Offsets, relative to the segment, that one kind of batch covers."""
 
     base: int
@@ -66,41 +66,41 @@ class Stretch:
     unread: UnreadBatch | None = None
 
 
-class Stretches:
+class OffsetSpans:
     """Where in a segment transactions and markers lie."""
 
     def __init__(self, segment: Segment) -> None:
         """Sort what the footer tells."""
         markers = {marker.base: marker for marker in segment.markers}
         unread = {one.base: one for one in segment.unread}
-        special = [Stretch(one.base, one.end, unread=one) for one in segment.unread]
+        special = [OffsetSpan(one.base, one.end, unread=one) for one in segment.unread]
         for one in segment.producers:
             if one.base in unread:
                 continue
             if one.attributes & CONTROL_BIT:
-                special.append(Stretch(one.base, one.end, one, markers.get(one.base)))
+                special.append(OffsetSpan(one.base, one.end, one, markers.get(one.base)))
             elif one.attributes & TRANSACTIONAL_BIT:
                 _add_transactional(special, one)
         special.sort(key=lambda stretch: stretch.base)
         self._special = special
         self._ends = [stretch.end for stretch in special]
 
-    def within(self, base: int, end: int) -> Iterator[Stretch]:
+    def within(self, base: int, end: int) -> Iterator[OffsetSpan]:
         """Yield stretches that cover [base, end) in order, cut at its edges."""
         at = base
         for stretch in self._special[bisect_right(self._ends, base) :]:
             if stretch.base >= end:
                 break
             if at < stretch.base:
-                yield Stretch(at, stretch.base)
+                yield OffsetSpan(at, stretch.base)
             at = min(stretch.end, end)
             is_whole = stretch.base >= base and stretch.end == at
             yield stretch if is_whole else replace(stretch, base=max(stretch.base, base), end=at)
         if at < end:
-            yield Stretch(at, end)
+            yield OffsetSpan(at, end)
 
 
-def _add_transactional(special: list[Stretch], one: ProducerBatch) -> None:
+def _add_transactional(special: list[OffsetSpan], one: ProducerBatch) -> None:
     """Add a batch, joined to the one before if it is its continuation."""
     last = special[-1] if special else None
     if last is not None and last.producer is not None and last.marker is None:
@@ -116,7 +116,7 @@ def _add_transactional(special: list[Stretch], one: ProducerBatch) -> None:
         if follows:
             special[-1] = replace(last, end=one.end)
             return
-    special.append(Stretch(one.base, one.end, one))
+    special.append(OffsetSpan(one.base, one.end, one))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class BlockWriter:
     """What the segment's relative offsets count from."""
     leader_epoch: int
     codec: Codec
-    stretches: Stretches
+    stretches: OffsetSpans
 
     def batches(self, rows: pa.RecordBatch | None, base: int, end: int) -> Iterator[WireBatch]:
         """Yield the batches that cover [base, end), absolute offsets.
@@ -151,7 +151,7 @@ class BlockWriter:
                 yield from self._records(known, stretch, low, high)
 
     def _records(
-        self, known: _Known | None, stretch: Stretch, low: int, high: int
+        self, known: _Known | None, stretch: OffsetSpan, low: int, high: int
     ) -> Iterator[WireBatch]:
         settings = self._settings(stretch)
         first, end = (0, 0) if known is None else known.between(low, high)
@@ -176,7 +176,7 @@ class BlockWriter:
             end = min(base + INT32_MAX, high)
             yield WireBatch(base, end, encode(empty, plain, base_offset=base, last_offset=end - 1))
 
-    def _settings(self, stretch: Stretch) -> BatchSettings:
+    def _settings(self, stretch: OffsetSpan) -> BatchSettings:
         producer = stretch.producer
         if producer is None:
             return BatchSettings(
@@ -194,7 +194,7 @@ class BlockWriter:
             is_transactional=True,
         )
 
-    def _marker(self, stretch: Stretch, marker: Marker, offset: int) -> bytes:
+    def _marker(self, stretch: OffsetSpan, marker: Marker, offset: int) -> bytes:
         producer = stretch.producer
         producer_id = producer.producer_id if producer else NO_PRODUCER_ID
         producer_epoch = producer.producer_epoch if producer else NO_EPOCH

@@ -16,9 +16,9 @@ from sparklog.core.types import NO_PRODUCER_ID, NO_TIMESTAMP_MS, TimestampType
 from sparklog.log.segment.segment import ProducerBatch, Segment
 from sparklog.log.tail.producer_state import (
     AbortedTransaction,
-    Producer,
+    AppendedBatchMetadata,
+    ProducerEntry,
     ProducerStates,
-    TakenBatch,
 )
 from sparklog.protocol.records.control import (
     ControlRecord,
@@ -129,9 +129,9 @@ def restored(document: Document) -> ProducerStates:
         for producer_id, epoch, last, coordinator_epoch, written_ms, batches in document[
             "producers"
         ]:
-            known = Producer(int(epoch), None if last is None else int(last))
+            known = ProducerEntry(int(epoch), None if last is None else int(last))
             known.coordinator_epoch, known.written_ms = int(coordinator_epoch), int(written_ms)
-            known.batches.extend(TakenBatch(*_whole(batch)) for batch in batches)
+            known.batches.extend(AppendedBatchMetadata(*_whole(batch)) for batch in batches)
             states.restore(int(producer_id), known)
         for producer_id, first_offset in document["open"]:
             states.transactions.begin(int(producer_id), int(first_offset))
@@ -147,7 +147,7 @@ def restored(document: Document) -> ProducerStates:
 
 def _take_batch(states: ProducerStates, header: BatchHeader, now_ms: int) -> None:
     is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    taken = TakenBatch(
+    taken = AppendedBatchMetadata(
         header.base_sequence,
         header.last_sequence,
         header.base_offset,
@@ -168,7 +168,7 @@ def _take_stored(
 ) -> None:
     first = stored.base_sequence
     count = stored.end - stored.base
-    taken = TakenBatch(
+    taken = AppendedBatchMetadata(
         first,
         first if first == NO_SEQUENCE else increment_sequence(first, count - 1),
         base_offset + stored.base,

@@ -18,7 +18,7 @@ from crc32c import crc32c
 
 from sparklog.core.errors import DataCorrupt, Unavailable
 from sparklog.core.types import UNLED_EPOCH
-from sparklog.log.effects import Protocol, delete, get, list_after, put
+from sparklog.log.effects import Program, delete, get, list_after, put
 from sparklog.log.layout import PartitionLayout, is_staged_name
 from sparklog.log.manifest.manifest import Entry
 from sparklog.log.manifest.refresh import read_segments
@@ -32,7 +32,7 @@ SNAPSHOTS_KEPT: Final = 2
 SEGMENTS_READ_AT_ONCE: Final = 32
 
 
-def save_producers(layout: PartitionLayout, end_offset: int, document: Document) -> Protocol[None]:
+def save_producers(layout: PartitionLayout, end_offset: int, document: Document) -> Program[None]:
     """Store what `producer_rebuild.snapshot` gave when the log ended at `end_offset`.
 
     Not before the partition's own log reaches that offset. Older ones are deleted but the last.
@@ -46,7 +46,7 @@ def save_producers(layout: PartitionLayout, end_offset: int, document: Document)
         yield from delete(layout.key(layout.snapshot_name(end)))
 
 
-def load_producers(view: PartitionView, now_ms: int) -> Protocol[ProducerStates]:
+def load_producers(view: PartitionView, now_ms: int) -> Program[ProducerStates]:
     """Return the state of the partition's producers at the end of `view`.
 
     All that is read counts as written now, so that none is forgotten for being read late.
@@ -106,14 +106,14 @@ def _has_producers(entry: Entry) -> bool:
     return entry.leader_epoch > UNLED_EPOCH and not is_staged_name(entry.object)
 
 
-def _snapshots(layout: PartitionLayout) -> Protocol[list[int]]:
+def _snapshots(layout: PartitionLayout) -> Program[list[int]]:
     listed = yield from list_after(layout.snapshot_prefix, "")
     return sorted(end for info in listed if (end := layout.snapshot_end(info.key)) is not None)
 
 
 def _segments(
     view: PartitionView, entries: Sequence[Entry]
-) -> Protocol[list[tuple[Entry, Segment]]]:
+) -> Program[list[tuple[Entry, Segment]]]:
     found = yield from read_segments(view.layout, [entry.object for entry in entries])
     pairs = []
     for entry, segment in zip(entries, found, strict=True):

@@ -65,7 +65,7 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class Transactions:
+class OpenTransactions:
     """The transactions of one partition; see the module. Not thread-safe."""
 
     __slots__ = ("_open", "_unreplicated", "aborted")
@@ -150,7 +150,7 @@ class Duplicate(NamedTuple):
     """NO_TIMESTAMP_MS when it is not known any more."""
 
 
-class TakenBatch(NamedTuple):
+class AppendedBatchMetadata(NamedTuple):
     """A batch that was appended."""
 
     base_sequence: int
@@ -161,7 +161,7 @@ class TakenBatch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Producer:
+class ProducerEntry:
     """One producer id in one partition."""
 
     epoch: int
@@ -169,7 +169,9 @@ class Producer:
     """NO_SEQUENCE when this epoch wrote nothing, None when what it wrote is not known."""
     coordinator_epoch: int = NO_EPOCH
     written_ms: int = NO_TIMESTAMP_MS
-    batches: deque[TakenBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    batches: deque[AppendedBatchMetadata] = field(
+        default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES)
+    )
 
     def enter(self, epoch: int) -> None:
         """Go on with `epoch`: a new one begins with sequence 0."""
@@ -205,15 +207,15 @@ class ProducerStates:
 
     def __init__(self) -> None:
         """Begin with no producer known."""
-        self._producers: dict[int, Producer] = {}
+        self._producers: dict[int, ProducerEntry] = {}
         self._verifying: dict[int, Verification] = {}
-        self.transactions = Transactions()
+        self.transactions = OpenTransactions()
 
     def __len__(self) -> int:
         """Return how many producers are known."""
         return len(self._producers)
 
-    def __iter__(self) -> Iterator[tuple[int, Producer]]:
+    def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
         """Yield producer ids and what is known of them."""
         return iter(self._producers.items())
 
@@ -312,7 +314,7 @@ class ProducerStates:
                 _check_first(header, verification)
         return None
 
-    def _check_order(self, header: BatchHeader, known: Producer) -> Duplicate | None:
+    def _check_order(self, header: BatchHeader, known: ProducerEntry) -> Duplicate | None:
         if header.producer_epoch < known.epoch:
             raise _stale_epoch(header.producer_id, header.producer_epoch, known.epoch)
         if header.producer_epoch == known.epoch:
@@ -352,7 +354,7 @@ class ProducerStates:
         if header.producer_id == NO_PRODUCER_ID:
             return
         end_offset = base_offset + header.last_offset_delta + 1
-        batch = TakenBatch(
+        batch = AppendedBatchMetadata(
             header.base_sequence, header.last_sequence, base_offset, end_offset, now_ms
         )
         self.take(
@@ -367,7 +369,7 @@ class ProducerStates:
         self,
         producer_id: int,
         producer_epoch: int,
-        batch: TakenBatch,
+        batch: AppendedBatchMetadata,
         now_ms: int,
         *,
         is_transactional: bool,
@@ -375,7 +377,7 @@ class ProducerStates:
         """Note that a batch is in the log, wherever that is known from; nothing is checked."""
         known = self._producers.get(producer_id)
         if known is None:
-            known = self._producers[producer_id] = Producer(producer_epoch, NO_SEQUENCE)
+            known = self._producers[producer_id] = ProducerEntry(producer_epoch, NO_SEQUENCE)
         known.enter(producer_epoch)
         if batch.base_sequence != NO_SEQUENCE:  # coordinators' batches have none
             known.batches.append(batch)
@@ -385,7 +387,7 @@ class ProducerStates:
             self._verifying.pop(producer_id, None)
             self.transactions.begin(producer_id, batch.base_offset)
 
-    def restore(self, producer_id: int, known: Producer) -> None:
+    def restore(self, producer_id: int, known: ProducerEntry) -> None:
         """Put back what `__iter__` yielded."""
         self._producers[producer_id] = known
 
@@ -434,7 +436,7 @@ class ProducerStates:
         """Note that a marker was appended at `offset`."""
         known = self._producers.get(producer_id)
         if known is None:
-            known = self._producers[producer_id] = Producer(producer_epoch, None)
+            known = self._producers[producer_id] = ProducerEntry(producer_epoch, None)
         self.end_verification(producer_id)
         known.enter(producer_epoch)
         known.coordinator_epoch = marker.coordinator_epoch

@@ -36,12 +36,12 @@ import pyarrow as pa
 
 from sparklog.core.errors import DataCorrupt, InvalidRecord, InvalidRequest
 from sparklog.core.types import NO_TIMESTAMP_MS, TimestampType
-from sparklog.log.effects import Protocol
+from sparklog.log.effects import Program
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.refresh import read_stored
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.segment.footer import reference_document, reference_from_document
-from sparklog.log.segment.segment import Commit, CommitKey, Reference, Segment
+from sparklog.log.segment.segment import CommitKey, CommitStamp, Reference, Segment
 from sparklog.protocol.records.header import (
     HEADER_BYTES,
     INT32_MAX,
@@ -79,7 +79,7 @@ class ReferenceBatch:
 
     references: tuple[Reference, ...]
     """In order; their offsets are relative to the batch's base offset."""
-    commit: Commit | None = None
+    commit: CommitStamp | None = None
     """With it, the append happens at most once (FORMAT.md 5)."""
 
     @property
@@ -88,7 +88,7 @@ class ReferenceBatch:
         return self.references[-1].end if self.references else 0
 
 
-def reference_batch(staged: Iterable[Reference], commit: Commit | None) -> ReferenceBatch:
+def reference_batch(staged: Iterable[Reference], commit: CommitStamp | None) -> ReferenceBatch:
     """Put staged objects in order, one after the other."""
     placed: list[Reference] = []
     base = 0
@@ -100,7 +100,7 @@ def reference_batch(staged: Iterable[Reference], commit: Commit | None) -> Refer
 
 
 @dataclass(frozen=True, slots=True)
-class Enlisted:
+class ReferencedObject:
     """The producer whose transaction a reference batch is part of."""
 
     producer_id: int
@@ -108,7 +108,7 @@ class Enlisted:
     base_sequence: int = 0
 
 
-def encode_references(batch: ReferenceBatch, enlisted: Enlisted | None = None) -> bytes:
+def encode_references(batch: ReferenceBatch, enlisted: ReferencedObject | None = None) -> bytes:
     """Return the batch as a Produce request carries it.
 
     Raises:
@@ -192,7 +192,7 @@ def _text(data: BytesLike) -> bytes:
     return value
 
 
-def check_references(layout: PartitionLayout, batch: ReferenceBatch) -> Protocol[None]:
+def check_references(layout: PartitionLayout, batch: ReferenceBatch) -> Program[None]:
     """Compare what a batch says of its objects with the objects' own metadata.
 
     Cost: a request per object, for its footer.
@@ -274,16 +274,16 @@ def _mismatch(told: Reference, stored: Segment, size_bytes: int) -> str | None:
     return next((f"`{name}` differs" for name, said, is_ in pairs if said != is_), None)
 
 
-def _commit(document: list[Any] | None) -> Commit | None:
+def _commit(document: list[Any] | None) -> CommitStamp | None:
     if document is None:
         return None
     writer, sequence, timestamp_ms = document
     if not isinstance(writer, str) or not _WRITER.fullmatch(writer) or int(sequence) < 0:
         raise ValueError("not a commit key")
-    return Commit(CommitKey(writer, int(sequence)), int(timestamp_ms))
+    return CommitStamp(CommitKey(writer, int(sequence)), int(timestamp_ms))
 
 
-class TakenReferences(NamedTuple):
+class KnownReferences(NamedTuple):
     """A batch in the tail."""
 
     base_offset: int
@@ -300,7 +300,7 @@ class PendingReferences:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._taken: deque[TakenReferences] = deque()
+        self._taken: deque[KnownReferences] = deque()
 
     def find(self, batch: ReferenceBatch, view: PartitionView) -> tuple[int, int] | None:
         """Return the base and end offset that the batch has already, or None.
@@ -324,7 +324,7 @@ class PendingReferences:
         """Note a batch that was appended to the tail."""
         key = batch.commit.key if batch.commit is not None else None
         self._taken.append(
-            TakenReferences(
+            KnownReferences(
                 base_offset,
                 base_offset + batch.count,
                 batch.references[0].object,

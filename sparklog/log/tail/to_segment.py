@@ -19,7 +19,7 @@ import pyarrow as pa
 from sparklog.core.errors import DataCorrupt, InvalidRequest
 from sparklog.core.types import NO_PRODUCER_ID, TimestampType
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.segment.builder import SegmentDraft, draft_references, draft_rows
+from sparklog.log.segment.builder import SegmentBuilder, build_references, build_rows
 from sparklog.log.segment.segment import Marker, ProducerBatch, Segment, UnreadBatch
 from sparklog.log.tail.references import decode_references
 from sparklog.protocol.records.decoder import Headers, decode_runs, read_headers
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class FlushDraft:
+class FlushBuilder:
     """A segment that fits one place in the log: the offsets its batches were given."""
 
     segment: Segment
@@ -71,7 +71,7 @@ class FlushDraft:
         return self.segment.leader_epoch
 
 
-def draft_batches(
+def build_flush(
     layout: PartitionLayout,
     batches: Sequence[BytesLike],
     nonce: str,
@@ -80,7 +80,7 @@ def draft_batches(
     level: int | None = None,
     indexes_keys: bool = False,
     plain_bytes_max: int = PLAIN_BYTES_MAX,
-) -> FlushDraft:
+) -> FlushBuilder:
     """Encode as many of `batches` as one segment takes: one leader epoch, one timestamp type.
 
     Args:
@@ -118,17 +118,17 @@ def draft_batches(
     about = _about(layout, nonce, codec, headers[: content.batches], content)
     draft = _draft(about, level, content, int(headers["base_offset"][0]), indexes_keys=indexes_keys)
     base_offset = int(headers["base_offset"][0])
-    return FlushDraft(draft.placed(base_offset), draft.finished(base_offset), content.batches)
+    return FlushBuilder(draft.placed(base_offset), draft.finished(base_offset), content.batches)
 
 
-def _referring(layout: PartitionLayout, data: BytesLike, nonce: str) -> FlushDraft:
+def _referring(layout: PartitionLayout, data: BytesLike, nonce: str) -> FlushBuilder:
     """Return the reference segment of a reference batch.
 
     Of a transaction, it has no rows by itself: whether what it refers to counts is told later.
     """
     header = parse_header(data)
     batch = decode_references(data, header)
-    draft = draft_references(layout, batch.references, nonce)
+    draft = build_references(layout, batch.references, nonce)
     about = replace(draft.segment, leader_epoch=header.leader_epoch, led=True)
     if header.is_transactional:
         who = header.producer_id, header.producer_epoch, header.base_sequence
@@ -136,7 +136,7 @@ def _referring(layout: PartitionLayout, data: BytesLike, nonce: str) -> FlushDra
         about = replace(about, rows=0, producers=(producer,))
     placed = replace(draft, segment=about)
     at = header.base_offset
-    return FlushDraft(placed.placed(at, batch.commit), placed.at(at, batch.commit), 1)
+    return FlushBuilder(placed.placed(at, batch.commit), placed.at(at, batch.commit), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ def _about(
 
 def _draft(
     about: Segment, level: int | None, content: _Content, base_offset: int, *, indexes_keys: bool
-) -> SegmentDraft:
+) -> SegmentBuilder:
     runs = content.runs
     columns = ["timestamp", "value"]
     if about.rows < about.end_offset:
@@ -237,7 +237,7 @@ def _draft(
     if any(run.column("headers").null_count < run.num_rows for run in runs):
         columns.append("headers")
     stored = [run.select(columns) for run in runs]
-    return draft_rows(
+    return build_rows(
         about, columns, stored, level, first_offset=base_offset, indexes_keys=indexes_keys
     )
 

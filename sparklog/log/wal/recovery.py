@@ -18,7 +18,7 @@ from math import inf
 
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import PartitionId
-from sparklog.log.effects import Protocol
+from sparklog.log.effects import Program
 from sparklog.log.layout import WalLayout
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.wal.objects import WalBatch, WalObject
@@ -43,7 +43,7 @@ class SealedTail:
         return sum(len(b.data) for batches in self.batches.values() for b in batches)
 
 
-def seal_and_read(layout: WalLayout, nonce: str) -> Protocol[SealedTail]:
+def seal_and_read(layout: WalLayout, nonce: str) -> Program[SealedTail]:
     """Read what is left of a log that the metadata says is sealed. Idempotent.
 
     One that shows no seal is sealed first. Memory: the tail, which flushing bounds. Cost: WAL.md 6.

@@ -13,7 +13,7 @@ Source: WAL.md 4 and 5. `tests/model/test_wal.py` runs this code through every o
 Reading a write-ahead log that may be written and trimmed meanwhile. Pure protocols.
 
 Everything here answers None if an object that was listed has vanished: list again. What cannot be
-read comes back as `Torn`; `whole` says whether the log may have such. Source: WAL.md 2 and 4.
+read comes back as `TornWindow`; `whole` says whether the log may have such. Source: WAL.md 2 and 4.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sparklog.core.errors import DataCorrupt, Unavailable
-from sparklog.log.effects import Protocol, Range, delete, get_many, list_after, put
+from sparklog.log.effects import Program, Range, delete, get_many, list_after, put
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal.objects import (
     BROKERS_KINDS,
@@ -49,14 +49,14 @@ Read = TypeVar("Read", WalHeader, WalObject)
 
 
 @dataclass(frozen=True, slots=True)
-class Torn:
+class TornWindow:
     """An object that cannot be read: damage, unless its log was not forced to the disk."""
 
     sequence: int
     error: DataCorrupt
 
 
-def whole(headers: Sequence[WalHeader | Torn], *, forced: bool = True) -> list[WalHeader]:
+def whole(headers: Sequence[WalHeader | TornWindow], *, forced: bool = True) -> list[WalHeader]:
     """Return the headers that could be read; any of them may say that others may be torn.
 
     Args:
@@ -67,23 +67,23 @@ def whole(headers: Sequence[WalHeader | Torn], *, forced: bool = True) -> list[W
         DataCorrupt: an object cannot be read, in a log whose objects were forced to the disk.
     """
     found = [one for one in headers if isinstance(one, WalHeader)]
-    torn = [one for one in headers if isinstance(one, Torn)]
+    torn = [one for one in headers if isinstance(one, TornWindow)]
     if torn and forced and all(one.forced for one in found):
         raise torn[0].error
     return found
 
 
-def header_of(one: WalObject | Torn) -> WalHeader | Torn:
+def header_of(one: WalObject | TornWindow) -> WalHeader | TornWindow:
     """Return the header of an object that could be read."""
     return one.header if isinstance(one, WalObject) else one
 
 
-def listed(layout: WalLayout) -> Protocol[list[int]]:
+def listed(layout: WalLayout) -> Program[list[int]]:
     """Return the sequences there are, ascending."""
     return list((yield from sizes_of(layout)))
 
 
-def sizes_of(layout: WalLayout) -> Protocol[dict[int, int]]:
+def sizes_of(layout: WalLayout) -> Program[dict[int, int]]:
     """Return the sizes of the objects there are by their sequences, which ascend."""
     infos = yield from list_after(layout.folder, "")
     found = [(layout.sequence(info.key), info.size_bytes) for info in infos]
@@ -92,7 +92,7 @@ def sizes_of(layout: WalLayout) -> Protocol[dict[int, int]]:
 
 def read_headers(
     layout: WalLayout, sizes: Mapping[int, int], known: dict[int, WalHeader]
-) -> Protocol[list[WalHeader | Torn] | None]:
+) -> Program[list[WalHeader | TornWindow] | None]:
     """Return the headers that tell all there is to know; None if one of them has vanished.
 
     Boundaries are true whoever carries them, so nothing below the newest object's need be read.
@@ -113,17 +113,17 @@ def read_headers(
         if older is None:
             return None
         found += older
-    torn = {one.sequence: one for one in found if isinstance(one, Torn)}
+    torn = {one.sequence: one for one in found if isinstance(one, TornWindow)}
     return [*torn.values(), *(known[s] for s in sizes if s in known)]
 
 
 def read_newest(
     layout: WalLayout, sequences: Sequence[int], known: dict[int, WalHeader]
-) -> Protocol[list[WalHeader | Torn] | None]:
+) -> Program[list[WalHeader | TornWindow] | None]:
     """Return the newest header, or the newest that can be read and those that cannot be."""
-    found: list[WalHeader | Torn] = []
+    found: list[WalHeader | TornWindow] = []
     end, step = len(sequences), 1
-    while end > 0 and all(isinstance(one, Torn) for one in found):
+    while end > 0 and all(isinstance(one, TornWindow) for one in found):
         some = yield from _read_unknown(layout, sequences[max(0, end - step) : end], known)
         if some is None:
             return None
@@ -134,10 +134,10 @@ def read_newest(
 
 def _read_unknown(
     layout: WalLayout, sequences: Sequence[int], known: dict[int, WalHeader]
-) -> Protocol[list[WalHeader | Torn] | None]:
+) -> Program[list[WalHeader | TornWindow] | None]:
     """Return headers; those that were read are added to `known`. None if one has vanished."""
     unread = [s for s in sequences if s not in known]
-    found: list[WalHeader | Torn] = [known[s] for s in sequences if s in known]
+    found: list[WalHeader | TornWindow] = [known[s] for s in sequences if s in known]
     for at in range(0, len(unread), FOOTERS_READ_AT_ONCE):
         some = unread[at : at + FOOTERS_READ_AT_ONCE]
         wanted = tuple(Range(layout.key(s), -FOOTER_READ_BYTES) for s in some)
@@ -153,9 +153,9 @@ def _read_unknown(
 
 def read_objects(
     layout: WalLayout, sequences: Sequence[int]
-) -> Protocol[list[WalObject | Torn] | None]:
+) -> Program[list[WalObject | TornWindow] | None]:
     """Return whole objects, in the order of `sequences`; None if one of them has vanished."""
-    objects: list[WalObject | Torn] = []
+    objects: list[WalObject | TornWindow] = []
     for at in range(0, len(sequences), OBJECTS_READ_AT_ONCE):
         some = sequences[at : at + OBJECTS_READ_AT_ONCE]
         found = yield from get_many(tuple(Range(layout.key(s)) for s in some))
@@ -171,11 +171,11 @@ def _decoded(
     data: bytes,
     layout: WalLayout,
     sequence: int,
-) -> Read | Torn:
+) -> Read | TornWindow:
     try:
         return decode_as(data, layout, sequence)
     except DataCorrupt as error:
-        return Torn(sequence, error)
+        return TornWindow(sequence, error)
 
 
 SEAL_ROUNDS_MAX = 100
@@ -219,7 +219,7 @@ class _Look:
     forced: bool
 
 
-def seal(layout: WalLayout, nonce: str) -> Protocol[Sealed]:
+def seal(layout: WalLayout, nonce: str) -> Program[Sealed]:
     """Make sure that the log is sealed, by whomever, and return where.
 
     Idempotent, and may be abandoned at any point. Two looks and one put when the broker is dead; a
@@ -255,7 +255,7 @@ def seal(layout: WalLayout, nonce: str) -> Protocol[Sealed]:
     )
 
 
-def read_tail(layout: WalLayout, sealed: Sealed) -> Protocol[LogTail]:
+def read_tail(layout: WalLayout, sealed: Sealed) -> Program[LogTail]:
     """Return the windows of a sealed log that may hold more than the partitions' own logs.
 
     Every acknowledged window is returned or its batches were flushed, or a power cut took it or one
@@ -276,7 +276,7 @@ def read_tail(layout: WalLayout, sealed: Sealed) -> Protocol[LogTail]:
     raise _vanishing(layout)
 
 
-def read_sealed(layout: WalLayout) -> Protocol[tuple[Sealed, LogTail] | None]:
+def read_sealed(layout: WalLayout) -> Program[tuple[Sealed, LogTail] | None]:
     """Return where a log ends and what `read_tail` returns; None when no seal is seen.
 
     Only for a log that is known to be sealed, as are those that metadata names: a seal that `seal`
@@ -304,7 +304,7 @@ def read_sealed(layout: WalLayout) -> Protocol[tuple[Sealed, LogTail] | None]:
     raise _vanishing(layout)
 
 
-def clear(layout: WalLayout, sealed: Sealed) -> Protocol[None]:
+def clear(layout: WalLayout, sealed: Sealed) -> Program[None]:
     """Delete a sealed log, once all that `read_tail` returned is in the partitions' own logs.
 
     The seal stays for ever: without it a paused broker would find its next name free.
@@ -314,7 +314,7 @@ def clear(layout: WalLayout, sealed: Sealed) -> Protocol[None]:
             yield from delete(layout.key(sequence))
 
 
-def _survey(layout: WalLayout, known: dict[int, WalHeader]) -> Protocol[_Look]:
+def _survey(layout: WalLayout, known: dict[int, WalHeader]) -> Program[_Look]:
     """Look at the log. Headers in `known` are not read again, those read are added.
 
     What a name held may have been trimmed since, and taken by a late seal. But a name is trimmed
@@ -351,7 +351,7 @@ def _first_gap(sequences: Sequence[int], boundary: int) -> int:
     return gap
 
 
-def _tail(objects: Sequence[WalObject | Torn], sealed: Sealed) -> LogTail:
+def _tail(objects: Sequence[WalObject | TornWindow], sealed: Sealed) -> LogTail:
     """Leave out what is below the boundary, and what follows a barrier: none was acknowledged.
 
     In a log that is not forced to the disk so is what follows an object that is torn or missing: it
@@ -366,7 +366,7 @@ def _tail(objects: Sequence[WalObject | Torn], sealed: Sealed) -> LogTail:
     windows: list[WalObject] = []
     wanted = [o for o in objects if boundary <= header_of(o).sequence < sealed.sequence]
     for expected, one in enumerate(wanted, start=boundary):
-        if isinstance(one, Torn) or (not forced and one.header.sequence != expected):
+        if isinstance(one, TornWindow) or (not forced and one.header.sequence != expected):
             return LogTail(tuple(windows), expected)
         if one.header.kind not in BROKERS_KINDS:
             break
@@ -377,7 +377,7 @@ def _tail(objects: Sequence[WalObject | Torn], sealed: Sealed) -> LogTail:
 
 def _put_mark(
     layout: WalLayout, kind: WalKind, sequence: int, look: _Look, nonce: str
-) -> Protocol[PutOutcome]:
+) -> Program[PutOutcome]:
     # It carries the boundary on: when all else is cleared away, it must still tell a seal that
     # counts from one that landed on a trimmed name.
     data = encode(layout, WalHeader(kind, sequence, look.boundary, nonce, look.forced))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sparklog.core.errors import Fenced, OutcomeUnknown
-from sparklog.log.effects import Protocol, get, put
+from sparklog.log.effects import Program, get, put
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal.objects import (
     FOOTER_READ_BYTES,
@@ -37,7 +37,7 @@ UNKNOWN_TRIES_MAX = 8
 """How often one put whose outcome stays unknown is sent again."""
 
 
-class Settled(Enum):
+class PutOutcomes(Enum):
     """What a put turned out to be."""
 
     DURABLE = "durable"
@@ -47,7 +47,7 @@ class Settled(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class WindowRow:
     """An object ready to be put."""
 
     layout: WalLayout
@@ -57,7 +57,7 @@ class Placed:
     """Whether it must be on the disk when it counts."""
 
 
-def register(layout: WalLayout, nonce: str, *, forced: bool = True) -> Protocol[None]:
+def register(layout: WalLayout, nonce: str, *, forced: bool = True) -> Program[None]:
     """Create sequence 0: from then on the incarnation exists and may write. One request.
 
     Args:
@@ -71,15 +71,15 @@ def register(layout: WalLayout, nonce: str, *, forced: bool = True) -> Protocol[
         DataCorrupt: what is there cannot be read.
     """
     header = WalHeader(WalKind.REGISTRATION, 0, 0, nonce, forced)
-    settled = yield from place(Placed(layout, header, encode(layout, header)))
-    if settled is Settled.FENCED:
+    settled = yield from place(WindowRow(layout, header, encode(layout, header)))
+    if settled is PutOutcomes.FENCED:
         raise Fenced(
             "the incarnation is somebody else's or was sealed before it registered; "
             f"start again with a new one. object={layout.key(0)} nonce={nonce}"
         )
 
 
-def place(placed: Placed) -> Protocol[Settled]:
+def place(placed: WindowRow) -> Program[PutOutcomes]:
     """Put an object under its name until it is settled whose the name is. One request, as a rule.
 
     After an unknown outcome the same bytes are put again under the same name: a late first put and
@@ -95,7 +95,7 @@ def place(placed: Placed) -> Protocol[Settled]:
     for _ in range(UNKNOWN_TRIES_MAX):
         outcome = yield from put(key, placed.data, forced=placed.forced)
         if outcome is PutOutcome.CREATED:
-            return Settled.DURABLE
+            return PutOutcomes.DURABLE
         tail = yield from get(key, -FOOTER_READ_BYTES)
         if tail is not None:
             return _whose(decode_header(tail, layout, sequence), placed.header)
@@ -107,10 +107,10 @@ def place(placed: Placed) -> Protocol[Settled]:
     )
 
 
-def _whose(found: WalHeader, ours: WalHeader) -> Settled:
+def _whose(found: WalHeader, ours: WalHeader) -> PutOutcomes:
     """Store clients retry by themselves and then report our own object as somebody else's."""
     mine = found.kind is ours.kind and found.nonce == ours.nonce
-    return Settled.DURABLE if mine else Settled.FENCED
+    return PutOutcomes.DURABLE if mine else PutOutcomes.FENCED
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class PutSettled:
     """Event: `place` came to an end for a sequence."""
 
     sequence: int
-    settled: Settled
+    settled: PutOutcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +147,10 @@ class PutWindow:
     forced: bool = True
     """Whether this one is."""
 
-    def placed(self, layout: WalLayout, batches: Sequence[WalBatch], nonce: str) -> Placed:
+    def placed(self, layout: WalLayout, batches: Sequence[WalBatch], nonce: str) -> WindowRow:
         """Return the object that carries `batches` as instructed."""
         header = WalHeader(WalKind.WINDOW, self.sequence, self.boundary, nonce, self.log_forced)
-        return Placed(layout, header, encode(layout, header, batches), self.forced)
+        return WindowRow(layout, header, encode(layout, header, batches), self.forced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class WalWriter:
         match event:
             case WindowReady():
                 return (self._number(),)
-            case PutSettled(sequence, Settled.FENCED):
+            case PutSettled(sequence, PutOutcomes.FENCED):
                 self.stopped = True
                 return (Stop(sequence),)
             case PutSettled(sequence):

@@ -20,7 +20,7 @@ from sparklog.protocol.api_keys import APIS, Api
 from sparklog.protocol.messages.schemas import payload_module, request_schema, response_schema
 
 
-class Answer:
+class ResponseBuilder:
     """The structures of the response to one version of an API."""
 
     __slots__ = ("_api", "_kept", "_response", "version")
@@ -33,7 +33,7 @@ class Answer:
         self._kept: dict[tuple[str, tuple[str, ...]], _Kept] = {}
 
     @classmethod
-    def to(cls, request: Any) -> Answer:
+    def to(cls, request: Any) -> ResponseBuilder:
         """Return the builder of the response to a request."""
         request_type: Any = type(request)
         return _answer_to(request_type)
@@ -61,8 +61,8 @@ class Answer:
 
 
 @cache
-def _answer_to(request_type: Any) -> Answer:
-    return Answer(Api(request_type.__api_key__), request_type.__version__)
+def _answer_to(request_type: Any) -> ResponseBuilder:
+    return ResponseBuilder(Api(request_type.__api_key__), request_type.__version__)
 
 
 def build_request(api: Api, version: int, **values: Any) -> Any:

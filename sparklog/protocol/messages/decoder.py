@@ -20,7 +20,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.protocol.messages.schema import FIXED, FieldShape, Shape, shape_of
+from sparklog.protocol.messages.schema import FIXED, EntityShape, FieldShape, shape_of
 
 ELEMENTS_MAX: Final = 250_000
 """Array elements of one message:
@@ -142,7 +142,7 @@ def decoder(entity_type: Any) -> Decode:
     return decode
 
 
-def _steps(shape: Shape) -> list[Callable[[Cursor, list[Any]], None]]:
+def _steps(shape: EntityShape) -> list[Callable[[Cursor, list[Any]], None]]:
     """Return one step per run of fixed-width fields, and one per other field."""
     steps: list[Callable[[Cursor, list[Any]], None]] = []
     for fixed, run in groupby(shape.fields, key=lambda f: f.struct_code is not None):

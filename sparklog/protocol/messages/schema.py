@@ -53,7 +53,7 @@ class FieldShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class EntityShape:
     """A structure: its fields in the order of the wire, then the tagged ones by tag."""
 
     fields: tuple[FieldShape, ...]
@@ -62,7 +62,7 @@ class Shape:
 
 
 @cache
-def shape_of(entity_type: Any) -> Shape:
+def shape_of(entity_type: Any) -> EntityShape:
     """Return the shape of a kio entity type.
 
     Raises:
@@ -71,7 +71,7 @@ def shape_of(entity_type: Any) -> Shape:
     shapes = [_field_shape(field) for field in fields(entity_type)]
     tagged = sorted((s for s in shapes if s.tag is not None), key=lambda s: s.tag or 0)
     flexible = bool(entity_type.__flexible__)
-    return Shape(tuple(s for s in shapes if s.tag is None), tuple(tagged), flexible)
+    return EntityShape(tuple(s for s in shapes if s.tag is None), tuple(tagged), flexible)
 
 
 def _field_shape(field: Any) -> FieldShape:

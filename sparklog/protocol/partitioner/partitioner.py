@@ -48,11 +48,11 @@ def partitions_for_keys(
             "the partition for records without a key does not exist; pick another. "
             f"sticky_partition={sticky_partition} partitions={partitions}"
         )
-    from sparklog.protocol.partitioner import kernels as partition_kernels  # noqa: PLC0415 - loads numba on first use
+    from sparklog.protocol.partitioner import kernels  # noqa: PLC0415 - loads numba on first use
 
     view = binary_view(keys, len(keys), "key")
     out = np.empty(len(keys), np.int32)
-    bad_row = partition_kernels.assign_partitions(
+    bad_row = kernels.assign_partitions(
         view.data, view.ends, view.valid, view.first_bit, partitions, sticky_partition, out
     )
     if bad_row >= 0:

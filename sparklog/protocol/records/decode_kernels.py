@@ -32,7 +32,7 @@ RECORD_BYTES_MIN: Final = 7
 """Size of a record without key, value and headers: bounds the records of a batch."""
 
 
-class Fault(IntEnum):
+class DecodeFault(IntEnum):
     """Reasons why a scan stopped."""
 
     NONE = 0
@@ -93,14 +93,14 @@ _INT_BYTES_MAX: Final = 5
 _LONG_BYTES_MAX: Final = 10
 _INT64_MASK: Final = 2**63 - 1
 _HEADER_BYTES_MIN: Final = 2
-_CUT_SHORT: Final = -int(Fault.CUT_SHORT)
-_BAD_VARINT: Final = -int(Fault.VARINT)
-_BAD_RECORD_LENGTH: Final = -int(Fault.RECORD_LENGTH)
-_BAD_OFFSET_DELTA: Final = -int(Fault.OFFSET_DELTA)
-_BAD_HEADER_COUNT: Final = -int(Fault.HEADER_COUNT)
-_BAD_HEADER_KEY: Final = -int(Fault.HEADER_KEY)
-_LEFT_OVER: Final = -int(Fault.LEFT_OVER)
-_TOO_FEW: Final = -int(Fault.TOO_FEW)
+_CUT_SHORT: Final = -int(DecodeFault.CUT_SHORT)
+_BAD_VARINT: Final = -int(DecodeFault.VARINT)
+_BAD_RECORD_LENGTH: Final = -int(DecodeFault.RECORD_LENGTH)
+_BAD_OFFSET_DELTA: Final = -int(DecodeFault.OFFSET_DELTA)
+_BAD_HEADER_COUNT: Final = -int(DecodeFault.HEADER_COUNT)
+_BAD_HEADER_KEY: Final = -int(DecodeFault.HEADER_KEY)
+_LEFT_OVER: Final = -int(DecodeFault.LEFT_OVER)
+_TOO_FEW: Final = -int(DecodeFault.TOO_FEW)
 
 
 @inlined
@@ -272,7 +272,7 @@ def scan_records(
     valid: Bytes,
     sums: Int64s,
 ) -> int:
-    """Check, measure and locate all records of some batches; return a `Fault`.
+    """Check, measure and locate all records of some batches; return a `DecodeFault`.
 
     Args:
         data: decompressed records.
@@ -368,7 +368,7 @@ def _survey_record(
 def survey_records(
     data: Bytes, first_byte: int, records: int, base_timestamp: int, found: Int64s
 ) -> int:
-    """Check all records of one batch and survey them; return a `Fault`.
+    """Check all records of one batch and survey them; return a `DecodeFault`.
 
     It checks lengths, numbers, headers and counts as `scan_records` does. An offset delta that is
     not the record's index clears IS_DENSE; it is not a fault here.
@@ -431,7 +431,7 @@ def gather_headers(
     values: Bytes,
     value_valid: Bytes,
 ) -> int:
-    """Copy all headers together; return a `Fault`, possible only if bytes changed since the scan.
+    """Copy all headers together; return a `DecodeFault`, only for changed bytes.
 
     Args:
         data: decompressed records.

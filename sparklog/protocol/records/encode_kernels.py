@@ -28,7 +28,7 @@ Columns: TypeAlias = tuple[Longs, Ends, Data, Int64s]
 """The buffers of `arrow_records.Columns`."""
 
 
-class Fault(IntEnum):
+class EncodeFault(IntEnum):
     """Reasons why columns cannot be written."""
 
     NONE = 0
@@ -56,9 +56,9 @@ _KEY_VALID: Final = 4
 _VALUE_VALID: Final = 5
 _HEADER_VALUE_VALID: Final = 6
 _HEADER_VALUE_BIT: Final = 2
-_OFFSET_ORDER: Final = int(Fault.OFFSET_ORDER)
-_ARROW: Final = int(Fault.ARROW)
-_WRITE: Final = int(Fault.WRITE)
+_OFFSET_ORDER: Final = int(EncodeFault.OFFSET_ORDER)
+_ARROW: Final = int(EncodeFault.ARROW)
+_WRITE: Final = int(EncodeFault.WRITE)
 _INT32_MAX: Final = 2**31 - 1
 _REST_OF_INT64: Final = 2**57 - 1
 _NULL: Final = -1
@@ -183,7 +183,7 @@ def measure_records(
     sizes: Int32s,
     found: Int64s,
 ) -> int:
-    """Find the rows from `first_row` on that fit one batch; return a `Fault`.
+    """Find the rows from `first_row` on that fit one batch; return a `EncodeFault`.
 
     Args:
         first_row: first row of the batch.
@@ -243,7 +243,7 @@ def write_records(
     sizes: Int32s,
     out: Bytes,
 ) -> int:
-    """Write rows [first_row, end_row) as `measure_records` measured them; return a `Fault`.
+    """Write rows [first_row, end_row) as `measure_records` measured them; return a `EncodeFault`.
 
     `out` has exactly the measured size.
     """

@@ -360,7 +360,7 @@ def _extended(span: _Span, last_offset: int | None) -> _Span:
 
 def _raise_if(fault: int, base_offset: int) -> None:
     kernels = _kernels()
-    if fault == kernels.Fault.OFFSET_ORDER:
+    if fault == kernels.EncodeFault.OFFSET_ORDER:
         raise InvalidRequest(
             "offsets must rise from row to row, from base_offset on; sort the rows or mend the "
             f"offset column. base_offset={base_offset}"

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from sparklog.client.addresses import BrokerAddress, bootstrap_addresses
-from sparklog.client.connections import Brokers
+from sparklog.client.connections import BrokerConnections
 from sparklog.client.offsets import find_offsets
-from sparklog.client.values import LATEST, FoundOffset
+from sparklog.client.values import LATEST, ListedOffset
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import SparklogError, Unavailable
@@ -28,7 +28,7 @@ NOBODY: Final = Unavailable(
 )
 
 
-class Leaders:
+class PartitionLeaders:
     """Asks the leaders of partitions. Keeps its connections; not for threads."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Leaders:
         self.committed_only = committed_only
         self._bootstrap = bootstrap
         self._clock = clock
-        self._brokers: Brokers | None = None
+        self._brokers: BrokerConnections | None = None
         self._addresses = ""
 
     def ends(
@@ -83,14 +83,14 @@ class Leaders:
 
     def _offsets(
         self, image: MetadataImage, wanted: Mapping[TopicPartition, int], patience_s: float
-    ) -> Mapping[TopicPartition, FoundOffset | SparklogError]:
+    ) -> Mapping[TopicPartition, ListedOffset | SparklogError]:
         addresses = self.addresses(image)
         if not addresses:
             return dict.fromkeys(wanted, NOBODY)
         if self._brokers is None or addresses != self._addresses:
             self.close()
             self._addresses = addresses
-            self._brokers = Brokers(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
+            self._brokers = BrokerConnections(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
         ids = {place.topic: image.topics[place.topic].topic_id for place in wanted}
         try:
             return find_offsets(

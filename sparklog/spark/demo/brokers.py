@@ -33,13 +33,13 @@ from sparklog.spark.demo.group import GROUP, MEMBERS, ReadingGroup
 from sparklog.spark.demo.plain_client import PlainClient, Read, read_everything
 from sparklog.spark.demo.producers import FLIGHT_RECORDS, FLIGHT_SCHEMA, PARTITIONS, tell_report
 from sparklog.spark.demo.scene import Expected, Scene, read_topic, sparklog
-from sparklog.spark.demo.serving import BROKERS, PATIENCE_S, TOPIC, Brokers
+from sparklog.spark.demo.serving import BROKERS, PATIENCE_S, TOPIC, DemoBrokers
 
 LOOK_S = 0.05
 
 
 def kill_a_leader(
-    scene: Scene, brokers: Brokers, client: PlainClient, admin: Admin, dead: Sequence[int]
+    scene: Scene, brokers: DemoBrokers, client: PlainClient, admin: Admin, dead: Sequence[int]
 ) -> int:
     """Kill the executor of a broker that leads something, and tell who takes over and how fast.
 
@@ -60,7 +60,7 @@ def kill_a_leader(
     return victim
 
 
-def await_return(brokers: Brokers, admin: Admin, broker: int) -> None:
+def await_return(brokers: DemoBrokers, admin: Admin, broker: int) -> None:
     """Wait until a killed broker is in sync everywhere.
 
     Raises:
@@ -194,7 +194,11 @@ CALM_S = 1.0
 
 
 def play_brokers(
-    scene: Scene, log: Log, expected: Expected, schedule: Path, upkeep: Callable[[Brokers], None]
+    scene: Scene,
+    log: Log,
+    expected: Expected,
+    schedule: Path,
+    upkeep: Callable[[DemoBrokers], None],
 ) -> None:
     """Play it; `upkeep` looks at jobs of `schedule` before brokers are asked to end.
 
@@ -202,7 +206,7 @@ def play_brokers(
         SparklogError: it could not be played to its end.
     """
     scene.narrator.step("Brokers: three tasks on three executors serve the same log")
-    brokers = Brokers(scene, schedule)
+    brokers = DemoBrokers(scene, schedule)
     brokers.await_event("serving")
     servers = brokers.bootstrap_servers
     _create_topic(scene, servers)

@@ -39,7 +39,7 @@ TOP = 5
 TELLER_TIMEOUT_S = 30
 
 
-class Follower:
+class StreamFollower:
     """The process of `follow`, and the thread that tells what it says."""
 
     def __init__(self, scene: Scene) -> None:
@@ -86,7 +86,7 @@ class Follower:
                 )
 
 
-def check_delays(scene: Scene, follower: Follower, expected: Expected) -> None:
+def check_delays(scene: Scene, follower: StreamFollower, expected: Expected) -> None:
     """Let the follower finish, and compare its table."""
     scene.narrator.step("The follower's Delta table, against totals of the CSV")
     follower.finish()

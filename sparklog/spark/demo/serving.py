@@ -22,7 +22,7 @@ MASTER = f"local-cluster[{BROKERS},2,1024]"
 PATIENCE_S = 90.0
 
 
-class Brokers:
+class DemoBrokers:
     """The launcher's process, and what it says of its brokers."""
 
     def __init__(self, scene: Scene, schedule: Path) -> None:

@@ -21,10 +21,9 @@ from urllib.request import Request, urlopen
 from sparklog.cluster.log import Log
 from sparklog.core.errors import InvalidRequest
 from sparklog.log.layout import topic_of_key
-from sparklog.spark.demo import brokers as brokers_story
-from sparklog.spark.demo import upkeep
+from sparklog.spark.demo import brokers, upkeep
 from sparklog.spark.demo.brokers import play_brokers
-from sparklog.spark.demo.consumers import Follower, check_delays, consume_since
+from sparklog.spark.demo.consumers import StreamFollower, check_delays, consume_since
 from sparklog.spark.demo.flights import TOPICS, original, package_folder, write_inputs
 from sparklog.spark.demo.inspection import check_log, look_inside, tell_bill
 from sparklog.spark.demo.processes import Children
@@ -47,7 +46,7 @@ def play(stage: Stage, environment: Mapping[str, str], output: TextIO) -> bool:
         SparklogError: it could not be played to its end.
     """
     prepare_folder(stage.folder)
-    narrator = Narrator(output, LOG_STEPS + brokers_story.STEPS + upkeep.STEPS)
+    narrator = Narrator(output, LOG_STEPS + brokers.STEPS + upkeep.STEPS)
     checks = Checks(narrator.tell)
     try:
         with Children(stage.spark_log) as children:
@@ -85,7 +84,7 @@ def _play(scene: Scene) -> None:
     store = open_store(stage.root, label_of=topic_of_key, environment=scene.environment)
     with Log(store) as log:
         create_topics(scene, log)
-        follower = Follower(scene)
+        follower = StreamFollower(scene)
         produce_tables(scene)
         produce_flights(scene)
         check_delays(scene, follower, expected)

@@ -20,7 +20,7 @@ from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.log.manifest.view import PartitionView
 from sparklog.spark.demo.producers import PARTITIONS
 from sparklog.spark.demo.scene import Expected, Scene, in_order, read_topic, rows_in, sparklog
-from sparklog.spark.demo.serving import Brokers
+from sparklog.spark.demo.serving import DemoBrokers
 from sparklog.spark.jobs.progress import bytes_text
 from sparklog.store.base import ObjectInfo
 
@@ -101,7 +101,7 @@ def schedule_of(scene: Scene) -> Path:
     return scene.stage.work / "jobs.toml"
 
 
-def await_runs(scene: Scene, brokers: Brokers) -> None:
+def await_runs(scene: Scene, brokers: DemoBrokers) -> None:
     """Wait until the scheduler has run both jobs, while brokers serve.
 
     Raises:

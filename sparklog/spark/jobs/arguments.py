@@ -9,7 +9,7 @@ from typing import TypeVar
 from sparklog.core.errors import InvalidConfig, InvalidRequest
 from sparklog.spark.access.log_access import ROOT_VARIABLE, parse_root
 from sparklog.spark.jobs.metrics_option import add_metrics_option
-from sparklog.spark.jobs.streaming import Pace
+from sparklog.spark.jobs.streaming import StreamPace
 
 Job = TypeVar("Job")
 
@@ -114,7 +114,7 @@ def add_pace_options(parser: JobParser, stream_help: str) -> None:
     )
 
 
-def pace_of(given: argparse.Namespace, *, needs_checkpoint: bool = True) -> Pace | None:
+def pace_of(given: argparse.Namespace, *, needs_checkpoint: bool = True) -> StreamPace | None:
     """Return how the stream runs, None when the work is not a stream.
 
     Raises:
@@ -131,4 +131,4 @@ def pace_of(given: argparse.Namespace, *, needs_checkpoint: bool = True) -> Pace
             "a stream needs --checkpoint, a folder where it keeps its place: with it, records are "
             "neither lost nor written twice when it is started again"
         )
-    return Pace(given.available_now, given.trigger, given.checkpoint)
+    return StreamPace(given.available_now, given.trigger, given.checkpoint)

@@ -30,7 +30,7 @@ from sparklog.core.config.topic import parse_stored_topic_configs
 from sparklog.core.config.topic_defaults import cleaner_bytes_per_s
 from sparklog.core.errors import SparklogError
 from sparklog.log.cleanup.compaction_policy import CompactionPolicy
-from sparklog.log.cleanup.compaction_shares import Outcome, Share, Shares
+from sparklog.log.cleanup.compaction_shares import CompactionShare, CompactionShares, ShareOutcome
 from sparklog.log.cleanup.compactor import Compactor
 from sparklog.log.cleanup.rewriter import Encoding
 from sparklog.spark.jobs.arguments import JobParser, add_dry_run, add_upkeep_options, log_root
@@ -43,10 +43,10 @@ from sparklog.spark.jobs.partition_tasks import (
     slots,
     work_on,
 )
-from sparklog.spark.jobs.progress import Progress, StageSampler, bytes_text, rate, watched
+from sparklog.spark.jobs.progress import JobProgress, StageSampler, bytes_text, rate, watched
 from sparklog.spark.jobs.report import UpkeepReport
 from sparklog.spark.jobs.session import WAITING_JVM
-from sparklog.store.background_io import Throttle, ThrottledStore, making_way_by, threads_of
+from sparklog.store.background_io import IoThrottle, ThrottledStore, making_way_by, threads_of
 
 SHARE_BYTES: Final = 1 << 30
 """What a task copies by itself before it is worth another one, which must read all keys, too."""
@@ -139,7 +139,7 @@ def _job(given: argparse.Namespace) -> CompactJob:
 READ_THREADS = 8
 
 
-def compact(job: CompactJob, open_session: OpenSession, progress: Progress) -> UpkeepReport:
+def compact(job: CompactJob, open_session: OpenSession, progress: JobProgress) -> UpkeepReport:
     """Compact and merge, and return what was done.
 
     Raises:
@@ -183,7 +183,9 @@ class _Compact:
         with ThreadPoolExecutor(threads_of(READ_THREADS), "sparklog-compact") as pool:
             compactor = self.compactor(log, work, pool)
             if SHARE in work.details:
-                done = compactor.share(Shares(**work.details[SHARES]), *work.details[SHARE])
+                done = compactor.share(
+                    CompactionShares(**work.details[SHARES]), *work.details[SHARE]
+                )
                 told: dict[str, Any] = {SHARE: None if done is None else done.to_json()}
             else:
                 told = self._whole(compactor)
@@ -194,7 +196,7 @@ class _Compact:
         stored = log_config(work.configs)
         store = making_way_by(log.store, self._clock)
         if self._bytes_per_s is not None:
-            store = ThrottledStore(store, Throttle(self._bytes_per_s, self._clock).passed)
+            store = ThrottledStore(store, IoThrottle(self._bytes_per_s, self._clock).passed)
         return Compactor(
             store,
             work.layout,
@@ -211,7 +213,7 @@ class _Compact:
         compacted = compactor.compact_or_share(
             self._share_bytes, force=job.force, dry_run=job.dry_run, glanced=glanced
         )
-        if isinstance(compacted, Shares):  # small objects are merged by the next run
+        if isinstance(compacted, CompactionShares):  # small objects are merged by the next run
             return {"compacted": None, "merged": None, SHARES: asdict(compacted)}
         same = glanced if compacted is None else None
         merged = compactor.merge(dry_run=job.dry_run, glanced=same) if job.merges else None
@@ -265,13 +267,14 @@ def _published(
     done = [part.result[SHARE] for part in parts if part.result.get(SHARE)]
     if errors:
         return joined(first, parts, {}, errors[0])
-    outcome = Outcome(overtaken=True)
+    outcome = ShareOutcome(overtaken=True)
     seconds = first.result["seconds"] + max(part.result.get("seconds", 0) for part in parts)
     try:
         if len(done) == len(parts):
             with ThreadPoolExecutor(READ_THREADS, "sparklog-compact") as pool:
                 outcome = compacting.compactor(log, work, pool).publish(
-                    Shares(**first.result[SHARES]), [Share.from_json(one) for one in done]
+                    CompactionShares(**first.result[SHARES]),
+                    [CompactionShare.from_json(one) for one in done],
                 )
     except (SparklogError, OSError) as error:
         return joined(first, parts, {}, f"{type(error).__name__}: {error}")
@@ -279,7 +282,7 @@ def _published(
     return joined(first, parts, told, "")
 
 
-def _told(outcome: Outcome | None) -> dict[str, Any] | None:
+def _told(outcome: ShareOutcome | None) -> dict[str, Any] | None:
     return None if outcome is None else asdict(outcome)
 
 

@@ -36,8 +36,15 @@ from sparklog.spark.jobs.arguments import (
 from sparklog.spark.jobs.expressions import split_expressions
 from sparklog.spark.jobs.jars import DELTA_COORDINATE, delta_conf
 from sparklog.spark.jobs.job import OpenSession
-from sparklog.spark.jobs.progress import Progress, Report, StageSampler, watched
-from sparklog.spark.jobs.streaming import TOTALS, Pace, await_query, observed, paced, totals_of
+from sparklog.spark.jobs.progress import JobProgress, ProgressReport, StageSampler, watched
+from sparklog.spark.jobs.streaming import (
+    TOTALS,
+    StreamPace,
+    await_query,
+    observed,
+    paced,
+    totals_of,
+)
 from sparklog.spark.source.schema import SPARK_TYPES
 
 CONSOLE = "console"
@@ -82,7 +89,7 @@ class ConsumeJob:
     sink: str = CONSOLE
     output: str | None = None
     mode: str = "append"
-    pace: Pace | None = None
+    pace: StreamPace | None = None
     max_per_batch: int | None = None
     json: bool = False
 
@@ -92,7 +99,7 @@ class ConsumeJob:
         return ", ".join(self.topics) if self.topics else f"topics like {self.pattern}"
 
 
-def consume(job: ConsumeJob, open_session: OpenSession, progress: Progress) -> Report:
+def consume(job: ConsumeJob, open_session: OpenSession, progress: JobProgress) -> ProgressReport:
     """Move the records, and return what was moved.
 
     Raises:
@@ -208,19 +215,21 @@ def _decoded(name: str, kind: str, schema: str | None) -> Column:
 
 
 def _consume_once(
-    spark: SparkSession, rows: DataFrame, job: ConsumeJob, progress: Progress
-) -> Report:
+    spark: SparkSession, rows: DataFrame, job: ConsumeJob, progress: JobProgress
+) -> ProgressReport:
     if job.output is None:
         count = _print(rows)
-        return Report("consumed", job.label, count, 0, progress.elapsed_s(), printed=True)
+        return ProgressReport("consumed", job.label, count, 0, progress.elapsed_s(), printed=True)
     seen = Observation(TOTALS)
     counted = observed(rows, sf.lit(0), seen)
     with watched(progress, StageSampler(spark)):
         counted.write.format(job.sink).mode(job.mode).save(job.output)
-    return Report("consumed", job.label, totals_of(seen.get).rows, 0, progress.elapsed_s())
+    return ProgressReport("consumed", job.label, totals_of(seen.get).rows, 0, progress.elapsed_s())
 
 
-def _consume_stream(rows: DataFrame, job: ConsumeJob, pace: Pace, progress: Progress) -> Report:
+def _consume_stream(
+    rows: DataFrame, job: ConsumeJob, pace: StreamPace, progress: JobProgress
+) -> ProgressReport:
     counted = observed(rows, sf.lit(0), TOTALS)
     writer = paced(counted.writeStream, pace)
     if job.output is None:
@@ -228,7 +237,7 @@ def _consume_stream(rows: DataFrame, job: ConsumeJob, pace: Pace, progress: Prog
     else:
         query = writer.format(job.sink).option("path", job.output).start()
     ended = await_query(query, progress)
-    return Report(
+    return ProgressReport(
         "consumed",
         job.label,
         ended.tally.rows,

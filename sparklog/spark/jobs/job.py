@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 from sparklog.core.errors import SparklogError
 from sparklog.core.terminal_text import printable
 from sparklog.spark.jobs.metrics_option import metrics_file
-from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.session import SETTINGS, stay_on_loopback, use_this_python
 from sparklog.spark.jobs.started_jvm import start_jvm
 
@@ -93,20 +93,20 @@ class JobReport(Protocol):
 Job = TypeVar("Job", bound=JobArguments)
 
 
-class Terminated(Exception):
+class JobTerminated(Exception):
     """Somebody asked the process to end."""
 
 
 def run_job(
     name: str,
     parse: Callable[[Sequence[str]], Job],
-    body: Callable[[Job, OpenSession, Progress], JobReport],
+    body: Callable[[Job, OpenSession, JobProgress], JobReport],
     argv: Sequence[str] | None = None,
 ) -> int:
     """Run a job from its command line to its exit code."""
     # Py4J tells of a call that Ctrl-C cut short, with its trace; the interrupt itself says enough.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    progress = Progress(sys.stderr)
+    progress = JobProgress(sys.stderr)
     words = sys.argv[1:] if argv is None else argv
     report: JobReport | None = None
     previous = signal.signal(signal.SIGTERM, _terminate)
@@ -128,7 +128,7 @@ def run_job(
         code = stop.code if isinstance(stop.code, int) else FAILED
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except Terminated:
+    except JobTerminated:
         code = TERMINATED
     except BrokenPipeError:
         code = READER_GONE
@@ -208,7 +208,7 @@ def submitted() -> bool:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+    raise JobTerminated
 
 
 def _leave_metrics(

@@ -40,12 +40,19 @@ from sparklog.protocol.records.header_names import name_of
 from sparklog.spark.jobs.expressions import as_header_value, as_payload, as_timestamp
 from sparklog.spark.jobs.job import OpenSession
 from sparklog.spark.jobs.produce_rows import MALFORMED, CheckedRows, Input, read_input, refusal
-from sparklog.spark.jobs.progress import Progress, Report, StageSampler, watched
-from sparklog.spark.jobs.streaming import TOTALS, Pace, await_query, observed, paced, totals_of
+from sparklog.spark.jobs.progress import JobProgress, ProgressReport, StageSampler, watched
+from sparklog.spark.jobs.streaming import (
+    TOTALS,
+    StreamPace,
+    await_query,
+    observed,
+    paced,
+    totals_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class ProduceJob:
+class ProduceArguments:
     """What to read, what to make of it, and where to send it."""
 
     root: str | None
@@ -68,14 +75,14 @@ class ProduceJob:
     compression: str | None = None
     bootstrap_servers: str | None = None
     replication_factor: int | None = None
-    pace: Pace | None = None
+    pace: StreamPace | None = None
     """How the stream runs; None reads the source once."""
     malformed: str | None = None
     """Folder for malformed lines of CSV and JSON; None: they fail the job."""
     json: bool = False
 
 
-def is_to_be_created(job: ProduceJob, partitions: int | None) -> bool:
+def is_to_be_created(job: ProduceArguments, partitions: int | None) -> bool:
     """Return whether the job's topic is still to be created; `partitions`: those it has, if any.
 
     Raises:
@@ -95,19 +102,19 @@ def is_to_be_created(job: ProduceJob, partitions: int | None) -> bool:
     return partitions is None
 
 
-def input_of(job: ProduceJob) -> Input:
+def input_of(job: ProduceArguments) -> Input:
     """Return what the job reads."""
     return Input(job.source, job.paths, job.options, job.schema, streams=job.pace is not None)
 
 
-def chosen_rows(rows: DataFrame, job: ProduceJob) -> DataFrame:
+def chosen_rows(rows: DataFrame, job: ProduceArguments) -> DataFrame:
     """Return the rows of the source, filtered and selected as the job says."""
     if job.where is not None:
         rows = rows.where(job.where)
     return rows.selectExpr(*job.select) if job.select else rows
 
 
-def set_aside(rows: CheckedRows, job: ProduceJob, progress: Progress) -> int:
+def set_aside(rows: CheckedRows, job: ProduceArguments, progress: JobProgress) -> int:
     """Write the malformed lines into the job's folder, and return how many there are."""
     assert job.malformed is not None, "asked for only where there is a folder"
     count = rows.malformed().count() if rows.checked else 0
@@ -117,7 +124,7 @@ def set_aside(rows: CheckedRows, job: ProduceJob, progress: Progress) -> int:
     return count
 
 
-def records_of(rows: DataFrame, job: ProduceJob) -> DataFrame:
+def records_of(rows: DataFrame, job: ProduceArguments) -> DataFrame:
     """Return the sink's columns: value, and what the job gives of the others."""
     columns = {"value": as_payload(rows, job.value)}
     if job.key is not None:
@@ -147,8 +154,8 @@ def size_of(records: DataFrame) -> Column:
 
 
 def with_offsets(
-    report: Report, created: bool, before: Mapping[int, int], after: Mapping[int, int]
-) -> Report:
+    report: ProgressReport, created: bool, before: Mapping[int, int], after: Mapping[int, int]
+) -> ProgressReport:
     """Return the report with the offsets of every partition before and after the work."""
     partitions = [
         {"partition": number, "base_offset": before.get(number, 0), "end_offset": end}
@@ -167,8 +174,8 @@ SENT = "rows BIGINT, bytes BIGINT"
 
 
 def produce_to_brokers(
-    job: ProduceJob, bootstrap_servers: str, open_session: OpenSession, progress: Progress
-) -> Report:
+    job: ProduceArguments, bootstrap_servers: str, open_session: OpenSession, progress: JobProgress
+) -> ProgressReport:
     """Send the rows, and return what was sent.
 
     Raises:
@@ -190,13 +197,13 @@ def produce_to_brokers(
                 totals = sent.agg(sf.sum("rows"), sf.sum("bytes")).collect()[0]
         seconds = progress.elapsed_s()
         after = _end_offsets(admin, job.topic)
-    report = Report(
+    report = ProgressReport(
         "produced", job.topic, totals[0] or 0, totals[1] or 0, seconds, {"malformed": aside}
     )
     return with_offsets(report, created, before, after)
 
 
-def _checked(rows: CheckedRows, job: ProduceJob, progress: Progress) -> int:
+def _checked(rows: CheckedRows, job: ProduceArguments, progress: JobProgress) -> int:
     """Look for malformed lines before anything is sent; returns how many were set aside.
 
     Raises:
@@ -283,7 +290,7 @@ def _times(batch: pa.RecordBatch) -> list[int | None]:
     return found
 
 
-def _prepare_topic(admin: Admin, job: ProduceJob) -> bool:
+def _prepare_topic(admin: Admin, job: ProduceArguments) -> bool:
     """Make sure that the topic is there before Spark starts; returns whether it was created.
 
     Raises:
@@ -308,7 +315,9 @@ def _end_offsets(admin: Admin, topic: str) -> dict[int, int]:
     return found
 
 
-def produce(job: ProduceJob, open_session: OpenSession, progress: Progress) -> Report:
+def produce(
+    job: ProduceArguments, open_session: OpenSession, progress: JobProgress
+) -> ProgressReport:
     """Send the rows, and return what was sent.
 
     Raises:
@@ -333,7 +342,7 @@ def produce(job: ProduceJob, open_session: OpenSession, progress: Progress) -> R
     return with_offsets(report, created, before, after)
 
 
-def prepare_topic(log: Log, job: ProduceJob) -> bool:
+def prepare_topic(log: Log, job: ProduceArguments) -> bool:
     """Make sure that the topic is there before Spark starts; returns whether it was created.
 
     Raises:
@@ -353,7 +362,7 @@ def end_offsets(log: Log, topic: str) -> dict[int, int]:
     return {n: log.partition(topic, n).view().end_offset for n in range(partitions)}
 
 
-def _sink_options(job: ProduceJob) -> dict[str, str]:
+def _sink_options(job: ProduceArguments) -> dict[str, str]:
     assert job.root is not None, "without a root, brokers append"
     options = {"path": job.root, "topic": job.topic}
     if job.compression is not None:
@@ -362,15 +371,17 @@ def _sink_options(job: ProduceJob) -> dict[str, str]:
 
 
 def _produce_rows(
-    spark: SparkSession, rows: CheckedRows, job: ProduceJob, progress: Progress
-) -> Report:
+    spark: SparkSession, rows: CheckedRows, job: ProduceArguments, progress: JobProgress
+) -> ProgressReport:
     """Send the rows of files: all of them, or none if a line is malformed and has no folder."""
     aside = set_aside(rows, job, progress) if job.malformed is not None else 0
     if rows.is_empty:
         refused = refusal(rows)
         if refused is not None and job.malformed is None:
             raise refused
-        return Report("produced", job.topic, 0, 0, progress.elapsed_s(), {"malformed": aside})
+        return ProgressReport(
+            "produced", job.topic, 0, 0, progress.elapsed_s(), {"malformed": aside}
+        )
     chosen = rows.good() if job.malformed is not None else rows.all_or_none()
     records = records_of(chosen_rows(chosen, job), job)
     try:
@@ -384,21 +395,25 @@ def _produce_rows(
 
 
 def _produce_once(
-    spark: SparkSession, records: DataFrame, job: ProduceJob, progress: Progress
-) -> Report:
+    spark: SparkSession, records: DataFrame, job: ProduceArguments, progress: JobProgress
+) -> ProgressReport:
     seen = Observation(TOTALS)
     counted = observed(records, size_of(records), seen)
     with watched(progress, StageSampler(spark)):
         counted.write.format("sparklog").mode("append").options(**_sink_options(job)).save()
     totals = totals_of(seen.get)
-    return Report("produced", job.topic, totals.rows, totals.size_bytes, progress.elapsed_s())
+    return ProgressReport(
+        "produced", job.topic, totals.rows, totals.size_bytes, progress.elapsed_s()
+    )
 
 
-def _produce_stream(records: DataFrame, job: ProduceJob, pace: Pace, progress: Progress) -> Report:
+def _produce_stream(
+    records: DataFrame, job: ProduceArguments, pace: StreamPace, progress: JobProgress
+) -> ProgressReport:
     counted = observed(records, size_of(records), TOTALS)
     writer = counted.writeStream.format("sparklog").options(**_sink_options(job))
     ended = await_query(paced(writer, pace).start(), progress)
-    return Report(
+    return ProgressReport(
         "produced",
         job.topic,
         ended.tally.rows,

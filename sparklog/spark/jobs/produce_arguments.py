@@ -1,4 +1,4 @@
-"""The command line of `jobs/produce.py`: from words to a `ProduceJob`."""
+"""The command line of `jobs/produce.py`: from words to a `ProduceArguments`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparklog.spark.jobs.arguments import (
     pace_of,
 )
 from sparklog.spark.jobs.expressions import split_expressions, split_named
-from sparklog.spark.jobs.produce import ProduceJob
+from sparklog.spark.jobs.produce import ProduceArguments
 
 FORMATS = {
     ".csv": "csv",
@@ -45,7 +45,7 @@ examples:
 """
 
 
-def parse_produce(argv: Sequence[str]) -> ProduceJob:
+def parse_produce(argv: Sequence[str]) -> ProduceArguments:
     """Return the job that the words describe; a wrong call ends the process with code 2."""
     return _parser().parsed(argv, _job)
 
@@ -114,7 +114,7 @@ def _parser() -> JobParser:
     return parser
 
 
-def _job(given: argparse.Namespace) -> ProduceJob:
+def _job(given: argparse.Namespace) -> ProduceArguments:
     source = given.format or _format_of(given.input)
     if not given.create and (given.partitions is not None or given.config):
         raise InvalidRequest("--partitions and --config are for a new topic: add --create")
@@ -134,7 +134,7 @@ def _job(given: argparse.Namespace) -> ProduceJob:
         )
     if pace is not None and len(given.input) > 1:
         raise InvalidRequest("a stream reads one --input: a folder or a pattern such as 'in/*.csv'")
-    return ProduceJob(
+    return ProduceArguments(
         root=log_root(given) if given.bootstrap_server is None else None,
         topic=given.topic,
         paths=tuple(given.input),

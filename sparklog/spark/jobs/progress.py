@@ -39,7 +39,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ProgressReport:
     """What a job did, for a person and for a program."""
 
     verb: str
@@ -94,7 +94,7 @@ def bytes_text(size_bytes: float) -> str:
     return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
 
 
-class Progress:
+class JobProgress:
     """Says how far the work is. Thread-safe."""
 
     def __init__(self, stream: TextIO, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -165,7 +165,7 @@ def progress_text(tally: Tally, seconds: float) -> str:
 
 
 @contextmanager
-def watched(progress: Progress, sample: Callable[[], Tally]) -> Iterator[None]:
+def watched(progress: JobProgress, sample: Callable[[], Tally]) -> Iterator[None]:
     """Report `sample()` from time to time while the block runs."""
     ended = Event()
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparklog.cluster import orphans as leftovers
+from sparklog.cluster import orphans
 from sparklog.cluster.log import Log, log_config, open_log
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.named_snapshots import SnapshotRecords, snapshot_records
@@ -36,7 +36,7 @@ from sparklog.log.effects import run
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID, topic_folder
 from sparklog.log.manifest.change import absorb_tail, change
 from sparklog.log.manifest.manifest import Manifest
-from sparklog.log.manifest.refresh import glance_at, refresh
+from sparklog.log.manifest.refresh import quick_refresh_at, refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.segment.segment import CommitKey
 from sparklog.spark.jobs.arguments import (
@@ -55,7 +55,7 @@ from sparklog.spark.jobs.partition_tasks import (
     with_pins,
     work_on,
 )
-from sparklog.spark.jobs.progress import Progress, StageSampler, bytes_text, watched
+from sparklog.spark.jobs.progress import JobProgress, StageSampler, bytes_text, watched
 from sparklog.spark.jobs.report import UpkeepReport, total_of
 from sparklog.spark.jobs.session import WAITING_JVM
 from sparklog.store.base import ObjectInfo, ObjectStore
@@ -108,7 +108,7 @@ DELETES_AT_ONCE = 16
 AMOUNTS = ("records_before", "records_after", "bytes_before", "bytes_after")
 
 
-def retain(job: RetainJob, open_session: OpenSession, progress: Progress) -> UpkeepReport:
+def retain(job: RetainJob, open_session: OpenSession, progress: JobProgress) -> UpkeepReport:
     """Apply retention, and return what was done.
 
     Raises:
@@ -116,9 +116,9 @@ def retain(job: RetainJob, open_session: OpenSession, progress: Progress) -> Upk
     """
     with open_log(job.root) as log:
         now_ms = SYSTEM_CLOCK.now_ms()
-        records = run(leftovers.publication_records(now_ms), log.store)
+        records = run(orphans.publication_records(now_ms), log.store)
         snapshots = run(snapshot_records(), log.store)
-        wals = [] if job.topics else run(leftovers.list_wals(), log.store)
+        wals = [] if job.topics else run(orphans.list_wals(), log.store)
         image = log.refresh()
         works = with_unpublished(work_on(chosen_topics(image, job.topics)), records)
         works = with_pins(works, snapshots)
@@ -134,7 +134,7 @@ def retain(job: RetainJob, open_session: OpenSession, progress: Progress) -> Upk
 
 
 def with_unpublished(
-    works: Iterable[PartitionWork], records: leftovers.PublicationRecords
+    works: Iterable[PartitionWork], records: orphans.PublicationRecords
 ) -> list[PartitionWork]:
     """Return the work with what each partition may still have to take from publication records."""
     unpublished = records.unpublished()
@@ -166,7 +166,7 @@ class _Retain:
         policy = RetentionPolicy.of(parse_stored_topic_configs(work.configs))
         now_ms = self._clock.now_ms()
         listed = run(list_folder(work.layout), log.store)
-        seen = run(glance_at(work.layout, listed), log.store)
+        seen = run(quick_refresh_at(work.layout, listed), log.store)
         written = WrittenTimes(log.store, work.layout)
         found: Garbage | None = None
         if (
@@ -301,19 +301,19 @@ def _beside(
     log: Log,
     job: RetainJob,
     image: MetadataImage,
-    records: leftovers.PublicationRecords,
+    records: orphans.PublicationRecords,
     snapshots: SnapshotRecords,
     wals: Sequence[ObjectInfo],
 ) -> tuple[dict[str, int], list[str]]:
     """Look after what lies beside the partitions."""
     problems = [f"a publication record is damaged. object={key}" for key in records.damaged]
-    doomed = [*records.doomed, *run(leftovers.old_registry_snapshots(), log.store)]
-    left = leftovers.left_wals(wals, image, SYSTEM_CLOCK.now_ms(), job.orphan_age_ms)
+    doomed = [*records.doomed, *run(orphans.old_registry_snapshots(), log.store)]
+    left = orphans.left_wals(wals, image, SYSTEM_CLOCK.now_ms(), job.orphan_age_ms)
     pins, pinned_before_ms = snapshots.all_pins(), SYSTEM_CLOCK.now_ms() - job.orphan_age_ms
     known = {topic_folder(t.name, t.topic_id) for t in image.topics.values()}
     known.add(topic_folder(METADATA_TOPIC, METADATA_TOPIC_ID))
-    for folder in leftovers.unknown_folders(log.store, known):
-        found = run(leftovers.strays(folder, pins, pinned_before_ms), log.store)
+    for folder in orphans.unknown_folders(log.store, known):
+        found = run(orphans.strays(folder, pins, pinned_before_ms), log.store)
         doomed += found.doomed
         problems += found.problems
         problems += [f"a topic's folder is in no registry. folder={f}" for f in found.unknown]
@@ -321,7 +321,7 @@ def _beside(
         delete_all(log.store, doomed)
         for layout in left:
             try:
-                run(leftovers.clear_wal(layout, new_nonce(SYSTEM_ENTROPY)), log.store)
+                run(orphans.clear_wal(layout, new_nonce(SYSTEM_ENTROPY)), log.store)
             except SparklogError as error:
                 problems.append(str(error))
     return {

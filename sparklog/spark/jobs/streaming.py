@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from sparklog.spark.jobs.job import INTERRUPTED, TERMINATED
-from sparklog.spark.jobs.progress import Progress, Tally
+from sparklog.spark.jobs.progress import JobProgress, Tally
 
 POLL_INTERVAL_S = 1
 TOTALS = "sparklog_totals"
@@ -22,7 +22,7 @@ TOTALS = "sparklog_totals"
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StreamPace:
     """How a stream runs: until stopped, or until all that was there at its start is done."""
 
     available_now: bool = False
@@ -42,7 +42,7 @@ def totals_of(metrics: dict[str, Any]) -> Tally:
     return Tally(rows=int(metrics["rows"] or 0), size_bytes=int(metrics["bytes"] or 0))
 
 
-def paced(writer: DataStreamWriter, pace: Pace) -> DataStreamWriter:
+def paced(writer: DataStreamWriter, pace: StreamPace) -> DataStreamWriter:
     """Return the writer with its trigger and its checkpoint."""
     if pace.checkpoint is not None:
         writer = writer.option("checkpointLocation", pace.checkpoint)
@@ -54,7 +54,7 @@ def paced(writer: DataStreamWriter, pace: Pace) -> DataStreamWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class StreamEnd:
     """What a query did, and the exit code if it was stopped from outside."""
 
     tally: Tally
@@ -108,7 +108,7 @@ class StopRequest:
         self.exit_code = INTERRUPTED if number == signal.SIGINT else TERMINATED
 
 
-def await_query(query: StreamingQuery, progress: Progress) -> Ended:
+def await_query(query: StreamingQuery, progress: JobProgress) -> StreamEnd:
     """Wait until the query ends by itself, or stop it when the process is asked to end.
 
     Raises:
@@ -123,4 +123,4 @@ def await_query(query: StreamingQuery, progress: Progress) -> Ended:
                 query.stop()
                 break
     batches.look()
-    return Ended(batches.tally, batches.count, request.exit_code)
+    return StreamEnd(batches.tally, batches.count, request.exit_code)

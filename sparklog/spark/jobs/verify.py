@@ -23,7 +23,7 @@ from sparklog.log.cleanup.rewriter import Encoding
 from sparklog.log.effects import run as run_protocol
 from sparklog.log.layout import METADATA_TOPIC, METADATA_TOPIC_ID
 from sparklog.log.repair.drop_damaged import Dropper, LeadNow
-from sparklog.log.repair.repair import Mended, Mender, Repair
+from sparklog.log.repair.repair import Repair, Repairer, RepairResult
 from sparklog.log.repair.verify import Findings, examine
 from sparklog.spark.jobs.arguments import JobParser, add_dry_run, add_upkeep_options, log_root
 from sparklog.spark.jobs.job import MENDED, OpenSession
@@ -35,7 +35,7 @@ from sparklog.spark.jobs.partition_tasks import (
     with_pins,
     work_on,
 )
-from sparklog.spark.jobs.progress import Progress, StageSampler, bytes_text, watched
+from sparklog.spark.jobs.progress import JobProgress, StageSampler, bytes_text, watched
 from sparklog.spark.jobs.report import UpkeepReport, total_of
 from sparklog.spark.jobs.session import WAITING_JVM
 from sparklog.store.background_io import making_way_by, threads_of
@@ -141,7 +141,7 @@ def _damaged_range(text: str) -> DamagedRange:
 READ_THREADS = 8
 
 
-def verify(job: VerifyJob, open_session: OpenSession, progress: Progress) -> UpkeepReport:
+def verify(job: VerifyJob, open_session: OpenSession, progress: JobProgress) -> UpkeepReport:
     """Look the partitions over, put right what was asked for, and return what was found.
 
     Raises:
@@ -223,7 +223,7 @@ class _Verify:
     def __call__(self, log: Log, work: PartitionWork) -> Mapping[str, Any]:
         with ThreadPoolExecutor(threads_of(READ_THREADS), "sparklog-verify") as pool:
             found = self._look(log, work, pool)
-            done: list[Mended] = []
+            done: list[RepairResult] = []
             if found.damages and self._job.changes:
                 done = self._mend(log, work, found, pool)
                 found = self._look(log, work, pool) if done and not self._job.dry_run else found
@@ -241,12 +241,14 @@ class _Verify:
             pins=work.details.get("pins") or (),
         )
 
-    def _mend(self, log: Log, work: PartitionWork, found: Findings, pool: Executor) -> list[Mended]:
+    def _mend(
+        self, log: Log, work: PartitionWork, found: Findings, pool: Executor
+    ) -> list[RepairResult]:
         config = log_config(work.configs)
         encoding = Encoding(config.codec, config.zstd_level, config.indexes_keys)
         repair = Repair(log.store, found, pool, encoding, self._job.dry_run)
         if self._job.repair:
-            return Mender(repair, self._clock.now_ms()).mend()
+            return Repairer(repair, self._clock.now_ms()).mend()
         dropper = Dropper(repair, LeadNow(**work.details["lead"]))
         return dropper.drop([OffsetRange(*one) for one in work.details["drops"]])
 

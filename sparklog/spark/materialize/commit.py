@@ -1,8 +1,8 @@
 """What a Delta commit says of the records it brought, and what the next one is to bring.
 
-Every commit of a materialised table holds, as its user metadata, one `Commit` in JSON: the batch's
-number and the offsets [from, until) of every partition. It is written in the same Delta commit as
-the rows, so the table itself says where to go on, and nothing else has to be kept. Pure.
+Every commit of a materialised table holds, as its user metadata, one `TableCommit` in JSON: the
+batch's number and the offsets [from, until) of every partition. It is written in the same Delta
+commit as the rows, so the table itself says where to go on, and nothing else has to be kept. Pure.
 
   T1  a commit's `from` is the `until` of the commit before it, but where data was lost (allowed)
   T2  batch numbers rise by one; Delta takes each number once (txnVersion), so that of two writers
@@ -46,7 +46,7 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class CommitOrigin:
     """What a table is made from, and how; it stays the same for all its batches."""
 
     topic: str
@@ -56,14 +56,14 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class TableCommit:
     """One batch of a materialised table."""
 
     batch: int
     """From 1."""
     nonce: str
     """Tells the commit of one writer from that of another with the same number."""
-    origin: Origin
+    origin: CommitOrigin
     ranges: Ranges
     """By partition; all that are known, empty ranges too."""
     values: Values
@@ -103,7 +103,7 @@ class Commit:
         return json.dumps(document, separators=(",", ":"))
 
 
-def parse_commit(text: str | None) -> Commit | None:
+def parse_commit(text: str | None) -> TableCommit | None:
     """Return what a commit's user metadata says, None if it is not of a materialisation.
 
     Raises:
@@ -154,7 +154,7 @@ def offsets_in(ranges: Ranges) -> int:
     return sum(one.end_offset - one.base_offset for one in ranges.values())
 
 
-def check_origin(last: Commit, wanted: Origin, *, fail_on_data_loss: bool) -> None:
+def check_origin(last: TableCommit, wanted: CommitOrigin, *, fail_on_data_loss: bool) -> None:
     """Refuse a table that something else is written to.
 
     Raises:
@@ -213,12 +213,12 @@ def next_starts(
     return starts
 
 
-def _commit(document: Mapping[str, Any]) -> Commit:
+def _commit(document: Mapping[str, Any]) -> TableCommit:
     values = document["values"]
-    return Commit(
+    return TableCommit(
         batch=int(document["batch"]),
         nonce=str(document["nonce"]),
-        origin=Origin(
+        origin=CommitOrigin(
             str(document["topic"]),
             str(document["topic_id"]),
             str(document["mode"]),

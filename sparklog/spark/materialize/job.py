@@ -24,16 +24,16 @@ from sparklog.core.errors import Fenced
 from sparklog.core.types import OffsetRange, TopicPartition
 from sparklog.spark.jobs.jars import delta_conf
 from sparklog.spark.jobs.job import OpenSession, failure_line
-from sparklog.spark.jobs.progress import Progress, Report, StageSampler, Tally, watched
+from sparklog.spark.jobs.progress import JobProgress, ProgressReport, StageSampler, Tally, watched
 from sparklog.spark.jobs.streaming import StopRequest
 from sparklog.spark.materialize.arguments import MaterializeJob
 from sparklog.spark.materialize.commit import (
     APPEND,
     JSON,
     UPSERT,
-    Commit,
-    Origin,
+    CommitOrigin,
     Ranges,
+    TableCommit,
     Values,
     check_origin,
     next_starts,
@@ -56,7 +56,7 @@ from sparklog.spark.materialize.schema import (
     needed_properties,
     value_fields,
 )
-from sparklog.spark.materialize.tables import DeltaTables, Found, own_session
+from sparklog.spark.materialize.tables import DeltaTables, FoundTable, own_session
 from sparklog.spark.materialize.topic import MaterializedTopic, ranges_between
 from sparklog.spark.source.stream_reader import at_most
 
@@ -71,9 +71,9 @@ MakeTables = Callable[..., DeltaTables]
 def materialize(
     job: MaterializeJob,
     open_session: OpenSession,
-    progress: Progress,
+    progress: JobProgress,
     make_tables: MakeTables = DeltaTables,
-) -> Report:
+) -> ProgressReport:
     """Bring the table up to the topic's end, or follow it, and return what was done.
 
     Raises:
@@ -99,7 +99,7 @@ class Materialization:
         spark: SparkSession,
         tables: DeltaTables,
         topic: MaterializedTopic,
-        progress: Progress,
+        progress: JobProgress,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Prepare it; nothing is looked at yet."""
@@ -114,7 +114,7 @@ class Materialization:
         """Of the table, as fields of the value."""
         self._until: dict[int, int] | None = None
 
-    def run(self) -> Report:
+    def run(self) -> ProgressReport:
         """Write batch after batch; a wish to end is granted between two of them."""
         found = self._begin()
         with StopRequest() as request:
@@ -128,7 +128,7 @@ class Materialization:
                 self._wait(started_s, request)
             return report(self._job, self._tally, found, self._progress, request.exit_code)
 
-    def plan(self) -> Report:
+    def plan(self) -> ProgressReport:
         """Say what would be done; schemas are looked for in the first batch."""
         found = self._looked_up()
         commit = self._planned(found)
@@ -144,14 +144,14 @@ class Materialization:
         rows = self._rows(good, commit)
         return planned_report(self._job, found, ranges, records, rows.schema, self._progress)
 
-    def _begin(self) -> Found:
+    def _begin(self) -> FoundTable:
         """Return where the table is, after completing what a killed job has left (E3)."""
         found = self._looked_up()
         if found.commit is not None:
             self._complete(found, found.commit)
         return found
 
-    def _looked_up(self) -> Found:
+    def _looked_up(self) -> FoundTable:
         """Return where the table is, whose columns must take what was given."""
         found = self._tables.newest()
         if found.exists:
@@ -160,7 +160,7 @@ class Materialization:
             merged_given(self._fields, given_fields(self._job.schema))
         return found
 
-    def _complete(self, found: Found, last: Commit) -> None:
+    def _complete(self, found: FoundTable, last: TableCommit) -> None:
         whole = last.origin.mode == APPEND and not last.values.each_document
         if whole and found.rows == last.offsets:
             return  # a row for every offset: none was rejected
@@ -175,11 +175,11 @@ class Materialization:
         if not bad.isEmpty():
             self._park(bad, last)
 
-    def _planned(self, found: Found) -> Commit | None:
+    def _planned(self, found: FoundTable) -> TableCommit | None:
         """Return the next batch, None if there is nothing new."""
         job, last = self._job, found.commit
         topic_id, held = self._held()
-        origin = Origin(job.topic, topic_id, job.mode, job.isolation)
+        origin = CommitOrigin(job.topic, topic_id, job.mode, job.isolation)
         known: dict[int, int] = {}
         if last is not None:
             check_origin(last, origin, fail_on_data_loss=job.fail_on_data_loss)
@@ -199,7 +199,7 @@ class Materialization:
             return None
         batch = 1 if last is None else last.batch + 1
         nonce = SYSTEM_ENTROPY.random_bytes(NONCE_BYTES).hex()
-        return Commit(batch, nonce, origin, ranges, self._values(ranges))
+        return TableCommit(batch, nonce, origin, ranges, self._values(ranges))
 
     def _held(self) -> tuple[str, Ranges]:
         """Return the topic; if not following it, only what it held when that was first asked."""
@@ -235,10 +235,10 @@ class Materialization:
             self._spark, ranges, headers=job.headers, fail_on_data_loss=job.fail_on_data_loss
         )
 
-    def _classified(self, ranges: Ranges, commit: Commit) -> DataFrame:
+    def _classified(self, ranges: Ranges, commit: TableCommit) -> DataFrame:
         return classified(self._read(ranges), commit.values, commit.origin.mode)
 
-    def _write(self, commit: Commit, before: Found) -> Found:
+    def _write(self, commit: TableCommit, before: FoundTable) -> FoundTable:
         if commit.origin.mode == UPSERT and before.exists:
             rejected = self._merge(commit)
         else:
@@ -251,7 +251,7 @@ class Materialization:
         self._merge_small_files(commit)
         return found
 
-    def _append(self, commit: Commit, before: Found) -> Callable[[], int]:
+    def _append(self, commit: TableCommit, before: FoundTable) -> Callable[[], int]:
         """Write rows, and return what tells how many were left out (if it was written)."""
         seen = Observation("sparklog_materialize")
         counted = self._classified(commit.ranges, commit).observe(seen, _rejected_count())
@@ -263,7 +263,7 @@ class Materialization:
             self._tables.append(rows, commit, properties)
         return lambda: int(seen.get["bad"] or 0)
 
-    def _merge(self, commit: Commit) -> Callable[[], int]:
+    def _merge(self, commit: TableCommit) -> Callable[[], int]:
         classified = self._classified(commit.ranges, commit)
         dead = dead_column(commit.values, self._fields)
         rows = self._rows(classified.where(~sf.col(BAD)), commit, dead=dead)
@@ -276,7 +276,7 @@ class Materialization:
         # A merge reads its rows more than once, so that they are not counted on the way.
         return lambda: int(classified.agg(_rejected_count()).collect()[0]["bad"] or 0)
 
-    def _rows(self, good: DataFrame, commit: Commit, *, dead: str | None = None) -> DataFrame:
+    def _rows(self, good: DataFrame, commit: TableCommit, *, dead: str | None = None) -> DataFrame:
         dated = DATE_COLUMN in self._job.partition_by
         return table_rows(good, commit.values, self._fields, dated=dated, dead=dead)
 
@@ -284,7 +284,7 @@ class Materialization:
         sampler, done = StageSampler(self._spark), self._tally.rows
         return watched(self._progress, lambda: Tally(done + sampler().rows))
 
-    def _merge_small_files(self, commit: Commit) -> None:
+    def _merge_small_files(self, commit: TableCommit) -> None:
         every = self._job.optimize_every
         if not every or commit.batch % every:
             return
@@ -295,7 +295,7 @@ class Materialization:
             return
         self._tally.merged_files += merged["removed"]
 
-    def _settled(self, commit: Commit) -> Found:
+    def _settled(self, commit: TableCommit) -> FoundTable:
         """Return the table after a write, which must have been ours.
 
         Raises:
@@ -311,7 +311,7 @@ class Materialization:
         self._fields = self._tables.fields()
         return found
 
-    def _park(self, bad: DataFrame, commit: Commit) -> None:
+    def _park(self, bad: DataFrame, commit: TableCommit) -> None:
         origin = commit.origin
         rows = rejected_rows(bad, commit.values, origin.topic, origin.mode)
         self._tables.park(rows, commit)

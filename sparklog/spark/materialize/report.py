@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pyspark.sql.types import StructType
 
 from sparklog.core.types import OffsetRange
-from sparklog.spark.jobs.progress import Progress, Report
+from sparklog.spark.jobs.progress import JobProgress, ProgressReport
 from sparklog.spark.materialize.arguments import MaterializeJob
-from sparklog.spark.materialize.commit import Commit, Ranges, offsets_in
-from sparklog.spark.materialize.tables import Found
+from sparklog.spark.materialize.commit import Ranges, TableCommit, offsets_in
+from sparklog.spark.materialize.tables import FoundTable
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class MaterializeTally:
     ranges: dict[int, OffsetRange] = field(default_factory=dict)
     """Offsets that were brought in, by partition."""
 
-    def add(self, found: Found, commit: Commit, rejected: int) -> None:
+    def add(self, found: FoundTable, commit: TableCommit, rejected: int) -> None:
         """Count a batch that is in the table."""
         self.rows += found.rows
         self.size_bytes += found.size_bytes
@@ -39,10 +39,10 @@ class MaterializeTally:
 def report(
     job: MaterializeJob,
     tally: MaterializeTally,
-    found: Found,
-    progress: Progress,
+    found: FoundTable,
+    progress: JobProgress,
     ended_by: int | None,
-) -> Report:
+) -> ProgressReport:
     """Return the report of a run that came to `found`."""
     commit = found.commit
     ends = commit.ends if commit is not None else {}
@@ -61,7 +61,7 @@ def report(
     ]
     if tally.rejected:
         lines.append(f"  {tally.rejected:,} records rejected, see {job.rejected}")
-    return Report(
+    return ProgressReport(
         "materialized",
         job.topic,
         tally.rows,
@@ -83,12 +83,12 @@ def report(
 
 def planned_report(
     job: MaterializeJob,
-    found: Found,
+    found: FoundTable,
     ranges: Ranges,
     records: int,
     columns: StructType,
-    progress: Progress,
-) -> Report:
+    progress: JobProgress,
+) -> ProgressReport:
     """Return what a run would do."""
     batches = -(-offsets_in(ranges) // job.max_per_batch)
     listed = [
@@ -98,7 +98,7 @@ def planned_report(
     lines = [f"  {job.topic}-{one['partition']}: {one['from']:,} to {one['until']:,}"
              for one in listed]  # fmt: skip
     lines += [f"  column {field.name} {field.dataType.simpleString()}" for field in columns.fields]
-    return Report(
+    return ProgressReport(
         "would materialize",
         job.topic,
         records,

@@ -1,7 +1,7 @@
 """The two Delta tables of a materialisation, and how a batch gets into them.
 
-Each write is one Delta commit with the batch's number (txnAppId, txnVersion) and its `Commit`. The
-session is one of our own: settings that a write needs reach nobody else's queries.
+Each write is one Delta commit with the batch's number (txnAppId, txnVersion) and its `TableCommit`.
+The session is one of our own: settings that a write needs reach nobody else's queries.
 
   D1  a batch with a number that the table has already is not written again, without an error; so
       after every write the table is asked whose commit it has
@@ -23,7 +23,7 @@ from pyspark.sql.window import Window
 
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.jobs.jars import DELTA_CATALOG, DELTA_COORDINATE, DELTA_EXTENSION
-from sparklog.spark.materialize.commit import APP_ID, Commit, parse_commit
+from sparklog.spark.materialize.commit import APP_ID, TableCommit, parse_commit
 from sparklog.spark.materialize.schema import value_fields
 from sparklog.spark.materialize.sql_names import quoted, spare_name
 
@@ -42,13 +42,13 @@ _HISTORY_STEPS: Final = (1, 20, 1000)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundTable:
     """A table as it is now."""
 
     exists: bool
     version: int = -1
     """Of the newest commit, whoever wrote it."""
-    commit: Commit | None = None
+    commit: TableCommit | None = None
     """The newest of ours."""
     committed_ms: int = 0
     """When that was."""
@@ -92,7 +92,7 @@ class DeltaTables:
         self.rejected = rejected
         self._partition_by = partition_by
 
-    def newest(self) -> Found:
+    def newest(self) -> FoundTable:
         """Return the table, and the newest batch in it.
 
         Raises:
@@ -100,7 +100,7 @@ class DeltaTables:
         """
         return newest_commit(self._spark, self.table)
 
-    def newest_rejected(self) -> Found:
+    def newest_rejected(self) -> FoundTable:
         """Return the same of the rejected records' table."""
         return newest_commit(self._spark, self.rejected)
 
@@ -108,7 +108,7 @@ class DeltaTables:
         """Return the table's columns as fields of the value."""
         return value_fields(self._spark.read.format("delta").load(self.table).schema)
 
-    def append(self, rows: DataFrame, commit: Commit, properties: Mapping[str, str]) -> None:
+    def append(self, rows: DataFrame, commit: TableCommit, properties: Mapping[str, str]) -> None:
         """Write a batch's rows as one commit, unless the table has its number (D1).
 
         `properties` are for a table that is made by it.
@@ -119,7 +119,7 @@ class DeltaTables:
             writer = writer.partitionBy(*self._partition_by).option("optimizeWrite", "true")
         writer.save(self.table)
 
-    def upsert(self, rows: DataFrame, commit: Commit, dead: str) -> None:
+    def upsert(self, rows: DataFrame, commit: TableCommit, dead: str) -> None:
         """Bring in the newest row of each key; a row whose column `dead` holds deletes its key."""
         newest = Window.partitionBy("_partition", "_key").orderBy(sf.desc("_offset"))
         rank = spare_name("__sparklog_rank", rows.columns)
@@ -138,7 +138,7 @@ class DeltaTables:
         with self._marked(commit):
             merge.execute()
 
-    def park(self, rows: DataFrame, commit: Commit) -> None:
+    def park(self, rows: DataFrame, commit: TableCommit) -> None:
         """Write a batch's rejected rows as one commit, unless that table has its number."""
         self._writer(rows, commit).save(self.rejected)
 
@@ -153,7 +153,7 @@ class DeltaTables:
         (row,) = done.select("metrics.numFilesRemoved", "metrics.numFilesAdded").collect()
         return {"removed": int(row[0]), "added": int(row[1])}
 
-    def _writer(self, rows: DataFrame, commit: Commit) -> Any:
+    def _writer(self, rows: DataFrame, commit: TableCommit) -> Any:
         return (
             rows.write.format("delta")
             .mode("append")
@@ -164,7 +164,7 @@ class DeltaTables:
         )
 
     @contextmanager
-    def _marked(self, commit: Commit) -> Iterator[None]:
+    def _marked(self, commit: TableCommit) -> Iterator[None]:
         """Say of a statement, which has no options, what `_writer` says of a write."""
         settings = {
             "write.txnAppId": APP_ID,
@@ -180,14 +180,14 @@ class DeltaTables:
                 self._spark.conf.unset(_CONF + name)
 
 
-def newest_commit(spark: SparkSession, path: str) -> Found:
+def newest_commit(spark: SparkSession, path: str) -> FoundTable:
     """Return the newest batch of a table, by its own history.
 
     Raises:
         InvalidRequest: there is a table and none of its commits is ours.
     """
     if not DeltaTable.isDeltaTable(spark, path):
-        return Found(exists=False)
+        return FoundTable(exists=False)
     table = DeltaTable.forPath(spark, path)
     oldest = 0
     for limit in (*_HISTORY_STEPS, None):
@@ -206,7 +206,7 @@ def newest_commit(spark: SparkSession, path: str) -> Found:
             commit = parse_commit(row.userMetadata)
             if commit is not None:
                 metrics = row.operationMetrics or {}
-                return Found(
+                return FoundTable(
                     exists=True,
                     version=int(seen[0].version),
                     commit=commit,

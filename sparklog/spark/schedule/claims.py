@@ -23,17 +23,17 @@ from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import OutcomeUnknown, SparklogError
-from sparklog.log.effects import Protocol, delete, get, list_after, put, run
+from sparklog.log.effects import Program, delete, get, list_after, put, run
 from sparklog.log.layout import run_key, run_of_key, runs_prefix
 from sparklog.spark.schedule.history import (
     LOST,
-    History,
+    JobHistory,
     JobRun,
     KnownJob,
     read_history,
     write_history,
 )
-from sparklog.spark.schedule.run import Ending, amounts_of
+from sparklog.spark.schedule.run import RunEnd, amounts_of
 from sparklog.spark.schedule.schedule import (
     BY_HAND,
     FIRST_ATTEMPT,
@@ -41,9 +41,9 @@ from sparklog.spark.schedule.schedule import (
     ON_SCHEDULE,
     SEEN,
     SILENT_MS,
+    DueRun,
     LastRun,
     ScheduledJob,
-    Turn,
     is_recent,
     is_silent,
     turn_of,
@@ -58,7 +58,7 @@ KEPT: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RunClaim:
     """One run of a job that somebody does, or has done."""
 
     job: str
@@ -75,7 +75,7 @@ class Claim:
         return run_key(self.job, self.scheduled_ms, self.attempt)
 
 
-def take(claim: Claim) -> Protocol[bool]:
+def take(claim: RunClaim) -> Program[bool]:
     """Claim a run; returns whether it is ours. One put and one listing.
 
     Raises:
@@ -91,7 +91,7 @@ def take(claim: Claim) -> Protocol[bool]:
     return True
 
 
-def newest(job: str) -> Protocol[Claim | None]:
+def newest(job: str) -> Program[RunClaim | None]:
     """Return the newest claim of a job, or None if it was never seen. A listing and a GET."""
     listed = yield from list_after(runs_prefix(job), "")
     found = [info.key for info in listed if run_of_key(info.key) is not None]
@@ -103,7 +103,7 @@ def newest(job: str) -> Protocol[Claim | None]:
     return None
 
 
-def _created(claim: Claim) -> Protocol[bool]:
+def _created(claim: RunClaim) -> Program[bool]:
     data = _encoded(claim)
     for _ in range(TRIES_MAX):
         outcome = yield from put(claim.key, data)
@@ -116,14 +116,14 @@ def _created(claim: Claim) -> Protocol[bool]:
     raise OutcomeUnknown(f"the store does not tell whether a run is claimed. object={claim.key}")
 
 
-def _drop_old(job: str) -> Protocol[None]:
+def _drop_old(job: str) -> Program[None]:
     listed = yield from list_after(runs_prefix(job), "")
     found = [info.key for info in listed if run_of_key(info.key) is not None]
     for key in found[:-KEPT]:
         yield from delete(key)
 
 
-def _encoded(claim: Claim) -> bytes:
+def _encoded(claim: RunClaim) -> bytes:
     document = {
         "format": FORMAT_VERSION,
         "run_id": claim.run_id,
@@ -133,15 +133,15 @@ def _encoded(claim: Claim) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _decoded(data: bytes, job: str, scheduled_ms: int, attempt: int) -> Claim:
+def _decoded(data: bytes, job: str, scheduled_ms: int, attempt: int) -> RunClaim:
     """Return a stored claim; of a damaged one what its name says, which is what matters."""
     try:
         document = json.loads(data)
         run_id, claimed = str(document["run_id"]), int(document["claimed"])
         application = str(document["application"])
     except (ValueError, KeyError, TypeError):
-        return Claim(job, scheduled_ms, attempt, claimed_ms=scheduled_ms)
-    return Claim(job, scheduled_ms, attempt, run_id, claimed, application)
+        return RunClaim(job, scheduled_ms, attempt, claimed_ms=scheduled_ms)
+    return RunClaim(job, scheduled_ms, attempt, run_id, claimed, application)
 
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ Tell = Callable[[Mapping[str, Any]], None]
 """Takes an event: a JSON object with `event` and `text`. Called from any thread."""
 
 
-class Looking:
+class ScheduleClaims:
     """What one application knows and does about the jobs of its log."""
 
     def __init__(
@@ -192,7 +192,7 @@ class Looking:
         claim = run(newest(job.name), self._log.store)
         now_ms = self._clock.now_ms()
         if claim is None:
-            run(take(Claim(job.name, now_ms, SEEN, claimed_ms=now_ms)), self._log.store)
+            run(take(RunClaim(job.name, now_ms, SEEN, claimed_ms=now_ms)), self._log.store)
             return None
         turn = turn_of(job, _as_ended(claim), now_ms)
         if turn is None and self._may_be_silent(claim, now_ms):
@@ -214,7 +214,7 @@ class Looking:
         """Return a run of a job that somebody asked for; nothing is claimed for it."""
         now_ms = self._clock.now_ms()
         run_id = run_id or new_nonce(self._entropy)
-        claim = Claim(job.name, now_ms, SEEN, run_id, now_ms, self._application)
+        claim = RunClaim(job.name, now_ms, SEEN, run_id, now_ms, self._application)
         return _run_of(claim, job, BY_HAND)
 
     def begin(self, one: JobRun) -> None:
@@ -226,7 +226,7 @@ class Looking:
         """Write that a run goes on, and how far it is."""
         self._keep(replace(one, heard_ms=self._clock.now_ms(), message=words))
 
-    def end(self, one: JobRun, ending: Ending) -> JobRun:
+    def end(self, one: JobRun, ending: RunEnd) -> JobRun:
         """Write how a run ended, and return that."""
         now_ms = self._clock.now_ms()
         amounts = amounts_of(ending.report)
@@ -257,18 +257,18 @@ class Looking:
         for one in unwritten:
             self._keep(one)
 
-    def _may_be_silent(self, claim: Claim, now_ms: int) -> bool:
+    def _may_be_silent(self, claim: RunClaim, now_ms: int) -> bool:
         own = claim.run_id in self._own or claim.attempt == SEEN
         return not own and not is_recent(claim.claimed_ms, now_ms)
 
-    def _runs_elsewhere(self, claim: Claim, now_ms: int) -> bool:
+    def _runs_elsewhere(self, claim: RunClaim, now_ms: int) -> bool:
         """Return whether another application still runs the job since a time before."""
         if claim.run_id in self._own or claim.attempt == SEEN:
             return False
         last = self._heard(claim, self._since(claim), now_ms)
         return not last.ended and not is_silent(last, now_ms)
 
-    def _repeated(self, job: ScheduledJob, claim: Claim, now_ms: int) -> Turn | None:
+    def _repeated(self, job: ScheduledJob, claim: RunClaim, now_ms: int) -> DueRun | None:
         history = self._since(claim)
         last = self._heard(claim, history, now_ms)
         if not is_silent(last, now_ms):
@@ -280,18 +280,18 @@ class Looking:
             )
         return turn_of(job, last, now_ms) if claim.attempt < LAST_ATTEMPT else None
 
-    def _since(self, claim: Claim) -> History:
+    def _since(self, claim: RunClaim) -> JobHistory:
         return read_history(self._log, claim.claimed_ms)
 
-    def _heard(self, claim: Claim, history: History, now_ms: int) -> LastRun:
+    def _heard(self, claim: RunClaim, history: JobHistory, now_ms: int) -> LastRun:
         known = history.runs.get(claim.run_id)
         times_ms = (claim.claimed_ms, known.heard_ms if known is not None else 0)
         heard_ms = max((t for t in times_ms if t < now_ms + SILENT_MS), default=0)
         ended = known is not None and known.ended
         return LastRun(claim.scheduled_ms, claim.attempt, heard_ms, ended)
 
-    def _claimed(self, job: ScheduledJob, turn: Turn, now_ms: int) -> JobRun | None:
-        claim = Claim(
+    def _claimed(self, job: ScheduledJob, turn: DueRun, now_ms: int) -> JobRun | None:
+        claim = RunClaim(
             job.name, turn.scheduled_ms, turn.attempt, new_nonce(self._entropy), now_ms,
             self._application,
         )  # fmt: skip
@@ -332,7 +332,7 @@ class Looking:
 
 
 @contextmanager
-def going_on(looking: Looking, one: JobRun, words: Callable[[], str]) -> Iterator[None]:
+def going_on(looking: ScheduleClaims, one: JobRun, words: Callable[[], str]) -> Iterator[None]:
     """Write once a minute that a run goes on, and its last `words`, while the block runs."""
     over = Event()
 
@@ -352,11 +352,11 @@ def going_on(looking: Looking, one: JobRun, words: Callable[[], str]) -> Iterato
         thread.join()  # what it writes must not come after the end
 
 
-def _as_ended(claim: Claim) -> LastRun:
+def _as_ended(claim: RunClaim) -> LastRun:
     return LastRun(claim.scheduled_ms, claim.attempt, claim.claimed_ms, ended=True)
 
 
-def _run_of(claim: Claim, job: ScheduledJob, trigger: str) -> JobRun:
+def _run_of(claim: RunClaim, job: ScheduledJob, trigger: str) -> JobRun:
     return JobRun(
         run_id=claim.run_id,
         job=job.name,

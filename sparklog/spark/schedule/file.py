@@ -61,21 +61,21 @@ def parse_schedule(data: bytes, source: str) -> Schedule:
         document = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"a schedule is no TOML: {error}. file={source}") from None
-    _Table(source, "", document).only(_TABLES)
-    common = _Table(source, "scheduler", _Table(source, "", document).table("scheduler"))
+    _JobTable(source, "", document).only(_TABLES)
+    common = _JobTable(source, "scheduler", _JobTable(source, "", document).table("scheduler"))
     common.only(_SCHEDULER_KEYS)
     at_once = common.number("at_once", 1)
     if not (isinstance(at_once, int) and 1 <= at_once <= AT_ONCE_MAX):
         raise common.wrong("at_once", f"must be a whole number from 1 to {AT_ONCE_MAX}")
-    jobs = _Table(source, "", document).table("jobs")
+    jobs = _JobTable(source, "", document).table("jobs")
     tables = [
-        (name, _Table(source, f"jobs.{name}", _Table(source, "jobs", jobs).table(name)))
+        (name, _JobTable(source, f"jobs.{name}", _JobTable(source, "jobs", jobs).table(name)))
         for name in jobs
     ]
     return Schedule(source, tuple(_job(name, one, common) for name, one in tables), at_once)
 
 
-class _Table:
+class _JobTable:
     """A table of the file, which knows its name."""
 
     def __init__(self, source: str, name: str, values: Mapping[str, Any]) -> None:
@@ -132,7 +132,7 @@ class _Table:
         return tuple(found)
 
 
-def _job(name: str, table: _Table, common: _Table) -> ScheduledJob:
+def _job(name: str, table: _JobTable, common: _JobTable) -> ScheduledJob:
     table.only(_JOB_KEYS)
     if _NAME.fullmatch(name) is None:
         raise table.wrong("kind", "a job's name has at most 100 letters, digits, '.', '_' and '-'")

@@ -138,7 +138,7 @@ class JobRequest:
 
 
 @dataclass(slots=True)
-class History:
+class JobHistory:
     """The topic's records, folded: of each run and each job the newest."""
 
     runs: dict[str, JobRun] = field(default_factory=dict)
@@ -260,7 +260,7 @@ def write_history(
             clock.sleep_s(AGAIN_S)
 
 
-def read_history(log: Log, since_ms: int | None = None) -> History:
+def read_history(log: Log, since_ms: int | None = None) -> JobHistory:
     """Return what the log has of it, the leader's part included if a leader answers.
 
     `since_ms`: leave out what was written before, or for clocks that differ an hour earlier.
@@ -268,7 +268,7 @@ def read_history(log: Log, since_ms: int | None = None) -> History:
     Raises:
         Unavailable: the store does not answer. DataCorrupt: the topic is damaged.
     """
-    history = History()
+    history = JobHistory()
     image = log.refresh()
     topic = image.topics.get(HISTORY_TOPIC)
     if topic is None:
@@ -289,13 +289,13 @@ def read_history(log: Log, since_ms: int | None = None) -> History:
     return history
 
 
-def consume_history(bootstrap: str) -> History:
+def consume_history(bootstrap: str) -> JobHistory:
     """Return what brokers have of it.
 
     Raises:
         Unavailable: nobody answers, or nobody has the topic.
     """
-    history = History()
+    history = JobHistory()
     history.take(_consumed(bootstrap, EARLIEST))
     return history
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sparklog.core.errors import InvalidConfig, InvalidRequest
-from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.progress import JobProgress
 
 Parse = Callable[[Sequence[str]], Any]
-Body = Callable[[Any, Any, Progress], Any]
+Body = Callable[[Any, Any, JobProgress], Any]
 
 _MODULES: Mapping[str, tuple[str, str]] = {
     "compact": ("sparklog.spark.jobs.compact", "sparklog.spark.jobs.compact"),

@@ -23,7 +23,7 @@ from sparklog.broker.network.listening import EVERY_INTERFACE
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.spark.jobs.job import JobReport
 from sparklog.spark.schedule.history import DONE, REPAIRED, JobRun
-from sparklog.spark.schedule.run import Ending, amounts_of, ending_of, outcome_of
+from sparklog.spark.schedule.run import RunEnd, amounts_of, ending_of, outcome_of
 from sparklog.spark.schedule.schedule import BY_HAND, Schedule
 
 MS_PER_S: Final = 1000.0
@@ -92,7 +92,7 @@ class JobMetrics(Collector):
                 yield _gauge(f"last_{name}", f"{what.capitalize()} {when} the last run", values)
 
 
-class MetricsPage:
+class JobMetricsServer:
     """Serves metrics over HTTP, in a thread of its own."""
 
     def __init__(self, metrics: JobMetrics, host: str, port: int) -> None:
@@ -135,7 +135,7 @@ def leave_metrics(
         OSError: the folder does not take it.
     """
     now_ms = clock.now_ms()
-    ending = ending_of(report) if report is not None else Ending(outcome_of(code), code, "")
+    ending = ending_of(report) if report is not None else RunEnd(outcome_of(code), code, "")
     amounts = amounts_of(ending.report)
     duration_ms = round(seconds * MS_PER_S)
     metrics = JobMetrics()

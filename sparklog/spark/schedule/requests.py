@@ -45,7 +45,7 @@ Word = JobRun | KnownJob | JobRequest | None
 
 
 @dataclass(slots=True)
-class Asking:
+class JobRequests:
     """One request, from whoever asks."""
 
     log: Log

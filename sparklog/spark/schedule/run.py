@@ -21,7 +21,7 @@ from sparklog.spark.jobs.job import MENDED as EXIT_MENDED
 from sparklog.spark.jobs.job import TERMINATED as EXIT_TERMINATED
 from sparklog.spark.jobs.job import JobReport, OpenSession, failure_line
 from sparklog.spark.jobs.low_priority import POOL
-from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.schedule.history import DONE, FAILED, REPAIRED, TERMINATED
 from sparklog.spark.schedule.job_kinds import kind_of
 
@@ -37,7 +37,7 @@ class Amounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RunEnd:
     """How a run went."""
 
     outcome: str
@@ -46,10 +46,10 @@ class Ending:
     report: Mapping[str, Any] = field(default_factory=dict)
 
 
-ENDED_WITH_APPLICATION: Final = Ending(TERMINATED, EXIT_TERMINATED, "ended with the application")
+ENDED_WITH_APPLICATION: Final = RunEnd(TERMINATED, EXIT_TERMINATED, "ended with the application")
 
 
-class LastWords(io.StringIO):
+class LastLines(io.StringIO):
     """Takes a job's progress, and remembers its last line."""
 
     def __init__(self) -> None:
@@ -95,9 +95,9 @@ def run_body(
     kind: str,
     words: Sequence[str],
     open_session: OpenSession,
-    progress: Progress,
+    progress: JobProgress,
     stopping: Callable[[], bool] = lambda: False,
-) -> Ending:
+) -> RunEnd:
     """Run a job and return how it went.
 
     `stopping`: whether it was asked to end; what it raises then is no failure.
@@ -108,14 +108,14 @@ def run_body(
     except Exception as error:  # a job of somebody's, beside brokers that must go on serving
         if stopping():
             return ENDED_WITH_APPLICATION
-        return Ending(FAILED, EXIT_FAILED, failure_line(error))
+        return RunEnd(FAILED, EXIT_FAILED, failure_line(error))
 
 
-def ending_of(report: JobReport) -> Ending:
+def ending_of(report: JobReport) -> RunEnd:
     """Return how a run went that ended with a report."""
     code = EXIT_DONE if report.ended_by is None else report.ended_by
     message = report.to_text().strip().partition("\n")[0]
-    return Ending(outcome_of(code), code, message, json.loads(report.to_json()))
+    return RunEnd(outcome_of(code), code, message, json.loads(report.to_json()))
 
 
 def outcome_of(code: int) -> str:

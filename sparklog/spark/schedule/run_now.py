@@ -14,13 +14,13 @@ from sparklog.cluster.log import open_log
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.jobs.job import INTERRUPTED as EXIT_INTERRUPTED
 from sparklog.spark.jobs.job import TERMINATED as EXIT_TERMINATED
-from sparklog.spark.jobs.job import OpenSession, Terminated, failure_line, run_job
-from sparklog.spark.jobs.progress import Progress
-from sparklog.spark.schedule.claims import Looking, going_on
+from sparklog.spark.jobs.job import JobTerminated, OpenSession, failure_line, run_job
+from sparklog.spark.jobs.progress import JobProgress
+from sparklog.spark.schedule.claims import ScheduleClaims, going_on
 from sparklog.spark.schedule.history import FAILED, RUNNING, TERMINATED, read_history
 from sparklog.spark.schedule.job_kinds import kind_of
 from sparklog.spark.schedule.requests import application_name
-from sparklog.spark.schedule.run import Ending, ending_of
+from sparklog.spark.schedule.run import RunEnd, ending_of
 from sparklog.spark.schedule.schedule import SILENT_MS, ScheduledJob
 
 MASTER: Final = "local[*]"
@@ -31,7 +31,7 @@ def run_by_hand(job: ScheduledJob, root: str, *, master: str | None, as_json: bo
     kind = kind_of(job.kind)
     words = [*job.words(root), *(["--json"] if as_json else [])]
 
-    def body(given: Any, open_session: OpenSession, progress: Progress) -> Any:
+    def body(given: Any, open_session: OpenSession, progress: JobProgress) -> Any:
         def session(conf: Mapping[str, str]) -> SparkSession:
             return open_session({"spark.master": master or MASTER, **conf})
 
@@ -41,7 +41,7 @@ def run_by_hand(job: ScheduledJob, root: str, *, master: str | None, as_json: bo
                 age_ms = SYSTEM_CLOCK.now_ms() - last.heard_ms
                 if age_ms < SILENT_MS:
                     progress.say(f"note: it runs already, at {last.application}; no harm is done")
-            looking = Looking(log, application_name(), lambda event: None)
+            looking = ScheduleClaims(log, application_name(), lambda event: None)
             run = looking.by_hand(job)
             looking.begin(run)
             try:
@@ -56,9 +56,9 @@ def run_by_hand(job: ScheduledJob, root: str, *, master: str | None, as_json: bo
     return run_job(f"sparklog {job.kind}", lambda _: kind.parsed(words), body, [])
 
 
-def _cut_short(error: BaseException) -> Ending:
-    if isinstance(error, Terminated):
-        return Ending(TERMINATED, EXIT_TERMINATED, "terminated")
+def _cut_short(error: BaseException) -> RunEnd:
+    if isinstance(error, JobTerminated):
+        return RunEnd(TERMINATED, EXIT_TERMINATED, "terminated")
     if isinstance(error, KeyboardInterrupt):
-        return Ending(TERMINATED, EXIT_INTERRUPTED, "interrupted")
-    return Ending(FAILED, 1, failure_line(error))
+        return RunEnd(TERMINATED, EXIT_INTERRUPTED, "interrupted")
+    return RunEnd(FAILED, 1, failure_line(error))

@@ -25,15 +25,15 @@ from typing import Any, Final, Protocol
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.spark.jobs.job import OpenSession
-from sparklog.spark.jobs.progress import Progress
-from sparklog.spark.schedule.claims import Looking, going_on
+from sparklog.spark.jobs.progress import JobProgress
+from sparklog.spark.schedule.claims import ScheduleClaims, going_on
 from sparklog.spark.schedule.cron import Cron
 from sparklog.spark.schedule.history import JobRun
-from sparklog.spark.schedule.run import ENDED_WITH_APPLICATION, Ending, LastWords, run_body
+from sparklog.spark.schedule.run import ENDED_WITH_APPLICATION, LastLines, RunEnd, run_body
 from sparklog.spark.schedule.schedule import Schedule, ScheduledJob
 
 
-class Places:
+class RunSlots:
     """Who has a place, and which jobs wait for one. For threads."""
 
     def __init__(self, count: int) -> None:
@@ -84,7 +84,7 @@ LOOK_S: Final = 30.0
 MS_PER_S: Final = 1000.0
 
 
-class Alarms:
+class CronTimer:
     """Rings for jobs in a thread of its own: an alarm that is late rings once, however late."""
 
     def __init__(self, ring: Callable[[str], None], clock: Clock = SYSTEM_CLOCK) -> None:
@@ -181,7 +181,7 @@ class RunSession(Protocol):
 
 
 OpenRun = Callable[[JobRun], RunSession]
-RunBody = Callable[[str, list[str], OpenSession, Progress, Callable[[], bool]], Ending]
+RunBody = Callable[[str, list[str], OpenSession, JobProgress, Callable[[], bool]], RunEnd]
 
 
 class ScheduledJobs:
@@ -191,7 +191,7 @@ class ScheduledJobs:
         self,
         schedule: Schedule,
         root: str,
-        looking: Looking,
+        looking: ScheduleClaims,
         open_run: OpenRun,
         *,
         ended: Callable[[JobRun], None] = lambda run: None,
@@ -210,13 +210,13 @@ class ScheduledJobs:
         self._began = began
         self._body = body
         self._clock = clock
-        self._alarms = Alarms(self.ring)
+        self._alarms = CronTimer(self.ring)
         self._waiting: SimpleQueue[str | JobRun | None] = SimpleQueue()
         """Names of jobs to look at, and runs that somebody asked for; None: a thread's end."""
         self._lock = Lock()
         self._busy: set[str] = set()
         """Jobs that wait in the queue or for a place, or run."""
-        self._places = Places(schedule.at_once)
+        self._places = RunSlots(schedule.at_once)
         self._sessions: dict[str, RunSession] = {}
         self._stopping = Event()
         self._workers: list[Thread] = []
@@ -354,10 +354,10 @@ class ScheduledJobs:
         self._ended(ended)
         self._looking.announce(ended)
 
-    def _ending_of(self, job: ScheduledJob, run: JobRun) -> Ending:
+    def _ending_of(self, job: ScheduledJob, run: JobRun) -> RunEnd:
         self._began(run)
         self._looking.begin(run)
-        words = LastWords()
+        words = LastLines()
         session = self._open_run(run)
         with self._lock:
             self._sessions[run.run_id] = session
@@ -365,7 +365,7 @@ class ScheduledJobs:
             with going_on(self._looking, run, lambda: words.line):
                 arguments = job.words(self._root)
                 stopping = self._stopping.is_set
-                return self._body(job.kind, arguments, session, Progress(words), stopping)
+                return self._body(job.kind, arguments, session, JobProgress(words), stopping)
         finally:
             with self._lock:
                 del self._sessions[run.run_id]

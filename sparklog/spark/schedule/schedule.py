@@ -68,7 +68,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class DueRun:
     """A time at which a job is to run."""
 
     scheduled_ms: int
@@ -87,16 +87,16 @@ class LastRun:
     ended: bool
 
 
-def turn_of(job: ScheduledJob, last: LastRun, now_ms: int) -> Turn | None:
+def turn_of(job: ScheduledJob, last: LastRun, now_ms: int) -> DueRun | None:
     """Return when the job is to run now, or None when nothing is due."""
     oldest_ms = now_ms - max(job.catch_up_ms, ON_TIME_MS)
     due_ms = job.cron.newest_ms(max(last.scheduled_ms, oldest_ms), now_ms)
     if due_ms is not None:
         late = now_ms - due_ms > ON_TIME_MS
-        return Turn(due_ms, FIRST_ATTEMPT, CATCH_UP if late else ON_SCHEDULE)
+        return DueRun(due_ms, FIRST_ATTEMPT, CATCH_UP if late else ON_SCHEDULE)
     again = FIRST_ATTEMPT <= last.attempt < LAST_ATTEMPT and last.scheduled_ms > oldest_ms
     if again and is_silent(last, now_ms):
-        return Turn(last.scheduled_ms, last.attempt + 1, AGAIN)
+        return DueRun(last.scheduled_ms, last.attempt + 1, AGAIN)
     return None
 
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.spark.jobs.job import failure_line
 from sparklog.spark.serve.broker_plan import BrokerPlan
-from sparklog.spark.serve.broker_slots import RESOURCE, Claim
+from sparklog.spark.serve.broker_slots import RESOURCE, SlotClaim
 from sparklog.spark.serve.broker_task import FAILED, KILLED, REFUSED, SCHEMA, task_of
 
 BACK_OFF_FIRST_S = 0.5
@@ -139,7 +139,7 @@ def group_of(broker_id: int) -> str:
     return f"sparklog-broker-{broker_id}"
 
 
-def profile_of(claim: Claim) -> ResourceProfile | None:
+def profile_of(claim: SlotClaim) -> ResourceProfile | None:
     """Return the profile of a broker's task; None for Spark's default."""
     if not claim.exclusive:
         return None

@@ -25,7 +25,7 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class SlotClaim:
     """What a broker's task asks for. None of both: the default profile, one slot anywhere."""
 
     resource: bool = False
@@ -73,23 +73,23 @@ def executors_of(master: str, conf: Mapping[str, str]) -> int | None:
     return int(conf.get("spark.executor.instances", "0")) or None
 
 
-def claim_of(master: str, conf: Mapping[str, str], brokers: int) -> Claim:
+def claim_of(master: str, conf: Mapping[str, str], brokers: int) -> SlotClaim:
     """Return how so many brokers claim executors; `conf` is the session's, as it is."""
     if master.startswith("local") and cluster_in_one_machine(master) is None:
-        return Claim()  # Spark refuses resource profiles in its one-process mode
+        return SlotClaim()  # Spark refuses resource profiles in its one-process mode
     if conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
-        return Claim()  # a profile would need executors of its own kind
+        return SlotClaim()  # a profile would need executors of its own kind
     whole = slots_each(master, conf) if (executors_of(master, conf) or 0) > brokers else None
     if conf.get(RESOURCE_AMOUNT, "0") not in ("", "0"):
-        return Claim(resource=True, cores=whole)
+        return SlotClaim(resource=True, cores=whole)
     if whole is not None:
-        return Claim(cores=whole)
+        return SlotClaim(cores=whole)
     cores = int(conf.get("spark.executor.cores", "0"))
-    return Claim(cores=cores // 2 + 1) if cores > 2 else Claim()
+    return SlotClaim(cores=cores // 2 + 1) if cores > 2 else SlotClaim()
 
 
 def advice(
-    brokers: int, slots: Slots, claim: Claim, conf: Mapping[str, str], expected: int = 0
+    brokers: int, slots: Slots, claim: SlotClaim, conf: Mapping[str, str], expected: int = 0
 ) -> list[str]:
     """Return what an operator should know about the room for brokers and for queries.
 

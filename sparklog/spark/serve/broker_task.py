@@ -42,7 +42,7 @@ from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import InvalidRequest, SparklogError
 from sparklog.spark.jobs.low_priority import gave_way
 from sparklog.spark.serve.broker_plan import BrokerPlan
-from sparklog.spark.serve.control_channel import ControlLine, say
+from sparklog.spark.serve.control_channel import ControlChannel, say
 
 PR_SET_PDEATHSIG = 1
 LOOK_INTERVAL_S = 0.5
@@ -108,7 +108,7 @@ def run_broker(plan: BrokerPlan) -> tuple[str, str]:
         os.kill(os.getpid(), signal.SIGKILL)
     die_with_parents()
     logging.basicConfig(level=plan.log_level, format=LOG_FORMAT)
-    line = ControlLine(plan.control, plan.broker_id)
+    line = ControlChannel(plan.control, plan.broker_id)
     facts = {"pid": os.getpid(), "executor_host": line.own_host, "folder": os.getcwd()}
     line.tell({"event": "started", **facts})
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.serve.state import Notice
 
 WAITING_EVERY_S: Final = 5.0
@@ -16,7 +16,7 @@ WAITING_EVERY_S: Final = 5.0
 class Telling:
     """Prints notices. Lines go where progress goes, objects to standard output."""
 
-    def __init__(self, progress: Progress, *, as_json: bool) -> None:
+    def __init__(self, progress: JobProgress, *, as_json: bool) -> None:
         """Print lines by `progress`, or objects."""
         self._progress = progress
         self._as_json = as_json

@@ -107,7 +107,7 @@ class ControlServer:
         return isinstance(token, str) and hmac.compare_digest(token.encode(), self._token.encode())
 
 
-class ControlLine:
+class ControlChannel:
     """A broker's end."""
 
     def __init__(self, point: ControlPoint, broker_id: int) -> None:

@@ -46,7 +46,7 @@ def spare_executors() -> None:
     jvm.sun.misc.Signal.handle(interrupt, jvm.sun.misc.SignalHandler.SIG_IGN)
 
 
-class JvmEnd:
+class JvmShutdown:
     """Holds up the JVM's end until work is done; a context manager."""
 
     def __init__(self, spark: SparkSession, timeout_s: int) -> None:
@@ -62,7 +62,7 @@ class JvmEnd:
         """Return whether the JVM is about to end."""
         return self._hook.came.is_set()
 
-    def __enter__(self) -> JvmEnd:
+    def __enter__(self) -> JvmShutdown:
         """Begin to listen."""
         gateway: Any = self._spark.sparkContext._gateway  # noqa: SLF001 - Python has no other way
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]

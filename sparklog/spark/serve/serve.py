@@ -26,7 +26,7 @@ from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.log.kernels import compile_kernels, kernels_are_kept
 from sparklog.spark.jobs.jars import delta_conf
 from sparklog.spark.jobs.job import OpenSession, submitted, submitted_conf, tell_report
-from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.session import DRIVER_BIND_ADDRESS, DRIVER_HOST
 from sparklog.spark.jobs.started_jvm import start_quiet_jvm
 from sparklog.spark.jobs.streaming import StopRequest
@@ -45,7 +45,7 @@ from sparklog.spark.serve.broker_slots import (
 from sparklog.spark.serve.console_lines import Telling, brokers_text, compiling, started, starting
 from sparklog.spark.serve.control_channel import ControlServer
 from sparklog.spark.serve.job import ServeJob, ServeReport
-from sparklog.spark.serve.jvm_shutdown import JvmEnd, spare_executors
+from sparklog.spark.serve.jvm_shutdown import JvmShutdown, spare_executors
 from sparklog.spark.serve.state import Notice, Serving
 from sparklog.spark.serve.upkeep import STOP_TIMEOUT_S, Upkeep
 from sparklog.spark.serve.work_folder import ServeFolder, conf_of_folder, serve_folder
@@ -58,10 +58,10 @@ OF_JOBS = -1
 """In place of a broker's id, in events about upkeep jobs."""
 
 
-def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress], ServeReport]:
+def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, JobProgress], ServeReport]:
     """Return the job's body, with what a broker's task runs."""
 
-    def serve(job: ServeJob, open_session: OpenSession, progress: Progress) -> ServeReport:
+    def serve(job: ServeJob, open_session: OpenSession, progress: JobProgress) -> ServeReport:
         master = master_of(job)
         with ExitStack() as stack:
             local_cluster = cluster_in_one_machine(master) is not None
@@ -86,7 +86,7 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, Progress]
             stack.callback(spark.stop)
             telling.say(started(progress.elapsed_s(), job.broker_ids))
             server = _Launcher(job, entry, spark, master, progress, telling)
-            jvm_end = stack.enter_context(JvmEnd(spark, _end_timeout_s(job)))
+            jvm_end = stack.enter_context(JvmShutdown(spark, _end_timeout_s(job)))
             with StopRequest() as request:
                 server.start()
                 server.run(lambda: request.exit_code is not None or jvm_end.came)
@@ -137,7 +137,7 @@ class _Launcher:
         entry: BrokerEntry,
         spark: SparkSession,
         master: str,
-        progress: Progress,
+        progress: JobProgress,
         telling: Telling,
     ) -> None:
         self._job = job

@@ -24,11 +24,11 @@ from sparklog.broker.runtime.environment import Address
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.access.log_access import shared_log
 from sparklog.spark.jobs.low_priority import packed
-from sparklog.spark.schedule.claims import Looking
+from sparklog.spark.schedule.claims import ScheduleClaims
 from sparklog.spark.schedule.history import JobRun
 from sparklog.spark.schedule.job_kinds import kind_of
 from sparklog.spark.schedule.listener import Listener
-from sparklog.spark.schedule.metrics import JobMetrics, MetricsPage
+from sparklog.spark.schedule.metrics import JobMetrics, JobMetricsServer
 from sparklog.spark.schedule.requests import application_name
 from sparklog.spark.schedule.run import PoolSession
 from sparklog.spark.schedule.runner import ScheduledJobs
@@ -118,9 +118,9 @@ class Upkeep:
             return PoolSession(spark, run.run_id, f"sparklog {run.kind} ({run.job})")
 
         log = shared_log(root)
-        looking = Looking(log, application_name(), tell)
+        looking = ScheduleClaims(log, application_name(), tell)
         metrics = JobMetrics(schedule)
-        self._page = MetricsPage(metrics, *page) if page is not None else None
+        self._page = JobMetricsServer(metrics, *page) if page is not None else None
         if page is not None and self._page is not None:
             told = outward_address() if page[0] in EVERY_INTERFACE else page[0]
             url = f"http://{Address(told, self._page.port)}/metrics"

@@ -11,14 +11,14 @@ from typing import Final
 
 from sparklog.client.addresses import bootstrap_addresses
 from sparklog.client.batch_producer import append_batches
-from sparklog.client.connections import Brokers
+from sparklog.client.connections import BrokerConnections
 from sparklog.cluster.log import Log
 from sparklog.cluster.publication import StagedPartition
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import SparklogError, Unavailable
 from sparklog.core.types import TopicPartition
-from sparklog.log.partition.append import Appended
-from sparklog.log.segment.segment import Commit
+from sparklog.log.partition.append import AppendResult
+from sparklog.log.segment.segment import CommitStamp
 from sparklog.log.tail.references import encode_references, reference_batch
 from sparklog.spark.access.leaders import registered
 
@@ -42,8 +42,8 @@ class LeaderAppends:
         self._clock = clock
 
     def __call__(
-        self, parts: Sequence[StagedPartition], commit: Commit | None
-    ) -> Mapping[TopicPartition, Appended | SparklogError]:
+        self, parts: Sequence[StagedPartition], commit: CommitStamp | None
+    ) -> Mapping[TopicPartition, AppendResult | SparklogError]:
         """Send every partition's batch to its leader; see `AppendLed`.
 
         Raises:
@@ -55,7 +55,7 @@ class LeaderAppends:
         addresses = self._bootstrap or registered(self._log.refresh())
         if not addresses:
             return dict.fromkeys(batches, NOBODY)
-        brokers = Brokers(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
+        brokers = BrokerConnections(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
         try:
             bases = append_batches(brokers, data, ids, self._clock, patience_s=ROUND_S)
         except Unavailable as error:
@@ -65,6 +65,6 @@ class LeaderAppends:
         return {
             place: base
             if isinstance(base, SparklogError)
-            else Appended(base, base + batches[place].count, repeated=False)
+            else AppendResult(base, base + batches[place].count, repeated=False)
             for place, base in bases.items()
         }

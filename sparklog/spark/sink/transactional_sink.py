@@ -28,15 +28,15 @@ from sparklog.client.batch_producer import (
     commit_offsets_in_transaction,
     end_transaction,
 )
-from sparklog.client.connections import Brokers
+from sparklog.client.connections import BrokerConnections
 from sparklog.client.offsets import read_group_offsets
 from sparklog.cluster.log import Log
 from sparklog.cluster.publication import LED_AGAIN_S, LED_PATIENCE_S, Publication
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import Fenced, NotServing, OutcomeUnknown, SparklogError, Unavailable
 from sparklog.core.types import TopicPartition
-from sparklog.log.partition.append import Appended
-from sparklog.log.tail.references import Enlisted, encode_references, reference_batch
+from sparklog.log.partition.append import AppendResult
+from sparklog.log.tail.references import ReferencedObject, encode_references, reference_batch
 from sparklog.spark.access.leaders import registered
 from sparklog.spark.sink.leader_sink import NOBODY, REQUEST_TIMEOUT_S
 from sparklog.spark.sink.options import TRANSACTION_TIMEOUT_MS
@@ -73,7 +73,7 @@ class TransactionalAppends:
         self._timeout_ms = timeout_ms
         self._clock = clock
 
-    def __call__(self, batch: Publication) -> Mapping[TopicPartition, Appended]:
+    def __call__(self, batch: Publication) -> Mapping[TopicPartition, AppendResult]:
         """Append the batch; see `AppendInTransaction`. Brokers that are away are waited for.
 
         Raises:
@@ -90,26 +90,26 @@ class TransactionalAppends:
                     raise _away(batch, error) from error
             self._clock.sleep_s(LED_AGAIN_S)
 
-    def _attempt(self, batch: Publication) -> Mapping[TopicPartition, Appended]:
+    def _attempt(self, batch: Publication) -> Mapping[TopicPartition, AppendResult]:
         addresses = self._bootstrap or registered(self._log.refresh())
         if not addresses:
             raise NOBODY
-        brokers = Brokers(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
+        brokers = BrokerConnections(bootstrap_addresses(addresses), REQUEST_TIMEOUT_S)
         try:
-            return _Attempt(self, brokers, batch, self._clock).run()
+            return _TransactionAttempt(self, brokers, batch, self._clock).run()
         finally:
             brokers.close()
 
-    def begin(self, brokers: Brokers, query_id: str) -> TransactionalProducer:
+    def begin(self, brokers: BrokerConnections, query_id: str) -> TransactionalProducer:
         """Take over the query's transactional id."""
         name = self._transactional_id or group_of(query_id)
         return begin_producer(brokers, name, self._timeout_ms, self._clock)
 
     def send(
-        self, brokers: Brokers, producer: TransactionalProducer, batch: Publication
-    ) -> Mapping[TopicPartition, Appended]:
+        self, brokers: BrokerConnections, producer: TransactionalProducer, batch: Publication
+    ) -> Mapping[TopicPartition, AppendResult]:
         """Send the leaders their reference batches; the first error is raised."""
-        enlisted = Enlisted(producer.producer_id, producer.producer_epoch)
+        enlisted = ReferencedObject(producer.producer_id, producer.producer_epoch)
         batches = {part.place: reference_batch(part.staged, None) for part in batch.partitions}
         bases = append_batches(
             brokers,
@@ -119,19 +119,19 @@ class TransactionalAppends:
             patience_s=self._timeout_ms / 1000 * SEND_SHARE,
             transactional_id=producer.transactional_id,
         )
-        appended: dict[TopicPartition, Appended] = {}
+        appended: dict[TopicPartition, AppendResult] = {}
         for place, base in bases.items():
             if isinstance(base, SparklogError):
                 raise base
-            appended[place] = Appended(base, base + batches[place].count, repeated=False)
+            appended[place] = AppendResult(base, base + batches[place].count, repeated=False)
         return appended
 
     def tell(
         self,
-        brokers: Brokers,
+        brokers: BrokerConnections,
         producer: TransactionalProducer,
         batch: Publication,
-        appended: Mapping[TopicPartition, Appended],
+        appended: Mapping[TopicPartition, AppendResult],
     ) -> None:
         """Commit, if the transaction does, how far was written, with the batch's number."""
         number = {"query": batch.writer, "batch": batch.sequence}
@@ -140,16 +140,22 @@ class TransactionalAppends:
         group = group_of(batch.writer)
         commit_offsets_in_transaction(brokers, producer, group, offsets, self._clock)
 
-    def end(self, brokers: Brokers, producer: TransactionalProducer, *, commit: bool) -> None:
+    def end(
+        self, brokers: BrokerConnections, producer: TransactionalProducer, *, commit: bool
+    ) -> None:
         """Commit or abort."""
         end_transaction(brokers, producer, self._clock, commit=commit)
 
 
-class _Attempt:
+class _TransactionAttempt:
     """One attempt at one batch."""
 
     def __init__(
-        self, steps: TransactionalAppends, brokers: Brokers, batch: Publication, clock: Clock
+        self,
+        steps: TransactionalAppends,
+        brokers: BrokerConnections,
+        batch: Publication,
+        clock: Clock,
     ) -> None:
         self._steps = steps
         self._brokers = brokers
@@ -157,7 +163,7 @@ class _Attempt:
         self._clock = clock
         self._group = group_of(batch.writer)
 
-    def run(self) -> Mapping[TopicPartition, Appended]:
+    def run(self) -> Mapping[TopicPartition, AppendResult]:
         # Before anybody is fenced for it. What a dead attempt has left open is not waited for:
         # that is what the take-over ends.
         done = self._committed(require_stable=False)
@@ -175,7 +181,7 @@ class _Attempt:
                 return done
             raise self._fenced(producer, error) from error
 
-    def _write(self, producer: TransactionalProducer) -> Mapping[TopicPartition, Appended]:
+    def _write(self, producer: TransactionalProducer) -> Mapping[TopicPartition, AppendResult]:
         try:
             appended = self._steps.send(self._brokers, producer, self._batch)
             self._steps.tell(self._brokers, producer, self._batch, appended)
@@ -197,7 +203,7 @@ class _Attempt:
 
     def _committed(
         self, *, require_stable: bool = True
-    ) -> Mapping[TopicPartition, Appended] | None:
+    ) -> Mapping[TopicPartition, AppendResult] | None:
         """Return where the batch is, if it is there: nowhere, if a later one is the newest."""
         outcome = read_group_offsets(
             self._brokers, [self._group], self._clock, require_stable=require_stable
@@ -213,7 +219,7 @@ class _Attempt:
             part.place: reference_batch(part.staged, None).count for part in self._batch.partitions
         }
         return {
-            tp: Appended(outcome[tp].offset - count, outcome[tp].offset, repeated=True)
+            tp: AppendResult(outcome[tp].offset - count, outcome[tp].offset, repeated=True)
             for tp, count in counts.items()
             if numbers.get(tp) == self._batch.sequence
         }

@@ -17,7 +17,7 @@ from sparklog.cluster.log import Log
 from sparklog.spark.access.log_access import shared_log
 from sparklog.spark.source.offsets import readable_ranges, resolve_end, resolve_start
 from sparklog.spark.source.options import SourceOptions
-from sparklog.spark.source.partition_states import Look, new_pool
+from sparklog.spark.source.partition_states import PartitionLookup, new_pool
 from sparklog.spark.source.scan import Scan, slice_of
 from sparklog.spark.source.schema import arrow_schema, columns_of
 from sparklog.spark.source.splitting import split
@@ -59,7 +59,7 @@ class SparklogReader(DataSourceReader):
         leaders = options.leaders()
         with new_pool() as pool, closing(leaders) if leaders is not None else nullcontext():
             log = self._open_log(options.root)
-            look = Look(
+            look = PartitionLookup(
                 log,
                 options.selection,
                 pool,

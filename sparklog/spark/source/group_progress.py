@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from sparklog.client.addresses import bootstrap_addresses
-from sparklog.client.connections import Brokers
+from sparklog.client.connections import BrokerConnections
 from sparklog.client.offsets import move_group_offsets
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
@@ -40,7 +40,7 @@ class GroupProgress:
         self._group_id = group_id
         self._bootstrap = bootstrap
         self._clock = clock
-        self._brokers: Brokers | None = None
+        self._brokers: BrokerConnections | None = None
         self._addresses = ""
         self._told: dict[TopicPartition, int] = {}
         self._not_before_s = clock.monotonic_s()
@@ -95,11 +95,11 @@ class GroupProgress:
         self._told.update((tp, news[tp]) for tp, failure in outcomes.items() if failure is None)
         return next((failure for failure in outcomes.values() if failure is not None), None)
 
-    def _connected(self, addresses: str) -> Brokers:
+    def _connected(self, addresses: str) -> BrokerConnections:
         if self._brokers is None or addresses != self._addresses:
             self.close()
             self._addresses = addresses
-            self._brokers = Brokers(bootstrap_addresses(addresses), PATIENCE_S)
+            self._brokers = BrokerConnections(bootstrap_addresses(addresses), PATIENCE_S)
         return self._brokers
 
     def _failed(self, error: SparklogError) -> None:

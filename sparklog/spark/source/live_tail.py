@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.client.addresses import bootstrap_addresses
-from sparklog.client.batch_fetcher import PATIENCE_S, Fetched, Stretch, fetch_stretch
-from sparklog.client.connections import Brokers
+from sparklog.client.batch_fetcher import PATIENCE_S, FetchedBatches, FetchedSpan, fetch_stretch
+from sparklog.client.connections import BrokerConnections
 from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import (
@@ -51,10 +51,10 @@ AGAIN_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TailRequest:
     """What to read, and how."""
 
-    stretch: Stretch
+    stretch: FetchedSpan
     columns: Sequence[str]
     """Without those that the partition's name tells."""
     bootstrap: str
@@ -63,12 +63,12 @@ class Wanted:
     """Leave out what aborted transactions wrote."""
 
 
-class ServedRows:
+class LiveTailReader:
     """Reads one stretch, once."""
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: TailRequest,
         open_log: Callable[[], Log],
         reader: Callable[[PartitionLog], SegmentReader],
         lost: Callable[[str], None],
@@ -130,7 +130,7 @@ class ServedRows:
         wanted = self._wanted
         if not self._bootstrap:
             raise Unavailable("no broker is registered")
-        brokers = Brokers(bootstrap_addresses(self._bootstrap), REQUEST_TIMEOUT_S)
+        brokers = BrokerConnections(bootstrap_addresses(self._bootstrap), REQUEST_TIMEOUT_S)
         stretch = replace(wanted.stretch, base_offset=self._at)
         try:
             for fetched in fetch_stretch(
@@ -204,7 +204,7 @@ class ServedRows:
         self._at = end
 
 
-def kept(fetched: Fetched, committed_only: bool) -> list[BatchSlice]:
+def kept(fetched: FetchedBatches, committed_only: bool) -> list[BatchSlice]:
     """Return the batches of records, as a consumer of Kafka picks them. Source: KIP-98."""
     if not committed_only:
         return [batch for batch in fetched.batches if not batch.header.is_control]
@@ -225,7 +225,7 @@ def kept(fetched: Fetched, committed_only: bool) -> list[BatchSlice]:
 
 
 def _decoded(
-    batches: Sequence[BatchSlice], stretch: Stretch, unread: Unread
+    batches: Sequence[BatchSlice], stretch: FetchedSpan, unread: Unread
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of batches. Raises UnreadableRecords, unless they are passed over."""
     for batch in batches:

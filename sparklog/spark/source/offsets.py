@@ -29,7 +29,7 @@ from sparklog.spark.source.offset_options import (
 from sparklog.spark.source.options import Assign, Selection, Subscribe
 
 
-class Extent(Protocol):
+class OffsetBounds(Protocol):
     """What a partition holds, be it in segments or with its leader."""
 
     @property
@@ -45,7 +45,7 @@ class Extent(Protocol):
         """Return up to where it can be read: its end, but where something is damaged."""
 
 
-Views = Mapping[TopicPartition, Extent]
+Views = Mapping[TopicPartition, OffsetBounds]
 TimeLookup = Callable[[TopicPartition, int], int | None]
 """The first offset of a partition whose record is at or after a time, or None."""
 
@@ -146,7 +146,7 @@ def readable_ranges(
 
 
 def clip(
-    place: TopicPartition, low: int, high: int, view: Extent, *, fail_on_data_loss: bool
+    place: TopicPartition, low: int, high: int, view: OffsetBounds, *, fail_on_data_loss: bool
 ) -> OffsetRange:
     """Return what the log still holds of [low, high).
 
@@ -190,7 +190,7 @@ def _offsets(limit: OffsetLimit, views: Views, which: str) -> dict[TopicPartitio
     return {place: _looked_up(offset, views[place]) for place, offset in wanted.items()}
 
 
-def _looked_up(offset: int, view: Extent) -> int:
+def _looked_up(offset: int, view: OffsetBounds) -> int:
     if offset == EARLIEST:
         return view.log_start_offset
     return view.end_offset if offset == LATEST else offset

@@ -18,7 +18,7 @@ from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.config.model import LONG_MAX
 from sparklog.core.errors import InvalidConfig
 from sparklog.core.types import TopicPartition
-from sparklog.spark.access.leaders import Leaders
+from sparklog.spark.access.leaders import PartitionLeaders
 from sparklog.spark.access.log_access import parse_bootstrap, parse_root, refuse_memory
 from sparklog.spark.sink import options as sink_options
 from sparklog.spark.source.offset_options import (
@@ -137,11 +137,11 @@ class SourceOptions:
     group_id: str | None = None
     """The group as whose offsets a stream tells where it is."""
 
-    def leaders(self, clock: Clock = SYSTEM_CLOCK) -> Leaders | None:
+    def leaders(self, clock: Clock = SYSTEM_CLOCK) -> PartitionLeaders | None:
         """Return what asks the leaders, unless none are to be asked."""
         if not self.include_unflushed or self.snapshot is not None:
             return None
-        return Leaders(self.bootstrap, clock, committed_only=self.committed_only)
+        return PartitionLeaders(self.bootstrap, clock, committed_only=self.committed_only)
 
 
 def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:

@@ -22,8 +22,8 @@ from sparklog.log.manifest.manifest import Entry
 from sparklog.log.manifest.refresh import unreadable
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.partition_log import PartitionLog
-from sparklog.log.partition.read_committed import AbortedRange, Decided, decided
-from sparklog.spark.access.leaders import Leaders
+from sparklog.log.partition.read_committed import AbortedRange, TransactionOutcomes, decided
+from sparklog.spark.access.leaders import PartitionLeaders
 from sparklog.spark.source.offsets import select
 from sparklog.spark.source.options import Selection
 
@@ -37,7 +37,7 @@ LEADER_ROUND_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class ReadablePartition:
     """What one partition holds: segments, and beyond them what its leader has, if it has one."""
 
     view: PartitionView
@@ -91,13 +91,13 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class PartitionStates:
     """Partitions and what they held."""
 
     logs: Mapping[TopicPartition, PartitionLog]
-    views: Mapping[TopicPartition, Extent]
+    views: Mapping[TopicPartition, ReadablePartition]
     image: MetadataImage = field(default_factory=MetadataImage)
-    leaders: Leaders | None = None
+    leaders: PartitionLeaders | None = None
 
     def offset_at_time(self, place: TopicPartition, timestamp_ms: int) -> int | None:
         """Return the first offset of a partition at or after a time, or None.
@@ -135,7 +135,7 @@ class Snapshot:
         }
 
 
-class Look:
+class PartitionLookup:
     """Looks at the partitions of one selection."""
 
     def __init__(
@@ -143,7 +143,7 @@ class Look:
         log: Log,
         selection: Selection,
         pool: Executor,
-        leaders: Leaders | None,
+        leaders: PartitionLeaders | None,
         clock: Clock = SYSTEM_CLOCK,
         *,
         committed_only: bool = False,
@@ -161,7 +161,7 @@ class Look:
         self._clock = clock
         self._committed_only = committed_only
         self._pinned = pinned
-        self._decided: dict[PartitionLayout, tuple[int, Decided]] = {}
+        self._decided: dict[PartitionLayout, tuple[int, TransactionOutcomes]] = {}
         """What was last read of transactions, and the end of the segments then."""
 
     def take(
@@ -170,7 +170,7 @@ class Look:
         probing: bool = False,
         lenient: bool = False,
         known_ends: Mapping[TopicPartition, int] | None = None,
-    ) -> Snapshot:
+    ) -> PartitionStates:
         """Look at the registry and at every selected partition.
 
         Args:
@@ -211,12 +211,12 @@ class Look:
                 end = max(extent.readable_end, end)
                 extents[place] = replace(extent, readable_end=end, brokers=brokers)
             if unknown is None:
-                return Snapshot(snapshot.logs, extents, snapshot.image, self._leaders)
+                return PartitionStates(snapshot.logs, extents, snapshot.image, self._leaders)
             if self._clock.monotonic_s() >= deadline_s:
                 raise unknown
             probing = False
 
-    def _kept(self, name: str) -> Snapshot:
+    def _kept(self, name: str) -> PartitionStates:
         """Return what a named snapshot has of the selected partitions."""
         store = self._log.store
         reader = SnapshotReader(store, read_snapshot(store, name), self._pool)
@@ -225,7 +225,7 @@ class Look:
         opened = dict(
             zip(places, each(lambda p: reader.partition(p.topic, p.partition), places), strict=True)
         )
-        return Snapshot(
+        return PartitionStates(
             {place: log for place, (log, _) in opened.items()},
             {place: self._extent(view) for place, (_, view) in opened.items()},
         )
@@ -237,7 +237,7 @@ class Look:
             return {}
         return self._leaders.ends(image, served, patience_s)
 
-    def _segments(self, *, probing: bool, lenient: bool) -> Snapshot:
+    def _segments(self, *, probing: bool, lenient: bool) -> PartitionStates:
         image = self._log.refresh(probing=probing)
         for _ in range(DELETIONS_MET_MAX):
             found = self._views(image, probing=probing, lenient=lenient)
@@ -249,22 +249,22 @@ class Look:
                 return found
         return self._views(image, probing=probing, lenient=lenient)
 
-    def _views(self, image: MetadataImage, *, probing: bool, lenient: bool) -> Snapshot:
+    def _views(self, image: MetadataImage, *, probing: bool, lenient: bool) -> PartitionStates:
         places = select(self._selection, image.topics, lenient=lenient)
         logs = {place: self._log.partition(place.topic, place.partition) for place in places}
         look = partial(PartitionLog.readable, probing=probing)
         each = map if len(logs) < 2 else self._pool.map
         views = zip(places, each(look, logs.values()), strict=True)
-        return Snapshot(logs, {place: self._extent(view) for place, view in views}, image)
+        return PartitionStates(logs, {place: self._extent(view) for place, view in views}, image)
 
-    def _extent(self, view: PartitionView) -> Extent:
+    def _extent(self, view: PartitionView) -> ReadablePartition:
         if not self._committed_only:
-            return Extent(view, view.end_offset, view.end_offset)
-        end, known = self._decided.get(view.layout, (-1, Decided(0)))
+            return ReadablePartition(view, view.end_offset, view.end_offset)
+        end, known = self._decided.get(view.layout, (-1, TransactionOutcomes(0)))
         if end != view.end_offset:
             known = run(decided(view), self._log.store)
             self._decided[view.layout] = (view.end_offset, known)
-        return Extent(view, known.stable_end, known.stable_end, aborted=known.aborted)
+        return ReadablePartition(view, known.stable_end, known.stable_end, aborted=known.aborted)
 
 
 def new_pool() -> ThreadPoolExecutor:
@@ -272,7 +272,7 @@ def new_pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(LOOKS_AT_ONCE, "sparklog-look")
 
 
-def _is_served(image: MetadataImage, place: TopicPartition, extent: Extent) -> bool:
+def _is_served(image: MetadataImage, place: TopicPartition, extent: ReadablePartition) -> bool:
     """Say whether a partition may hold more than its segments do.
 
     The fence in the log is what counts. It is put after the metadata name a leader, so a leader

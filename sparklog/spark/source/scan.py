@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
-from sparklog.client.batch_fetcher import Stretch
+from sparklog.client.batch_fetcher import FetchedSpan
 from sparklog.core.errors import DataCorrupt, OffsetOutOfRange, UnreadableRecords
 from sparklog.core.types import TopicPartition
 from sparklog.log.layout import PartitionLayout
@@ -32,8 +32,8 @@ from sparklog.log.segment.unread_batches import Unread
 from sparklog.spark.access.data_loss import report_data_loss
 from sparklog.spark.access.log_access import shared_log
 from sparklog.spark.access.worker_heap import imports_kept
-from sparklog.spark.source.live_tail import ServedRows, Wanted
-from sparklog.spark.source.partition_states import Extent
+from sparklog.spark.source.live_tail import LiveTailReader, TailRequest
+from sparklog.spark.source.partition_states import ReadablePartition
 from sparklog.spark.source.splitting import Task
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Slice(InputPartition):
     """What to leave out of the entries' records."""
 
 
-def slice_of(task: Task, view: Extent) -> Slice:
+def slice_of(task: Task, view: ReadablePartition) -> Slice:
     """Return what to send to the task."""
     offsets = task.offsets
     base, end = offsets.base_offset, offsets.end_offset
@@ -144,9 +144,9 @@ class Scan:
         if base == end:
             return
         place = TopicPartition(part.topic, part.partition)
-        stretch = Stretch(place, part.topic_id, base, end)
-        yield from ServedRows(
-            Wanted(stretch, columns, part.brokers, self.committed_only),
+        stretch = FetchedSpan(place, part.topic_id, base, end)
+        yield from LiveTailReader(
+            TailRequest(stretch, columns, part.brokers, self.committed_only),
             lambda: shared_log(self.root),
             lambda partition: _reader(self.root, partition.layout),
             lambda reason: report_data_loss(reason, fail=self.fail_on_data_loss),

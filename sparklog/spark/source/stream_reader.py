@@ -51,7 +51,7 @@ from sparklog.spark.source.offset_options import (
 )
 from sparklog.spark.source.offsets import clip, resolve_start
 from sparklog.spark.source.options import SourceOptions
-from sparklog.spark.source.partition_states import Snapshot
+from sparklog.spark.source.partition_states import PartitionStates
 from sparklog.spark.source.scan import Scan, slice_of
 from sparklog.spark.source.schema import arrow_schema, columns_of
 from sparklog.spark.source.splitting import split
@@ -142,7 +142,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._recreated: dict[TopicPartition, int] = {}
         """Where the query stood in partitions whose topic was created anew meanwhile."""
         self._latest: Offsets = {}
-        self._until: Snapshot | None = None
+        self._until: PartitionStates | None = None
         """With Trigger.AvailableNow: what there was when the query began."""
         self._available_now = False
         self._progress: GroupProgress | None = None
@@ -282,7 +282,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return self._tracker
 
-    def _tell_group(self, snapshot: Snapshot, processed: Offsets) -> None:
+    def _tell_group(self, snapshot: PartitionStates, processed: Offsets) -> None:
         """Commit the query's place for its group, if it has one (R3)."""
         if self._options.group_id is None:
             return
@@ -297,7 +297,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             self._progress.tell(snapshot.image, processed)
 
-    def _available(self) -> Snapshot:
+    def _available(self) -> PartitionStates:
         if not self._available_now:
             return self._follow().now()
         if self._until is None:
@@ -305,7 +305,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._until
 
     def _check_ends(
-        self, begin: Offsets, snapshot: Snapshot, known_ids: Mapping[str, str]
+        self, begin: Offsets, snapshot: PartitionStates, known_ids: Mapping[str, str]
     ) -> dict[TopicPartition, int]:
         """Return the ends, after reporting what cannot be a log that only grows."""
         latest = snapshot.ends_beyond(begin)

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from sparklog.cluster.log import Log
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.types import TopicPartition
-from sparklog.spark.access.leaders import Leaders
+from sparklog.spark.access.leaders import PartitionLeaders
 from sparklog.spark.source.options import Selection
-from sparklog.spark.source.partition_states import Look, Snapshot, new_pool
+from sparklog.spark.source.partition_states import PartitionLookup, PartitionStates, new_pool
 
 FULL_LOOK_EVERY_S = 10.0
 """How often to look at manifests too, where nothing is appended: a probe does not see that the log
@@ -33,7 +33,7 @@ class Tracker:
         log: Log,
         selection: Selection,
         clock: Clock = SYSTEM_CLOCK,
-        leaders: Leaders | None = None,
+        leaders: PartitionLeaders | None = None,
         *,
         committed_only: bool = False,
     ) -> None:
@@ -41,14 +41,14 @@ class Tracker:
         self._clock = clock
         self._pool = new_pool()
         self._leaders = leaders
-        self._looking = Look(
+        self._looking = PartitionLookup(
             log, selection, self._pool, leaders, clock, committed_only=committed_only
         )
-        self._snapshot: Snapshot | None = None
+        self._snapshot: PartitionStates | None = None
         self._looked_s = self._looked_fully_s = self._changed_s = clock.monotonic_s()
         self._recreated: set[TopicPartition] = set()
 
-    def first(self) -> Snapshot:
+    def first(self) -> PartitionStates:
         """Look for the first time, when everything that is named must exist.
 
         Raises:
@@ -56,7 +56,7 @@ class Tracker:
         """
         return self._look(fully=True, lenient=False)
 
-    def now(self) -> Snapshot:
+    def now(self) -> PartitionStates:
         """Return the partitions as they are, or were at most `PATIENCE_MAX_S` ago."""
         now_s = self._clock.monotonic_s()
         patience_s = min((now_s - self._changed_s) * PATIENCE_SHARE, PATIENCE_MAX_S)
@@ -65,7 +65,7 @@ class Tracker:
         fully = self._snapshot is None or now_s - self._looked_fully_s >= FULL_LOOK_EVERY_S
         return self._look(fully=fully, lenient=True)
 
-    def holding(self, ends: Mapping[TopicPartition, int]) -> Snapshot:
+    def holding(self, ends: Mapping[TopicPartition, int]) -> PartitionStates:
         """Return a snapshot that reaches `ends`, as far as the log does."""
         known = self._snapshot
         if known is not None and all(
@@ -92,7 +92,7 @@ class Tracker:
         fully: bool,
         lenient: bool,
         known_ends: Mapping[TopicPartition, int] | None = None,
-    ) -> Snapshot:
+    ) -> PartitionStates:
         now_s = self._clock.monotonic_s()
         before = self._snapshot
         ends = {} if before is None else before.readable_ends

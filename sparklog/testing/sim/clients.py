@@ -27,7 +27,7 @@ from sparklog.protocol.messages.builder import build_request, build_request_part
 from sparklog.protocol.records.columns import TIMESTAMP_TYPE
 from sparklog.protocol.records.header import parse_header
 from sparklog.protocol.records.record_batch import BatchSettings, decode, encode
-from sparklog.testing.history import Outcome, Poll, Send
+from sparklog.testing.history import Poll, Send, SendOutcome
 from sparklog.testing.sim.network import SimNetwork
 from sparklog.testing.virtual_loop import VirtualLoop
 from sparklog.testing.virtual_world import VirtualClock
@@ -278,7 +278,7 @@ class SimProducer:
         """Record pending batches as UNKNOWN, when the producer is dead or out of time."""
         for lane in self._lanes:
             for batch in lane.batches:
-                self._record(lane, batch, Outcome.UNKNOWN)
+                self._record(lane, batch, SendOutcome.UNKNOWN)
             lane.batches.clear()
 
     async def _initialise(self) -> None:
@@ -362,7 +362,7 @@ class SimProducer:
         if code in (0, DUPLICATE_SEQUENCE):
             batch.base_offset = answer.base_offset if answer.base_offset >= 0 else None
             for _ in range(lane.batches.index(batch) + 1):
-                self._record(lane, lane.batches.popleft(), Outcome.OK)
+                self._record(lane, lane.batches.popleft(), SendOutcome.OK)
             return
         lane.failed = True
         if code not in RETRIABLE:
@@ -370,7 +370,7 @@ class SimProducer:
             what = f"produce {lane.partition} sequence={batch.base_sequence}"
             self.side.complain(what, code, answer.error_message)
 
-    def _record(self, lane: _Lane, batch: _Batch, outcome: Outcome) -> None:
+    def _record(self, lane: _Lane, batch: _Batch, outcome: SendOutcome) -> None:
         batch.is_recorded = True
         now_s = self.side.recorder.loop.time()
         for index, value in enumerate(batch.values):

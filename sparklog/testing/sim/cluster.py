@@ -31,7 +31,7 @@ from sparklog.testing.sim.faults import FAULTS, Nemesis
 from sparklog.testing.sim.groups import SimGroupConsumer, SimMember
 from sparklog.testing.sim.leader_acks import LeaderAcksProducer
 from sparklog.testing.sim.network import SimNet, SimNetwork
-from sparklog.testing.sim.store import SimObjects, SimStore, StoreWeather
+from sparklog.testing.sim.store import SimObjects, SimStore, StoreFaults
 from sparklog.testing.sim.transactions import CommittedConsumer, SimTransactions, TransactionLog
 from sparklog.testing.virtual_loop import (
     WORLD,
@@ -80,7 +80,7 @@ Epilogue = Callable[["SimCluster"], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SimPlan:
     """Size and shape of a run."""
 
     brokers: int = 3
@@ -144,7 +144,7 @@ class SimBroker:
 
 
 @dataclass(slots=True)
-class Report:
+class SimReport:
     """The result of a run."""
 
     seed: int
@@ -173,14 +173,14 @@ class Report:
 class SimCluster:
     """Brokers, clients, store and network of one run."""
 
-    def __init__(self, seed: int, plan: Plan, make_node: MakeNode) -> None:
+    def __init__(self, seed: int, plan: SimPlan, make_node: MakeNode) -> None:
         """Derive all randomness from `seed`."""
         self.seed = seed
         self.plan = plan
         self.loop = new_virtual_loop()
         self.trace = Trace(self.loop)
         self.store = SimObjects(self.loop, self.entropy("store"), self.trace)
-        self.store.calm = self.store.weather = StoreWeather(latency_s=plan.store_latency_s)
+        self.store.calm = self.store.weather = StoreFaults(latency_s=plan.store_latency_s)
         self.net = SimNet(self.loop, self.entropy("network"), self.trace)
         self.recorder = Recorder(self.loop)
         self.brokers = [SimBroker(n, Address(f"b{n}", 9092)) for n in range(plan.brokers)]
@@ -285,7 +285,7 @@ class SimCluster:
             TIMEOUTS_S[int(entropy.random() * len(TIMEOUTS_S))],
         )
 
-    def run(self) -> Report:
+    def run(self) -> SimReport:
         """Run from start to end."""
         if self.invariants:
             self.loop.after_step = self._look
@@ -315,7 +315,7 @@ class SimCluster:
             *self.loop.complaints,
         ]
         self.loop.close()
-        return Report(
+        return SimReport(
             self.seed,
             self.nemesis.kinds,
             digest,
@@ -432,4 +432,4 @@ class SimCluster:
             self.complaints.append(f"stuck: {what} did not end in {self.plan.heal_s} s")
 
 
-__all__ = ["FAULTS", "BrokerSide", "Plan", "Report", "SimCluster", "SimNode"]
+__all__ = ["FAULTS", "BrokerSide", "SimCluster", "SimNode", "SimPlan", "SimReport"]

@@ -13,7 +13,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Final
 
 from sparklog.core.entropy import Entropy
-from sparklog.testing.sim.network import NetworkWeather
+from sparklog.testing.sim.network import NetworkFaults
 
 if TYPE_CHECKING:
     from sparklog.testing.sim.cluster import SimBroker, SimCluster
@@ -83,7 +83,7 @@ class Nemesis:
             undo()
         cluster = self._cluster
         cluster.net.heal()
-        cluster.net.weather = NetworkWeather()
+        cluster.net.weather = NetworkFaults()
         cluster.store.weather = cluster.store.calm
         cluster.store.cut_off.clear()
         for process in cluster.loop.processes:
@@ -224,10 +224,10 @@ def _moody_store(cluster: SimCluster, entropy: Entropy) -> Undo:
 
 def _bad_network(cluster: SimCluster, entropy: Entropy) -> Undo:
     """Let messages be slow, and connections break."""
-    cluster.net.weather = NetworkWeather(slow=0.3 * entropy.random(), reset=0.05 * entropy.random())
+    cluster.net.weather = NetworkFaults(slow=0.3 * entropy.random(), reset=0.05 * entropy.random())
 
     def undo() -> None:
-        cluster.net.weather = NetworkWeather()
+        cluster.net.weather = NetworkFaults()
 
     return undo
 

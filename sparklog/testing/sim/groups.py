@@ -23,7 +23,7 @@ from sparklog.broker.runtime.environment import Address
 from sparklog.core.types import TopicPartition
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
-from sparklog.testing.history import Claim, Committed, GroupLog, Looked, Owned
+from sparklog.testing.history import CommittedHistory, GroupLog, Looked, Owned, OwnershipClaim
 from sparklog.testing.sim.clients import BACKOFF_S, RETRIABLE, ClientSide
 from sparklog.testing.sim.transactions import find_coordinator
 
@@ -196,7 +196,7 @@ class SimMember:
         code = int(answer.topics[0].partitions[0].error_code)
         if code == 0:
             now_s = self.side.recorder.loop.time()
-            self._log.commits.append(Committed(where, offset, now_s))
+            self._log.commits.append(CommittedHistory(where, offset, now_s))
             self._positions[where] = offset
         else:
             self._commit_refused(code)
@@ -424,7 +424,9 @@ class SimGroupConsumer(SimMember):
     def _drop_claim(self, where: TopicPartition, now_s: float) -> None:
         since_s, until_s = self._claimed.pop(where, (0.0, 0.0))
         if since_s < min(until_s, now_s):
-            self._log.claims.append(Claim(self._member_id, where, since_s, min(until_s, now_s)))
+            self._log.claims.append(
+                OwnershipClaim(self._member_id, where, since_s, min(until_s, now_s))
+            )
 
     def _now_s(self) -> float:
         return self.side.recorder.loop.time()

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparklog.broker.controller.metadata_log import MetadataLog
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.core.entropy import new_nonce
 from sparklog.core.types import PartitionId, TopicPartition
 from sparklog.log.effects import run
@@ -78,7 +78,7 @@ class _Leaders:
                 _has_copy(cluster, led)
 
 
-def _has_copy(cluster: SimCluster, led: LedPartition) -> None:
+def _has_copy(cluster: SimCluster, led: LeaderPartition) -> None:
     """Check I8 in the step that moves the copied end."""
     copied_end = led.leadership.copied_end
     if led.leadership.durable_end >= copied_end:
@@ -126,7 +126,7 @@ def _replicas_agree(cluster: SimCluster, process: Process | None) -> None:
                     _compare(led, follower, known.log_end)
 
 
-def _compare(led: LedPartition, follower: WatchedReplicas, log_end: int) -> None:
+def _compare(led: LeaderPartition, follower: WatchedReplicas, log_end: int) -> None:
     followed = follower.followed_partition(led.where)
     if followed is None or followed.leader_epoch != led.leader_epoch:
         return

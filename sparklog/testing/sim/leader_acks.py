@@ -14,7 +14,7 @@ from typing import Final
 from sparklog.broker.runtime.environment import Address
 from sparklog.core.types import TopicPartition
 from sparklog.protocol.records.encoder import BatchSettings
-from sparklog.testing.history import Outcome, Send
+from sparklog.testing.history import Send, SendOutcome
 from sparklog.testing.sim.clients import (
     BACKOFF_S,
     RECORDS_A_BATCH_MAX,
@@ -111,7 +111,7 @@ class LeaderAcksProducer:
                     value,
                     since_s,
                     recorder.loop.time(),
-                    Outcome.UNKNOWN if base_offset is None else Outcome.OK,
+                    SendOutcome.UNKNOWN if base_offset is None else SendOutcome.OK,
                     None if base_offset is None else base_offset + index,
                     idempotent=False,
                     durable=self._durable,

@@ -40,7 +40,7 @@ An exception closes the connection, and is recorded unless it is CloseConnection
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkWeather:
+class NetworkFaults:
     """Latencies, and the share of connections that break."""
 
     latency_s: float = 0.001
@@ -178,7 +178,7 @@ class SimNet:
         """Start without listeners and without faults."""
         self.loop = loop
         self.trace = trace
-        self.weather = NetworkWeather()
+        self.weather = NetworkFaults()
         self.listeners: dict[Address, _Listener] = {}
         self.one_at_a_time = True
         """True if a server handles the requests of a connection one after the other."""

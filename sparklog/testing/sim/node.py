@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from sparklog.broker.controller.metadata_log import MetadataLog
 from sparklog.broker.node.node import BrokerNode
-from sparklog.broker.node.replicas import BrokerReplicas
-from sparklog.broker.partition.follower import FollowedPartition
-from sparklog.broker.partition.leader import LedPartition
+from sparklog.broker.node.replicas import Replicas
+from sparklog.broker.partition.follower import FollowerPartition
+from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.runtime.environment import Environment
 from sparklog.broker.runtime.identity import Identity
 from sparklog.broker.runtime.metrics import BrokerMetrics
@@ -20,8 +20,7 @@ from sparklog.core.config.broker import BrokerConfig, parse_broker_configs
 from sparklog.core.errors import OutcomeUnknown, Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api_keys import Api
-from sparklog.protocol.messages import frames as messages
-from sparklog.protocol.messages import produce_fast_path as produce_frames
+from sparklog.protocol.messages import frames, produce_fast_path
 from sparklog.testing.sim.cluster import BrokerSide
 
 CONFIGS: Final = {
@@ -46,18 +45,18 @@ CONFIGS: Final = {
 """Shorter times than the defaults, with the same order, so that a few seconds have many events."""
 
 
-class WatchedReplicas(BrokerReplicas):
+class WatchedReplicas(Replicas):
     """The replicas of an incarnation, open to the invariants."""
 
-    def led_partitions(self) -> list[LedPartition]:
+    def led_partitions(self) -> list[LeaderPartition]:
         """Return the led partitions."""
         return self.roles.all_led()
 
-    def followed_partition(self, where: PartitionId) -> FollowedPartition | None:
+    def followed_partition(self, where: PartitionId) -> FollowerPartition | None:
         """Return a partition that this broker follows, or None."""
         replica = self.roles.replicas.get(where)
         role = replica.role if replica is not None else None
-        return role if isinstance(role, FollowedPartition) else None
+        return role if isinstance(role, FollowerPartition) else None
 
     @property
     def wal_acknowledged(self) -> int:
@@ -120,8 +119,8 @@ class SimulatedBroker:
     async def handle(self, request: Any, context: RequestContext) -> Any:
         """Return the response to a request entity, as the listener would."""
         if request.__api_key__ == Api.PRODUCE:
-            frame = bytes(messages.encode_request(request, 0, None))[messages.SIZE_BYTES :]
-            plain, reply = produce_frames.read(frame), _Reply(type(request))
+            frame = bytes(frames.encode_request(request, 0, None))[frames.SIZE_BYTES :]
+            plain, reply = produce_fast_path.read(frame), _Reply(type(request))
             if plain is not None and self.node.begin_produce(plain, reply):
                 return await reply.response()
         return await self.node.handle(request, context)
@@ -138,8 +137,8 @@ class _Reply:
     def answer(self, frame: bytearray, throttle: timedelta = UNTHROTTLED) -> None:
         """Set the frame of the response."""
         response = self._loop.create_future()
-        data = bytes(frame)[messages.SIZE_BYTES :]
-        response.set_result(messages.decode_response(data, self._request_type))
+        data = bytes(frame)[frames.SIZE_BYTES :]
+        response.set_result(frames.decode_response(data, self._request_type))
         self._go_on_with(response)
 
     def go_on(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -2,7 +2,7 @@
 
 A request and its response have a latency each. In between the operation happens at one instant, so
 put-if-absent keeps S1 to S5. A sent request belongs to the world: it may or may not happen after
-its sender died. `StoreWeather` sets the shares of faults; the given `Entropy` picks the requests.
+its sender died. `StoreFaults` sets the shares of faults; the given `Entropy` picks the requests.
 Durations are virtual seconds.
 """
 
@@ -21,7 +21,7 @@ from sparklog.log.effects import (
     Effect,
     GetMany,
     ListAfter,
-    Protocol,
+    Program,
     Put,
     Range,
     Work,
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class StoreWeather:
+class StoreFaults:
     """Latencies, and the share of requests with each fault."""
 
     latency_s: float = 0.01
@@ -60,7 +60,7 @@ class StoreWeather:
     """Time after which a client gives up."""
 
 
-CALM = StoreWeather()
+CALM = StoreFaults()
 WHOLE_SHARE = 0.8
 TORN_SHARE = 0.1
 
@@ -123,7 +123,7 @@ class SimStore:
         self._host = host
         self._process = process
 
-    async def run(self, protocol: Protocol[Result]) -> Result:
+    async def run(self, protocol: Program[Result]) -> Result:
         """Run a protocol of the log to its end; raise its errors and the store's."""
         try:
             effect = next(protocol)
@@ -152,7 +152,7 @@ class SimStore:
             outcome = await self._request(
                 "put", key, lambda: objects.put_if_absent(key, data), writes=True
             )
-        except _NoAnswer:
+        except _SimNoAnswer:
             return PutOutcome.UNKNOWN
         if outcome is PutOutcome.CREATED and self._world.chance(self._world.weather.own_exists):
             return PutOutcome.EXISTS
@@ -231,7 +231,7 @@ class SimStore:
                 return result
         except TimeoutError:
             world.trace.note("store", self._host, operation, key, "no answer")
-            raise _NoAnswer(
+            raise _SimNoAnswer(
                 f"simulated silence. host={self._host} operation={operation} key={key}"
             ) from None
 
@@ -257,7 +257,7 @@ class SimStore:
             world.loop.call_later(world.latency_s(), _settle, answer, result, error, context=WORLD)
 
 
-class _NoAnswer(Unavailable):
+class _SimNoAnswer(Unavailable):
     """The client gave up: a write may have happened, or may yet happen."""
 
 

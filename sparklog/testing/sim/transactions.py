@@ -23,7 +23,7 @@ from sparklog.protocol.records.columns import TIMESTAMP_TYPE
 from sparklog.protocol.records.control import end_transaction, read_control
 from sparklog.protocol.records.header import BatchHeader, parse_header
 from sparklog.protocol.records.record_batch import BatchSettings, decode, encode
-from sparklog.testing.history import CommittedRead, Fate, Outcome, Send, Transaction
+from sparklog.testing.history import CommittedRead, Fate, Send, SendOutcome, TransactionHistory
 from sparklog.testing.sim.clients import (
     BACKOFF_S,
     INIT_PRODUCER_ID_VERSION,
@@ -52,7 +52,7 @@ TRANSACTION_KEY: Final = 1
 class TransactionLog:
     """The observations of all transactional clients of a run."""
 
-    transactions: list[Transaction] = field(default_factory=list)
+    transactions: list[TransactionHistory] = field(default_factory=list)
     reads: list[CommittedRead] = field(default_factory=list)
 
 
@@ -127,7 +127,7 @@ class SimTransactions:
 
     async def _transact(self) -> None:
         entropy = self.side.entropy
-        transaction = Transaction(self.side.name)
+        transaction = TransactionHistory(self.side.name)
         self._log.transactions.append(transaction)
         commits = entropy.random() < COMMIT_SHARE
         asked = False
@@ -205,7 +205,7 @@ class SimTransactions:
         if code not in (-1, CONCURRENT_TRANSACTIONS, NOT_COORDINATOR):
             self.side.complain(what, code)
 
-    async def _write(self, transaction: Transaction, where: TopicPartition) -> None:
+    async def _write(self, transaction: TransactionHistory, where: TopicPartition) -> None:
         side = self.side
         count = 1 + int(side.entropy.random() * RECORDS_A_BATCH_MAX)
         values = [side.recorder.new_value() for _ in range(count)]
@@ -222,10 +222,10 @@ class SimTransactions:
             is_transactional=True,
         )
         invoked_s = side.recorder.loop.time()
-        outcome, base_offset = Outcome.UNKNOWN, None
+        outcome, base_offset = SendOutcome.UNKNOWN, None
         try:
             base_offset = await self._produce(where, bytes(encode(rows, settings, base_offset=0)))
-            outcome = Outcome.OK
+            outcome = SendOutcome.OK
             transaction.written += [(where, value) for value in values]
         finally:
             now_s = side.recorder.loop.time()

@@ -17,10 +17,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from sparklog.spark.jobs.jars import delta_conf
-from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.session import session_builder
 from sparklog.spark.materialize.arguments import parse_materialize
-from sparklog.spark.materialize.commit import Commit
+from sparklog.spark.materialize.commit import TableCommit
 from sparklog.spark.materialize.job import materialize
 from sparklog.spark.materialize.tables import DeltaTables
 from tests.spark.kill.driver import SETTINGS
@@ -32,12 +32,12 @@ TABLES_FILE = "tables.json"
 class PointsTables(DeltaTables):
     """The product's tables, which pass points before and after each commit."""
 
-    def append(self, rows: DataFrame, commit: Commit, properties: Mapping[str, str]) -> None:
+    def append(self, rows: DataFrame, commit: TableCommit, properties: Mapping[str, str]) -> None:
         pass_point(f"before append {commit.batch}")
         super().append(rows, commit, properties)
         pass_point(f"after append {commit.batch}")
 
-    def park(self, rows: DataFrame, commit: Commit) -> None:
+    def park(self, rows: DataFrame, commit: TableCommit) -> None:
         pass_point(f"before park {commit.batch}")
         super().park(rows, commit)
         pass_point(f"after park {commit.batch}")
@@ -57,7 +57,7 @@ def main() -> None:
     builder = session_builder({**SETTINGS, **delta_conf()}).master("local[2]")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    report = materialize(job, lambda conf: spark, Progress(io.StringIO()), PointsTables)
+    report = materialize(job, lambda conf: spark, JobProgress(io.StringIO()), PointsTables)
     print(report.to_json(), flush=True)
     tables = {"kept": places(spark, job.table, "_"), "parked": places(spark, job.rejected, "")}
     (folder / TABLES_FILE).write_text(json.dumps(tables))

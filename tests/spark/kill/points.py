@@ -33,8 +33,8 @@ from sparklog.cluster.publication import (
 )
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import TopicPartition
-from sparklog.log.partition.append import Appended
-from sparklog.log.segment.segment import Commit
+from sparklog.log.partition.append import AppendResult
+from sparklog.log.segment.segment import CommitStamp
 from sparklog.spark.access.log_access import shared_log
 from sparklog.spark.datasource import SparklogDataSource
 from sparklog.spark.sink.transactional_sink import TransactionalAppends
@@ -157,8 +157,8 @@ class PointsWriter(SparklogStreamWriter):
         appends = super().leaders(log)
 
         def append(
-            parts: Sequence[StagedPartition], commit: Commit | None
-        ) -> Mapping[TopicPartition, Appended | SparklogError]:
+            parts: Sequence[StagedPartition], commit: CommitStamp | None
+        ) -> Mapping[TopicPartition, AppendResult | SparklogError]:
             pass_point("before send")
             found = appends(parts, commit)
             pass_point("after send")
@@ -179,7 +179,7 @@ class PointsTransactions(TransactionalAppends):
         pass_point("after begin")
         return producer
 
-    def send(self, *args: Any, **kwargs: Any) -> Mapping[TopicPartition, Appended]:
+    def send(self, *args: Any, **kwargs: Any) -> Mapping[TopicPartition, AppendResult]:
         pass_point("before send")
         appended = super().send(*args, **kwargs)
         pass_point("after send")

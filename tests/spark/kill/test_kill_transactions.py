@@ -26,7 +26,7 @@ from sparklog.cluster.log import Log
 from sparklog.cluster.publication import publish
 from sparklog.core.errors import Fenced, NotServing, OutcomeUnknown, Unavailable
 from sparklog.core.types import TopicPartition
-from sparklog.log.partition.append import Appended
+from sparklog.log.partition.append import AppendResult
 from sparklog.spark.demo.consumers import read_delta
 from sparklog.spark.jobs.jars import delta_conf
 from sparklog.spark.sink.options import SinkOptions
@@ -180,7 +180,7 @@ class Dying(TransactionalAppends):
         super().__init__(log, None)
         self.chances = chances
 
-    def send(self, *args: Any) -> Mapping[TopicPartition, Appended]:
+    def send(self, *args: Any) -> Mapping[TopicPartition, AppendResult]:
         appended = super().send(*args)
         self.perhaps_die()
         return appended

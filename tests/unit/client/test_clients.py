@@ -10,7 +10,7 @@ import pytest
 import sparklog
 from sparklog.client.consumer import Consumer, Record
 from sparklog.client.producer import Delivered, Producer
-from sparklog.client.values import EARLIEST, LATEST, Resource
+from sparklog.client.values import EARLIEST, LATEST, ConfigResource
 from sparklog.core.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -156,7 +156,7 @@ def test_admin_has_the_methods_of_a_log(bootstrap: str, topic: str) -> None:
         assert topic in admin.topic_names()
         assert admin.cluster_id()
         with pytest.raises(UnknownTopicOrPartition):
-            admin.configs(Resource.TOPIC, ["nope"])
+            admin.configs(ConfigResource.TOPIC, ["nope"])
         found = admin.offsets({TopicPartition(topic, 9): LATEST, TopicPartition(topic, 0): LATEST})
         assert isinstance(found[TopicPartition(topic, 9)], UnknownTopicOrPartition)
         assert admin.offsets({}) == {}

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.connections import Brokers
+from sparklog.client.connections import BrokerConnections
 from sparklog.client.metadata import ClusterMetadata
 from sparklog.client.routing import ask_leaders
 from sparklog.client.values import ServingBroker
-from sparklog.cluster.metadata.image import Partition, Topic
+from sparklog.cluster.metadata.image import PartitionState, Topic
 from sparklog.core.clock import ManualClock
 from sparklog.core.errors import SparklogError, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
@@ -31,11 +31,11 @@ class Cluster:
         monkeypatch.setattr("sparklog.client.routing.read_metadata", self._metadata)
 
     def ask(self) -> int | SparklogError:
-        brokers = Brokers([BROKER.address], PATIENCE_S)
+        brokers = BrokerConnections([BROKER.address], PATIENCE_S)
         return ask_leaders(brokers, [THERE], self._answer, self.clock)[THERE]
 
-    def _metadata(self, _brokers: Brokers, _topics: Sequence[str]) -> ClusterMetadata:
-        topic = Topic("orders", "A" * 22, (Partition(leader=1),))
+    def _metadata(self, _brokers: BrokerConnections, _topics: Sequence[str]) -> ClusterMetadata:
+        topic = Topic("orders", "A" * 22, (PartitionState(leader=1),))
         return ClusterMetadata("c", {1: BROKER}, {"orders": topic} if self.exists else {})
 
     def _answer(

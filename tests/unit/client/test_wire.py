@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from sparklog.client.addresses import BrokerAddress
-from sparklog.client.connections import Brokers
+from sparklog.client.connections import BrokerConnections
 from sparklog.client.metadata import read_metadata
 from sparklog.client.wire import WireConnection
 from sparklog.core.errors import DataCorrupt, InvalidRequest, OutcomeUnknown, Unavailable
 from sparklog.protocol.api_keys import Api
-from sparklog.protocol.messages.builder import Answer, build_request
+from sparklog.protocol.messages.builder import ResponseBuilder, build_request
 from sparklog.protocol.messages.frames import decode_request, encode_response
 
 FAR: dict[str, Any] = {
@@ -73,7 +73,7 @@ def versions(*apis: tuple[Api, int, int]) -> Reply:
 
     def reply(frame: bytes) -> bytes:
         header, request = decode_request(frame)
-        answer = Answer.to(request)
+        answer = ResponseBuilder.to(request)
         keys = tuple(
             answer.entity("ApiVersion", api_key=api, min_version=low, max_version=high)
             for api, low, high in apis
@@ -166,7 +166,7 @@ def test_read_is_repeated_elsewhere_but_a_change_is_not() -> None:
 
     speaks = versions((Api.METADATA, 0, 12), (Api.DELETE_TOPICS, 1, 6))
     with peer(speaks, hang_up) as one, peer(speaks, hang_up) as other:
-        brokers = Brokers([one, other], timeout_s=5)
+        brokers = BrokerConnections([one, other], timeout_s=5)
         with pytest.raises(Unavailable):
             read_metadata(brokers)
         assert len(asked) == 2

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from sparklog.cluster import orphans as leftovers
+from sparklog.cluster import orphans
 from sparklog.cluster.log import Log
 from sparklog.cluster.named_snapshots import create_snapshot, snapshot_records
 from sparklog.cluster.publication import StagedPartition, publish
@@ -82,7 +82,7 @@ def upkeep(log: Log, clock: ManualClock) -> None:
     """Have retention delete what it may, long after everything happened."""
     for _ in range(2):
         clock.sleep_s(2 * ORPHAN_AGE_MS / 1000)
-        records = run(leftovers.publication_records(clock.now_ms()), log.store)
+        records = run(orphans.publication_records(clock.now_ms()), log.store)
         works = with_unpublished(work_on(log.topics().values()), records)
         for work in with_pins(works, run(snapshot_records(), log.store)):
             retained_by(RetainJob(root="memory://every"), clock)(log, work)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sparklog.cluster import orphans as leftovers
+from sparklog.cluster import orphans
 from sparklog.cluster.log import Log
 from sparklog.cluster.named_snapshots import (
     CREATION_MAX_S,
@@ -37,9 +37,9 @@ from sparklog.log.effects import run
 from sparklog.log.layout import PartitionLayout, named_snapshot_key, topic_folder
 from sparklog.log.manifest import manifest as manifests
 from sparklog.log.manifest.manifest import Manifest
-from sparklog.log.partition.leader_append import flush_at, take_lead
-from sparklog.log.tail.references import Enlisted, encode_references, reference_batch
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.partition.leader_append import flush_at, take_leadership
+from sparklog.log.tail.references import ReferencedObject, encode_references, reference_batch
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.records.header import stamp_offset
 from sparklog.spark.jobs.partition_tasks import with_pins, work_on
@@ -71,7 +71,7 @@ def retain(log: Log, clock: ManualClock) -> int:
     deleted = 0
     for _ in range(2):
         clock.sleep_s(61)
-        records = run(leftovers.publication_records(clock.now_ms()), log.store)
+        records = run(orphans.publication_records(clock.now_ms()), log.store)
         works = with_unpublished(work_on(log.topics().values()), records)
         for work in with_pins(works, run(snapshot_records(), log.store)):
             deleted += retained_by(RetainJob("memory://s"), clock)(log, work)["deleted_objects"]
@@ -137,7 +137,7 @@ def test_snapshot_is_readable_after_merge_and_deletion(log: Log, clock: ManualCl
 def strays(log: Log, clock: ManualClock, topic_id: str) -> list[str]:
     pins = run(snapshot_records(), log.store).all_pins()
     folder = topic_folder("t", topic_id)
-    found = run(leftovers.strays(folder, pins, clock.now_ms() - ORPHAN_AGE_MS), log.store)
+    found = run(orphans.strays(folder, pins, clock.now_ms() - ORPHAN_AGE_MS), log.store)
     assert found.unknown == found.problems == ()
     return [info.key for info in found.doomed]
 
@@ -229,18 +229,18 @@ def test_creation_waits_for_leaders_to_flush_until_a_limit(log: Log, clock: Manu
 def test_creation_waits_for_an_open_transaction_of_a_query(log: Log, clock: ManualClock) -> None:
     partition = log.partition("t", 1)
     layout = partition.layout
-    view = run(take_lead(partition.view(), 1, "a" * 32), log.store)
+    view = run(take_leadership(partition.view(), 1, "a" * 32), log.store)
 
     def flush(number: int, data: bytes) -> int:
         nonlocal view
         stamped = bytearray(data)
         stamp_offset(stamped, view.end_offset, 1)
-        draft = draft_batches(layout, [bytes(stamped)], f"{number:032x}", codec="none")
+        draft = build_flush(layout, [bytes(stamped)], f"{number:032x}", codec="none")
         view = run(flush_at(view, draft, 1), log.store)
         return view.end_offset
 
     staged = partition.stage([numbered(0, 5)])
-    referring = encode_references(reference_batch([staged], None), Enlisted(7, 0, 0))
+    referring = encode_references(reference_batch([staged], None), ReferencedObject(7, 0, 0))
     flush(1, bytes(referring))
     end = flush(2, bytes(produced([1] * 2).data))
     wanted = {TopicPartition("t", 1): end}
@@ -280,7 +280,7 @@ def test_retention_deletes_nothing_when_a_pin_is_damaged(log: Log, clock: Manual
     log.store.put(pin, b"damaged")
     clock.sleep_s(61)
     works = with_unpublished(
-        work_on(log.topics().values()), run(leftovers.publication_records(0), log.store)
+        work_on(log.topics().values()), run(orphans.publication_records(0), log.store)
     )
     work = with_pins(works, run(snapshot_records(), log.store))[0]
     retained_by(RetainJob("memory://s"), clock)(log, work)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.cluster import orphans as leftovers
+from sparklog.cluster import orphans
 from sparklog.cluster.log import Log
-from sparklog.cluster.metadata.image import Broker, MetadataImage, Partition, Topic
+from sparklog.cluster.metadata.image import Broker, MetadataImage, PartitionState, Topic
 from sparklog.cluster.publication import StagedPartition, publish
 from sparklog.core.clock import ManualClock
 from sparklog.core.types import PartitionId
@@ -41,7 +41,7 @@ def test_newest_record_of_each_writer_stays(log: Log, clock: ManualClock) -> Non
         published(log, clock, "q", sequence)
     mine = published(log, clock, "r", 0)
     log.store.put("commits/q/notes.txt", b"mine")
-    found = run(leftovers.publication_records(clock.now_ms()), log.store)
+    found = run(orphans.publication_records(clock.now_ms()), log.store)
     assert {(r.writer, r.sequence) for r in found.newest} == {("q", 2), ("r", 0)}
     assert not found.doomed
     topic_id = log.topic("t").topic_id
@@ -50,7 +50,7 @@ def test_newest_record_of_each_writer_stays(log: Log, clock: ManualClock) -> Non
 
     clock.sleep_s(ORPHAN_AGE_MS / 1000 + 1)
     published(log, clock, "r", 1)
-    later = run(leftovers.publication_records(clock.now_ms()), log.store)
+    later = run(orphans.publication_records(clock.now_ms()), log.store)
     assert sorted(i.key[-8:] for i in later.doomed) == ["000.json", "000.json", "001.json"]
     # An expired record, which can no longer be published, protects no object.
     assert {(r.writer, r.sequence) for r in later.newest} == {("r", 1)}
@@ -59,7 +59,7 @@ def test_newest_record_of_each_writer_stays(log: Log, clock: ManualClock) -> Non
 def test_damaged_publication_record_is_reported(log: Log, clock: ManualClock) -> None:
     key = "commits/q/00000000000000000007.json"
     log.store.put(key, b"{}")
-    found = run(leftovers.publication_records(clock.now_ms()), log.store)
+    found = run(orphans.publication_records(clock.now_ms()), log.store)
     assert found.damaged == (key,)
 
 
@@ -77,22 +77,22 @@ def test_unreferenced_wal_is_cleared_except_its_seal(
     for layout in (live, needed, sealed, abandoned):
         wal(store, layout, 3)
     run(seal(sealed, "b" * 32), store)
-    state = Partition(wals=(f"{needed.broker_id}-{needed.incarnation}",))
+    state = PartitionState(wals=(f"{needed.broker_id}-{needed.incarnation}",))
     image = MetadataImage(
         topics={"t": Topic("t", "A" * 22, (state,))},
         brokers={0: Broker(0, live.incarnation, "h", 1, None, 7)},
     )
 
     def left() -> list[WalLayout]:
-        listed = run(leftovers.list_wals(), store)
-        return leftovers.left_wals(listed, image, clock.now_ms())
+        listed = run(orphans.list_wals(), store)
+        return orphans.left_wals(listed, image, clock.now_ms())
 
     assert left() == []
     clock.sleep_s(ORPHAN_AGE_MS / 1000 + 1)
     wal(store, young := WalLayout(9, "9" * 32), 2)
     assert left() == [sealed, abandoned]
     for layout in left():
-        run(leftovers.clear_wal(layout, "c" * 32), store)
+        run(orphans.clear_wal(layout, "c" * 32), store)
     assert [i.key for i in store.list(abandoned.folder)] == [abandoned.key(3)]
     assert [i.key for i in store.list(sealed.folder)] == [sealed.key(3)]
     assert len(list(store.list(young.folder))) == 2
@@ -108,12 +108,12 @@ def test_strays_of_deleted_topics_go_and_tombstones_stay(log: Log, clock: Manual
     assert len(graves) == 2
     known = {REGISTRY, topic_folder("kept", kept.topic_id)}
     log.store.put("topics/notes.txt", b"mine")
-    assert list(leftovers.unknown_folders(log.store, known)) == [folder]
-    assert run(leftovers.strays(folder), log.store).doomed == ()
+    assert list(orphans.unknown_folders(log.store, known)) == [folder]
+    assert run(orphans.strays(folder), log.store).doomed == ()
 
     late = folder + "0/log/00000000000000000001.arrow"
     log.store.put(late, b"of a writer that had not heard of it")
-    found = run(leftovers.strays(folder), log.store)
+    found = run(orphans.strays(folder), log.store)
     assert [info.key for info in found.doomed] == [late]
     assert found.unknown == ()
 
@@ -122,7 +122,7 @@ def test_folder_without_tombstones_is_reported_and_kept(log: Log) -> None:
     strange = log.create_topic("strange")
     log.partition("strange", 0).append([batch([b"x"])])
     log.partition("strange", 0).absorb_tail()
-    found = run(leftovers.strays(topic_folder("strange", strange.topic_id)), log.store)
+    found = run(orphans.strays(topic_folder("strange", strange.topic_id)), log.store)
     assert found.doomed == ()
     assert len(found.unknown) == 1
 
@@ -131,5 +131,5 @@ def test_old_registry_snapshots_are_deleted(log: Log) -> None:
     for number in range(1, 5):
         log.store.put(f"{REGISTRY}0/snapshot/{number:020d}.json", b"{}")
     log.store.put(f"{REGISTRY}0/snapshot/notes.txt", b"mine")
-    doomed = run(leftovers.old_registry_snapshots(), log.store)
+    doomed = run(orphans.old_registry_snapshots(), log.store)
     assert [info.key[-6:] for info in doomed] == ["1.json", "2.json"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparklog.coordinator import log_notes as group_notes
+from sparklog.coordinator import log_notes
 from sparklog.coordinator.messages import MemberIdentity
 from tests.harness.group_driver import DELAY_MS, GROUP, REBALANCE_MS, SESSION_MS, Driver
 from tests.unit.coordinator.consumer.test_groups import SESSION_MS as CONSUMER_SESSION_MS
@@ -94,6 +94,6 @@ def test_a_consumer_group_says_who_joins_leaves_and_is_fenced() -> None:
 
 
 def test_a_name_neither_forges_a_line_nor_fills_the_log() -> None:
-    assert group_notes.name("a\nb\x1b[2J") == r"a\nb\x1b[2J"
-    assert len(group_notes.name("x" * 32_767)) == group_notes.CHARACTERS_MAX + 1
-    assert group_notes.members(f"m{n}" for n in range(7)) == "m0, m1, m2, m3, m4 and 2 more"
+    assert log_notes.name("a\nb\x1b[2J") == r"a\nb\x1b[2J"
+    assert len(log_notes.name("x" * 32_767)) == log_notes.CHARACTERS_MAX + 1
+    assert log_notes.members(f"m{n}" for n in range(7)) == "m0, m1, m2, m3, m4 and 2 more"

@@ -9,9 +9,9 @@ from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.messages import (
     FetchRequest,
-    FoundOffset,
-    FoundOffsets,
-    Joined,
+    GroupOffset,
+    GroupOffsetsResult,
+    JoinResult,
     MemberIdentity,
 )
 from sparklog.core.errors import RecordTooLarge
@@ -31,9 +31,9 @@ def test_commit_is_fetched_after_a_change_of_coordinator() -> None:
     assert driver.commit(offset_of("t", 5, metadata="note"), offset_of("t", 6, 1)) == OK * 2
     driver.commit(offset_of("t", 8))
     for _ in range(2):
-        assert driver.offset("t") == FoundOffset("t", 0, 8, 3, "")
+        assert driver.offset("t") == GroupOffset("t", 0, 8, 3, "")
         assert driver.offset("t", 1).offset == 6
-        assert driver.offset("u") == FoundOffset("u", 0)
+        assert driver.offset("u") == GroupOffset("u", 0)
         driver.fail_over()
 
 
@@ -41,7 +41,7 @@ def test_fetch_without_partitions_returns_all_offsets() -> None:
     driver = Driver()
     driver.commit(offset_of("t", 5), offset_of("u", 6))
     token = driver.submit(lambda s, t, n: s.fetch(FetchRequest(GROUP, None), t, n))
-    assert [o.offset for o in driver.reply(token, FoundOffsets).offsets] == [5, 6]
+    assert [o.offset for o in driver.reply(token, GroupOffsetsResult).offsets] == [5, 6]
 
 
 def test_commit_is_rejected_from_clients_that_are_not_members() -> None:
@@ -71,7 +71,7 @@ def test_commit_of_fenced_static_member_is_rejected() -> None:
     driver = Driver()
     token = driver.join(new="a", instance="i")
     driver.wait(DELAY_MS)
-    generation = driver.reply(token, Joined).generation
+    generation = driver.reply(token, JoinResult).generation
     driver.sync("a", generation, member=MemberIdentity("a", "i"))
     driver.join(new="a2", instance="i")
     old = MemberIdentity("a", "i")

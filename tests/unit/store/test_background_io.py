@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.core.clock import ManualClock
 from sparklog.core.errors import Unavailable
-from sparklog.store.background_io import Throttle, ThrottledStore
+from sparklog.store.background_io import IoThrottle, ThrottledStore
 from sparklog.store.base import ObjectStore, PutOutcome
 from sparklog.store.file import GENTLE_WRITE_BYTES, FileStore
 from sparklog.store.memory import MemoryStore
@@ -32,7 +32,7 @@ class Slept(ManualClock):
 def throttled(store: ObjectStore) -> tuple[ThrottledStore, Slept]:
     """Let one part pass in a second."""
     clock = Slept()
-    return ThrottledStore(store, Throttle(GENTLE_WRITE_BYTES, clock).passed), clock
+    return ThrottledStore(store, IoThrottle(GENTLE_WRITE_BYTES, clock).passed), clock
 
 
 def test_a_file_is_written_in_parts_with_a_pause_after_each(tmp_path: Path) -> None:

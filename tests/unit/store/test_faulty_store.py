@@ -7,9 +7,9 @@ import pytest
 from sparklog.core.clock import ManualClock
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Unavailable
-from sparklog.store.base import ObjectNotFound, PutOutcome, Weather
+from sparklog.store.base import ObjectNotFound, PutOutcome, TransientStoreError
 from sparklog.store.memory import MemoryStore
-from sparklog.testing.faulty_store import Fault, FaultyStore, Rule
+from sparklog.testing.faulty_store import FaultyStore, InjectedFault, Rule
 
 PUT, GET = frozenset({"put"}), frozenset({"get"})
 
@@ -23,12 +23,14 @@ def faulty(*rules: Rule, seed: int = 1) -> tuple[FaultyStore, MemoryStore, Manua
 @pytest.mark.parametrize(
     ("fault", "outcome", "there"),
     [
-        (Fault.LOST_REQUEST, PutOutcome.UNKNOWN, False),
-        (Fault.LOST_REPLY, PutOutcome.UNKNOWN, True),
-        (Fault.SLOW, PutOutcome.CREATED, True),
+        (InjectedFault.LOST_REQUEST, PutOutcome.UNKNOWN, False),
+        (InjectedFault.LOST_REPLY, PutOutcome.UNKNOWN, True),
+        (InjectedFault.SLOW, PutOutcome.CREATED, True),
     ],
 )
-def test_a_put_ends_as_its_fault_says(fault: Fault, outcome: PutOutcome, there: bool) -> None:
+def test_a_put_ends_as_its_fault_says(
+    fault: InjectedFault, outcome: PutOutcome, there: bool
+) -> None:
     store, memory, _ = faulty(Rule(fault, PUT, delay_s=3.0))
     assert store.put_if_absent("a", b"x") is outcome
     assert [info.key for info in memory.list("")] == (["a"] if there else [])
@@ -37,23 +39,23 @@ def test_a_put_ends_as_its_fault_says(fault: Fault, outcome: PutOutcome, there: 
 @pytest.mark.parametrize(
     ("fault", "unsettled", "there"),
     [
-        (Fault.REFUSED, False, False),
-        (Fault.BUSY, True, False),
-        (Fault.BUSY_AFTER, True, True),
+        (InjectedFault.REFUSED, False, False),
+        (InjectedFault.BUSY, True, False),
+        (InjectedFault.BUSY_AFTER, True, True),
     ],
 )
 def test_a_refusal_tells_whether_the_put_may_have_happened(
-    fault: Fault, unsettled: bool, there: bool
+    fault: InjectedFault, unsettled: bool, there: bool
 ) -> None:
     store, memory, _ = faulty(Rule(fault, PUT))
-    with pytest.raises(Weather) as caught:
+    with pytest.raises(TransientStoreError) as caught:
         store.put_if_absent("a", b"x")
     assert caught.value.unsettled is unsettled
     assert [info.key for info in memory.list("")] == (["a"] if there else [])
 
 
 def test_a_late_put_appears_after_its_delay_and_finds_the_name_taken_if_it_is() -> None:
-    store, memory, clock = faulty(Rule(Fault.LATE, PUT, times_max=2, delay_s=5.0))
+    store, memory, clock = faulty(Rule(InjectedFault.LATE, PUT, times_max=2, delay_s=5.0))
     assert store.put_if_absent("a", b"late") is PutOutcome.UNKNOWN
     assert store.put_if_absent("b", b"late") is PutOutcome.UNKNOWN
     assert store.put_if_absent("b", b"sooner") is PutOutcome.CREATED
@@ -66,7 +68,7 @@ def test_a_late_put_appears_after_its_delay_and_finds_the_name_taken_if_it_is() 
 
 
 def test_late_puts_can_be_delivered_at_once() -> None:
-    store, memory, _ = faulty(Rule(Fault.LATE, PUT, delay_s=1e9))
+    store, memory, _ = faulty(Rule(InjectedFault.LATE, PUT, delay_s=1e9))
     store.put_if_absent("a", b"late")
     assert store.deliver_late() == 0
     assert store.deliver_late(everything=True) == 1
@@ -74,7 +76,7 @@ def test_late_puts_can_be_delivered_at_once() -> None:
 
 
 def test_a_rule_names_operations_a_prefix_and_how_often() -> None:
-    store, _, _ = faulty(Rule(Fault.REFUSED, GET, prefix="log/", times_max=2))
+    store, _, _ = faulty(Rule(InjectedFault.REFUSED, GET, prefix="log/", times_max=2))
     store.put_if_absent("log/0", b"x")
     store.put_if_absent("other", b"x")
     assert store.get("other") == b"x"
@@ -86,7 +88,7 @@ def test_a_rule_names_operations_a_prefix_and_how_often() -> None:
 
 
 def test_an_outage_begins_and_ends() -> None:
-    store, _, clock = faulty(Rule(Fault.REFUSED, from_s=10.0, until_s=20.0))
+    store, _, clock = faulty(Rule(InjectedFault.REFUSED, from_s=10.0, until_s=20.0))
     store.put("a", b"x")
     for at_s, works in ((9.9, True), (10.0, False), (19.9, False), (20.0, True)):
         clock.sleep_s(at_s - clock.monotonic_s())
@@ -99,14 +101,14 @@ def test_an_outage_begins_and_ends() -> None:
 
 
 def test_slowness_takes_its_time() -> None:
-    store, _, clock = faulty(Rule(Fault.SLOW, delay_s=7.0))
+    store, _, clock = faulty(Rule(InjectedFault.SLOW, delay_s=7.0))
     store.put("a", b"x")
     assert clock.monotonic_s() == 7.0
 
 
 def test_the_same_seed_meets_the_same_faults_and_another_seed_others() -> None:
     def story(seed: int) -> list[str]:
-        store, _, _ = faulty(Rule(Fault.LOST_REPLY, PUT, probability=0.3), seed=seed)
+        store, _, _ = faulty(Rule(InjectedFault.LOST_REPLY, PUT, probability=0.3), seed=seed)
         for n in range(100):
             store.put_if_absent(f"{n}", b"")
         return [one.key for one in store.injected]

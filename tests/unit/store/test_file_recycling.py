@@ -14,7 +14,7 @@ import pytest
 
 from sparklog.core.clock import Clock
 from sparklog.core.errors import Unavailable
-from sparklog.store import file_recycling as spares
+from sparklog.store import file_recycling
 from sparklog.store.base import ObjectNotFound, PutOutcome
 from sparklog.store.file import READS_MAX, FileStore, read_bytes, write_bytes
 
@@ -321,7 +321,7 @@ def test_a_reader_gives_up_on_a_hint_that_is_always_replaced(
 def test_a_folder_keeps_so_many(
     store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spares, "SPARES_MAX", 2)
+    monkeypatch.setattr(file_recycling, "SPARES_MAX", 2)
     for n in range(3):
         store.put_if_absent(f"log/{n}", DATA)
     for n in range(3):
@@ -332,7 +332,7 @@ def test_a_folder_keeps_so_many(
 def test_a_folder_keeps_so_many_bytes(
     store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spares, "FOLDER_BYTES_MAX", 2 * len(DATA) + 1)
+    monkeypatch.setattr(file_recycling, "FOLDER_BYTES_MAX", 2 * len(DATA) + 1)
     for n in range(3):
         store.put_if_absent(f"log/{n}", DATA)
     for n in range(3):
@@ -348,7 +348,7 @@ def test_a_folder_keeps_so_many_bytes(
 def test_a_large_file_is_deleted_and_large_objects_get_files_of_their_own(
     store: FileStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spares, "SPARE_BYTES_MAX", len(DATA))
+    monkeypatch.setattr(file_recycling, "SPARE_BYTES_MAX", len(DATA))
     store.put_if_absent("log/large", DATA + b"x")
     store.put_if_absent("log/empty", b"")
     store.retire("log/large")

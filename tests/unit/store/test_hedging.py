@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from sparklog.core.clock import SYSTEM_CLOCK
-from sparklog.store.base import ObjectNotFound, Weather
+from sparklog.store.base import ObjectNotFound, TransientStoreError
 from sparklog.store.hedging import BUDGET_KEPT_MAX, HedgePolicy, HedgingStore
 from sparklog.store.memory import MemoryStore
-from sparklog.store.metered import CountingStore
+from sparklog.store.metered import MeteredStore
 from sparklog.store.settings import StoreSettings
 
 SETTINGS = StoreSettings(hedge_samples_min=20, hedge_after_min_ms=1)
@@ -99,8 +99,8 @@ def hanging() -> Hanging:
     return store
 
 
-def hedged(store: Hanging) -> tuple[HedgingStore, CountingStore]:
-    counting = CountingStore(store, lambda key: "")
+def hedged(store: Hanging) -> tuple[HedgingStore, MeteredStore]:
+    counting = MeteredStore(store, lambda key: "")
     hedging = HedgingStore(counting, SETTINGS, SYSTEM_CLOCK)
     for _ in range(40):
         assert hedging.get("a", 0, 4) == b"0123"  # earns the budget
@@ -134,7 +134,7 @@ def test_absence_is_an_answer_too(hanging: Hanging) -> None:
 def test_weather_in_one_request_leaves_the_answer_to_the_other(hanging: Hanging) -> None:
     hedging, _ = hedged(hanging)
     hanging.hang = 2
-    weather = iter([Weather("by plan", unsettled=True)])
+    weather = iter([TransientStoreError("by plan", unsettled=True)])
 
     def then() -> None:
         for one in weather:

@@ -11,16 +11,16 @@ from sparklog.core.clock import ManualClock
 from sparklog.core.counters import RequestCount, RequestCounters
 from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Unavailable
-from sparklog.store.background_io import Throttle, ThrottledStore
-from sparklog.store.base import ObjectStore, Weather
+from sparklog.store.background_io import IoThrottle, ThrottledStore
+from sparklog.store.base import ObjectStore, TransientStoreError
 from sparklog.store.file import FileStore
 from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import MemoryStore
-from sparklog.store.metered import CountingStore
+from sparklog.store.metered import MeteredStore
 from sparklog.store.probe import ProbingStore
 from sparklog.store.retrying import RetryingStore
 from sparklog.store.settings import StoreSettings
-from sparklog.testing.faulty_store import Fault, FaultyStore, Rule
+from sparklog.testing.faulty_store import FaultyStore, InjectedFault, Rule
 from tests.harness.passing_store import PassingStore
 
 CLOCK = ManualClock()
@@ -50,11 +50,11 @@ def retrying(store: ObjectStore) -> RetryingStore:
 
 
 FRONTS: list[Callable[[ObjectStore], ObjectStore]] = [
-    lambda store: CountingStore(store, lambda key: ""),
+    lambda store: MeteredStore(store, lambda key: ""),
     lambda store: FaultyStore(store, (), clock=CLOCK, entropy=ENTROPY),
     lambda store: HedgingStore(store, SETTINGS, CLOCK),
     lambda store: ProbingStore(store, "folder"),
-    lambda store: ThrottledStore(store, Throttle(1e6, CLOCK).passed),
+    lambda store: ThrottledStore(store, IoThrottle(1e6, CLOCK).passed),
     PassingStore,
     retrying,
 ]
@@ -71,7 +71,7 @@ def test_retiring_and_tidying_are_passed_on(front: Callable[[ObjectStore], Objec
 
 
 def test_retiring_counts_as_a_delete_under_its_label() -> None:
-    store = CountingStore(Folder(), lambda key: key.partition("/")[0])
+    store = MeteredStore(Folder(), lambda key: key.partition("/")[0])
     store.retire("log/0")
     store.tidy("log/")
     assert store.counters.by_kind() == {"delete": RequestCount(1, 0)}
@@ -79,9 +79,9 @@ def test_retiring_counts_as_a_delete_under_its_label() -> None:
 
 def test_retiring_is_tried_again_in_bad_weather_as_a_delete_is() -> None:
     folder = Folder()
-    rule = Rule(Fault.BUSY, frozenset({"delete"}), times_max=2)
+    rule = Rule(InjectedFault.BUSY, frozenset({"delete"}), times_max=2)
     faulty = FaultyStore(folder, [rule], clock=CLOCK, entropy=ENTROPY)
-    with pytest.raises(Weather):
+    with pytest.raises(TransientStoreError):
         faulty.retire("log/0")
     retrying(faulty).retire("log/1")
     assert folder.asked == ["retire log/1"]
@@ -111,7 +111,7 @@ def test_tidying_is_not_tried_again() -> None:
 def test_a_store_that_leaves_the_disk_to_the_system_is_counted_and_retried_as_the_other(
     tmp_path: Path,
 ) -> None:
-    counting = CountingStore(FileStore(tmp_path), lambda key: "all")
+    counting = MeteredStore(FileStore(tmp_path), lambda key: "all")
     store = RetryingStore(counting, counting.counters, SETTINGS, clock=CLOCK, entropy=ENTROPY)
     unforced = store.unforced()
     assert unforced is not None

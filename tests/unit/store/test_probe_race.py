@@ -7,7 +7,7 @@ import pytest
 from sparklog.core.clock import SYSTEM_CLOCK, ManualClock
 from sparklog.core.entropy import SYSTEM_ENTROPY, SeededEntropy
 from sparklog.core.errors import InvalidConfig
-from sparklog.store.base import Data, PutOutcome, Weather
+from sparklog.store.base import Data, PutOutcome, TransientStoreError
 from sparklog.store.file import FileStore
 from sparklog.store.memory import MemoryStore
 from sparklog.store.probe_race import NAMES, Verdict, judge, race
@@ -71,6 +71,6 @@ class Losing(MemoryStore):
 
 
 def test_a_store_whose_answers_get_lost_proves_nothing() -> None:
-    with pytest.raises(Weather, match="too few answers"):
+    with pytest.raises(TransientStoreError, match="too few answers"):
         race(Losing("losing"), "probe", ManualClock(), SeededEntropy(1))
     assert NAMES > 1

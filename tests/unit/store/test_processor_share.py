@@ -9,7 +9,7 @@ import pytest
 from sparklog.core.clock import ManualClock
 from sparklog.store.background_io import (
     SHARE,
-    ProcessorShare,
+    CpuShare,
     ThrottledStore,
     making_way_by,
     paced,
@@ -39,14 +39,12 @@ class Worker(ManualClock):
         super().sleep_s(seconds)
 
 
-def share_of(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch, processors: int = 1
-) -> ProcessorShare:
+def share_of(worker: Worker, monkeypatch: pytest.MonkeyPatch, processors: int = 1) -> CpuShare:
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(range(processors)))
-    return ProcessorShare(worker, lambda: worker.used_s)
+    return CpuShare(worker, lambda: worker.used_s)
 
 
-def rested_s(of: ProcessorShare, worker: Worker) -> float:
+def rested_s(of: CpuShare, worker: Worker) -> float:
     before_s = worker.monotonic_s()
     of.passed(1)
     return worker.monotonic_s() - before_s

@@ -11,10 +11,10 @@ from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Unavailable
 from sparklog.store.base import ObjectNotFound, PutOutcome
 from sparklog.store.memory import MemoryStore
-from sparklog.store.metered import CountingStore
+from sparklog.store.metered import MeteredStore
 from sparklog.store.retrying import RetryBudget, RetryingStore
 from sparklog.store.settings import StoreSettings
-from sparklog.testing.faulty_store import Fault, FaultyStore, Rule
+from sparklog.testing.faulty_store import FaultyStore, InjectedFault, Rule
 
 PUT = frozenset({"put"})
 
@@ -36,7 +36,7 @@ def retrying(
 ) -> tuple[RetryingStore, RecordingClock, MemoryStore]:
     clock, entropy = RecordingClock(), SeededEntropy(seed)
     memory = MemoryStore("unit", clock)
-    counting = CountingStore(
+    counting = MeteredStore(
         FaultyStore(memory, rules, clock=clock, entropy=entropy), lambda key: ""
     )
     settings = settings if settings is not None else StoreSettings()
@@ -60,7 +60,7 @@ def test_nothing_waits_when_nothing_is_wrong() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_pauses_are_drawn_below_a_bound_that_doubles_up_to_the_most(seed: int) -> None:
     settings = StoreSettings(retry_deadline_s=1000, retry_first_pause_ms=100, retry_burst=100)
-    store, clock, _ = retrying(Rule(Fault.BUSY, times_max=12), settings=settings, seed=seed)
+    store, clock, _ = retrying(Rule(InjectedFault.BUSY, times_max=12), settings=settings, seed=seed)
     store.put("a", b"")
     bounds_s = [min(0.1 * 2**n, 5.0) for n in range(12)]
     assert len(clock.pauses_s) == 12
@@ -71,7 +71,7 @@ def test_pauses_are_drawn_below_a_bound_that_doubles_up_to_the_most(seed: int) -
 @pytest.mark.parametrize("deadline_s", [0.5, 5.0, 30.0, 300.0])
 def test_no_operation_is_tried_longer_than_the_deadline(deadline_s: float) -> None:
     settings = StoreSettings(retry_deadline_s=deadline_s)
-    store, clock, _ = retrying(Rule(Fault.REFUSED), settings=settings)
+    store, clock, _ = retrying(Rule(InjectedFault.REFUSED), settings=settings)
     with pytest.raises(
         Unavailable, match=r"check that it is up.*operation=get.*root=memory://unit"
     ):
@@ -91,7 +91,7 @@ def test_an_answer_is_not_tried_again() -> None:
 
 
 def test_a_put_of_unknown_outcome_is_the_callers_to_repeat() -> None:
-    for fault in (Fault.LOST_REPLY, Fault.LOST_REQUEST):
+    for fault in (InjectedFault.LOST_REPLY, InjectedFault.LOST_REQUEST):
         store, clock, _ = retrying(Rule(fault, PUT, times_max=1))
         assert store.put_if_absent("a", b"x") is PutOutcome.UNKNOWN
         assert puts(store) == 1
@@ -99,28 +99,30 @@ def test_a_put_of_unknown_outcome_is_the_callers_to_repeat() -> None:
 
 
 def test_a_put_refused_to_the_end_was_not_written() -> None:
-    store, _, memory = retrying(Rule(Fault.REFUSED, PUT))
+    store, _, memory = retrying(Rule(InjectedFault.REFUSED, PUT))
     with pytest.raises(Unavailable):
         store.put_if_absent("a", b"x")
     assert list(memory.list("")) == []
 
 
-@pytest.mark.parametrize(("fault", "there"), [(Fault.BUSY, False), (Fault.BUSY_AFTER, True)])
-def test_a_put_answered_busy_to_the_end_is_unknown(fault: Fault, there: bool) -> None:
-    store, _, memory = retrying(Rule(fault, PUT, times_max=1), Rule(Fault.REFUSED, PUT))
+@pytest.mark.parametrize(
+    ("fault", "there"), [(InjectedFault.BUSY, False), (InjectedFault.BUSY_AFTER, True)]
+)
+def test_a_put_answered_busy_to_the_end_is_unknown(fault: InjectedFault, there: bool) -> None:
+    store, _, memory = retrying(Rule(fault, PUT, times_max=1), Rule(InjectedFault.REFUSED, PUT))
     assert store.put_if_absent("a", b"x") is PutOutcome.UNKNOWN
     assert [info.key for info in memory.list("")] == (["a"] if there else [])
     assert store.counters.failures() == {"put": 1}
 
 
 def test_a_put_that_happened_although_busy_finds_itself() -> None:
-    store, _, _ = retrying(Rule(Fault.BUSY_AFTER, PUT, times_max=1))
+    store, _, _ = retrying(Rule(InjectedFault.BUSY_AFTER, PUT, times_max=1))
     assert store.put_if_absent("a", b"mine") is PutOutcome.EXISTS
     assert store.get("a") == b"mine"
 
 
 def test_an_outage_shorter_than_the_deadline_is_not_noticed() -> None:
-    store, clock, _ = retrying(Rule(Fault.REFUSED, until_s=20.0))
+    store, clock, _ = retrying(Rule(InjectedFault.REFUSED, until_s=20.0))
     assert store.put_if_absent("a", b"x") is PutOutcome.CREATED
     assert 20.0 <= clock.monotonic_s() <= 25.0
     assert store.counters.retries() == {"put": puts(store) - 1}
@@ -129,7 +131,7 @@ def test_an_outage_shorter_than_the_deadline_is_not_noticed() -> None:
 
 def test_retries_of_all_threads_together_are_rationed() -> None:
     settings = StoreSettings(retry_burst=10, retry_per_s=5.0, retry_deadline_s=30.0)
-    store, clock, _ = retrying(Rule(Fault.REFUSED), settings=settings)
+    store, clock, _ = retrying(Rule(InjectedFault.REFUSED), settings=settings)
     for _ in range(40):
         with pytest.raises(Unavailable):
             store.get("a")

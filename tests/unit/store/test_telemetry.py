@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sparklog.core.counters import Latencies, RequestCount, RequestCounters, by_kind, diff
 from sparklog.core.per_process import PerProcess
 from sparklog.store.memory import MemoryStore
-from sparklog.store.metered import LIST_PAGE_KEYS, CountingStore
+from sparklog.store.metered import LIST_PAGE_KEYS, MeteredStore
 
 
 def test_counts_are_kept_by_kind_and_label() -> None:
@@ -51,7 +51,7 @@ def test_a_listing_counts_its_pages() -> None:
     for keys in (0, 1, LIST_PAGE_KEYS, LIST_PAGE_KEYS + 1, 3 * LIST_PAGE_KEYS):
         for n in range(keys):
             memory.put(f"{keys}/{n:05}", b"")
-        counting = CountingStore(memory, lambda key: "")
+        counting = MeteredStore(memory, lambda key: "")
         assert len(list(counting.list(f"{keys}/"))) == keys
         assert counting.counters.by_kind()["list"].requests == max(1, -(-keys // LIST_PAGE_KEYS))
 

@@ -20,7 +20,7 @@ from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.config.topic_defaults import CLEANER_RATE
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.spark.schedule.history import JobRequest, JobRun
-from sparklog.spark.schedule.requests import Asking
+from sparklog.spark.schedule.requests import JobRequests
 from tests.bench.common.clusters import sparklog_cluster
 from tests.bench.common.command import Run
 from tests.bench.common.results import Measure, Results
@@ -124,7 +124,7 @@ def _ask(root: str, job: str) -> _Ended:
 
     request = JobRequest(new_nonce(SYSTEM_ENTROPY), job, "bench", SYSTEM_CLOCK.now_ms())
     with open_log(root) as log:
-        ended = Asking(log, request, said).run()
+        ended = JobRequests(log, request, said).run()
     assert began_s, f"the application does not run {job}"
     report = ended.report if isinstance(ended, JobRun) else {}
     return _Ended(began_s[0], time.perf_counter(), report)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sparklog.cluster.log import open_log
 from sparklog.spark.jobs.jars import delta_conf
-from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.materialize.arguments import parse_materialize
 from sparklog.spark.materialize.job import materialize
 from tests.bench.common.command import Run
@@ -74,7 +74,7 @@ def _records(spark: SparkSession, count: int) -> DataFrame:
 def _by_sparklog(spark: SparkSession, root: str, table: str, form: str) -> None:
     words = ["--root", root, "--topic", TOPIC, "--table", table, "--format", form, "--no-headers"]
     words += ["--schema", SCHEMA] if form == "json" else []
-    materialize(parse_materialize(words), lambda _conf: spark, Progress(io.StringIO()))
+    materialize(parse_materialize(words), lambda _conf: spark, JobProgress(io.StringIO()))
 
 
 def _by_kafka(spark: SparkSession, kafka: KafkaCluster, table: str, form: str) -> None:

@@ -11,14 +11,13 @@ import pytest
 from sparklog.broker.controller.metadata_log import DAMAGE_PAUSE_S, LAYOUT, MetadataLog
 from sparklog.broker.runtime.async_store import ThreadedStore
 from sparklog.cluster.log import Log
-from sparklog.cluster.metadata import changes as registry
-from sparklog.cluster.metadata import snapshot
+from sparklog.cluster.metadata import changes, snapshot
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import ControllerChangeRecord, ProducerIdsRecord, Record
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import OutcomeUnknown, TopicAlreadyExists, Unavailable
 from sparklog.store.memory import MemoryStore
-from sparklog.testing.sim.store import StoreWeather
+from sparklog.testing.sim.store import StoreFaults
 from tests.harness.broker_world import World
 
 
@@ -50,7 +49,7 @@ def test_decisions_that_come_together_are_one_append_and_see_each_other() -> Non
         names = [f"t{i}" for i in range(20)]
 
         def create(name: str) -> Callable[[MetadataImage], list[Record]]:
-            return lambda image: registry.create_topic(image, name, name.ljust(22, "x"), 1, {})
+            return lambda image: changes.create_topic(image, name, name.ljust(22, "x"), 1, {})
 
         first = asyncio.ensure_future(log.decide(ids(1)))
         await asyncio.sleep(0)
@@ -160,7 +159,7 @@ def test_a_moody_store_loses_and_doubles_nothing(seed: int) -> None:
         def create(image: MetadataImage) -> list[Record]:
             if name in image.topics:
                 return []
-            return registry.create_topic(image, name, name.ljust(22, "x"), 1, {})
+            return changes.create_topic(image, name, name.ljust(22, "x"), 1, {})
 
         while True:
             try:
@@ -172,12 +171,12 @@ def test_a_moody_store_loses_and_doubles_nothing(seed: int) -> None:
     async def story() -> None:
         logs = [MetadataLog(world.environment()) for _ in range(3)]
         await asyncio.gather(*(log.open() for log in logs))
-        world.objects.weather = StoreWeather(
+        world.objects.weather = StoreFaults(
             slow=0.1, refused=0.1, lost_request=0.05, lost_reply=0.1, late=0.1, own_exists=0.2
         )
         names = [f"t{i}" for i in range(60)]
         await asyncio.gather(*(one(logs[i % 3], n) for i, n in enumerate(names)))
-        world.objects.weather = StoreWeather()
+        world.objects.weather = StoreFaults()
         images = [await log.catch_up() for log in logs]
         fresh = await MetadataLog(world.environment()).open()
         assert all(i == fresh for i in images)

@@ -10,7 +10,12 @@ import pytest
 
 from sparklog.broker.coordinator.runtime import CoordinatorRuntime
 from sparklog.broker.runtime.environment import TaskScope
-from sparklog.coordinator.effects import CoordinatorRecord, Effects, ProducerIdentity, Token
+from sparklog.coordinator.effects import (
+    CoordinatorRecord,
+    CoordinatorResult,
+    ProducerIdentity,
+    Token,
+)
 from sparklog.core.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
@@ -23,7 +28,7 @@ from sparklog.core.errors import (
 )
 from sparklog.core.types import PartitionId
 from sparklog.protocol.records.control import EndTransactionMarker
-from sparklog.testing.sim.store import StoreWeather
+from sparklog.testing.sim.store import StoreFaults
 from tests.harness.broker_world import World
 from tests.harness.replica_cluster import TOPIC, Broker, ReplicaCluster
 
@@ -65,34 +70,34 @@ class Sums:
             if commit:
                 self.sums[key] = self.sums.get(key, 0) + number
 
-    def loaded(self, now_ms: int) -> Effects:
+    def loaded(self, now_ms: int) -> CoordinatorResult:
         self.served = True
-        return Effects()
+        return CoordinatorResult()
 
     @property
     def next_deadline_ms(self) -> int | None:
         return min(self.deadlines.values(), default=None)
 
-    def expire(self, now_ms: int) -> Effects:
+    def expire(self, now_ms: int) -> CoordinatorResult:
         gone = [key for key, at in self.deadlines.items() if at <= now_ms]
         for key in gone:
             del self.deadlines[key]
             self.sums.pop(key, None)
-        return Effects(tuple(CoordinatorRecord(key, None) for key in gone))
+        return CoordinatorResult(tuple(CoordinatorRecord(key, None) for key in gone))
 
-    def add(self, token: Token, key: bytes, number: int) -> Effects:
+    def add(self, token: Token, key: bytes, number: int) -> CoordinatorResult:
         if number < 0:
             raise InvalidRequest("only up")
         self.sums[key] = self.sums.get(key, 0) + number
         record = CoordinatorRecord(key, b"%d" % self.sums[key])
-        return Effects((record,), ((token, self.sums[key]),))
+        return CoordinatorResult((record,), ((token, self.sums[key]),))
 
     def add_when_committed(
         self, token: Token, key: bytes, number: int, producer: ProducerIdentity
-    ) -> Effects:
+    ) -> CoordinatorResult:
         self.pending.setdefault(producer.producer_id, []).append((key, number))
         record = CoordinatorRecord(key, b"%d" % number)
-        return Effects((record,), ((token, None),), transactional=producer)
+        return CoordinatorResult((record,), ((token, None),), transactional=producer)
 
 
 class Coordinated:
@@ -143,14 +148,14 @@ class Coordinated:
                 await asyncio.sleep(0.05)
 
     async def sums(self, broker_id: int) -> dict[bytes, int]:
-        def read(shard: Sums, token: Token, now_ms: int) -> Effects:
-            return Effects(replies=((token, dict(shard.sums)),))
+        def read(shard: Sums, token: Token, now_ms: int) -> CoordinatorResult:
+            return CoordinatorResult(replies=((token, dict(shard.sums)),))
 
         found: dict[bytes, int] = await self.submit(broker_id, read)
         return found
 
 
-def breaks(shard: Sums, token: Token, now_ms: int) -> Effects:
+def breaks(shard: Sums, token: Token, now_ms: int) -> CoordinatorResult:
     """Happen by half."""
     shard.sums[b"a"] = 7
     raise ZeroDivisionError
@@ -190,7 +195,7 @@ def test_what_was_answered_is_known_to_the_next_coordinator() -> None:
 
 def test_a_log_of_many_small_segments_is_read_side_by_side() -> None:
     world = World()
-    world.objects.weather = world.objects.calm = StoreWeather(latency_s=0.05)
+    world.objects.weather = world.objects.calm = StoreFaults(latency_s=0.05)
 
     async def story() -> None:
         cluster, where = await coordinated(world, 2, flush_ms=0)
@@ -234,8 +239,8 @@ def test_a_reply_waits_for_the_commit_of_all_that_was_decided_before() -> None:
         adding = asyncio.ensure_future(cluster.add(1, b"a", 1))
         reading = asyncio.ensure_future(cluster.sums(1))
 
-        def beat(shard: Sums, token: Token, now_ms: int) -> Effects:
-            return Effects(replies=((token, "here"),), at_once=True)
+        def beat(shard: Sums, token: Token, now_ms: int) -> CoordinatorResult:
+            return CoordinatorResult(replies=((token, "here"),), at_once=True)
 
         assert await cluster.submit(1, beat) == "here"
         assert not adding.done()
@@ -308,10 +313,10 @@ def test_a_shard_that_breaks_when_it_is_made_is_made_again_less_and_less_often(
     world = World()
     made = Sums.loaded
 
-    def loaded(shard: Sums, now_ms: int) -> Effects:
+    def loaded(shard: Sums, now_ms: int) -> CoordinatorResult:
         if what == "a bug":
             raise ZeroDivisionError
-        return Effects((CoordinatorRecord(b"x" * 30_000, b"1"),))
+        return CoordinatorResult((CoordinatorRecord(b"x" * 30_000, b"1"),))
 
     async def story() -> None:
         cluster, _ = await coordinated(world)
@@ -351,9 +356,9 @@ def test_time_passes_and_what_it_does_is_in_the_log() -> None:
         await cluster.added(1, b"short", 1)
         await cluster.added(1, b"long", 1)
 
-        def lives(shard: Sums, token: Token, now_ms: int) -> Effects:
+        def lives(shard: Sums, token: Token, now_ms: int) -> CoordinatorResult:
             shard.deadlines = {b"short": now_ms + 1000, b"long": now_ms + 60_000}
-            return Effects(replies=((token, None),))
+            return CoordinatorResult(replies=((token, None),))
 
         await cluster.submit(1, lives)
         await asyncio.sleep(0.9)

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.runtime.request import CloseConnection, RequestContext
-from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata import changes
 from sparklog.core.entropy import new_topic_id
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request_part
@@ -29,7 +29,7 @@ FORGERS = [TESTER, RequestContext("broker-2", HOST), RequestContext("broker-2 " 
 async def given(node: ToyNode, name: str = "t") -> Any:
     topic_id = new_topic_id(node.environment.entropy)
     await node.metadata.decide(
-        lambda image: registry.create_topic(image, name, topic_id, 1, {}, by_cluster=True)
+        lambda image: changes.create_topic(image, name, topic_id, 1, {}, by_cluster=True)
     )
     return uuid_of(topic_id)
 

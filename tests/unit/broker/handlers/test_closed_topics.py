@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata import changes
 from sparklog.core.entropy import new_topic_id
 from sparklog.core.topic_names import CLOSED_TOPICS, JOBS_TOPIC, METADATA_TOPIC, TOLD_AS_INTERNAL
 from sparklog.protocol.api_keys import Api
@@ -37,7 +37,7 @@ async def given(node: ToyNode, name: str, **configs: str) -> None:
     configs = {key.replace("_", "."): value for key, value in configs.items()}
     topic_id = new_topic_id(node.environment.entropy)
     await node.metadata.decide(
-        lambda image: registry.create_topic(image, name, topic_id, 1, configs, by_cluster=True)
+        lambda image: changes.create_topic(image, name, topic_id, 1, configs, by_cluster=True)
     )
 
 

@@ -11,12 +11,11 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers import begin_produce
 from sparklog.broker.runtime.request import UNTHROTTLED
-from sparklog.cluster.metadata import changes as client_quotas
+from sparklog.cluster.metadata import changes
 from sparklog.coordinator.internal_topics import GROUPS_TOPIC
 from sparklog.core.quotas import PRODUCER_BYTE_RATE, entity_of
 from sparklog.core.types import PartitionId
-from sparklog.protocol.messages import frames as messages
-from sparklog.protocol.messages import produce_fast_path as produce_frames
+from sparklog.protocol.messages import frames, produce_fast_path
 from sparklog.protocol.records.header import ATTRIBUTES_AT, TRANSACTIONAL_BIT
 from sparklog.protocol.topic_ids import uuid_of
 from tests.harness.handler_node import ToyNode, tell
@@ -36,7 +35,7 @@ class Told:
     def answer(self, frame: bytearray, throttle: timedelta = UNTHROTTLED) -> None:
         assert self.response is None
         self.throttle = throttle
-        self.response = messages.decode_response(bytes(frame)[4:], self._request_type)
+        self.response = frames.decode_response(bytes(frame)[4:], self._request_type)
 
     def go_on(self, work: Coroutine[Any, Any, Any]) -> None:
         assert self.work is None
@@ -45,7 +44,7 @@ class Told:
 
 def begin(node: ToyNode, request: Any) -> Told | None:
     """Begin a request as the listener does; None when it is left to the general handler."""
-    plain = produce_frames.read(bytes(messages.encode_request(request, 5, "c"))[4:])
+    plain = produce_fast_path.read(bytes(frames.encode_request(request, 5, "c"))[4:])
     assert plain is not None
     told = Told(request)
     return told if begin_produce(node, plain, told) else None
@@ -136,7 +135,7 @@ def test_who_goes_over_a_quota_is_told_so_and_not_listened_to_for_as_long(versio
         await node.ask(create_topics("t"))
         topic_id = node.metadata.image.topics["t"].topic_id
         await node.metadata.decide(
-            lambda image: client_quotas.alter(
+            lambda image: changes.alter(
                 image, entity_of({"client-id": "c"}), {PRODUCER_BYTE_RATE: 100.0}
             )
         )

@@ -9,7 +9,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.network.quotas import BUCKETS_KEPT
-from sparklog.broker.runtime.request import RequestContext, Unanswered
+from sparklog.broker.runtime.request import NoResponse, RequestContext
 from sparklog.core.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, entity_of
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api_keys import Api
@@ -170,7 +170,7 @@ def test_a_producer_over_its_quota_is_told_how_long_to_wait() -> None:
         other = await node.ask(produce("t", (0, data)), RequestContext("d"))
         assert other.throttle_time == timedelta(0)
         told = await node.ask(produce("t", (0, data), acks=0), CLIENT)
-        assert isinstance(told, Unanswered)
+        assert isinstance(told, NoResponse)
         assert told.throttle_time > waits[-1]
         assert node.metrics.throttled_requests == {PRODUCER_BYTE_RATE: 4}
 

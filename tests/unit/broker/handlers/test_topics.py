@@ -10,11 +10,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.cluster.controller import isr
-from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata import changes
 from sparklog.cluster.metadata.records import ConfigRecord, Record
 from sparklog.log.manifest.pins import pin
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import take_lead
+from sparklog.log.partition.leader_append import take_leadership
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
 from sparklog.protocol.topic_ids import uuid_of
@@ -225,7 +225,7 @@ def test_what_named_snapshots_have_of_a_deleted_topic_stays() -> None:
         await node.ask(create_topics("t", configs={"file.delete.delay.ms": "1000"}))
         (layout,) = node.metadata.image.topics["t"].layouts()
         store = node.environment.store
-        await store.run(take_lead(PartitionView(layout), 1, "a" * 32))
+        await store.run(take_leadership(PartitionView(layout), 1, "a" * 32))
         pinned = await store.run(pin(PartitionView(layout), iter(["5" * 32])))
         await store.put(layout.key(layout.chain_name(1)), b"later")
         await node.ask(delete_topics("t", version=5))
@@ -246,7 +246,7 @@ def test_a_topic_with_a_value_of_a_newer_version_is_deleted_with_its_objects() -
         await node.metadata.decide(lambda image: newer)
         (layout,) = node.metadata.image.topics["t"].layouts()
         store = node.environment.store
-        await store.run(take_lead(PartitionView(layout), 1, "a" * 32))
+        await store.run(take_leadership(PartitionView(layout), 1, "a" * 32))
         await node.ask(delete_topics("t", version=5))
         for task in node.tasks:
             await task
@@ -356,7 +356,7 @@ async def serve(node: ToyNode) -> None:
 def test_creating_partitions_answers_when_their_leaders_serve(grows: bool) -> None:
     async def story(node: ToyNode) -> None:
         if grows:
-            await node.metadata.decide(lambda i: registry.create_topic(i, "t", "t" * 22, 1, {}))
+            await node.metadata.decide(lambda i: changes.create_topic(i, "t", "t" * 22, 1, {}))
             await serve(node)
         request = create_partitions("t", 4) if grows else create_topics("t", partitions=4)
         asked = asyncio.ensure_future(node.ask(request))
@@ -383,7 +383,7 @@ def test_creating_a_topic_answers_when_the_time_is_over_though_nobody_leads_it()
 
 def test_one_request_creates_so_many_partitions_at_most() -> None:
     async def story(node: ToyNode) -> None:
-        most = registry.CREATED_MAX
+        most = changes.CREATED_MAX
         too_many = create_topics("a", "b", partitions=most // 2 + 1)
         refused = (await node.ask(too_many)).topics
         assert codes(refused) == [ErrorCode.policy_violation] * 2

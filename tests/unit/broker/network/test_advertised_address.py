@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.broker import handlers
 from sparklog.broker.controller.metadata_log import MetadataLog
-from sparklog.broker.network import advertised_address as reach
+from sparklog.broker.network import advertised_address
 from sparklog.broker.network.advertised_address import Reach
 from sparklog.broker.network.broker_client import TcpNetwork
 from sparklog.broker.network.server import Server
@@ -148,7 +148,7 @@ def test_a_name_that_does_not_resolve_is_reported() -> None:
 def test_another_broker_is_reported_when_nobody_answers_at_its_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reach, "RETRY_S", 0.0)
+    monkeypatch.setattr(advertised_address, "RETRY_S", 0.0)
 
     async def story(one: Place, two: Place) -> None:
         with socket.create_server(("127.0.0.1", 0)) as held:
@@ -163,7 +163,7 @@ def test_another_broker_is_reported_when_nobody_answers_at_its_address(
 def test_another_broker_is_reported_when_its_address_leads_back_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reach, "RETRY_S", 0.0)
+    monkeypatch.setattr(advertised_address, "RETRY_S", 0.0)
 
     async def story(one: Place, two: Place) -> None:
         watch(one, registered(2, one.bound))

@@ -13,15 +13,15 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.network.connection import COMMITS_MAX
-from sparklog.broker.network.request_memory import Intake
+from sparklog.broker.network.request_memory import RequestMemoryPool
 from sparklog.broker.network.server import Server
 from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.runtime.request import CloseConnection, RequestContext
 from sparklog.core.config.broker import parse_broker_configs
 from sparklog.protocol.api_keys import Api
-from sparklog.protocol.messages import frames as messages
-from sparklog.protocol.messages.builder import Answer, build_request, build_request_part
+from sparklog.protocol.messages import frames
+from sparklog.protocol.messages.builder import ResponseBuilder, build_request, build_request_part
 from sparklog.protocol.messages.frames import RequestHeader
 
 Handler = Callable[[Any, RequestContext], Awaitable[Any]]
@@ -29,7 +29,7 @@ Story = Callable[[Server, Address], Coroutine[Any, Any, None]]
 
 
 def versions(error: ErrorCode = ErrorCode.none, version: int = 0) -> Any:
-    return Answer(Api.API_VERSIONS, version).response(
+    return ResponseBuilder(Api.API_VERSIONS, version).response(
         error_code=error, api_keys=(), throttle_time=timedelta(0)
     )
 
@@ -75,14 +75,14 @@ class Client:
             await self.writer.wait_closed()
 
     def send(self, request: Any, correlation_id: int) -> None:
-        self.writer.write(messages.encode_request(request, correlation_id, "test"))
+        self.writer.write(frames.encode_request(request, correlation_id, "test"))
 
     async def answer(self) -> bytes:
         (size,) = struct.unpack(">i", await self.reader.readexactly(4))
         return await self.reader.readexactly(size)
 
     async def next_id(self) -> int:
-        return messages.correlation_id_of(await self.answer())
+        return frames.correlation_id_of(await self.answer())
 
     async def hung_up(self) -> bool:
         try:
@@ -97,7 +97,7 @@ def metadata(topic: str = "t") -> Any:
 
 
 def metadata_answer(request: Any) -> Any:
-    return Answer.to(request).response(brokers=(), controller_id=0, topics=())
+    return ResponseBuilder.to(request).response(brokers=(), controller_id=0, topics=())
 
 
 def heartbeat() -> Any:
@@ -109,7 +109,7 @@ def create() -> Any:
 
 
 def create_answer(request: Any) -> Any:
-    return Answer.to(request).response(throttle_time=timedelta(0), topics=())
+    return ResponseBuilder.to(request).response(throttle_time=timedelta(0), topics=())
 
 
 async def answer_any(request: Any, context: RequestContext) -> Any:
@@ -171,7 +171,7 @@ def test_commits_of_offsets_gather_in_the_order_in_which_they_were_sent() -> Non
         if len(begun) == len(sent):
             all_began.set()
         await all_began.wait()
-        return Answer.to(request).response(throttle_time=timedelta(0), topics=())
+        return ResponseBuilder.to(request).response(throttle_time=timedelta(0), topics=())
 
     async def story(server: Server, address: Address) -> None:
         client = await Client.connect(address)
@@ -206,7 +206,7 @@ def test_a_version_of_api_versions_from_the_future_is_answered_in_the_oldest_for
         body = struct.pack(">hhi", 18, 99, 7) + b"future"
         client.writer.write(struct.pack(">i", len(body)) + body)
         frame = await client.answer()
-        response = messages.decode_response(frame, type(heartbeat()))
+        response = frames.decode_response(frame, type(heartbeat()))
         assert response.error_code is ErrorCode.unsupported_version
         client.send(heartbeat(), 8)
         assert await client.next_id() == 8
@@ -353,10 +353,12 @@ def test_a_client_that_takes_no_answers_stops_being_served() -> None:
     async def handler(request: Any, context: RequestContext) -> Any:
         nonlocal served
         served += 1
-        named = Answer.to(request).entity(
+        named = ResponseBuilder.to(request).entity(
             "MetadataResponseBroker", node_id=1, host="h" * 30_000, port=1, rack=None
         )
-        return Answer.to(request).response(brokers=(named,) * 10, controller_id=0, topics=())
+        return ResponseBuilder.to(request).response(
+            brokers=(named,) * 10, controller_id=0, topics=()
+        )
 
     async def story(server: Server, address: Address) -> None:
         client = await Client.connect(address)
@@ -385,7 +387,7 @@ def test_commits_of_offsets_gather_beyond_what_else_is_worked_on_at_once() -> No
         if started == COMMITS_MAX:
             gate.set()
         await gate.wait()
-        return Answer.to(request).response(throttle_time=timedelta(0), topics=())
+        return ResponseBuilder.to(request).response(throttle_time=timedelta(0), topics=())
 
     async def story(server: Server, address: Address) -> None:
         client = await Client.connect(address)
@@ -436,7 +438,7 @@ def test_the_context_says_who_asks() -> None:
 
 
 def test_a_request_larger_than_the_whole_budget_is_let_in_alone() -> None:
-    intake = Intake(10)
+    intake = RequestMemoryPool(10)
     assert intake.take(50)
     assert not intake.take(1)
     tried: list[int] = []
@@ -448,7 +450,7 @@ def test_a_request_larger_than_the_whole_budget_is_let_in_alone() -> None:
 
 
 def test_a_request_larger_than_half_of_the_budget_leaves_the_other_half_while_it_arrives() -> None:
-    intake = Intake(10)
+    intake = RequestMemoryPool(10)
     assert intake.reserve(10)
     assert not intake.reserve(1)
     assert intake.take(5)
@@ -461,8 +463,8 @@ def test_a_request_larger_than_half_of_the_budget_leaves_the_other_half_while_it
 
 
 def test_headers_of_the_oldest_version_need_no_client_id() -> None:
-    frame = bytes(messages.encode_request(heartbeat(), 3, None))[4:]
-    assert messages.decode_request(frame)[0] == RequestHeader(18, 0, 3, None)
+    frame = bytes(frames.encode_request(heartbeat(), 3, None))[4:]
+    assert frames.decode_request(frame)[0] == RequestHeader(18, 0, 3, None)
 
 
 def test_a_port_that_is_taken_is_named() -> None:

@@ -13,11 +13,10 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker.network.server import Server
 from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.metrics import BrokerMetrics
-from sparklog.broker.runtime.request import Reply, RequestContext, Unanswered
+from sparklog.broker.runtime.request import NoResponse, Reply, RequestContext
 from sparklog.core.config.broker import parse_broker_configs
-from sparklog.protocol.messages import frames as messages
-from sparklog.protocol.messages import produce_fast_path as produce_frames
-from sparklog.protocol.messages.builder import Answer
+from sparklog.protocol.messages import frames, produce_fast_path
+from sparklog.protocol.messages.builder import ResponseBuilder
 from sparklog.protocol.messages.produce_fast_path import PlainProduce
 from tests.harness.handler_requests import produce
 from tests.unit.broker.network.test_server import Client, versions
@@ -52,7 +51,7 @@ class Broker:
 
     def answer(self, number: int, throttle_ms: int = 0) -> None:
         asked, reply = self.begun[number]
-        frame = produce_frames.answer(asked, [(number, -1, 0)], throttle_ms)
+        frame = produce_fast_path.answer(asked, [(number, -1, 0)], throttle_ms)
         reply.answer(frame, timedelta(milliseconds=throttle_ms))
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
@@ -89,7 +88,7 @@ class Broker:
 
 
 def response(request: Any, number: int, error: ErrorCode) -> Any:
-    answer = Answer.to(request)
+    answer = ResponseBuilder.to(request)
     part = answer.entity(
         "PartitionProduceResponse",
         index=number,
@@ -106,9 +105,9 @@ def response(request: Any, number: int, error: ErrorCode) -> Any:
 
 async def next_answer(client: Client, request: Any) -> tuple[int, int, ErrorCode]:
     frame = await client.answer()
-    (topic,) = messages.decode_response(frame, type(request)).responses
+    (topic,) = frames.decode_response(frame, type(request)).responses
     (part,) = topic.partition_responses
-    return messages.correlation_id_of(frame), part.index, part.error_code
+    return frames.correlation_id_of(frame), part.index, part.error_code
 
 
 NONE = ErrorCode.none
@@ -222,7 +221,7 @@ def test_a_client_over_its_quota_is_answered_at_once_and_then_not_listened_to() 
         began_s = loop.time()
         broker.answer(0, throttle_ms=300)
         frame = await client.answer()
-        assert messages.decode_response(frame, type(REQUEST)).throttle_time == THROTTLE
+        assert frames.decode_response(frame, type(REQUEST)).throttle_time == THROTTLE
         client.send(produce("t", (1, b"x")), 1)
         other.send(produce("t", (2, b"x")), 2)
         await broker.until(2)
@@ -264,7 +263,7 @@ def test_what_is_told_by_a_task_or_not_at_all_is_kept_to_as_well() -> None:
         waits.append(asyncio.get_running_loop().time())
         if len(waits) == 1:
             return replace(response(request, 0, NONE), throttle_time=THROTTLE)
-        return Unanswered(THROTTLE) if len(waits) == 2 else response(request, 0, NONE)
+        return NoResponse(THROTTLE) if len(waits) == 2 else response(request, 0, NONE)
 
     broker.left = {0}
     broker.handle = handle  # type: ignore[method-assign]

@@ -8,14 +8,14 @@ import pytest
 
 from sparklog.broker.controller.metadata_log import LAYOUT
 from sparklog.cluster.controller import election
-from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata import changes
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import ProducerIdsRecord, Record
 from sparklog.core.errors import Fenced, InvalidConfig, Unavailable
 from sparklog.log.manifest.refresh import probe
 from sparklog.log.wal.objects import WalKind, decode_header
-from sparklog.testing.sim.network import NetworkWeather
-from sparklog.testing.sim.store import StoreWeather
+from sparklog.testing.sim.network import NetworkFaults
+from sparklog.testing.sim.store import StoreFaults
 from tests.harness.metadata_cluster import Started, ToyCluster, three
 
 TOPIC_ID = "t" * 22
@@ -24,9 +24,7 @@ DECISION: list[Record] = [ProducerIdsRecord(1, 1, 1)]
 
 async def create(cluster: ToyCluster, partitions: int, factor: int | None = None) -> None:
     def decide(image: MetadataImage) -> list[Record]:
-        return registry.create_topic(
-            image, "t", TOPIC_ID, partitions, {}, replication_factor=factor
-        )
+        return changes.create_topic(image, "t", TOPIC_ID, partitions, {}, replication_factor=factor)
 
     await cluster.watcher.decide(decide)
 
@@ -282,8 +280,8 @@ def test_a_broker_that_cannot_take_in_what_it_reads_while_it_beats_begins_anew()
         started = await three(cluster)
         follower = next(s for s in started if not s.node.life.controller.is_active())
         stumble_once(follower)
-        cluster.objects.weather = StoreWeather(latency_s=0.5, timeout_s=10)
-        cluster.net.weather = NetworkWeather(latency_s=0.5)
+        cluster.objects.weather = StoreFaults(latency_s=0.5, timeout_s=10)
+        cluster.net.weather = NetworkFaults(latency_s=0.5)
         await create(cluster, 3)
         await asyncio.sleep(30)
         assert len(follower.lives) == 2

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from sparklog.broker.produce.request import Produced
+from sparklog.broker.produce.request import ProducedPartition
 from sparklog.broker.runtime.metrics import Gauge
 from sparklog.core.errors import PartitionDamaged
 from sparklog.log.effects import run
@@ -75,7 +75,7 @@ def test_a_leader_that_cannot_recover_tells_everybody_and_serves_when_it_is_mend
         assert sum("recovery is impossible" in line for line in caplog.messages) == 1
         world.objects.objects.delete(name)
         await asyncio.sleep(10)
-        assert isinstance(await cluster.produce(where, batch(b"b")), Produced)
+        assert isinstance(await cluster.produce(where, batch(b"b")), ProducedPartition)
         assert cluster.brokers[1].metrics.gauges()[Gauge.RECOVERING] == 0
 
     world.run(story())
@@ -117,7 +117,7 @@ def test_a_broker_gives_no_offset_twice_when_an_object_is_damaged_while_it_serve
         cluster.elect(where)
         await asyncio.sleep(1)
         refused = await cluster.produce(where, batch(b"9"))
-        if isinstance(refused, Produced):  # the chain tells what a lost manifest told
+        if isinstance(refused, ProducedPartition):  # the chain tells what a lost manifest told
             assert (kind, harm) == ("manifest", "deleted")
             assert refused.base_offset == 9
             expected[9] = b"9"

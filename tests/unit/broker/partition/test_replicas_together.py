@@ -8,17 +8,17 @@ from functools import partial
 
 import pytest
 
-from sparklog.broker.fetch.read import Fetched
-from sparklog.broker.partition.follower import FollowedPartition
+from sparklog.broker.fetch.read import FetchedPartition
+from sparklog.broker.partition.follower import FollowerPartition
 from sparklog.broker.partition.memory_budget import MemoryBudget
-from sparklog.broker.partition.tail import HeldTail
-from sparklog.broker.produce.request import Produced
+from sparklog.broker.partition.tail import PartitionTail
+from sparklog.broker.produce.request import ProducedPartition
 from sparklog.cluster.controller import election
-from sparklog.cluster.metadata.image import Partition
+from sparklog.cluster.metadata.image import PartitionState
 from sparklog.core.errors import NotServing, Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.log.tail.tail import EpochEnd, Tail
-from sparklog.testing.sim.store import StoreWeather
+from sparklog.testing.sim.store import StoreFaults
 from tests.harness.broker_world import World
 from tests.harness.replica_cluster import Broker, ReplicaCluster, batch, together
 from tests.harness.wire_batches import produced
@@ -26,7 +26,7 @@ from tests.harness.wire_batches import produced
 IN_MEMORY = {"sparklog.commit": "memory"}
 
 
-def state_of(cluster: ReplicaCluster, where: PartitionId) -> Partition:
+def state_of(cluster: ReplicaCluster, where: PartitionId) -> PartitionState:
     state = cluster.metadata.image.partition(where)
     assert state is not None
     return state
@@ -68,7 +68,7 @@ def test_in_memory_mode_two_brokers_acknowledge_without_the_storage() -> None:
         await cluster.produced(where, batch(b"a"))
         world.objects.weather = replace(world.objects.weather, lost_request=1.0)
         before = world.loop.time()
-        assert isinstance(await cluster.produce(where, batch(b"b")), Produced)
+        assert isinstance(await cluster.produce(where, batch(b"b")), ProducedPartition)
         assert world.loop.time() - before < 0.05
 
     world.run(story())
@@ -85,12 +85,16 @@ def test_acks_1_is_answered_by_the_wal_or_one_follower_and_by_nothing_less(mode:
 
         cluster.brokers[2].process.pause()
         world.objects.weather = away
-        assert isinstance(await cluster.produce(where, batch(b"one follower"), acks=1), Produced)
+        assert isinstance(
+            await cluster.produce(where, batch(b"one follower"), acks=1), ProducedPartition
+        )
         cluster.brokers[3].process.pause()
         alone = await cluster.produce(where, batch(b"nobody"), acks=1, timeout_ms=3_000)
         assert isinstance(alone, Unavailable)
         world.objects.weather = calm
-        assert isinstance(await cluster.produce(where, batch(b"the wal"), acks=1), Produced)
+        assert isinstance(
+            await cluster.produce(where, batch(b"the wal"), acks=1), ProducedPartition
+        )
         assert cluster.leader(where).replicas.roles.leader(where).high_watermark == 1 + (
             cluster.stored(where).end_offset
         ), "followers that are in sync have nothing of it, so consumers are not shown it"
@@ -145,7 +149,7 @@ def test_in_memory_mode_a_broker_that_leaves_first_saves_what_it_alone_has() -> 
         await asyncio.sleep(1)
         await cluster.start(3)  # joins again in a while, and has nothing yet
         world.objects.weather = replace(world.objects.weather, lost_request=1.0)
-        assert isinstance(await cluster.produce(where, batch(b"b")), Produced)
+        assert isinstance(await cluster.produce(where, batch(b"b")), ProducedPartition)
         leaving = cluster.brokers[2]
         who = 2, leaving.incarnation
         await cluster.metadata.decide(lambda image: election.begin_shutdown(image, *who))
@@ -153,7 +157,7 @@ def test_in_memory_mode_a_broker_that_leaves_first_saves_what_it_alone_has() -> 
         await cluster.fence(1)
         assert state_of(cluster, where).leader == 2
         assert election.only_holds(cluster.metadata.image, 2, ()) == [where]
-        world.objects.weather = StoreWeather()
+        world.objects.weather = StoreFaults()
         drained = await leaving.process.spawn(leaving.replicas.drain())
         assert election.only_holds(cluster.metadata.image, 2, drained) == []
         await cluster.metadata.decide(
@@ -292,7 +296,7 @@ def test_a_follower_that_diverged_below_what_is_flushed_goes_on_from_there() -> 
         third.process.pause()
         cluster.kill(1)
         lost.cancel()
-        world.objects.weather = StoreWeather()
+        world.objects.weather = StoreFaults()
         second.process.resume()
         await cluster.fence(1)
         assert state_of(cluster, where).leader == 2
@@ -320,7 +324,7 @@ def test_a_follower_that_lags_leaves_the_in_sync_replicas_and_comes_back() -> No
         task = asyncio.ensure_future(cluster.produce(where, batch(b"b"), timeout_ms=60_000))
         await asyncio.sleep(3)
         assert not task.done()
-        assert isinstance(await task, Produced)
+        assert isinstance(await task, ProducedPartition)
         assert state_of(cluster, where).isr == (1,)
         cluster.brokers[2].process.resume()
         await asyncio.sleep(8)
@@ -420,7 +424,7 @@ def test_a_drained_broker_leaves_nothing_behind_that_must_be_recovered() -> None
 
 def test_a_slow_store_holds_up_replication_of_nothing() -> None:
     world = World()
-    world.objects.weather = StoreWeather(latency_s=0.4)
+    world.objects.weather = StoreFaults(latency_s=0.4)
 
     async def story() -> None:
         cluster, where = await together(world, 2)
@@ -428,9 +432,9 @@ def test_a_slow_store_holds_up_replication_of_nothing() -> None:
         results = await asyncio.gather(
             *(cluster.produce(where, batch(b"%d" % n)) for n in range(50))
         )
-        assert all(isinstance(r, Produced) for r in results)
+        assert all(isinstance(r, ProducedPartition) for r in results)
         fetched = await cluster.fetch(where, 1)
-        assert isinstance(fetched, Fetched)
+        assert isinstance(fetched, FetchedPartition)
         assert fetched.high_watermark == held(cluster.brokers[2], where).end_offset
 
     world.run(story())
@@ -461,12 +465,12 @@ def test_many_partitions_are_taken_over_with_one_reading_of_the_sealed_log() -> 
 class TestDivergence:
     """What a follower forgets."""
 
-    def followed(self, *epochs: int) -> FollowedPartition:
+    def followed(self, *epochs: int) -> FollowerPartition:
         """Return a follower whose record n was sent by the leader of epoch epochs[n]."""
-        tail = HeldTail(Tail(0), MemoryBudget(1 << 20))
+        tail = PartitionTail(Tail(0), MemoryBudget(1 << 20))
         for offset, epoch in enumerate(epochs):
             tail.append_followed(produced(base_offset=offset, leader_epoch=epoch))
-        return FollowedPartition(PartitionId("t" * 22, 0), "t", 1, 9, tail)
+        return FollowerPartition(PartitionId("t" * 22, 0), "t", 1, 9, tail)
 
     def test_what_the_leader_has_otherwise(self) -> None:
         follower = self.followed(1, 1, 2, 2)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from sparklog.broker.partition.follower import FollowedPartition
+from sparklog.broker.partition.follower import FollowerPartition
 from sparklog.core.errors import Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.log.tail.batch_validator import CheckedBatch
-from sparklog.testing.sim.store import StoreWeather
+from sparklog.testing.sim.store import StoreFaults
 from tests.harness.broker_world import World
 from tests.harness.replica_cluster import ReplicaCluster, batch, together
 
@@ -25,7 +25,7 @@ def test_followers_have_a_batch_while_it_is_put_and_while_the_store_is_away() ->
     async def story() -> None:
         cluster, where = await together(world)
         await cluster.produced(where, batch(b"a"))
-        for weather in (StoreWeather(latency_s=2.0), StoreWeather(refused=1.0)):
+        for weather in (StoreFaults(latency_s=2.0), StoreFaults(refused=1.0)):
             world.objects.weather = weather
             for value in (b"b", b"c", b"d", b"e", b"f"):  # more than puts under way
                 late = await cluster.produce(where, batch(value), timeout_ms=200)
@@ -44,7 +44,7 @@ def test_what_is_put_together_is_fetched_together() -> None:
         leader = cluster.brokers[1]
         fetched: list[int] = []
         follower = cluster.brokers[2].replicas.roles.replicas[where].role
-        assert isinstance(follower, FollowedPartition)
+        assert isinstance(follower, FollowerPartition)
         append = follower.append
 
         def heard(batches: Iterable[CheckedBatch]) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sparklog.broker.partition.tail import Turn, Turns
+from sparklog.broker.partition.tail import AppendQueue, AppendTicket
 from sparklog.testing.virtual_loop import new_virtual_loop
 
 
 def test_turns_come_in_the_order_in_which_they_were_taken() -> None:
     loop = new_virtual_loop()
-    turns = Turns()
+    turns = AppendQueue()
     seen: list[int] = []
 
     async def request(number: int) -> None:
@@ -31,7 +31,7 @@ def test_who_leaves_the_queue_early_keeps_nobody_out() -> None:
     loop = new_virtual_loop()
 
     async def story() -> None:
-        turns = Turns()
+        turns = AppendQueue()
         first, second, third = (turns.take() for _ in range(3))
         waiting = asyncio.ensure_future(third.come())
         await asyncio.sleep(0)
@@ -49,10 +49,10 @@ def test_who_leaves_the_queue_early_keeps_nobody_out() -> None:
 
 def test_requests_for_several_partitions_neither_overtake_nor_block_each_other() -> None:
     loop = new_virtual_loop()
-    one, other = Turns(), Turns()
+    one, other = AppendQueue(), AppendQueue()
     seen: list[str] = []
 
-    async def request(name: str, turns: Sequence[Turn]) -> None:
+    async def request(name: str, turns: Sequence[AppendTicket]) -> None:
         for turn in turns:
             await turn.come()
         await asyncio.sleep(0.1)

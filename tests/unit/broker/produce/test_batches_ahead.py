@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sparklog.broker.produce.rejected_batches import STRAY_S
-from sparklog.broker.produce.request import Produced
+from sparklog.broker.produce.request import ProducedPartition
 from sparklog.core.errors import (
     NotServing,
     OutOfOrderSequence,
@@ -13,7 +13,7 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.core.types import PartitionId
-from sparklog.testing.sim.store import StoreWeather
+from sparklog.testing.sim.store import StoreFaults
 from tests.harness.broker_world import World
 from tests.harness.replica_cluster import TOPIC, alone, batch, together
 
@@ -22,7 +22,7 @@ def test_a_batch_is_not_taken_before_the_refused_one_that_was_sent_before_it() -
     world = World()
 
     async def story() -> None:
-        world.objects.weather = StoreWeather(latency_s=0.1)
+        world.objects.weather = StoreFaults(latency_s=0.1)
         cluster, where = await alone(world)
         sent = [batch(b"%d" % n, producer_id=5, sequence=n) for n in range(3)]
         await asyncio.sleep(0.1)
@@ -32,7 +32,7 @@ def test_a_batch_is_not_taken_before_the_refused_one_that_was_sent_before_it() -
         assert isinstance(await first, NotServing)
         assert isinstance(await second, NotServing)
         for data in sent:
-            assert isinstance(await cluster.produce(where, data), Produced)
+            assert isinstance(await cluster.produce(where, data), ProducedPartition)
         assert list((await cluster.consumed(where)).values()) == [b"0", b"1", b"2"]
 
     world.run(story())
@@ -46,7 +46,7 @@ def test_the_first_leader_of_a_partition_takes_a_producer_that_goes_on() -> None
         cluster, where = await alone(world)
         for n in (7, 8):
             later = batch(b"%d" % n, producer_id=5, sequence=n)
-            assert isinstance(await cluster.produce(where, later), Produced)
+            assert isinstance(await cluster.produce(where, later), ProducedPartition)
         gap = batch(b"10", producer_id=5, sequence=10)
         assert isinstance(await cluster.produce(where, gap), OutOfOrderSequence)
         assert list((await cluster.consumed(where)).values()) == [b"7", b"8"]
@@ -85,7 +85,7 @@ def test_a_batch_waits_for_one_that_came_before_its_topic_was_heard_of() -> None
         leader.refused(named, sent[0], UnknownTopicOrPartition("not heard of yet"))
         assert isinstance(await cluster.produce(where, sent[1]), NotServing)
         for data in sent:
-            assert isinstance(await cluster.produce(where, data), Produced)
+            assert isinstance(await cluster.produce(where, data), ProducedPartition)
         assert list((await cluster.consumed(where)).values()) == [b"0", b"1", b"2"]
 
     world.run(story())
@@ -127,6 +127,10 @@ def test_after_a_batch_that_was_refused_for_good_the_next_is_out_of_order_at_onc
         values = (b"first", b"large" * 1000, b"next")
         sent = [batch(value, producer_id=7, sequence=n) for n, value in enumerate(values)]
         answers = [await cluster.produce(where, data) for data in sent]
-        assert [type(one) for one in answers] == [Produced, RecordTooLarge, OutOfOrderSequence]
+        assert [type(one) for one in answers] == [
+            ProducedPartition,
+            RecordTooLarge,
+            OutOfOrderSequence,
+        ]
 
     world.run(story())

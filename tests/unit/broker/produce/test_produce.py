@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sparklog.broker.produce.request import Produced
+from sparklog.broker.produce.request import ProducedPartition
 from sparklog.broker.runtime.metrics import Gauge
 from sparklog.core.errors import CorruptMessage, OutOfOrderSequence
 from tests.harness.broker_world import World
@@ -20,7 +20,7 @@ def test_a_request_of_which_some_is_refused_holds_the_memory_of_the_rest() -> No
         good, damaged, early = cluster.create([1], 3, {"flush.ms": "60000"})
         await asyncio.sleep(1)
         first = batch(b"first", producer_id=7, sequence=0)
-        assert isinstance(await cluster.produce(early, first), Produced)
+        assert isinstance(await cluster.produce(early, first), ProducedPartition)
         replicas = cluster.brokers[1].replicas
         sent = {
             good: batch(b"good" * 100),
@@ -28,7 +28,7 @@ def test_a_request_of_which_some_is_refused_holds_the_memory_of_the_rest() -> No
             early: batch(b"early" * 100, producer_id=7, sequence=5),
         }
         answers = await cluster.brokers[1].process.spawn(replicas.produce(sent, ACKS_ALL, 1000))
-        assert isinstance(answers[good], Produced)
+        assert isinstance(answers[good], ProducedPartition)
         assert isinstance(answers[damaged], CorruptMessage)
         assert isinstance(answers[early], OutOfOrderSequence)
         held_bytes = sum(one.held.tail.size_bytes for one in replicas.roles.replicas.values())

@@ -8,7 +8,7 @@ from sparklog.broker.produce.rejected_batches import (
     KEPT_S,
     REFUSALS_MAX,
     STRAY_S,
-    Refusals,
+    RejectedBatches,
     comes_again,
 )
 from sparklog.core.errors import (
@@ -29,7 +29,7 @@ def _sent(sequence: int, producer_id: int = 7) -> bytes:
 
 
 def _check(
-    refusals: Refusals,
+    refusals: RejectedBatches,
     sequence: int,
     now_s: float = 1.0,
     *,
@@ -42,7 +42,7 @@ def _check(
 
 
 def test_a_batch_waits_for_the_refused_one_before_it() -> None:
-    refusals = Refusals()
+    refusals = RejectedBatches()
     refusals.note(WHERE, _sent(3), now_s=0.0, comes_again=True)
     refusals.note(WHERE, _sent(4), now_s=0.0, comes_again=True)
     for sequence in (4, 5):
@@ -58,7 +58,7 @@ def test_a_batch_waits_for_the_refused_one_before_it() -> None:
 
 
 def test_a_batch_after_one_that_was_refused_for_good_is_out_of_order() -> None:
-    refusals = Refusals()
+    refusals = RejectedBatches()
     refusals.note(WHERE, _sent(3), now_s=0.0, comes_again=True)
     refusals.note(WHERE, _sent(3), now_s=0.5, comes_again=False)
     for may_stray in (False, True):
@@ -68,7 +68,7 @@ def test_a_batch_after_one_that_was_refused_for_good_is_out_of_order() -> None:
 
 
 def test_a_batch_waits_for_one_that_may_be_at_an_earlier_leader() -> None:
-    refusals = Refusals()
+    refusals = RejectedBatches()
     with pytest.raises(NotServing):
         _check(refusals, 3, 0.0, may_stray=True)
     refusals.note(WHERE, _sent(3), now_s=0.0, comes_again=True)
@@ -79,7 +79,7 @@ def test_a_batch_waits_for_one_that_may_be_at_an_earlier_leader() -> None:
 
 
 def test_a_batch_waits_for_one_that_was_refused_before_its_topic_was_known() -> None:
-    refusals = Refusals()
+    refusals = RejectedBatches()
     named = PartitionId("by name", 0)
     refusals.note(named, _sent(3), now_s=0.0, comes_again=True)
     later = parse_header(_sent(4))
@@ -102,7 +102,7 @@ def test_producers_send_again_what_is_for_a_topic_that_nobody_heard_of() -> None
 
 
 def test_other_producers_and_partitions_do_not_wait() -> None:
-    refusals = Refusals()
+    refusals = RejectedBatches()
     refusals.note(WHERE, _sent(0), now_s=0.0, comes_again=True)
     _check(refusals, 1, producer_id=8)
     _check(refusals, 1, where=PartitionId("topic", 1))
@@ -110,7 +110,7 @@ def test_other_producers_and_partitions_do_not_wait() -> None:
 
 
 def test_what_has_no_sequence_or_cannot_be_read_is_not_remembered() -> None:
-    refusals = Refusals()
+    refusals = RejectedBatches()
     refusals.note(WHERE, batch(b"x"), now_s=0.0, comes_again=True)
     refusals.note(WHERE, b"short", now_s=0.0, comes_again=True)
     refusals.note(WHERE, b"", now_s=0.0, comes_again=True)
@@ -119,7 +119,7 @@ def test_what_has_no_sequence_or_cannot_be_read_is_not_remembered() -> None:
 
 
 def test_nobody_waits_for_ever_nor_takes_memory_without_bound() -> None:
-    refusals = Refusals()
+    refusals = RejectedBatches()
     for now_s in (0.0, KEPT_S - 1):
         refusals.note(WHERE, _sent(0), now_s, comes_again=True)
         refusals.note(WHERE, _sent(1), now_s, comes_again=True)

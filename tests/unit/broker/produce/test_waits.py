@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from sparklog.broker.partition.purgatory import DelayedProduce, OffsetWaits
-from sparklog.broker.produce.waits import LOOKED_THROUGH_FROM, ProduceWaits
+from sparklog.broker.produce.waits import LOOKED_THROUGH_FROM, ProducePurgatory
 from sparklog.core.errors import NotServing
 from sparklog.core.types import PartitionId
 from tests.harness.broker_world import World
@@ -27,7 +27,7 @@ def test_who_waits_is_told_once_and_not_from_within_the_change() -> None:
     world = World()
 
     async def story() -> None:
-        waits, offsets, told = ProduceWaits(), OffsetWaits(ONE), list[float]()
+        waits, offsets, told = ProducePurgatory(), OffsetWaits(ONE), list[float]()
         request = DelayedProduce()
         offsets.add(5, request)
         waits.add(request, world.loop.time() + 10, lambda: told.append(world.loop.time()))
@@ -47,7 +47,7 @@ def test_who_is_not_settled_in_time_is_told_what_it_still_waits_for() -> None:
     world = World()
 
     async def story() -> None:
-        waits, told = ProduceWaits(), list[tuple[float, list[PartitionId]]]()
+        waits, told = ProducePurgatory(), list[tuple[float, list[PartitionId]]]()
         for seconds in (7.0, 3.0, 5.0):
             request = waiting(ONE, TWO)
             waits.add(
@@ -68,7 +68,7 @@ def test_a_deadline_that_has_passed_already_is_told_of_at_once() -> None:
     world = World()
 
     async def story() -> None:
-        waits, told = ProduceWaits(), list[float]()
+        waits, told = ProducePurgatory(), list[float]()
         await asyncio.sleep(1)
         waits.add(waiting(ONE), 0.5, lambda: told.append(world.loop.time()))
         await asyncio.sleep(0.1)
@@ -81,7 +81,7 @@ def test_what_is_settled_is_forgotten_long_before_its_deadline() -> None:
     world = World()
 
     async def story() -> None:
-        waits, kept = ProduceWaits(), weakref.WeakSet[Ended]()
+        waits, kept = ProducePurgatory(), weakref.WeakSet[Ended]()
 
         async def one() -> None:
             request, ended = waiting(ONE), Ended()
@@ -110,7 +110,7 @@ def test_others_are_told_although_one_of_them_breaks() -> None:
     world = World()
 
     async def story() -> None:
-        waits, told = ProduceWaits(), list[str]()
+        waits, told = ProducePurgatory(), list[str]()
 
         def broken() -> None:
             raise ZeroDivisionError

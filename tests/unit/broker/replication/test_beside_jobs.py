@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparklog.broker.fetch.read import Fetched
-from sparklog.broker.produce.request import Produced
+from sparklog.broker.fetch.read import FetchedPartition
+from sparklog.broker.produce.request import ProducedPartition
 from sparklog.broker.replication.offset_lookup import EARLIEST
 from sparklog.core.config.topic import parse_topic_configs
 from sparklog.core.errors import OffsetOutOfRange
 from sparklog.core.types import PartitionId
 from sparklog.log.cleanup.compaction_policy import CompactionPolicy
-from sparklog.log.cleanup.compaction_shares import Outcome
+from sparklog.log.cleanup.compaction_shares import ShareOutcome
 from sparklog.log.cleanup.compactor import Compactor
 from sparklog.log.cleanup.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.cleanup.retention import RetentionPolicy, raise_to_retained
@@ -72,7 +72,7 @@ class Jobs:
         self.configs = parse_topic_configs(dict(configs))
         self.layout = layout
 
-    def compact(self) -> tuple[Outcome | None, Outcome | None]:
+    def compact(self) -> tuple[ShareOutcome | None, ShareOutcome | None]:
         with ThreadPoolExecutor(2) as pool:
             work = Compactor(
                 self.store, self.layout, CompactionPolicy.of(self.configs), Encoding("lz4"), pool,
@@ -136,7 +136,7 @@ def test_a_compacted_topic_is_served_while_it_is_compacted(killed: bool) -> None
             cluster.elect(where)
         # A batch sent twice is recognised, by a new leader too.
         again = await cluster.produce(where, keyed(pairs, sequence - 3))
-        assert isinstance(again, Produced)
+        assert isinstance(again, ProducedPartition)
         assert again.base_offset == base
         base = await cluster.produced(where, keyed([(b"k0", b"last")], sequence))
         newest[b"k0"] = (base, b"last")
@@ -174,7 +174,7 @@ def test_leaders_notice_that_retention_moved_the_log_start() -> None:
         base = await cluster.produced(where, keyed([(b"d", b"4")]))
         assert await cluster.consumed_from(where, earliest.offset) == {base: b"4"}
         fetched = await cluster.fetch(where, earliest.offset)
-        assert isinstance(fetched, Fetched)
+        assert isinstance(fetched, FetchedPartition)
         assert fetched.log_start_offset == earliest.offset
 
     world.run(story())

@@ -8,7 +8,7 @@ from itertools import pairwise
 from sparklog.broker.replication.flusher import FIRST_PART
 from sparklog.broker.runtime.metrics import Gauge
 from sparklog.core.types import PartitionId
-from sparklog.testing.sim.store import StoreWeather
+from sparklog.testing.sim.store import StoreFaults
 from tests.harness.broker_world import World
 from tests.harness.replica_cluster import ReplicaCluster, batch
 
@@ -31,12 +31,12 @@ def test_a_flush_is_overdue_for_as_long_as_the_store_is_away() -> None:
         began_s = world.loop.time()
         base_offset = await cluster.produced(where, batch(b"a"))
         assert overdue_s(cluster) == 0
-        world.objects.weather = StoreWeather(refused=1.0)
+        world.objects.weather = StoreFaults(refused=1.0)
         for _ in range(3):
             await asyncio.sleep(20)
             due_after_s = world.loop.time() - began_s - overdue_s(cluster)
             assert FIRST_PART <= due_after_s <= 1.1
-        world.objects.weather = StoreWeather()
+        world.objects.weather = StoreFaults()
         await asyncio.sleep(10)
         assert cluster.stored(where).end_offset == base_offset + 1
         assert overdue_s(cluster) == 0

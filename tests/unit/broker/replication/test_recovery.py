@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from sparklog.broker.replication.recovery import AT_ONCE, BESIDE_OTHERS, RecoveryOrder
+from sparklog.broker.replication.recovery import AT_ONCE, BESIDE_OTHERS, RecoveryQueue
 
 
 class Recoveries:
     """Partitions that want a place, and hold it until they are told to end."""
 
     def __init__(self) -> None:
-        self.order = RecoveryOrder()
+        self.order = RecoveryQueue()
         self.placed: list[str] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Event] = {}

@@ -9,21 +9,21 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from sparklog.broker.fetch.read import Fetched
-from sparklog.broker.produce.request import Produced
+from sparklog.broker.fetch.read import FetchedPartition
+from sparklog.broker.produce.request import ProducedPartition
 from sparklog.broker.replication.offset_lookup import MAX_TIMESTAMP
 from sparklog.core.errors import InvalidRecord, NotServing, Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.partition.partition_log import PartitionLog
-from sparklog.log.segment.segment import Commit, CommitKey, Reference
+from sparklog.log.segment.segment import CommitKey, CommitStamp, Reference
 from sparklog.log.tail.references import encode_references, reference_batch
 from sparklog.protocol.records.memory_records import split_batches
-from sparklog.testing.sim.store import StoreWeather
+from sparklog.testing.sim.store import StoreFaults
 from tests.harness.broker_world import World
 from tests.harness.replica_cluster import TOPIC, TOPIC_ID, ReplicaCluster, batch
 
-AWAY = StoreWeather(refused=1.0)
+AWAY = StoreFaults(refused=1.0)
 SELDOM = {"flush.ms": "600000"}
 
 
@@ -36,7 +36,7 @@ def staged(world: World, where: PartitionId, *values: bytes, stamp_ms: int = 2_0
 
 
 def referring(*objects: Reference, commit: tuple[str, int] | None = None) -> bytes:
-    key = Commit(CommitKey(*commit), 1_000) if commit is not None else None
+    key = CommitStamp(CommitKey(*commit), 1_000) if commit is not None else None
     return encode_references(reference_batch(objects, key))
 
 
@@ -68,7 +68,7 @@ def test_consumers_get_the_records_in_the_order_of_the_appends() -> None:
         view = cluster.stored(where)
         assert [e.object for e in view.covering(at, at + 3)] == [one.object for one in objects]
         middle = await cluster.fetch(where, at + 1)
-        assert isinstance(middle, Fetched)
+        assert isinstance(middle, FetchedPartition)
         assert not any(b.header.is_reference for b in split_batches(b"".join(middle.batches)))
 
     world.run(story())
@@ -85,14 +85,14 @@ def test_no_consumer_is_ever_sent_one_however_slow_the_flush_is() -> None:
         world.objects.weather = AWAY
         for offset, count in ((base, 1), (base + 1, 0), (base + 2, 0), (base + 3, 0)):
             found = await cluster.fetch(where, offset)
-            assert isinstance(found, Fetched)
+            assert isinstance(found, FetchedPartition)
             assert (found.high_watermark, len(found.batches)) == (base + 3, count)
         waiting = asyncio.ensure_future(cluster.fetch(where, base + 2, max_wait_ms=30_000))
         await asyncio.sleep(1)
-        world.objects.weather = StoreWeather()
+        world.objects.weather = StoreFaults()
         before = world.loop.time()
         found = await waiting
-        assert isinstance(found, Fetched)
+        assert isinstance(found, FetchedPartition)
         assert found.batches
         assert world.loop.time() - before < 10, "woken by the flush"
         assert await values(cluster, where) == [b"a", b"b", b"c"]
@@ -176,7 +176,7 @@ def test_what_points_elsewhere_is_refused_and_changes_nothing() -> None:
         world.objects.weather = AWAY
         result = await cluster.produce(where, referring(good), timeout_ms=2_000)
         assert isinstance(result, Unavailable), result
-        world.objects.weather = StoreWeather()
+        world.objects.weather = StoreFaults()
         assert await values(cluster, where) == []
 
     world.run(story())
@@ -194,7 +194,7 @@ def test_it_comes_in_a_request_of_its_own() -> None:
         broker = cluster.leader(zero)
         data = {zero: referring(staged(world, zero, b"b")), one: batch(b"c")}
         results = await broker.process.spawn(broker.replicas.produce(data, -1, 30_000))
-        assert isinstance(results[zero], Produced)
+        assert isinstance(results[zero], ProducedPartition)
         assert isinstance(results[one], InvalidRecord)
 
     world.run(story())
@@ -210,7 +210,7 @@ def test_whatever_dies_each_commit_is_there_once_and_in_order(seed: int) -> None
         flush = {"flush.ms": random.choice(["300", "600000"])}
         cluster, where = await several(world, 3, flush)
         if seed % 2:
-            world.objects.weather = StoreWeather(
+            world.objects.weather = StoreFaults(
                 slow=0.05, refused=0.02, lost_request=0.01, lost_reply=0.02, own_exists=0.05
             )
         expected: list[bytes] = []
@@ -223,7 +223,7 @@ def test_whatever_dies_each_commit_is_there_once_and_in_order(seed: int) -> None
                 except (TimeoutError, KeyError, asyncio.CancelledError):
                     await asyncio.sleep(0.1)
                     continue
-                if isinstance(result, Produced):
+                if isinstance(result, ProducedPartition):
                     return
                 assert isinstance(result, NotServing | Unavailable), result
                 await asyncio.sleep(0.1)
@@ -257,7 +257,7 @@ def test_whatever_dies_each_commit_is_there_once_and_in_order(seed: int) -> None
         writing = asyncio.ensure_future(write())
         await break_things()
         await asyncio.wait_for(writing, 300)
-        world.objects.weather = StoreWeather()
+        world.objects.weather = StoreFaults()
         assert await values(cluster, where) == expected
 
     world.run(story())

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from sparklog.broker.fetch.read import CONSUMER, Fetched, FetchSpec
-from sparklog.broker.partition.follower import FetchAt
-from sparklog.broker.produce.request import Produced
+from sparklog.broker.fetch.read import CONSUMER, FetchedPartition, FetchSpec
+from sparklog.broker.partition.follower import FetchPosition
+from sparklog.broker.produce.request import ProducedPartition
 from sparklog.broker.replication.offset_lookup import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -31,7 +31,7 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.core.types import PartitionId
-from sparklog.testing.sim.store import StoreWeather
+from sparklog.testing.sim.store import StoreFaults
 from tests.harness.broker_world import World
 from tests.harness.replica_cluster import ACKS_ALL, ReplicaCluster, alone, batch
 
@@ -63,9 +63,9 @@ def test_nothing_is_acknowledged_nor_seen_while_the_storage_is_away() -> None:
         for value, acks in ((b"b", ACKS_ALL), (b"c", 1)):
             result = await cluster.produce(where, batch(value), acks, timeout_ms=3_000)
             assert isinstance(result, Unavailable)
-        assert isinstance(await cluster.produce(where, batch(b"d"), acks=0), Produced)
+        assert isinstance(await cluster.produce(where, batch(b"d"), acks=0), ProducedPartition)
         fetched = await cluster.fetch(where, base + 1)
-        assert isinstance(fetched, Fetched)
+        assert isinstance(fetched, FetchedPartition)
         assert (fetched.batches, fetched.high_watermark) == ([], base + 1)
         world.objects.weather = calm
         await asyncio.sleep(10)
@@ -216,7 +216,7 @@ def test_acks_all_needs_enough_replicas_in_sync() -> None:
         await cluster.fence(2)
         await asyncio.sleep(0.1)
         assert isinstance(await cluster.produce(where, batch(b"b")), NotEnoughReplicas)
-        assert isinstance(await cluster.produce(where, batch(b"c"), acks=1), Produced)
+        assert isinstance(await cluster.produce(where, batch(b"c"), acks=1), ProducedPartition)
 
     world.run(story())
 
@@ -277,12 +277,12 @@ def test_producers_wait_for_memory_when_the_storage_is_slow_and_nothing_is_lost(
         await cluster.start(1)
         (where,) = cluster.create([1], 1, {"flush.ms": "100000"})
         await cluster.produced(where, batch(b"first"))
-        world.objects.weather = StoreWeather(latency_s=0.5)
+        world.objects.weather = StoreFaults(latency_s=0.5)
         big = b"x" * 200_000
         results = await asyncio.gather(
             *(cluster.produce(where, batch(b"%d" % n, big), timeout_ms=60_000) for n in range(30))
         )
-        assert all(isinstance(r, Produced) for r in results)
+        assert all(isinstance(r, ProducedPartition) for r in results)
         budget = cluster.brokers[1].replicas.budget
         assert budget.used_bytes <= budget.limit_bytes
         found = list((await cluster.consumed(where)).values())
@@ -347,7 +347,7 @@ def test_who_may_be_deposed_sends_no_consumer_back(answers: bool) -> None:
 
         fetch = cluster.brokers[1].replicas.fetch
         cluster.metadata.catch_up = hear_of_the_end  # type: ignore[method-assign]
-        spec = FetchSpec(CONSUMER, 0, 1, 1024, 0, {where: FetchAt(99, 1024)})
+        spec = FetchSpec(CONSUMER, 0, 1, 1024, 0, {where: FetchPosition(99, 1024)})
         assert isinstance((await fetch(spec))[where], NotServing)
 
     world.run(story())
@@ -391,7 +391,7 @@ def test_a_request_for_several_partitions_is_not_overtaken_in_one_of_them() -> N
         assert not after.done()
         slow.end()
         results = [*(await both).values(), *(await after).values()]
-        assert all(isinstance(result, Produced) for result in results)
+        assert all(isinstance(result, ProducedPartition) for result in results)
         assert list((await cluster.consumed(other)).values()) == [b"first", b"0", b"1"]
 
     world.run(story())

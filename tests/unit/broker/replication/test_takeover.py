@@ -13,19 +13,19 @@ import pytest
 from sparklog.broker.partition.config import TopicRules
 from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.recovering import RecoveringPartition
-from sparklog.broker.partition.tail import HeldTail
+from sparklog.broker.partition.tail import PartitionTail
 from sparklog.broker.replication import recovery as takeover
 from sparklog.broker.replication.recovery import BESIDE_OTHERS
-from sparklog.cluster.metadata.image import Partition
+from sparklog.cluster.metadata.image import PartitionState
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run
 from sparklog.log.layout import PartitionLayout
-from sparklog.log.partition.leader_append import take_lead
+from sparklog.log.partition.leader_append import take_leadership
 from sparklog.log.tail.batch_validator import check_replicated
 from sparklog.log.tail.tail import Tail
-from sparklog.log.tail.to_segment import FlushDraft, draft_batches
+from sparklog.log.tail.to_segment import FlushBuilder, build_flush
 from sparklog.protocol.records.header import stamp_offset
-from sparklog.testing.sim.store import StoreWeather
+from sparklog.testing.sim.store import StoreFaults
 from tests.harness.broker_world import World
 from tests.harness.live_cluster import LiveCluster
 from tests.harness.replica_cluster import ReplicaCluster, batch
@@ -146,15 +146,15 @@ def test_a_fence_that_a_deposed_leader_puts_amid_a_take_over_ends_what_was_not_c
 ) -> None:
     world = World()
 
-    def draft_slowly(layout: Any, *arguments: Any, **settings: Any) -> FlushDraft:
+    def draft_slowly(layout: Any, *arguments: Any, **settings: Any) -> FlushBuilder:
         """Encode, while one that was elected with less in memory marks the log."""
         if not marked:
             view = cluster.stored(PartitionId(layout.topic_id, layout.partition))
-            marked.append(run(take_lead(view, 1, "d" * 32), world.objects.objects))
-        return draft_batches(layout, *arguments, **settings)
+            marked.append(run(take_leadership(view, 1, "d" * 32), world.objects.objects))
+        return build_flush(layout, *arguments, **settings)
 
     marked: list[object] = []
-    monkeypatch.setattr(takeover, "draft_batches", draft_slowly)
+    monkeypatch.setattr(takeover, "build_flush", draft_slowly)
     cluster = ReplicaCluster(world)
 
     async def story() -> None:
@@ -189,12 +189,12 @@ def test_a_sealed_log_is_held_no_longer_than_somebody_may_need_it() -> None:
 
     def role(partition: int, wal: str) -> RecoveringPartition:
         where, layout = PartitionId("i" * 22, partition), PartitionLayout("t", "i" * 22, partition)
-        state = Partition((2,), (2,), leader=2, leader_epoch=2, recovering=True, wals=(wal,))
-        held = HeldTail(Tail(0), MemoryBudget(1 << 20))
+        state = PartitionState((2,), (2,), leader=2, leader_epoch=2, recovering=True, wals=(wal,))
+        held = PartitionTail(Tail(0), MemoryBudget(1 << 20))
         return RecoveringPartition(where, layout, state, held, TopicRules.of({}, 1000))
 
     async def story() -> None:
-        recovery = takeover.Takeover(world.environment())
+        recovery = takeover.LeaderRecovery(world.environment())
         damaged, whole = role(0, f"1-{'a' * 32}"), role(1, f"1-{'b' * 32}")
         world.objects.objects.put(damaged.layout.key(damaged.layout.chain_name(0)), b"damaged")
         stuck = asyncio.ensure_future(recovery.recover(damaged))
@@ -221,13 +221,13 @@ def test_a_store_that_is_away_is_said_of_few_of_the_partitions_that_meet_it(
     async def story() -> None:
         cluster = ReplicaCluster(world)
         await cluster.start(1)
-        world.objects.weather = StoreWeather(refused=1.0)
+        world.objects.weather = StoreFaults(refused=1.0)
         wheres = cluster.create([1], 50)
         await asyncio.sleep(20)
         told = [line for line in caplog.messages if "recovery interrupted" in line]
         assert 1 < len(told) < 10
         assert "unsaid_before=49" in told[-1]
-        world.objects.weather = StoreWeather()
+        world.objects.weather = StoreFaults()
         await until_led(cluster, wheres, 1)
 
     world.run(story())
@@ -273,7 +273,7 @@ def test_a_killed_leader_is_succeeded_within_two_seconds_over_a_slow_store() -> 
     cluster = LiveCluster()
 
     async def story() -> None:
-        cluster.objects.weather = StoreWeather(latency_s=SLOW_REQUEST_S / 2)
+        cluster.objects.weather = StoreFaults(latency_s=SLOW_REQUEST_S / 2)
         await cluster.begin(3, flush_ms="60000")
         for _ in range(UNFLUSHED_WINDOWS):
             await cluster.send(b"x")

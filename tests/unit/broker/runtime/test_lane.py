@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from sparklog.broker.runtime.async_store import Lane
+from sparklog.broker.runtime.async_store import ThreadPool
 
 
-def tell(story: Callable[[Lane], Coroutine[Any, Any, None]], threads: int = 2) -> None:
+def tell(story: Callable[[ThreadPool], Coroutine[Any, Any, None]], threads: int = 2) -> None:
     async def run() -> None:
-        lane = Lane(threads, "test-lane")
+        lane = ThreadPool(threads, "test-lane")
         try:
             async with asyncio.timeout(10):
                 await story(lane)
@@ -29,7 +29,7 @@ def named() -> list[threading.Thread]:
 
 
 def test_what_a_function_returns_or_raises_comes_back() -> None:
-    async def story(lane: Lane) -> None:
+    async def story(lane: ThreadPool) -> None:
         assert await lane.ask(divmod, 17, 5) == (3, 2)
         with pytest.raises(ZeroDivisionError):
             await lane.ask(divmod, 1, 0)
@@ -41,7 +41,7 @@ def test_what_a_function_returns_or_raises_comes_back() -> None:
 
 
 def test_no_more_threads_start_than_there_is_work_for_nor_than_allowed() -> None:
-    async def story(lane: Lane) -> None:
+    async def story(lane: ThreadPool) -> None:
         for _ in range(5):
             await lane.ask(int)
         assert len(named()) == 1
@@ -55,7 +55,7 @@ def test_no_more_threads_start_than_there_is_work_for_nor_than_allowed() -> None
 
 
 def test_who_gives_up_is_not_told_and_the_thread_goes_on() -> None:
-    async def story(lane: Lane) -> None:
+    async def story(lane: ThreadPool) -> None:
         gate, done = threading.Event(), list[int]()
 
         def work() -> None:
@@ -73,7 +73,7 @@ def test_who_gives_up_is_not_told_and_the_thread_goes_on() -> None:
 
 
 def test_a_closed_lane_drops_what_has_not_begun_and_ends_its_threads() -> None:
-    async def story(lane: Lane) -> None:
+    async def story(lane: ThreadPool) -> None:
         gate, begun = threading.Event(), threading.Event()
 
         def block() -> str:
@@ -99,7 +99,7 @@ def test_a_closed_lane_drops_what_has_not_begun_and_ends_its_threads() -> None:
 
 def test_work_that_outlives_its_loop_ends_unheard() -> None:
     gate, begun = threading.Event(), threading.Event()
-    lane = Lane(1, "test-lane")
+    lane = ThreadPool(1, "test-lane")
 
     def block() -> None:
         begun.set()

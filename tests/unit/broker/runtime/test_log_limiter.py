@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.broker import handlers
 from sparklog.broker.network.server import Server
-from sparklog.broker.runtime.log_limiter import EVERY_S, Repeated
+from sparklog.broker.runtime.log_limiter import EVERY_S, RateLimitedLog
 from sparklog.core.config.broker import parse_broker_configs
 from tests.harness.broker_world import World
 
@@ -18,7 +18,7 @@ def test_the_first_time_is_said_and_then_one_in_a_while(caplog: pytest.LogCaptur
     world = World()
 
     async def story() -> None:
-        repeated = Repeated()
+        repeated = RateLimitedLog()
         for times in (4, 2, 1):
             for _ in range(times):
                 repeated.warn(logging.getLogger(__name__), "it rains in %s", "May")

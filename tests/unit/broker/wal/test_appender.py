@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from sparklog.broker.runtime.environment import Environment
-from sparklog.broker.wal.appender import WINDOWS_IDLE_MAX, WalPump
+from sparklog.broker.wal.appender import WINDOWS_IDLE_MAX, WalAppender
 from sparklog.broker.wal.batching import WalLimits
 from sparklog.core.errors import Unavailable
 from sparklog.core.types import PartitionId
@@ -17,7 +17,7 @@ from sparklog.log.effects import Answer, Effect, Put, run
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal.objects import WalBatch, WalHeader, WalKind, WalObject, decode
 from sparklog.log.wal.sealing import read_tail, seal
-from sparklog.testing.sim.store import SimStore, StoreWeather
+from sparklog.testing.sim.store import SimStore, StoreFaults
 from tests.harness.broker_world import World
 
 LAYOUT = WalLayout(1, "0123456789abcdef" * 2)
@@ -39,12 +39,12 @@ class Sink:
     def wal_durable(self, end_offset: int) -> None:
         self.told.append(end_offset)
 
-    def append(self, pump: WalPump, size_bytes: int = 100, *, awaited: bool = True) -> None:
+    def append(self, pump: WalAppender, size_bytes: int = 100, *, awaited: bool = True) -> None:
         batch = WalBatch(TOPIC, self.partition.partition, self.end_offset, 1, b"x" * size_bytes)
         self.end_offset += 1
         pump.append(batch, self.end_offset, self, awaited=awaited)
 
-    async def append_often(self, pump: WalPump, times: int, *, every_s: float) -> None:
+    async def append_often(self, pump: WalAppender, times: int, *, every_s: float) -> None:
         for _ in range(times):
             self.append(pump)
             await asyncio.sleep(every_s)
@@ -64,9 +64,9 @@ class HearingSink(Sink):
 
 def make_pump(
     world: World, limits: WalLimits | None = None, environment: Environment | None = None
-) -> tuple[WalPump, list[str]]:
+) -> tuple[WalAppender, list[str]]:
     fenced: list[str] = []
-    pump = WalPump(
+    pump = WalAppender(
         environment if environment is not None else world.environment(),
         LAYOUT,
         limits if limits is not None else WalLimits(),
@@ -144,13 +144,13 @@ def test_how_long_the_oldest_batch_waits_is_told_while_the_store_is_away() -> No
         await pump.start()
         sink = Sink(0)
         assert pump.waiting_s == 0
-        world.objects.weather = StoreWeather(refused=1.0)
+        world.objects.weather = StoreFaults(refused=1.0)
         sink.append(pump)
         await asyncio.sleep(10)
         sink.append(pump)
         await asyncio.sleep(10)
         assert 20 <= pump.waiting_s < 21
-        world.objects.weather = StoreWeather()
+        world.objects.weather = StoreFaults()
         await asyncio.sleep(10)
         assert sink.told[-1] == 2
         assert pump.waiting_s == 0
@@ -176,7 +176,7 @@ def test_some_puts_start_at_once_and_what_comes_then_gathers_until_one_ends() ->
 
 def test_what_was_acknowledged_together_and_comes_again_is_put_together() -> None:
     world = World()
-    world.objects.weather = StoreWeather(latency_s=0.004)
+    world.objects.weather = StoreFaults(latency_s=0.004)
 
     async def story() -> None:
         pump, _ = make_pump(world)
@@ -197,7 +197,7 @@ def test_what_was_acknowledged_together_and_comes_again_is_put_together() -> Non
 
 def test_who_appended_is_told_when_the_put_starts_once_for_all_of_it() -> None:
     world = World()
-    world.objects.weather = StoreWeather(latency_s=0.004)
+    world.objects.weather = StoreFaults(latency_s=0.004)
 
     async def story() -> None:
         pump, _ = make_pump(world)
@@ -214,7 +214,7 @@ def test_who_appended_is_told_when_the_put_starts_once_for_all_of_it() -> None:
 
 def test_who_appended_what_is_not_put_soon_is_told_at_once() -> None:
     world = World()
-    world.objects.weather = StoreWeather(latency_s=0.05)
+    world.objects.weather = StoreFaults(latency_s=0.05)
 
     async def story() -> None:
         pump, _ = make_pump(world, WalLimits(linger_s=0.25, in_flight_max=2))
@@ -226,7 +226,7 @@ def test_who_appended_what_is_not_put_soon_is_told_at_once() -> None:
         await asyncio.sleep(0.2)
         far.append(pump)  # the store has turned out to be slow: a linger after the put before
         assert far.begun == [1, 2]
-        world.objects.weather = StoreWeather(refused=1.0)
+        world.objects.weather = StoreFaults(refused=1.0)
         for _ in range(3):
             await asyncio.sleep(1)
             waiting.append(pump)
@@ -255,7 +255,7 @@ def test_a_full_window_does_not_wait_and_a_larger_burst_is_split() -> None:
 
 def test_partitions_are_told_in_order_though_puts_end_out_of_order() -> None:
     world = World(seed=5)
-    world.objects.weather = StoreWeather(slow=0.5, slow_s=3.0, lost_reply=0.1)
+    world.objects.weather = StoreFaults(slow=0.5, slow_s=3.0, lost_reply=0.1)
 
     async def story() -> None:
         pump, _ = make_pump(world, WalLimits(linger_s=0, in_flight_max=8))
@@ -356,7 +356,7 @@ def test_a_broker_survives_a_store_that_is_away_for_a_minute() -> None:
 
 def test_where_puts_are_slow_they_start_a_linger_apart_but_an_idle_brokers_at_once() -> None:
     world = World()
-    world.objects.weather = StoreWeather(latency_s=0.05)
+    world.objects.weather = StoreFaults(latency_s=0.05)
 
     async def story() -> None:
         pump, _ = make_pump(world, WalLimits(linger_s=0.25))
@@ -384,7 +384,7 @@ def test_a_disk_that_stalls_for_a_moment_is_not_taken_for_a_slow_store() -> None
 def puts_before_and_in_a_stall(seed: int) -> tuple[int, int]:
     """Append for half a second to a disk, and for half a second to one that stalls."""
     world = World(seed=seed)
-    world.objects.weather = StoreWeather(latency_s=0.002)
+    world.objects.weather = StoreFaults(latency_s=0.002)
     puts = [0]
 
     async def story() -> None:
@@ -394,7 +394,7 @@ def puts_before_and_in_a_stall(seed: int) -> tuple[int, int]:
         for _ in range(2):
             await sink.append_often(pump, 50, every_s=0.01)
             puts.append(world.metrics.wal_puts)
-            world.objects.weather = StoreWeather(latency_s=0.05)
+            world.objects.weather = StoreFaults(latency_s=0.05)
 
     world.run(story())
     return puts[1] - puts[0], puts[2] - puts[1]
@@ -402,7 +402,7 @@ def puts_before_and_in_a_stall(seed: int) -> tuple[int, int]:
 
 def test_what_no_acknowledgement_waits_for_gathers_for_the_linger() -> None:
     world = World()
-    world.objects.weather = StoreWeather(latency_s=0.002)
+    world.objects.weather = StoreFaults(latency_s=0.002)
 
     async def story() -> None:
         pump, _ = make_pump(world, WalLimits(linger_s=0.25))
@@ -431,7 +431,7 @@ def test_names_the_store_did_not_delete_are_deleted_by_a_later_trim() -> None:
         sink = Sink(0)
         await sink.append_often(pump, 100, every_s=0.1)
         for refused in (0.8, 0.0):
-            world.objects.weather = StoreWeather(refused=refused)
+            world.objects.weather = StoreFaults(refused=refused)
             pump.flushed(sink.partition, sink.end_offset)
             sink.append(pump)  # carries the boundary on
             await asyncio.sleep(60)

@@ -12,9 +12,9 @@ from sparklog.broker.wal.batching import (
     GATHERED_MAX_S,
     PUTS_REMEMBERED,
     RETURN_SHARE,
-    Pace,
+    WalBatcher,
     WalLimits,
-    Window,
+    WalWindow,
 )
 from sparklog.log.wal.objects import WalBatch
 
@@ -25,15 +25,17 @@ AT_ONCE = -inf
 
 def _window(
     awaited: int = 1, size_bytes: int = 100, since_s: float = 10.0, lingering: int = 0
-) -> Window:
-    return Window(
+) -> WalWindow:
+    return WalWindow(
         since_s=since_s, count=awaited + lingering, awaited=awaited, size_bytes=size_bytes
     )
 
 
-def _pace(took_s: float, crowd: int = 0, put_s: float = 9.0, acknowledged_s: float = 9.0) -> Pace:
+def _pace(
+    took_s: float, crowd: int = 0, put_s: float = 9.0, acknowledged_s: float = 9.0
+) -> WalBatcher:
     """Return the pace after a put of `crowd` batches that is over."""
-    pace = Pace(LIMITS)
+    pace = WalBatcher(LIMITS)
     pace.took(took_s)
     pace.put(_window(crowd), put_s)
     pace.acknowledged(_window(crowd), acknowledged_s)
@@ -42,18 +44,18 @@ def _pace(took_s: float, crowd: int = 0, put_s: float = 9.0, acknowledged_s: flo
 
 def test_a_window_takes_batches_up_to_its_limit_and_the_first_however_large() -> None:
     large, small = (WalBatch("topic", 0, 0, 0, bytes(size)) for size in (1001, 400))
-    full = Window(batches=[small, small], size_bytes=800)
-    assert Window().takes(large, LIMITS)
-    assert Window(batches=[small], size_bytes=600).takes(small, LIMITS)
+    full = WalWindow(batches=[small, small], size_bytes=800)
+    assert WalWindow().takes(large, LIMITS)
+    assert WalWindow(batches=[small], size_bytes=600).takes(small, LIMITS)
     assert not full.takes(small, LIMITS)
 
 
 def test_the_first_batch_that_somebody_waits_for_is_put_at_once() -> None:
-    assert Pace(LIMITS).due_s(_window()) == AT_ONCE
+    assert WalBatcher(LIMITS).due_s(_window()) == AT_ONCE
 
 
 def test_a_batch_that_nobody_waits_for_lingers() -> None:
-    assert Pace(LIMITS).due_s(_window(awaited=0, lingering=1)) == 10.25
+    assert WalBatcher(LIMITS).due_s(_window(awaited=0, lingering=1)) == 10.25
 
 
 def test_a_full_window_waits_for_nothing() -> None:
@@ -126,9 +128,9 @@ def test_no_window_is_due_later_than_its_linger(
     took: list[float],
     puts: list[tuple[int, float]],
     acknowledged_s: float,
-    window: Window,
+    window: WalWindow,
 ) -> None:
-    pace = Pace(LIMITS)
+    pace = WalBatcher(LIMITS)
     for seconds in took:
         pace.took(seconds)
     for batches, put_s in puts:

@@ -8,7 +8,7 @@ from sparklog.cluster.controller.leader_state import (
     CommitRules,
     ExpandIsr,
     HighWatermark,
-    Leadership,
+    LeaderState,
     ShrinkIsr,
 )
 from sparklog.core.config.topic import parse_topic_configs
@@ -23,9 +23,9 @@ def leading(
     isr: tuple[int, ...] = (1, 2, 3),
     rules: CommitRules = STORAGE,
     replicas: tuple[int, ...] = (1, 2, 3),
-) -> Leadership:
+) -> LeaderState:
     """Return broker 1 leading from offset 100 on."""
-    return Leadership(
+    return LeaderState(
         1, 100, replicas=replicas, isr=isr, joinable=replicas, rules=rules, now_ms=1_000
     )
 

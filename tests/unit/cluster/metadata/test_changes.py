@@ -12,10 +12,9 @@ from typing import Any, get_args
 import pytest
 
 from sparklog.cluster.log import Log, open_log
-from sparklog.cluster.metadata import changes as registry
+from sparklog.cluster.metadata import changes, snapshot
 from sparklog.cluster.metadata import records as codec
-from sparklog.cluster.metadata import snapshot
-from sparklog.cluster.metadata.image import Broker, Controller, MetadataImage, Partition, Topic
+from sparklog.cluster.metadata.image import Broker, Controller, MetadataImage, PartitionState, Topic
 from sparklog.cluster.metadata.records import (
     BROKER_RESOURCE,
     EVERY_BROKER,
@@ -243,17 +242,17 @@ def test_snapshot_keeps_group_settings() -> None:
     name = "consumer.session.timeout.ms"
     broker = parse_broker_configs({})
     image = MetadataImage().applied(
-        registry.alter_group_configs(MetadataImage(), "g", broker, {name: "50000"}, ()), 1
+        changes.alter_group_configs(MetadataImage(), "g", broker, {name: "50000"}, ()), 1
     )
     assert image.group_configs == {"g": {name: "50000"}}
     assert snapshot.from_document(snapshot.to_document(image), 1) == image
-    gone = registry.alter_group_configs(image, "g", broker, {}, [name])
+    gone = changes.alter_group_configs(image, "g", broker, {}, [name])
     assert image.applied(gone, 2).group_configs == {}
-    assert registry.alter_group_configs(image, "g", broker, {name: "50000"}, ()) == []
+    assert changes.alter_group_configs(image, "g", broker, {name: "50000"}, ()) == []
 
 
 def test_snapshot_keeps_the_whole_image() -> None:
-    state = Partition((1, 2), (1,), 1, 3, 4, True, ("1-a",), (2,), (1,), 2, True)
+    state = PartitionState((1, 2), (1,), 1, 3, 4, True, ("1-a",), (2,), (1,), 2, True)
     defaults = {"retention.ms": "7"}
     image = MetadataImage(
         9,
@@ -273,7 +272,7 @@ def test_snapshot_keeps_the_whole_image() -> None:
     assert snapshot.from_document(document, 9) == image
     # A new field of an image must be in its snapshot, except `strange`, which concerns this
     # version.
-    parts: list[MetadataImage | Topic | Broker | Partition]
+    parts: list[MetadataImage | Topic | Broker | PartitionState]
     parts = [image, *image.topics.values(), *image.brokers.values(), state]
     for part in parts:
         for known in fields(part):
@@ -383,7 +382,9 @@ def test_records_of_this_version_are_not_taken_for_newer() -> None:
     """Records with all fields set: none of them looks like a newer version's."""
     records: list[Record] = [
         TopicRecord("t", "A" * 22, 2),
-        Partition((1, 2), (1,), 1, 3, 4, True, ("1-a",), (2,), (1,), 2, True).record("A" * 22, 0),
+        PartitionState((1, 2), (1,), 1, 3, 4, True, ("1-a",), (2,), (1,), 2, True).record(
+            "A" * 22, 0
+        ),
         ConfigRecord("t", "n", "v", BROKER_RESOURCE),
         ClientQuotaRecord((("client-id", None), ("user", "u")), "producer_byte_rate", 1024.0),
         RegisterBrokerRecord(1, "a", "localhost", 9092, "r"),
@@ -427,15 +428,15 @@ class CountedTopics(dict[str, Topic]):
 def test_topics_of_one_request_scan_existing_topics_once() -> None:
     topics = CountedTopics({f"old.{n}": Topic(f"old.{n}", f"{n:022}") for n in range(100)})
     image = MetadataImage(topics=topics, brokers={1: Broker(1, "a", "localhost", 9092, None, 0)})
-    existing = registry.ExistingTopics(image)
+    existing = changes.ExistingTopics(image)
     after_one: int | None = None
     for n in range(50):
-        registry.create_topic(image, f"new.{n}", f"n{n:021}", 2, {}, existing=existing)
+        changes.create_topic(image, f"new.{n}", f"n{n:021}", 2, {}, existing=existing)
         after_one = topics.looks if after_one is None else after_one
     assert topics.looks == after_one
     assert existing.partitions == 100
     with pytest.raises(InvalidTopic, match=r"existing=new\.7"):
-        registry.create_topic(image, "new_7", "x" * 22, 1, {}, existing=existing)
+        changes.create_topic(image, "new_7", "x" * 22, 1, {}, existing=existing)
 
 
 @pytest.mark.parametrize("name", sorted(CLOSED_TOPICS))

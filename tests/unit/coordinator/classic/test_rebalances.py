@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.coordinator.classic.rebalance import NEW_MEMBER_TIMEOUT_MS
 from sparklog.coordinator.config import GroupSettings
-from sparklog.coordinator.messages import Joined, MemberIdentity, Synced
+from sparklog.coordinator.messages import JoinResult, MemberIdentity, SyncResult
 from sparklog.core.config.broker import parse_broker_configs
 from tests.harness.group_driver import DELAY_MS, READS_T, REBALANCE_MS, SESSION_MS, Driver
 
@@ -19,7 +19,7 @@ def test_first_rebalance_collects_members_into_one_generation() -> None:
     second = driver.member("b")
     assert first not in driver.replies
     driver.wait(DELAY_MS + 1)
-    told, other = driver.reply(first, Joined), driver.reply(second, Joined)
+    told, other = driver.reply(first, JoinResult), driver.reply(second, JoinResult)
     assert (told.generation, told.leader, told.protocol) == (1, "a", "range")
     assert [m.member_id for m in told.members] == ["a", "b"]
     assert told.members[0].metadata == READS_T
@@ -28,8 +28,10 @@ def test_first_rebalance_collects_members_into_one_generation() -> None:
     waits = driver.sync("b", 1)
     assert waits not in driver.replies
     led = driver.sync("a", 1, {"a": b"for a", "b": b"for b"})
-    assert driver.reply(led, Synced) == Synced(ErrorCode.none, "consumer", "range", b"for a")
-    assert driver.reply(waits, Synced).assignment == b"for b"
+    assert driver.reply(led, SyncResult) == SyncResult(
+        ErrorCode.none, "consumer", "range", b"for a"
+    )
+    assert driver.reply(waits, SyncResult).assignment == b"for b"
     assert driver.heartbeat("a", 1) is ErrorCode.none
     described = driver.describe()
     assert (described.state, described.protocol) == ("Stable", "range")
@@ -47,8 +49,8 @@ def test_first_rebalance_ends_at_the_rebalance_timeout() -> None:
         tokens.append(driver.member(f"m{number}", rebalance_timeout_ms=3 * DELAY_MS))
     assert not driver.replies.keys() & set(tokens[:3])
     driver.wait(5)
-    assert driver.reply(tokens[0], Joined).generation == 1
-    assert len(driver.reply(tokens[0], Joined).members) >= 3
+    assert driver.reply(tokens[0], JoinResult).generation == 1
+    assert len(driver.reply(tokens[0], JoinResult).members) >= 3
 
 
 def test_new_member_makes_all_members_rejoin() -> None:
@@ -58,8 +60,8 @@ def test_new_member_makes_all_members_rejoin() -> None:
     assert driver.heartbeat("a", generation) is ErrorCode.rebalance_in_progress
     assert newcomer not in driver.replies
     again = driver.join("a")
-    assert driver.reply(again, Joined).generation == generation + 1
-    assert driver.reply(newcomer, Joined).leader == "a"
+    assert driver.reply(again, JoinResult).generation == generation + 1
+    assert driver.reply(newcomer, JoinResult).leader == "a"
     assert driver.heartbeat("a", generation) is ErrorCode.illegal_generation
 
 
@@ -71,8 +73,8 @@ def test_member_is_removed_when_it_does_not_rejoin_in_time() -> None:
     while driver.now_ms and again not in driver.replies:
         driver.heartbeat("a", generation)
         driver.wait(SESSION_MS // 2)
-    assert driver.reply(newcomer, Joined).generation == generation + 1
-    assert driver.reply(again, Joined).leader == "b"
+    assert driver.reply(newcomer, JoinResult).generation == generation + 1
+    assert driver.reply(again, JoinResult).leader == "b"
     assert driver.heartbeat("a", generation + 1) is ErrorCode.unknown_member_id
 
 
@@ -85,7 +87,7 @@ def test_member_is_removed_when_its_session_expires() -> None:
         codes.append(driver.heartbeat("a", generation))
     assert codes == [ErrorCode.none] * 3 + [ErrorCode.rebalance_in_progress]
     again = driver.join("a")
-    assert [m.member_id for m in driver.reply(again, Joined).members] == ["a"]
+    assert [m.member_id for m in driver.reply(again, JoinResult).members] == ["a"]
     assert driver.heartbeat("b", generation) is ErrorCode.unknown_member_id
 
 
@@ -107,7 +109,7 @@ def test_waiting_join_gets_an_error_when_its_member_is_removed() -> None:
     generation = driver.stable("a", "b")
     waits = driver.join("b", protocols=(("range", b"other"),))
     driver.leave(MemberIdentity("b"))
-    told = driver.reply(waits, Joined)
+    told = driver.reply(waits, JoinResult)
     assert (told.error, told.member_id) == (ErrorCode.unknown_member_id, "")
     driver.join("a")
     assert driver.heartbeat("a", generation + 1) is ErrorCode.none
@@ -123,30 +125,30 @@ def test_new_member_is_removed_when_it_waits_too_long() -> None:
         driver.wait(SESSION_MS - 1)
         driver.heartbeat("a", 1, "i-a")
     driver.wait(SESSION_MS)
-    assert driver.reply(newcomer, Joined).error is ErrorCode.unknown_member_id
+    assert driver.reply(newcomer, JoinResult).error is ErrorCode.unknown_member_id
 
 
 def test_leader_is_removed_when_it_sends_no_assignment_in_time() -> None:
     driver = Driver()
     tokens = [driver.member("a"), driver.member("b")]
     driver.wait(2 * DELAY_MS)
-    generation = driver.reply(tokens[1], Joined).generation
+    generation = driver.reply(tokens[1], JoinResult).generation
     waits = driver.sync("b", generation)
     passed_ms = 0
     while passed_ms < REBALANCE_MS:
         driver.wait(SESSION_MS // 2)
         passed_ms += SESSION_MS // 2
         driver.heartbeat("a", generation)
-    assert driver.reply(waits, Synced).error is ErrorCode.rebalance_in_progress
+    assert driver.reply(waits, SyncResult).error is ErrorCode.rebalance_in_progress
     assert driver.heartbeat("a", generation) is ErrorCode.unknown_member_id
-    assert driver.reply(driver.join("b"), Joined).leader == "b"
+    assert driver.reply(driver.join("b"), JoinResult).leader == "b"
 
 
 def test_repeated_join_gets_the_same_generation() -> None:
     driver = Driver()
     generation = driver.stable("a", "b")
-    assert driver.reply(driver.join("b"), Joined).generation == generation
-    assert driver.reply(driver.sync("b", generation), Synced).assignment == b"share of b"
+    assert driver.reply(driver.join("b"), JoinResult).generation == generation
+    assert driver.reply(driver.sync("b", generation), SyncResult).assignment == b"share of b"
     assert driver.describe().state == "Stable"
 
 
@@ -156,7 +158,7 @@ def test_leader_that_rejoins_starts_a_rebalance() -> None:
     leader = driver.join("a")
     assert driver.heartbeat("b", generation) is ErrorCode.rebalance_in_progress
     driver.join("b")
-    assert driver.reply(leader, Joined).generation == generation + 1
+    assert driver.reply(leader, JoinResult).generation == generation + 1
 
 
 def test_changed_subscription_starts_a_rebalance() -> None:
@@ -174,10 +176,10 @@ def test_protocol_is_common_to_all_and_preferred_by_most() -> None:
         driver.member("c", protocols=(("range", b""), ("sticky", b""))),
     ]
     driver.wait(2 * DELAY_MS)
-    assert driver.reply(tokens[0], Joined).protocol == "range"
-    refused = driver.reply(driver.join(new="d", protocols=(("x", b""),)), Joined)
+    assert driver.reply(tokens[0], JoinResult).protocol == "range"
+    refused = driver.reply(driver.join(new="d", protocols=(("x", b""),)), JoinResult)
     assert refused.error is ErrorCode.inconsistent_group_protocol
-    refused = driver.reply(driver.join(new="d", protocol_type="connect"), Joined)
+    refused = driver.reply(driver.join(new="d", protocol_type="connect"), JoinResult)
     assert refused.error is ErrorCode.inconsistent_group_protocol
 
 
@@ -189,20 +191,20 @@ def test_unused_member_id_delays_a_rebalance_for_one_session() -> None:
     assert driver.heartbeat("a", generation) is ErrorCode.rebalance_in_progress
     driver.wait(SESSION_MS)
     assert driver.heartbeat("a", generation + 1) is ErrorCode.none
-    assert driver.reply(driver.join("b"), Joined).error is ErrorCode.unknown_member_id
+    assert driver.reply(driver.join("b"), JoinResult).error is ErrorCode.unknown_member_id
 
 
 def test_older_client_joins_in_one_step() -> None:
     driver = Driver()
     token = driver.join(new="a", requires_member_id=False)
     driver.wait(DELAY_MS)
-    assert driver.reply(token, Joined).member_id == "a"
+    assert driver.reply(token, JoinResult).member_id == "a"
 
 
 def test_join_is_rejected_when_the_group_is_full() -> None:
     driver = Driver(GroupSettings(group_max_size=2))
     generation = driver.stable("a", "b")
-    assert driver.reply(driver.join(new="c"), Joined).error is ErrorCode.group_max_size_reached
+    assert driver.reply(driver.join(new="c"), JoinResult).error is ErrorCode.group_max_size_reached
     assert driver.heartbeat("a", generation) is ErrorCode.none
 
 
@@ -223,14 +225,14 @@ def test_invalid_join_is_rejected_and_creates_no_group(
 ) -> None:
     driver = Driver()
     token = driver.join(**more)  # type: ignore[arg-type]
-    assert driver.reply(token, Joined).error is error
+    assert driver.reply(token, JoinResult).error is error
     assert driver.listed() == ()
 
 
 def test_requests_are_rejected_when_the_group_does_not_exist() -> None:
     driver = Driver()
     assert driver.heartbeat("a", 1) is ErrorCode.unknown_member_id
-    assert driver.reply(driver.sync("a", 1), Synced).error is ErrorCode.unknown_member_id
+    assert driver.reply(driver.sync("a", 1), SyncResult).error is ErrorCode.unknown_member_id
     assert driver.leave(MemberIdentity("a")).error is ErrorCode.unknown_member_id
     assert driver.describe().error is ErrorCode.group_id_not_found
     assert driver.delete() is ErrorCode.group_id_not_found
@@ -241,7 +243,10 @@ def test_sync_is_rejected_for_another_generation_or_protocol() -> None:
     generation = driver.stable("a")
 
     def error(**more: object) -> ErrorCode:
-        return driver.reply(driver.sync("a", **{"generation": generation, **more}), Synced).error  # type: ignore[arg-type]
+        return driver.reply(
+            driver.sync("a", **{"generation": generation, **more}),  # type: ignore[arg-type]
+            SyncResult,
+        ).error
 
     assert error(generation=generation - 1) is ErrorCode.illegal_generation
     assert error(protocol="sticky") is ErrorCode.inconsistent_group_protocol
@@ -253,21 +258,21 @@ def test_first_join_gets_a_response_when_it_is_sent_again() -> None:
     driver = Driver()
     first = driver.member("a")
     second = driver.join("a")
-    assert driver.reply(first, Joined).error is ErrorCode.rebalance_in_progress
+    assert driver.reply(first, JoinResult).error is ErrorCode.rebalance_in_progress
     driver.wait(DELAY_MS)
-    assert driver.reply(second, Joined).error is ErrorCode.none
+    assert driver.reply(second, JoinResult).error is ErrorCode.none
 
 
 def test_sync_is_rejected_when_the_group_is_too_large_to_store() -> None:
     driver = Driver()
     token = driver.member("a")
     driver.wait(DELAY_MS)
-    assert driver.reply(token, Joined).generation == 1
+    assert driver.reply(token, JoinResult).generation == 1
     large = driver.sync("a", 1, {"a": bytes(1_000_000)})
-    assert driver.reply(large, Synced).error is ErrorCode.unknown_server_error
+    assert driver.reply(large, SyncResult).error is ErrorCode.unknown_server_error
     assert driver.log == []
     fitting = driver.sync("a", 1, {"a": bytes(900_000)})
-    assert driver.reply(fitting, Synced).error is ErrorCode.none
+    assert driver.reply(fitting, SyncResult).error is ErrorCode.none
 
 
 # Static members.
@@ -277,7 +282,7 @@ def static(driver: Driver, *names: str) -> int:
     """Let static members `i-<name>` form a group led by the first."""
     tokens = [driver.join(new=name, instance=f"i-{name}") for name in names]
     driver.wait(2 * DELAY_MS)
-    generation = driver.reply(tokens[0], Joined).generation
+    generation = driver.reply(tokens[0], JoinResult).generation
     shares = {name: f"share of {name}".encode() for name in names}
     for name in names:
         who = MemberIdentity(name, f"i-{name}")
@@ -288,11 +293,11 @@ def static(driver: Driver, *names: str) -> int:
 def test_restarted_static_member_keeps_its_assignment() -> None:
     driver = Driver()
     generation = static(driver, "a", "b")
-    back = driver.reply(driver.join(new="b2", instance="i-b"), Joined)
+    back = driver.reply(driver.join(new="b2", instance="i-b"), JoinResult)
     assert (back.error, back.member_id, back.generation) == (ErrorCode.none, "b2", generation)
     assert back.leader == "a"
     who = MemberIdentity("b2", "i-b")
-    shared = driver.reply(driver.sync("b2", generation, member=who), Synced)
+    shared = driver.reply(driver.sync("b2", generation, member=who), SyncResult)
     assert shared.assignment == b"share of b"
     assert driver.heartbeat("a", generation, "i-a") is ErrorCode.none
     assert driver.heartbeat("b", generation, "i-b") is ErrorCode.fenced_instance_id
@@ -303,7 +308,7 @@ def test_restarted_static_leader_does_not_assign_again(knows: bool) -> None:
     driver = Driver()
     generation = static(driver, "a", "b")
     token = driver.join(new="a2", instance="i-a", can_skip_assignment=knows)
-    back = driver.reply(token, Joined)
+    back = driver.reply(token, JoinResult)
     assert (back.generation, back.skip_assignment, len(back.members)) == (
         generation,
         knows,
@@ -319,13 +324,13 @@ def test_restarted_static_member_fences_its_old_process() -> None:
     generation = static(driver, "a", "b")
     driver.join("a", instance="i-a")  # the leader wants a rebalance
     old = driver.join("b", instance="i-b")
-    assert driver.reply(old, Joined).generation == generation + 1
+    assert driver.reply(old, JoinResult).generation == generation + 1
     waits = driver.sync("b", generation + 1, member=MemberIdentity("b", "i-b"))
     new = driver.join(new="b2", instance="i-b")
-    assert driver.reply(waits, Synced).error is ErrorCode.fenced_instance_id
+    assert driver.reply(waits, SyncResult).error is ErrorCode.fenced_instance_id
     assert new not in driver.replies
     driver.join("a", instance="i-a")
-    assert driver.reply(new, Joined).generation == generation + 2
+    assert driver.reply(new, JoinResult).generation == generation + 2
 
 
 def test_restarted_static_member_continues_to_wait_for_the_join() -> None:
@@ -339,7 +344,7 @@ def test_restarted_static_member_continues_to_wait_for_the_join() -> None:
         assert driver.heartbeat("x", generation) is ErrorCode.rebalance_in_progress
     assert back not in driver.replies
     driver.join("x")
-    joined = driver.reply(back, Joined)
+    joined = driver.reply(back, JoinResult)
     assert (joined.error, joined.generation) == (ErrorCode.none, generation + 1)
 
 
@@ -359,7 +364,7 @@ def test_absent_static_member_stays_until_its_session_expires() -> None:
     driver.wait(SESSION_MS - 1)
     assert newcomer not in driver.replies
     driver.wait(1)  # b's session ends before the 60 s it may take to join
-    assert driver.reply(newcomer, Joined).generation == generation + 1
+    assert driver.reply(newcomer, JoinResult).generation == generation + 1
 
 
 # A new coordinator.
@@ -386,10 +391,10 @@ def test_group_shrinks_to_the_first_joins_when_over_its_limit() -> None:
     driver.fail_over()
     assert driver.heartbeat("a", generation) is ErrorCode.rebalance_in_progress
     tokens = [driver.join(name) for name in ("c", "b", "a")]
-    assert driver.reply(tokens[2], Joined).error is ErrorCode.group_max_size_reached
+    assert driver.reply(tokens[2], JoinResult).error is ErrorCode.group_max_size_reached
     driver.wait(SESSION_MS)
     assert [m.member_id for m in driver.describe().members] == ["b", "c"]
-    assert driver.reply(tokens[0], Joined).generation == generation + 1
+    assert driver.reply(tokens[0], JoinResult).generation == generation + 1
 
 
 def test_group_settings_have_the_brokers_defaults() -> None:
@@ -402,12 +407,12 @@ def test_lost_rebalance_is_repeated_by_a_new_coordinator() -> None:
     driver.member("c")
     assert len(driver.fail_over()) == 1
     assert driver.heartbeat("a", generation) is ErrorCode.none
-    assert driver.reply(driver.join("c"), Joined).error is ErrorCode.unknown_member_id
+    assert driver.reply(driver.join("c"), JoinResult).error is ErrorCode.unknown_member_id
     newcomer = driver.member("c")
     assert driver.heartbeat("a", generation) is ErrorCode.rebalance_in_progress
     driver.join("a")
     driver.join("b")
-    assert driver.reply(newcomer, Joined).generation == generation + 1
+    assert driver.reply(newcomer, JoinResult).generation == generation + 1
 
 
 def test_deleted_group_stays_deleted_after_a_replay() -> None:

@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
 from sparklog.coordinator.consumer.topics import NoTopics
-from sparklog.coordinator.messages import Joined, MemberIdentity, Protocols
+from sparklog.coordinator.messages import JoinResult, MemberIdentity, Protocols
 from sparklog.core.errors import GroupIdNotFound
 from sparklog.protocol.messages.consumer_protocol import encode_assignment
 from tests.harness.group_driver import GROUP, READS_T, Driver
@@ -49,10 +49,10 @@ def assigned(
     driven: Driver, assignment: bytes, protocols: Protocols, *, instance: str | None = None
 ) -> int:
     """Add a member `old` with this assignment; return the generation."""
-    member_id = "" if instance else driven.reply(driven.join(new="old"), Joined).member_id
+    member_id = "" if instance else driven.reply(driven.join(new="old"), JoinResult).member_id
     token = driven.join(member_id, new="old", instance=instance, protocols=protocols)
     driven.wait(1)
-    joined = driven.reply(token, Joined)
+    joined = driven.reply(token, JoinResult)
     driven.sync(joined.member_id, joined.generation, {"old": assignment}, protocol=joined.protocol)
     return joined.generation
 
@@ -117,7 +117,7 @@ def test_group_upgrades_while_its_members_rejoin(state: str, later: str) -> None
 def test_group_upgrades_after_a_static_member_returned() -> None:
     driven = driver("bidirectional")
     assigned(driven, TOLD, (("range", SAID),), instance="one")
-    back = driven.reply(driven.join(new="again", instance="one"), Joined)
+    back = driven.reply(driven.join(new="again", instance="one"), JoinResult)
     assert back.error is ErrorCode.none
     consumer(driven, JOIN)
     assert kind(driven) == "consumer"

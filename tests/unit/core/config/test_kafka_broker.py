@@ -7,7 +7,7 @@ from typing import Final
 
 from sparklog.core.config.broker import BROKER_SETTINGS
 from sparklog.core.config.kafka_broker import kafka_broker_settings
-from sparklog.core.config.model import Kind, Setting
+from sparklog.core.config.model import Setting, SettingType
 from sparklog.core.config.topic_defaults import DEFAULT_SETTINGS
 
 KAFKAS = kafka_broker_settings()
@@ -58,6 +58,6 @@ def test_a_setting_takes_every_number_that_kafka_takes_or_says_why_not() -> None
 def test_a_default_is_kafkas_unless_the_setting_says_what_kafkas_is() -> None:
     for name in BROKER_SETTINGS.keys() & KAFKAS.keys():
         setting, kafkas = BROKER_SETTINGS[name], KAFKAS[name].default
-        if setting.kind not in {Kind.STRING, Kind.LIST} and kafkas is not None:
+        if setting.kind not in {SettingType.STRING, SettingType.LIST} and kafkas is not None:
             default = setting.default if setting.kafka_default is None else setting.kafka_default
             assert setting.spell(default) == kafkas, name

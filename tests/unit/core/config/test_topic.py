@@ -9,51 +9,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.core.config.broker import BROKER_SETTINGS, parse_broker_configs
-from sparklog.core.config.model import LONG_MAX, Acts, Kind, Setting, Value
+from sparklog.core.config.model import LONG_MAX, Effect, Setting, SettingType, Value
 from sparklog.core.config.topic import TOPIC_SETTINGS, check_topic_config_names, parse_topic_configs
 from sparklog.core.errors import InvalidConfig
 
 ALL_SETTINGS = [*TOPIC_SETTINGS.values(), *BROKER_SETTINGS.values()]
 
 # Kafka 4.4: name, kind and default, from its `TopicConfig` and `LogConfig`.
-KAFKA_DEFAULTS: dict[str, tuple[Kind, Value]] = {
-    "cleanup.policy": (Kind.LIST, ("delete",)),
-    "compression.gzip.level": (Kind.INT, -1),
-    "compression.lz4.level": (Kind.INT, 9),
-    "compression.type": (Kind.STRING, "producer"),
-    "compression.zstd.level": (Kind.INT, 3),
-    "delete.retention.ms": (Kind.LONG, 86_400_000),
-    "file.delete.delay.ms": (Kind.LONG, 60_000),
-    "flush.messages": (Kind.LONG, LONG_MAX),
-    "flush.ms": (Kind.LONG, LONG_MAX),
-    "follower.replication.throttled.replicas": (Kind.LIST, ()),
-    "index.interval.bytes": (Kind.INT, 4096),
-    "leader.replication.throttled.replicas": (Kind.LIST, ()),
-    "local.retention.bytes": (Kind.LONG, -2),
-    "local.retention.ms": (Kind.LONG, -2),
-    "max.compaction.lag.ms": (Kind.LONG, LONG_MAX),
-    "max.decompressed.message.bytes": (Kind.INT, 2_147_483_639),
-    "max.message.bytes": (Kind.INT, 1_048_588),
-    "message.timestamp.after.max.ms": (Kind.LONG, 3_600_000),
-    "message.timestamp.before.max.ms": (Kind.LONG, LONG_MAX),
-    "message.timestamp.type": (Kind.STRING, "CreateTime"),
-    "min.cleanable.dirty.ratio": (Kind.DOUBLE, 0.5),
-    "min.compaction.lag.ms": (Kind.LONG, 0),
-    "min.insync.replicas": (Kind.INT, 1),
-    "preallocate": (Kind.BOOLEAN, False),
-    "errors.deadletterqueue.group.enable": (Kind.BOOLEAN, False),
-    "remote.copy.lag.bytes": (Kind.LONG, -1),
-    "remote.copy.lag.ms": (Kind.LONG, 0),
-    "remote.log.copy.disable": (Kind.BOOLEAN, False),
-    "remote.log.delete.on.disable": (Kind.BOOLEAN, False),
-    "remote.storage.enable": (Kind.BOOLEAN, False),
-    "retention.bytes": (Kind.LONG, -1),
-    "retention.ms": (Kind.LONG, 604_800_000),
-    "segment.bytes": (Kind.INT, 1_073_741_824),
-    "segment.index.bytes": (Kind.INT, 10_485_760),
-    "segment.jitter.ms": (Kind.LONG, 0),
-    "segment.ms": (Kind.LONG, 604_800_000),
-    "unclean.leader.election.enable": (Kind.BOOLEAN, False),
+KAFKA_DEFAULTS: dict[str, tuple[SettingType, Value]] = {
+    "cleanup.policy": (SettingType.LIST, ("delete",)),
+    "compression.gzip.level": (SettingType.INT, -1),
+    "compression.lz4.level": (SettingType.INT, 9),
+    "compression.type": (SettingType.STRING, "producer"),
+    "compression.zstd.level": (SettingType.INT, 3),
+    "delete.retention.ms": (SettingType.LONG, 86_400_000),
+    "file.delete.delay.ms": (SettingType.LONG, 60_000),
+    "flush.messages": (SettingType.LONG, LONG_MAX),
+    "flush.ms": (SettingType.LONG, LONG_MAX),
+    "follower.replication.throttled.replicas": (SettingType.LIST, ()),
+    "index.interval.bytes": (SettingType.INT, 4096),
+    "leader.replication.throttled.replicas": (SettingType.LIST, ()),
+    "local.retention.bytes": (SettingType.LONG, -2),
+    "local.retention.ms": (SettingType.LONG, -2),
+    "max.compaction.lag.ms": (SettingType.LONG, LONG_MAX),
+    "max.decompressed.message.bytes": (SettingType.INT, 2_147_483_639),
+    "max.message.bytes": (SettingType.INT, 1_048_588),
+    "message.timestamp.after.max.ms": (SettingType.LONG, 3_600_000),
+    "message.timestamp.before.max.ms": (SettingType.LONG, LONG_MAX),
+    "message.timestamp.type": (SettingType.STRING, "CreateTime"),
+    "min.cleanable.dirty.ratio": (SettingType.DOUBLE, 0.5),
+    "min.compaction.lag.ms": (SettingType.LONG, 0),
+    "min.insync.replicas": (SettingType.INT, 1),
+    "preallocate": (SettingType.BOOLEAN, False),
+    "errors.deadletterqueue.group.enable": (SettingType.BOOLEAN, False),
+    "remote.copy.lag.bytes": (SettingType.LONG, -1),
+    "remote.copy.lag.ms": (SettingType.LONG, 0),
+    "remote.log.copy.disable": (SettingType.BOOLEAN, False),
+    "remote.log.delete.on.disable": (SettingType.BOOLEAN, False),
+    "remote.storage.enable": (SettingType.BOOLEAN, False),
+    "retention.bytes": (SettingType.LONG, -1),
+    "retention.ms": (SettingType.LONG, 604_800_000),
+    "segment.bytes": (SettingType.INT, 1_073_741_824),
+    "segment.index.bytes": (SettingType.INT, 10_485_760),
+    "segment.jitter.ms": (SettingType.LONG, 0),
+    "segment.ms": (SettingType.LONG, 604_800_000),
+    "unclean.leader.election.enable": (SettingType.BOOLEAN, False),
 }
 
 
@@ -175,7 +175,7 @@ def test_compaction_lags_that_contradict_each_other_are_refused_together() -> No
 
 
 def test_a_setting_without_effect_is_accepted_and_says_so() -> None:
-    assert TOPIC_SETTINGS["remote.storage.enable"].acts is Acts.NEVER
+    assert TOPIC_SETTINGS["remote.storage.enable"].acts is Effect.NEVER
     assert parse_topic_configs({"remote.storage.enable": "true"}).flag("remote.storage.enable")
 
 

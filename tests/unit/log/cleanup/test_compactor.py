@@ -12,7 +12,7 @@ from sparklog.core.clock import ManualClock
 from sparklog.core.config.topic import parse_topic_configs
 from sparklog.core.errors import DataCorrupt, Unavailable
 from sparklog.log.cleanup.compaction_policy import CompactionPolicy, merge_runs, plan_compaction
-from sparklog.log.cleanup.compaction_shares import Outcome, Shares
+from sparklog.log.cleanup.compaction_shares import CompactionShares, ShareOutcome
 from sparklog.log.cleanup.compactor import Compactor
 from sparklog.log.cleanup.merged_footer import APPENDS_KEPT, lineage_of
 from sparklog.log.cleanup.rewriter import Encoding
@@ -67,11 +67,13 @@ def filled(store: ObjectStore) -> PartitionLog:
     return log
 
 
-def shared(store: ObjectStore, pool: ThreadPoolExecutor) -> tuple[PartitionLog, Compactor, Shares]:
+def shared(
+    store: ObjectStore, pool: ThreadPoolExecutor
+) -> tuple[PartitionLog, Compactor, CompactionShares]:
     """A filled log, its compaction, and how that is done in shares."""
     log, job = filled(store), compactor(store, pool)
     shares = job.compact_or_share(0)
-    assert isinstance(shares, Shares)
+    assert isinstance(shares, CompactionShares)
     return log, job, shares
 
 
@@ -282,7 +284,7 @@ def test_what_unfolds_to_full_objects_is_not_merged_again_and_again(
     for _ in range(8):
         log.append([batch([bytes(1 << 19)])])
     monkeypatch.setattr("sparklog.log.cleanup.compactor.PLAIN_BYTES_MAX", 1 << 20)
-    assert compactor(store, pool).merge() == Outcome()
+    assert compactor(store, pool).merge() == ShareOutcome()
     assert len(log.view().entries) == 8
     monkeypatch.setattr("sparklog.log.cleanup.compactor.PLAIN_BYTES_MAX", 2 << 20)
     compactor(store, pool).merge()

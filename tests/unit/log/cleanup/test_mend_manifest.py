@@ -20,7 +20,7 @@ from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.append import Candidate, append
 from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.schema import normalized
-from sparklog.log.segment.builder import draft_records
+from sparklog.log.segment.builder import build_records
 from sparklog.store.memory import MemoryStore
 from tests.harness.log_records import LAYOUT, numbered
 from tests.harness.object_damage import look, mended
@@ -85,7 +85,7 @@ def test_damaged_manifests_are_left_when_a_late_append_took_a_merged_objects_off
     for version in (2, 3):
         store.put(LAYOUT.key(LAYOUT.manifest_name(version)), b"damaged")
     clock.sleep_s(1)
-    draft = draft_records(LAYOUT, [normalized(numbered(50, 20), 0)], "c" * 32, codec="none")
+    draft = build_records(LAYOUT, [normalized(numbered(50, 20), 0)], "c" * 32, codec="none")
     with pytest.raises(DataCorrupt, match="the newest manifest cannot be read"):
         run(append(view, Candidate(draft)), store)
     assert_no_repair_takes_offsets_again(store, clock, pool)

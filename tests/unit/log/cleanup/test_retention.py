@@ -24,10 +24,10 @@ from sparklog.log.manifest.change import VERSIONS_KEPT, change
 from sparklog.log.manifest.manifest import Entry, Manifest, encode
 from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import take_lead
+from sparklog.log.partition.leader_append import take_leadership
 from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.store.memory import MemoryStore
-from sparklog.store.metered import CountingStore
+from sparklog.store.metered import MeteredStore
 from tests.harness.log_records import LAYOUT, batch, numbered, values
 
 DELAY_MS = 60_000
@@ -300,7 +300,7 @@ def test_retention_moves_the_log_start_of_a_led_partition_beside_its_leader(
     store: MemoryStore, clock: ManualClock, log: PartitionLog
 ) -> None:
     log.append([numbered(0, 3)])
-    view = run(take_lead(COLD, 1, "1" * 32), store)
+    view = run(take_leadership(COLD, 1, "1" * 32), store)
     now_ms = 10 * DAY_MS
     after = run(change(COLD, raise_to_retained(policy(), now_ms), "2" * 32), store)
     assert (after.log_start_offset, after.end_offset, after.is_led) == (3, 3, True)
@@ -309,7 +309,7 @@ def test_retention_moves_the_log_start_of_a_led_partition_beside_its_leader(
 
 
 def test_ten_thousand_segments_are_decided_from_manifests_alone(clock: ManualClock) -> None:
-    store = CountingStore(MemoryStore("many", clock), lambda key: "")
+    store = MeteredStore(MemoryStore("many", clock), lambda key: "")
     size = 10_000
     entries = tuple(entry(n, n + 1, newest=n) for n in range(size))
     made = Manifest(1, "n", 0, size, entries)

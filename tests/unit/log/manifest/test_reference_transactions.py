@@ -15,8 +15,8 @@ from sparklog.log.manifest.reference_transactions import outcomes, written_by
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.segment.builder import draft_fence
 from sparklog.log.segment.segment import ProducerBatch, Reference, Segment
-from sparklog.log.tail.references import Enlisted, encode_references, reference_batch
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.references import ReferencedObject, encode_references, reference_batch
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.records.header import TRANSACTIONAL_BIT, parse_header, stamp_offset
 
@@ -31,10 +31,10 @@ def reference(number: int, rows: int = 5) -> Reference:
 
 def referring(base: int, *objects: Reference, producer: int | None = 7) -> Segment:
     """Return what a flush makes of a reference batch at `base`."""
-    enlisted = None if producer is None else Enlisted(producer, 3, 40)
+    enlisted = None if producer is None else ReferencedObject(producer, 3, 40)
     data = bytearray(encode_references(reference_batch(objects, None), enlisted))
     stamp_offset(data, base, 1)
-    return draft_batches(LAYOUT, [bytes(data)], NONCE, codec="none").segment
+    return build_flush(LAYOUT, [bytes(data)], NONCE, codec="none").segment
 
 
 def marker(base: int, *, commit: bool, producer: int = 7) -> Segment:
@@ -46,7 +46,7 @@ def marker(base: int, *, commit: bool, producer: int = 7) -> Segment:
         producer_epoch=4,
         leader_epoch=1,
     )
-    return draft_batches(LAYOUT, [data], NONCE, codec="none").segment
+    return build_flush(LAYOUT, [data], NONCE, codec="none").segment
 
 
 def chain(*segments: Segment) -> PartitionView:
@@ -66,7 +66,7 @@ def test_the_segment_tells_who_wrote_and_has_no_rows_by_itself() -> None:
     plain = referring(0, reference(1), producer=None)
     assert (plain.rows, plain.producers) == (5, ())
     assert parse_header(
-        encode_references(reference_batch([reference(1)], None), Enlisted(7, 3))
+        encode_references(reference_batch([reference(1)], None), ReferencedObject(7, 3))
     ).has_producer_id
 
 

@@ -6,20 +6,20 @@ import pytest
 
 from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
 from sparklog.core.types import TimestampType
-from sparklog.log.effects import Effect, GetMany, Protocol, Result
+from sparklog.log.effects import Effect, GetMany, Program, Result
 from sparklog.log.manifest.change import absorb_tail, change, raise_log_start
 from sparklog.log.manifest.manifest import REWRITTEN_NONCE, Entry, Manifest
 from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.history_reader import History, HistoryCache, HistoryReader
-from sparklog.log.partition.leader_append import flush_at, hand_back, take_lead
+from sparklog.log.partition.history_reader import EncodedHistory, HistoryCache, HistoryReader
+from sparklog.log.partition.leader_append import flush_at, hand_back, take_leadership
 from sparklog.log.partition.offset_lookup import end_of_epoch, epoch_at
 from sparklog.log.partition.partition_log import LogConfig
 from sparklog.log.schema import normalized
-from sparklog.log.segment.builder import draft_records
+from sparklog.log.segment.builder import build_records
 from sparklog.log.segment.segment import ProducerBatch, Segment
-from sparklog.log.segment.to_batches import BATCH_BYTES, Stretches
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.segment.to_batches import BATCH_BYTES, OffsetSpans
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.header import BatchHeader, parse_header
 from sparklog.protocol.records.record_batch import BatchSettings, Codec, decode, encode
 from sparklog.store.memory import MemoryStore
@@ -41,7 +41,7 @@ class World:
         self.reader = HistoryReader(LAYOUT, self.cache, codec)
         self.effects: list[Effect] = []
 
-    def run(self, protocol: Protocol[Result]) -> Result:
+    def run(self, protocol: Program[Result]) -> Result:
         return run_noting(protocol, self.store, self.effects)
 
     @property
@@ -52,7 +52,9 @@ class World:
     def view(self) -> PartitionView:
         return self.run(refresh(COLD))
 
-    def read(self, offset: int, max_bytes: int = 1 << 30, limit: int | None = None) -> History:
+    def read(
+        self, offset: int, max_bytes: int = 1 << 30, limit: int | None = None
+    ) -> EncodedHistory:
         return self.run(self.reader.read(self.view(), offset, max_bytes, limit))
 
 
@@ -61,7 +63,7 @@ def world() -> World:
     return World()
 
 
-def values(history: History) -> list[bytes | None]:
+def values(history: EncodedHistory) -> list[bytes | None]:
     found: list[bytes | None] = []
     for data in history.batches:
         if not parse_header(data).is_control:
@@ -69,7 +71,7 @@ def values(history: History) -> list[bytes | None]:
     return found
 
 
-def heads(history: History) -> list[BatchHeader]:
+def heads(history: EncodedHistory) -> list[BatchHeader]:
     return [parse_header(data) for data in history.batches]
 
 
@@ -81,9 +83,9 @@ def big(count: int, size: int = (1 << 20) - 100) -> list[bytes | None]:
 def test_direct_appends_staged_ones_and_flushed_ones_read_alike(world: World) -> None:
     world.log.append([numbered(0, 2)])
     world.log.append_staged([world.log.stage([numbered(2, 1)]), world.log.stage([numbered(3, 1)])])
-    view = world.run(take_lead(COLD, 1, "a" * 32))
+    view = world.run(take_leadership(COLD, 1, "a" * 32))
     data = encode(numbered(4, 2), BatchSettings(leader_epoch=1), base_offset=4)
-    world.run(flush_at(view, draft_batches(LAYOUT, [data], "b" * 32, codec="lz4"), 1))
+    world.run(flush_at(view, build_flush(LAYOUT, [data], "b" * 32, codec="lz4"), 1))
     history = world.read(0)
     assert values(history) == [b"value-%d" % i for i in range(6)]
     assert history.next_offset == 6
@@ -96,7 +98,7 @@ def test_direct_appends_staged_ones_and_flushed_ones_read_alike(world: World) ->
 
 
 def test_a_fence_is_no_batch_for_consumers(world: World) -> None:
-    world.run(take_lead(COLD, 0, "a" * 32))
+    world.run(take_leadership(COLD, 0, "a" * 32))
     history = world.read(0)
     assert (history.batches, history.next_offset) == ([], 0)
 
@@ -190,13 +192,13 @@ def test_damaged_bytes_are_named_and_not_returned(world: World) -> None:
 
 def test_append_time_is_told_as_append_time() -> None:
     world = World(codec=Codec.LZ4)
-    view = world.run(take_lead(COLD, 1, "a" * 32))
+    view = world.run(take_leadership(COLD, 1, "a" * 32))
     settings = BatchSettings(timestamp_type=TimestampType.LOG_APPEND_TIME, leader_epoch=1)
     data = [
         encode(batch([b"v"] * 3, timestamps_ms=[stamp] * 3), settings, base_offset=base)
         for base, stamp in ((0, 500), (3, 500), (6, 600))
     ]
-    world.run(flush_at(view, draft_batches(LAYOUT, data, "b" * 32, codec="lz4"), 1))
+    world.run(flush_at(view, build_flush(LAYOUT, data, "b" * 32, codec="lz4"), 1))
     found = heads(world.read(0))
     assert [(h.base_offset, h.max_timestamp, h.timestamp_type) for h in found] == [
         (0, 500, TimestampType.LOG_APPEND_TIME),
@@ -215,7 +217,7 @@ def test_what_compaction_emptied_is_covered_by_a_batch_without_records(world: Wo
     world.log.append([numbered(5, 1)])
     name = LAYOUT.rewritten_name(0, "e" * 32)
     nothing = normalized(batch([b"gone"]), 0).slice(0, 0)
-    draft = draft_records(LAYOUT, [nothing], "e" * 32, codec="none")
+    draft = build_records(LAYOUT, [nothing], "e" * 32, codec="none")
     data = draft.at(0)
     world.store.put_if_absent(LAYOUT.key(name), data)
 
@@ -259,7 +261,7 @@ def test_stretches_keep_transactions_apart_and_join_what_goes_on() -> None:
             ProducerBatch(1, 1, 0, 21, 30, transactional),
         ),
     )
-    stretches = Stretches(segment)
+    stretches = OffsetSpans(segment)
 
     def found(base: int, end: int) -> list[tuple[int, int, int | None]]:
         return [
@@ -287,9 +289,9 @@ def test_epochs_never_fall_though_direct_writers_return(world: World) -> None:
     world.log.append([numbered(0, 2)])
     assert epoch_at(world.view(), 0) == -1
     assert end_of_epoch(world.view(), 5) == (-1, 2)
-    view = world.run(take_lead(COLD, 0, "a" * 32))
+    view = world.run(take_leadership(COLD, 0, "a" * 32))
     data = encode(numbered(2, 1), BatchSettings(leader_epoch=0), base_offset=2)
-    world.run(flush_at(view, draft_batches(LAYOUT, [data], "c" * 32, codec="none"), 0))
+    world.run(flush_at(view, build_flush(LAYOUT, [data], "c" * 32, codec="none"), 0))
     world.run(hand_back(COLD, 1, "b" * 32))
     world.log.append([numbered(3, 3)])
     view = world.view()
@@ -301,7 +303,7 @@ def test_epochs_never_fall_though_direct_writers_return(world: World) -> None:
 def _merge(world: World) -> None:
     """Rewrite all records into one object and delete the others."""
     view = world.view()
-    draft = draft_records(LAYOUT, [normalized(numbered(0, 4), 0)], "e" * 32, codec="none")
+    draft = build_records(LAYOUT, [normalized(numbered(0, 4), 0)], "e" * 32, codec="none")
     name, data = LAYOUT.rewritten_name(0, "e" * 32), draft.at(0)
     world.store.put_if_absent(LAYOUT.key(name), data)
     (low, high) = draft.segment.min_timestamp_ms, draft.segment.max_timestamp_ms

@@ -9,19 +9,19 @@ from sparklog.log.effects import run
 from sparklog.log.layout import topic_of_key
 from sparklog.log.manifest.refresh import read_segment
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.partition.leader_append import flush_at, take_leadership
 from sparklog.log.partition.partition_log import LogConfig, PartitionLog
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.record_batch import BatchSettings, encode
 from sparklog.store.memory import MemoryStore
-from sparklog.store.metered import CountingStore
+from sparklog.store.metered import MeteredStore
 from tests.harness.log_records import LAYOUT, batch
 
 SEGMENTS = 40
 FILTERED = LogConfig(indexes_keys=True)
 
 
-def filled(store: MemoryStore | CountingStore, config: LogConfig) -> PartitionLog:
+def filled(store: MemoryStore | MeteredStore, config: LogConfig) -> PartitionLog:
     log = PartitionLog(store, LAYOUT, config)
     for n in range(SEGMENTS):
         keys = [b"%03d" % n, b"all", b"key-%d" % n]
@@ -53,11 +53,11 @@ def test_the_newest_record_ends_the_search() -> None:
 
 def test_what_a_leader_flushed_is_skipped_too() -> None:
     store = MemoryStore("find")
-    view = run(take_lead(PartitionView(LAYOUT), 1, "1" * 32), store)
+    view = run(take_leadership(PartitionView(LAYOUT), 1, "1" * 32), store)
     for n in range(3):
         rows = batch([b"v"] * 2, keys=[b"a-%d" % n, b"z-%d" % n])
         wire = encode(rows, BatchSettings(leader_epoch=1), base_offset=view.end_offset)
-        draft = draft_batches(LAYOUT, [wire], f"{n:032x}", codec="lz4", indexes_keys=True)
+        draft = build_flush(LAYOUT, [wire], f"{n:032x}", codec="lz4", indexes_keys=True)
         view = run(flush_at(view, draft, 1), store)
     found = PartitionLog(store, LAYOUT).find(b"z-1", ("offset",))
     assert [part.column("offset").to_pylist() for part in found.records] == [[3]]
@@ -73,7 +73,7 @@ def test_without_an_index_all_keys_are_read() -> None:
 
 
 def test_a_lookup_costs_a_footer_and_a_page_for_each_segment() -> None:
-    store = CountingStore(MemoryStore("find"), topic_of_key)
+    store = MeteredStore(MemoryStore("find"), topic_of_key)
     log = filled(store, FILTERED)
     view = log.view()
     store.counters.reset()

@@ -12,15 +12,15 @@ import pytest
 from sparklog.core.errors import DataCorrupt, Fenced, InvalidRequest, NotServing, UnreadableRecords
 from sparklog.core.types import TimestampType
 from sparklog.log.cleanup.garbage import GarbageRules, find_garbage, list_folder
-from sparklog.log.effects import Protocol, Result, run
+from sparklog.log.effects import Program, Result, run
 from sparklog.log.manifest.change import absorb_tail, change, raise_log_start
 from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.history_reader import HistoryCache, HistoryReader
-from sparklog.log.partition.leader_append import flush_at, hand_back, take_lead
+from sparklog.log.partition.leader_append import flush_at, hand_back, take_leadership
 from sparklog.log.segment.unread_batches import Unread
-from sparklog.log.tail import to_segment as wire_segment
-from sparklog.log.tail.to_segment import FlushDraft, draft_batches
+from sparklog.log.tail import to_segment
+from sparklog.log.tail.to_segment import FlushBuilder, build_flush
 from sparklog.protocol.records.compression import DECOMPRESSED_BYTES_MAX, compress
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.records.decoder import decode_runs
@@ -45,16 +45,16 @@ def wire(base_offset: int, count: int, epoch: int = 1, **settings: object) -> by
     return encode(numbered(base_offset, count), chosen, base_offset=base_offset)
 
 
-def drafted(batches: list[bytes], nonce: str = "b" * 32) -> FlushDraft:
-    return draft_batches(LAYOUT, batches, nonce, codec="lz4")
+def drafted(batches: list[bytes], nonce: str = "b" * 32) -> FlushBuilder:
+    return build_flush(LAYOUT, batches, nonce, codec="lz4")
 
 
-def on(store: ObjectStore, protocol: Protocol[Result]) -> Result:
+def on(store: ObjectStore, protocol: Program[Result]) -> Result:
     return run(protocol, store)
 
 
 def led(store: ObjectStore, epoch: int = 1) -> PartitionView:
-    return on(store, take_lead(COLD, epoch, f"{epoch:032x}"))
+    return on(store, take_leadership(COLD, epoch, f"{epoch:032x}"))
 
 
 def expected(base_offset: int, end_offset: int) -> list[bytes | None]:
@@ -105,7 +105,7 @@ def test_a_direct_writer_is_sent_to_the_broker_until_the_partition_is_handed_bac
 
 def test_fences_may_be_put_again_and_do_nothing_then(store: ObjectStore) -> None:
     view = led(store, 0)
-    assert on(store, take_lead(COLD, 0, "2" * 32)) == view
+    assert on(store, take_leadership(COLD, 0, "2" * 32)) == view
     back = on(store, hand_back(view, 1, "3" * 32))
     assert back.position == (0, 2)
     assert on(store, hand_back(view, 1, "4" * 32)) == back
@@ -140,7 +140,7 @@ def test_a_leader_of_an_older_epoch_finds_itself_deposed(store: ObjectStore) -> 
     with pytest.raises(Fenced, match="epoch_in_log=2"):
         on(store, flush_at(old, drafted([wire(0, 2)]), 1))
     with pytest.raises(Fenced):
-        on(store, take_lead(COLD, 1, "5" * 32))
+        on(store, take_leadership(COLD, 1, "5" * 32))
     with pytest.raises(Fenced):
         on(store, hand_back(old, 1, "6" * 32))
 
@@ -195,7 +195,7 @@ def test_a_segment_ends_when_its_records_unfold_to_too_much() -> None:
     settings = BatchSettings(codec=Codec.ZSTD, leader_epoch=1)
     batches = [encode(zeros, settings, base_offset=20 * i) for i in range(6)]
     assert sum(map(len, batches)) < 1 << 20
-    one = draft_batches(LAYOUT, batches, "b" * 32, codec="zstd", plain_bytes_max=50 << 20)
+    one = build_flush(LAYOUT, batches, "b" * 32, codec="zstd", plain_bytes_max=50 << 20)
     assert (one.batches, one.end_offset) == (3, 60)
 
 
@@ -332,8 +332,8 @@ def test_what_an_older_version_could_not_read_is_shown_as_rows(
             raise DataCorrupt("as an older version says")
         return decode_runs(data, *others, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(wire_segment, "decode_runs", decodes)
-    monkeypatch.setattr(wire_segment, "_unreadable", lambda *_: [1])
+    monkeypatch.setattr(to_segment, "decode_runs", decodes)
+    monkeypatch.setattr(to_segment, "_unreadable", lambda *_: [1])
     draft = drafted(batches)
     assert [u.data for u in draft.segment.unread] == [odd]
     on(store, flush_at(view, draft, 1))

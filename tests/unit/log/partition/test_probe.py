@@ -7,27 +7,27 @@ import pytest
 from sparklog.core.errors import DataCorrupt
 from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.store.memory import MemoryStore
-from sparklog.store.metered import CountingStore
+from sparklog.store.metered import MeteredStore
 from tests.harness.log_records import LAYOUT, numbered, open_partition, values
 
 
 @pytest.fixture
-def store() -> CountingStore:
-    return CountingStore(MemoryStore("test"), lambda key: "")
+def store() -> MeteredStore:
+    return MeteredStore(MemoryStore("test"), lambda key: "")
 
 
-def requests(store: CountingStore) -> dict[str, int]:
+def requests(store: MeteredStore) -> dict[str, int]:
     return {kind: count.requests for kind, count in store.counters.by_kind().items()}
 
 
-def appended(store: CountingStore, counts: list[int]) -> PartitionLog:
+def appended(store: MeteredStore, counts: list[int]) -> PartitionLog:
     log = open_partition(store)
     for count in counts:
         log.append([numbered(0, count)])
     return log
 
 
-def test_an_idle_probe_is_one_request(store: CountingStore) -> None:
+def test_an_idle_probe_is_one_request(store: MeteredStore) -> None:
     appended(store, [3, 4])
     reader = open_partition(store)
     assert reader.view().end_offset == 7
@@ -37,13 +37,13 @@ def test_an_idle_probe_is_one_request(store: CountingStore) -> None:
     assert requests(store) == {"get": 5}
 
 
-def test_a_first_probe_sees_everything(store: CountingStore) -> None:
+def test_a_first_probe_sees_everything(store: MeteredStore) -> None:
     appended(store, [3, 4])
     assert open_partition(store).probe().end_offset == 7
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 30, 40])
-def test_a_probe_sees_all_that_was_appended_since(store: CountingStore, count: int) -> None:
+def test_a_probe_sees_all_that_was_appended_since(store: MeteredStore, count: int) -> None:
     writer = appended(store, [3])
     reader = open_partition(store)
     reader.view()
@@ -54,7 +54,7 @@ def test_a_probe_sees_all_that_was_appended_since(store: CountingStore, count: i
     assert len(values(reader, 0, view.end_offset)) == view.end_offset
 
 
-def test_an_append_costs_two_small_requests_and_a_listing_to_see(store: CountingStore) -> None:
+def test_an_append_costs_two_small_requests_and_a_listing_to_see(store: MeteredStore) -> None:
     writer = appended(store, [3])
     reader = open_partition(store)
     reader.view()
@@ -64,7 +64,7 @@ def test_an_append_costs_two_small_requests_and_a_listing_to_see(store: Counting
     assert requests(store) == {"get": 2, "list": 1}
 
 
-def test_a_probe_after_the_tail_was_absorbed_goes_by_the_manifest(store: CountingStore) -> None:
+def test_a_probe_after_the_tail_was_absorbed_goes_by_the_manifest(store: MeteredStore) -> None:
     writer = appended(store, [3])
     reader = open_partition(store)
     reader.view()
@@ -77,7 +77,7 @@ def test_a_probe_after_the_tail_was_absorbed_goes_by_the_manifest(store: Countin
 
 
 def test_a_stray_object_under_a_name_that_became_free_is_not_believed(
-    store: CountingStore,
+    store: MeteredStore,
 ) -> None:
     """A slow writer creates the next name of a chain that has moved on and been cleaned up."""
     writer = appended(store, [3])
@@ -95,7 +95,7 @@ def test_a_stray_object_under_a_name_that_became_free_is_not_believed(
     assert (view.log_start_offset, view.end_offset) == (5, 7)
 
 
-def test_damage_found_by_a_probe_is_reported_as_by_a_refresh(store: CountingStore) -> None:
+def test_damage_found_by_a_probe_is_reported_as_by_a_refresh(store: MeteredStore) -> None:
     appended(store, [3])
     reader = open_partition(store)
     reader.view()

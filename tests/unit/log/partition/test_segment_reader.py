@@ -12,16 +12,16 @@ from sparklog.core.errors import InvalidRequest, OffsetOutOfRange, RecordTooLarg
 from sparklog.core.types import TimestampType
 from sparklog.log.partition.partition_log import LogConfig
 from sparklog.store.memory import MemoryStore
-from sparklog.store.metered import CountingStore
+from sparklog.store.metered import MeteredStore
 from tests.harness.log_records import batch, numbered, open_partition, values
 
 
 @pytest.fixture
-def store() -> CountingStore:
-    return CountingStore(MemoryStore("test"), lambda key: "")
+def store() -> MeteredStore:
+    return MeteredStore(MemoryStore("test"), lambda key: "")
 
 
-def test_every_column_comes_back_as_it_was_appended(store: CountingStore) -> None:
+def test_every_column_comes_back_as_it_was_appended(store: MeteredStore) -> None:
     log = open_partition(store)
     log.append(
         [
@@ -49,7 +49,7 @@ def test_every_column_comes_back_as_it_was_appended(store: CountingStore) -> Non
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
-def test_any_range_crosses_segments_and_batches(store: CountingStore, codec: str) -> None:
+def test_any_range_crosses_segments_and_batches(store: MeteredStore, codec: str) -> None:
     log = open_partition(store, LogConfig(codec=codec))
     at = 0
     for count in (1, 40_000, 3, 20_000):
@@ -61,7 +61,7 @@ def test_any_range_crosses_segments_and_batches(store: CountingStore, codec: str
     assert values(log, 7, 7) == []
 
 
-def test_columns_are_returned_in_the_order_asked_for(store: CountingStore) -> None:
+def test_columns_are_returned_in_the_order_asked_for(store: MeteredStore) -> None:
     log = open_partition(store)
     log.append([numbered(0, 3)])
     (one,) = log.read(0, 3, ("value", "offset"))
@@ -70,7 +70,7 @@ def test_columns_are_returned_in_the_order_asked_for(store: CountingStore) -> No
         log.read(0, 3, ("valu",))
 
 
-def test_counting_a_range_opens_no_object(store: CountingStore) -> None:
+def test_counting_a_range_opens_no_object(store: MeteredStore) -> None:
     log = open_partition(store)
     log.append([numbered(0, 100_000)])
     view = log.view()
@@ -80,7 +80,7 @@ def test_counting_a_range_opens_no_object(store: CountingStore) -> None:
     assert store.counters.snapshot() == {}
 
 
-def test_a_single_record_costs_a_constant_number_of_requests(store: CountingStore) -> None:
+def test_a_single_record_costs_a_constant_number_of_requests(store: MeteredStore) -> None:
     costs = set()
     for rounds in (1, 3):
         writer = open_partition(store)
@@ -102,7 +102,7 @@ def test_a_single_record_costs_a_constant_number_of_requests(store: CountingStor
 
 
 def test_one_percent_of_the_offsets_costs_about_one_percent_of_the_bytes() -> None:
-    store = CountingStore(MemoryStore("test"), lambda key: "")
+    store = MeteredStore(MemoryStore("test"), lambda key: "")
     log = open_partition(store, LogConfig(codec="none"))
     for _ in range(10):
         log.append([batch([os.urandom(100) for _ in range(200_000)])])
@@ -115,7 +115,7 @@ def test_one_percent_of_the_offsets_costs_about_one_percent_of_the_bytes() -> No
     assert touched < 0.01 * whole + 2 * (1 << 20) + 64 * 1024
 
 
-def test_a_column_that_is_not_asked_for_is_not_read(store: CountingStore) -> None:
+def test_a_column_that_is_not_asked_for_is_not_read(store: MeteredStore) -> None:
     log = open_partition(store, LogConfig(codec="none"))
     big = batch(
         [os.urandom(1000) for _ in range(50_000)], keys=[b"k%08d" % i for i in range(50_000)]
@@ -129,7 +129,7 @@ def test_a_column_that_is_not_asked_for_is_not_read(store: CountingStore) -> Non
     assert store.counters.by_kind()["get"].bytes < 50_000
 
 
-def test_time_lookup_follows_kafkas_rule(store: CountingStore) -> None:
+def test_time_lookup_follows_kafkas_rule(store: MeteredStore) -> None:
     log = open_partition(store)
     log.append([batch([b"0", b"1", b"2"], timestamps_ms=[100, 300, 200])])
     log.append([batch([b"3", b"4"], timestamps_ms=[150, 400])])
@@ -144,7 +144,7 @@ def test_time_lookup_follows_kafkas_rule(store: CountingStore) -> None:
     assert (newest.offset, newest.timestamp_ms) == (4, 400)
 
 
-def test_time_lookup_passes_over_deleted_records(store: CountingStore) -> None:
+def test_time_lookup_passes_over_deleted_records(store: MeteredStore) -> None:
     log = open_partition(store)
     log.append([batch([b"0", b"1", b"2"], timestamps_ms=[100, 300, 200])])
     log.append([batch([b"3"], timestamps_ms=[250])])
@@ -154,7 +154,7 @@ def test_time_lookup_passes_over_deleted_records(store: CountingStore) -> None:
     assert found.offset == 3
 
 
-def test_log_append_time_overrides_what_the_producer_said(store: CountingStore) -> None:
+def test_log_append_time_overrides_what_the_producer_said(store: MeteredStore) -> None:
     log = open_partition(store, LogConfig(timestamp_type=TimestampType.LOG_APPEND_TIME))
     log.append([batch([b"a"], timestamps_ms=[1])])
     (one,) = log.read(0, 1, ("timestamp", "timestampType"))
@@ -162,7 +162,7 @@ def test_log_append_time_overrides_what_the_producer_said(store: CountingStore) 
     assert one.column("timestamp").cast(pa.int64())[0].as_py() > 1_600_000_000_000
 
 
-def test_a_range_outside_the_log_is_refused_with_both_ends(store: CountingStore) -> None:
+def test_a_range_outside_the_log_is_refused_with_both_ends(store: MeteredStore) -> None:
     log = open_partition(store)
     log.append([numbered(0, 10)])
     log.delete_records(4)
@@ -171,7 +171,7 @@ def test_a_range_outside_the_log_is_refused_with_both_ends(store: CountingStore)
             list(log.read(low, high))
 
 
-def test_an_oversized_record_is_refused_by_row_and_nothing_is_written(store: CountingStore) -> None:
+def test_an_oversized_record_is_refused_by_row_and_nothing_is_written(store: MeteredStore) -> None:
     log = open_partition(store, LogConfig(max_message_bytes=1000))
     with pytest.raises(RecordTooLarge, match=r"row=1 .*max\.message\.bytes=1000"):
         log.append([batch([b"x", b"y" * 2000])])
@@ -186,7 +186,7 @@ def test_an_oversized_record_is_refused_by_row_and_nothing_is_written(store: Cou
     assert log.view().end_offset == 50
 
 
-def test_wrong_columns_are_refused(store: CountingStore) -> None:
+def test_wrong_columns_are_refused(store: MeteredStore) -> None:
     log = open_partition(store)
     with pytest.raises(InvalidRequest, match="only value"):
         log.append([pa.record_batch({"key": pa.array([b"k"])})])

@@ -12,7 +12,7 @@ from sparklog.core.errors import DataCorrupt
 from sparklog.log.effects import run
 from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import take_lead
+from sparklog.log.partition.leader_append import take_leadership
 from sparklog.log.partition.partition_log import LOOK_AGAIN_S, LogConfig, PartitionLog
 from sparklog.log.repair.verify import verify
 from sparklog.store.base import ObjectInfo
@@ -121,7 +121,9 @@ def assert_nobody_writes(store: MemoryStore, named: str) -> None:
         lambda: open_partition(store).delete_records(-1),
         lambda: open_partition(store).absorb_tail(),
         lambda: open_partition(store).view(),
-        lambda: run(take_lead(run(refresh(PartitionView(LAYOUT)), store), 0, "0" * 32), store),
+        lambda: run(
+            take_leadership(run(refresh(PartitionView(LAYOUT)), store), 0, "0" * 32), store
+        ),
     ]
     for attempt in tries:
         with pytest.raises(DataCorrupt, match=named):

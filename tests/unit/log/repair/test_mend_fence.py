@@ -11,10 +11,10 @@ from sparklog.core.clock import ManualClock
 from sparklog.core.types import OffsetRange
 from sparklog.log.effects import run
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import hand_back, take_lead
+from sparklog.log.partition.leader_append import hand_back, take_leadership
 from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.repair.drop_damaged import Dropper, LeadNow
-from sparklog.log.repair.findings import Kind
+from sparklog.log.repair.findings import DamageKind
 from sparklog.log.repair.repair import Repair
 from sparklog.log.repair.verify import Findings
 from sparklog.store.memory import MemoryStore
@@ -36,8 +36,8 @@ def test_a_damaged_fence_is_passed_over_where_the_segment_after_it_can_be_read(
 ) -> None:
     clock = ManualClock()
     store = MemoryStore("fence", clock)
-    view = run(take_lead(COLD, 4, "a" * 32), store)
-    run(take_lead(view, 5, "b" * 32), store)
+    view = run(take_leadership(COLD, 4, "a" * 32), store)
+    run(take_leadership(view, 5, "b" * 32), store)
     whole = run(hand_back(view, 6, "c" * 32), store)
     _, second, last = whole.tail
 
@@ -47,7 +47,12 @@ def test_a_damaged_fence_is_passed_over_where_the_segment_after_it_can_be_read(
 
     found = harm(second.name)
     (damage,) = found.damages
-    assert (damage.kind, damage.lost_base, damage.lost_end, damage.rows) == (Kind.CHAIN, 0, 0, 0)
+    assert (damage.kind, damage.lost_base, damage.lost_end, damage.rows) == (
+        DamageKind.CHAIN,
+        0,
+        0,
+        0,
+    )
     (done,) = mended(store, found, clock, pool)
     assert done.object == LAYOUT.key(second.name)
     after = look(store, clock, pool)
@@ -62,8 +67,8 @@ def test_a_damaged_fence_before_another_one_is_given_up_by_who_leads(
 ) -> None:
     clock = ManualClock()
     store = MemoryStore("fences", clock)
-    view = run(take_lead(COLD, 4, "a" * 32), store)
-    view = run(take_lead(view, 5, "b" * 32), store)
+    view = run(take_leadership(COLD, 4, "a" * 32), store)
+    view = run(take_leadership(view, 5, "b" * 32), store)
     for one in view.tail:
         store.put(LAYOUT.key(one.name), b"damaged")
     found = look(store, clock, pool)

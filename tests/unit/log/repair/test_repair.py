@@ -26,17 +26,17 @@ from sparklog.log.manifest.pins import pin
 from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.key_lookup import find_key
-from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.partition.leader_append import flush_at, take_leadership
 from sparklog.log.partition.partition_log import LogConfig, PartitionLog
 from sparklog.log.partition.segment_reader import SegmentReader
 from sparklog.log.repair.drop_damaged import Dropper, LeadNow
-from sparklog.log.repair.findings import Damage, Kind
-from sparklog.log.repair.repair import SETTLED_MS, Mended, Mender, Repair
+from sparklog.log.repair.findings import Damage, DamageKind
+from sparklog.log.repair.repair import SETTLED_MS, Repair, Repairer, RepairResult
 from sparklog.log.repair.verify import Findings
 from sparklog.log.repair.wal_refill import wal_batches
 from sparklog.log.tail.producer_rebuild import rebuilt, snapshot
 from sparklog.log.tail.producer_snapshot import load_producers, save_producers
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.log.wal.objects import WalBatch, WalHeader, WalKind
 from sparklog.log.wal.objects import encode as encode_wal
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
@@ -83,13 +83,13 @@ def direct_log(name: str, pool: ThreadPoolExecutor) -> tuple[MemoryStore, Manual
 
 def led(store: MemoryStore, clock: ManualClock, pool: ThreadPoolExecutor) -> None:
     """Segments of a leader with an idempotent producer, and a snapshot of what it came to."""
-    view = run(take_lead(COLD, 1, "a" * 32), store)
+    view = run(take_leadership(COLD, 1, "a" * 32), store)
     sent = []
     for sequence in range(0, 8, 2):
         made = produced([1] * 2, producer_id=7, producer_epoch=0, base_sequence=sequence,
                         base_offset=view.end_offset, leader_epoch=1)  # fmt: skip
         sent.append(bytes(made.data))
-        draft = draft_batches(LAYOUT, [sent[-1]], f"{sequence:032x}", codec="none")
+        draft = build_flush(LAYOUT, [sent[-1]], f"{sequence:032x}", codec="none")
         view = run(flush_at(view, draft, 1), store)
         if sequence == 4:
             states = rebuilt([], sent, 1)
@@ -135,7 +135,7 @@ def dropped(store: MemoryStore, found: Findings, pool: ThreadPoolExecutor, *, dr
     ranges = [
         OffsetRange(d.lost_base, d.lost_end)
         for d in found.damages
-        if d.lost_end > d.lost_base or d.kind is Kind.CHAIN
+        if d.lost_end > d.lost_base or d.kind is DamageKind.CHAIN
     ]
     Dropper(Repair(store, found, pool, Encoding("lz4"), dry), LeadNow()).drop(ranges)
 
@@ -159,7 +159,7 @@ def test_what_is_told_to_be_lost_is_what_a_reader_misses(
     everything = readable(copy_of(objects, clock), whole.view, pool)
     # Without its last segment a log is a shorter log: nothing tells that there was one.
     last = LAYOUT.key(whole.view.tail[-1].name)
-    kinds: set[Kind] = set()
+    kinds: set[DamageKind] = set()
     for key in objects:
         store = copy_of(objects, clock)
         HARM[harm](store, key)
@@ -195,7 +195,7 @@ def _check_way_out(
     mended(store, found, clock, pool)
     after = look(store, clock, pool)
     assert readable(store, after.view, pool) >= before
-    assert not [d for d in after.damages if d.kind is Kind.HINT]
+    assert not [d for d in after.damages if d.kind is DamageKind.HINT]
     objects = {info.key: store.get(info.key) for info in store.list("")}
     dropped(store, after, pool, dry=True)
     assert {info.key: store.get(info.key) for info in store.list("")} == objects
@@ -236,7 +236,7 @@ def test_a_compacted_object_does_not_give_way_to_batches_whose_marker_is_gone(
 ) -> None:
     clock = ManualClock()
     store = MemoryStore("compacted", clock)
-    view = run(take_lead(COLD, 1, "a" * 32), store)
+    view = run(take_leadership(COLD, 1, "a" * 32), store)
     who = {"producer_id": 7, "producer_epoch": 0}
 
     def flush(epoch: int, wrote: str = "", *, is_commit: bool = False) -> None:
@@ -247,11 +247,11 @@ def test_a_compacted_object_does_not_give_way_to_batches_whose_marker_is_gone(
         if wrote:
             keys = [b"a " + wrote.encode(), b"b " + wrote.encode()]
             data = bytes(produced([1] * 2, keys=keys, is_transactional=True, **where).data)
-        draft = draft_batches(LAYOUT, [data], f"{view.end_offset:032x}", codec="none")
+        draft = build_flush(LAYOUT, [data], f"{view.end_offset:032x}", codec="none")
         view = run(flush_at(view, draft, epoch), store)
 
     flush(1, "committed")
-    view = run(take_lead(view, 2, "b" * 32), store)
+    view = run(take_leadership(view, 2, "b" * 32), store)
     flush(2, is_commit=True)
     flush(2, "aborted")
     flush(2, is_commit=False)
@@ -278,7 +278,7 @@ def test_a_snapshot_of_producers_that_contradicts_the_segments_is_told_and_goes(
     document = snapshot(rebuilt([], [bytes(wrong.data)], 1))
     run(save_producers(LAYOUT, end, document), store)
     found = look(store, clock, pool)
-    assert [(d.kind, d.object) for d in found.damages] == [(Kind.HINT, key)]
+    assert [(d.kind, d.object) for d in found.damages] == [(DamageKind.HINT, key)]
     assert "came to sequence 5, and it says 91" in found.damages[0].what
     mended(store, found, clock, pool)
     assert look(store, clock, pool).damages == ()
@@ -290,7 +290,7 @@ def test_ranges_are_named_as_they_were_told(pool: ThreadPoolExecutor) -> None:
     store.put(LAYOUT.key(LAYOUT.chain_name(27)), b"damaged")
     found = look(store, clock, pool)
 
-    def drop(*ranges: tuple[int, int], led: bool = False) -> list[Mended]:
+    def drop(*ranges: tuple[int, int], led: bool = False) -> list[RepairResult]:
         given = [OffsetRange(*one) for one in ranges]
         repair = Repair(store, look(store, clock, pool), pool, PLAIN, dry_run=False)
         return Dropper(repair, LeadNow(led, 3)).drop(given)
@@ -306,7 +306,7 @@ def test_ranges_are_named_as_they_were_told(pool: ThreadPoolExecutor) -> None:
     end += 3
     store.put(LAYOUT.key(LAYOUT.chain_name(end - 3)), b"damaged")
     (last,) = look(store, clock, pool).damages
-    assert (last.kind, last.end_known, last.lost_base) == (Kind.CHAIN, False, end - 3)
+    assert (last.kind, last.end_known, last.lost_base) == (DamageKind.CHAIN, False, end - 3)
     with pytest.raises(SparklogError, match="only its leader"):
         drop((end - 3, end), led=True)
     drop((end - 3, end + 10))
@@ -338,7 +338,7 @@ def test_a_segment_in_mid_chain_ends_where_the_next_begins(pool: ThreadPoolExecu
     name = whole.view.tail[0].name
     store.delete(LAYOUT.key(name))
     (hole,) = look(store, clock, pool).damages
-    assert (hole.kind, hole.end_known) == (Kind.CHAIN, True)
+    assert (hole.kind, hole.end_known) == (DamageKind.CHAIN, True)
     assert (hole.lost_base, hole.lost_end) == (30, 61)
     assert hole.unreachable_end == whole.view.end_offset
     found = look(store, clock, pool)
@@ -394,7 +394,7 @@ def test_a_leaders_segment_is_made_again_from_a_write_ahead_log(
     store.put(key, b"damaged")
     found = look(store, clock, pool)
     (damage,) = [d for d in found.damages if d.lost_end > d.lost_base]
-    assert damage.kind is (Kind.SEGMENT if absorbed else Kind.CHAIN)
+    assert damage.kind is (DamageKind.SEGMENT if absorbed else DamageKind.CHAIN)
     assert mended(store, found, clock, pool) == [], "nobody else has the records"
     wal_of(store, whole)
     (done,) = mended(store, found, clock, pool)
@@ -433,10 +433,10 @@ def test_a_damaged_filter_of_keys_loses_nothing_and_is_written_anew(
     data[index.start] ^= 1
     store.put(key, bytes(data))
     found = look(store, clock, pool)
-    assert [(d.kind, d.lost_end - d.lost_base) for d in found.damages] == [(Kind.INDEX, 0)]
+    assert [(d.kind, d.lost_end - d.lost_base) for d in found.damages] == [(DamageKind.INDEX, 0)]
     encoding = Encoding("none", indexes_keys=True)
     for dry_run in (True, False):
-        mender = Mender(Repair(store, found, pool, encoding, dry_run), clock.now_ms())
+        mender = Repairer(Repair(store, found, pool, encoding, dry_run), clock.now_ms())
         assert [one.object for one in mender.mend()] == [key]
         assert len(look(store, clock, pool).damages) == dry_run
     after = look(store, clock, pool)
@@ -454,7 +454,7 @@ def test_a_batch_that_nobody_can_read_is_given_up_when_it_is_named(
     put_unreadable(store, LAYOUT)
     found = look(store, clock, pool)
     (unread,) = found.damages
-    assert unread.kind is Kind.UNREAD
+    assert unread.kind is DamageKind.UNREAD
     dropper = Dropper(Repair(store, found, pool, PLAIN, False), LeadNow(True, 1))
     with pytest.raises(InvalidRequest, match="damaged=0-2"):
         dropper.drop([OffsetRange(0, 1)])
@@ -476,7 +476,7 @@ def test_a_damaged_manifest_is_written_anew_and_old_ones_go_later(
     key = LAYOUT.key(LAYOUT.manifest_name(version))
     store.put(key, b"damaged")
     found = look(store, clock, pool)
-    assert [d.kind for d in found.damages] == [Kind.MANIFEST]
+    assert [d.kind for d in found.damages] == [DamageKind.MANIFEST]
     assert [one.object for one in mended(store, found, clock, pool)] == [key]
     again = look(store, clock, pool)
     assert again.view.manifest.version == version + 1

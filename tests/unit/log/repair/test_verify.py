@@ -13,9 +13,9 @@ from sparklog.log.cleanup.compactor import Compactor
 from sparklog.log.cleanup.rewriter import Encoding
 from sparklog.log.effects import run
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import take_lead
+from sparklog.log.partition.leader_append import take_leadership
 from sparklog.log.partition.partition_log import PartitionLog
-from sparklog.log.repair.findings import Kind, Verified
+from sparklog.log.repair.findings import DamageKind, Verified
 from sparklog.log.repair.verify import verify
 from sparklog.store.memory import MemoryStore
 from tests.harness.log_records import LAYOUT, numbered, open_partition
@@ -123,7 +123,7 @@ def test_a_led_and_compacted_partition_is_whole(
     store: MemoryStore, pool: ThreadPoolExecutor, log: PartitionLog, look: Look
 ) -> None:
     policy = CompactionPolicy.of(parse_topic_configs({"cleanup.policy": "compact"}))
-    run(take_lead(PartitionView(LAYOUT), 3, "3" * 32), store)
+    run(take_leadership(PartitionView(LAYOUT), 3, "3" * 32), store)
     done = Compactor(store, LAYOUT, policy, Encoding("zstd"), pool).compact()
     assert done is not None
     found = look()
@@ -137,6 +137,6 @@ def test_a_batch_that_nobody_can_read_is_named_and_the_rest_is_whole(
     put_unreadable(store, LAYOUT)
     for found in (look(), look(deep=False)):
         (one,) = found.damages
-        assert (one.kind, one.lost_base, one.lost_end, one.rows) == (Kind.UNREAD, 0, 2, 2)
+        assert (one.kind, one.lost_base, one.lost_end, one.rows) == (DamageKind.UNREAD, 0, 2, 2)
         assert "acknowledged by an older version" in one.what
         assert (found.rows, found.orphans) == (1, 0)

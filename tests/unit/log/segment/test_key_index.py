@@ -13,7 +13,7 @@ from sparklog.core.errors import DataCorrupt
 from sparklog.log.effects import run
 from sparklog.log.manifest.refresh import FOOTER_READ_BYTES
 from sparklog.log.partition.partition_log import LogConfig
-from sparklog.log.segment.builder import draft_records
+from sparklog.log.segment.builder import build_records
 from sparklog.log.segment.footer import CRC_KEY, SEGMENT_KEY, from_metadata, to_metadata
 from sparklog.log.segment.key_index import BOUND_BYTES, PAGE_BYTES, KeyIndex, hashed_key, index_keys
 from sparklog.log.tail.references import check_references, reference_batch
@@ -101,7 +101,7 @@ def test_without_keys_there_is_no_index() -> None:
 
 
 def test_the_footer_says_it_and_an_impossible_one_is_refused() -> None:
-    draft = draft_records(LAYOUT, [numbered(0, 5)], NONCE, codec="none", indexes_keys=True)
+    draft = build_records(LAYOUT, [numbered(0, 5)], NONCE, codec="none", indexes_keys=True)
     segment = draft.placed(7)
     assert segment.keys is not None
     again = from_metadata(to_metadata(segment), LAYOUT, "object")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sparklog.core.errors import Unavailable
-from sparklog.log.effects import Effect, GetMany, Protocol, Result
+from sparklog.log.effects import Effect, GetMany, Program, Result
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.change import absorb_tail, change
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import flush_at, take_lead
+from sparklog.log.partition.leader_append import flush_at, take_leadership
 from sparklog.log.tail.producer_rebuild import replay_batch, snapshot
 from sparklog.log.tail.producer_snapshot import decode, load_producers, save_producers
 from sparklog.log.tail.producer_state import ProducerStates
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.protocol.records.control import EndTransactionMarker, encode_end_transaction
 from sparklog.protocol.records.header import parse_header
 from sparklog.store.memory import MemoryStore
@@ -32,13 +32,13 @@ class Leader:
         self.store = MemoryStore("memory://producers")
         self.effects: list[Effect] = []
         self.states = ProducerStates()
-        self.view = self.run(take_lead(PartitionView(LAYOUT), 1, "a" * 32))
+        self.view = self.run(take_leadership(PartitionView(LAYOUT), 1, "a" * 32))
 
-    def run(self, protocol: Protocol[Result]) -> Result:
+    def run(self, protocol: Program[Result]) -> Result:
         return run_noting(protocol, self.store, self.effects)
 
     def flush(self, *batches: bytes) -> None:
-        draft = draft_batches(LAYOUT, batches, "b" * 32, codec="none")
+        draft = build_flush(LAYOUT, batches, "b" * 32, codec="none")
         self.view = self.run(flush_at(self.view, draft, 1))
         for batch in batches:
             replay_batch(self.states, batch, NOW_MS)

@@ -6,12 +6,12 @@ import pytest
 
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import PartitionId
-from sparklog.log.effects import Protocol, Result, run
+from sparklog.log.effects import Program, Result, run
 from sparklog.log.layout import PartitionLayout, WalLayout
 from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import flush_at, take_lead
-from sparklog.log.tail.to_segment import draft_batches
+from sparklog.log.partition.leader_append import flush_at, take_leadership
+from sparklog.log.tail.to_segment import build_flush
 from sparklog.log.wal.objects import WalBatch, WalHeader, WalKind, encode
 from sparklog.log.wal.recovery import SealedTail, recover_batches, seal_and_read
 from sparklog.log.wal.sealing import clear
@@ -35,7 +35,7 @@ class Recovery:
             header = WalHeader(WalKind.REGISTRATION, 0, 0, "0" * 32)
             self.store.put_if_absent(wal.key(0), encode(wal, header))
 
-    def run(self, protocol: Protocol[Result]) -> Result:
+    def run(self, protocol: Program[Result]) -> Result:
         return run(protocol, self.store)
 
     def window(self, wal: WalLayout, *batches: WalBatch, boundary: int = 0) -> None:
@@ -51,7 +51,7 @@ class Recovery:
 
     def flush(self, *batches: WalBatch, leader_epoch: int) -> None:
         data = [batch.data for batch in batches]
-        draft = draft_batches(LAYOUT, data, "f" * 32, codec="none")
+        draft = build_flush(LAYOUT, data, "f" * 32, codec="none")
         self.run(flush_at(self.view(), draft, leader_epoch))
 
     def recovered(self, *wals: WalLayout) -> list[tuple[int, int]]:
@@ -83,7 +83,7 @@ def test_each_partition_gets_its_own_batches_of_a_log_read_once(recovery: Recove
 
 def test_what_is_flushed_is_left_out(recovery: Recovery) -> None:
     batches = [taken(0), taken(2), taken(4)]
-    recovery.run(take_lead(PartitionView(LAYOUT), 1, "d" * 32))
+    recovery.run(take_leadership(PartitionView(LAYOUT), 1, "d" * 32))
     for batch in batches:
         recovery.window(WAL, batch)
     recovery.flush(*batches[:2], leader_epoch=1)
@@ -111,7 +111,7 @@ def test_what_a_leader_took_beyond_its_successors_beginning_was_never_committed(
 def test_the_partitions_log_knows_of_successors_too(recovery: Recovery) -> None:
     recovery.window(WAL, taken(0, epoch=1), taken(2, epoch=1))
     recovery.flush(taken(0, epoch=1), leader_epoch=1)
-    recovery.run(take_lead(PartitionView(LAYOUT), 2, "d" * 32))
+    recovery.run(take_leadership(PartitionView(LAYOUT), 2, "d" * 32))
     assert recovery.recovered() == []
 
 

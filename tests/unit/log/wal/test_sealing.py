@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import DataCorrupt, Fenced
-from sparklog.log.effects import Effect, GetMany, ListAfter, Protocol, Put, perform, run
+from sparklog.log.effects import Effect, GetMany, ListAfter, Program, Put, perform, run
 from sparklog.log.layout import WalLayout
-from sparklog.log.wal import objects as wal_object
+from sparklog.log.wal import objects
 from sparklog.log.wal.objects import WalBatch, WalHeader, WalKind, WalObject, encode
 from sparklog.log.wal.sealing import (
     MARK_BYTES_MAX,
@@ -21,7 +21,7 @@ from sparklog.log.wal.sealing import (
     read_tail,
     seal,
 )
-from sparklog.log.wal.writer import PutWindow, Settled, place, register
+from sparklog.log.wal.writer import PutOutcomes, PutWindow, place, register
 from sparklog.store.memory import MemoryStore
 from tests.harness.counted_requests import run_noting
 
@@ -33,11 +33,13 @@ def _log(*boundaries: int) -> MemoryStore:
     store = MemoryStore("wal")
     run(register(WAL, "r"), store)
     for sequence, boundary in enumerate(boundaries, start=1):
-        assert _write(store, sequence, boundary) is Settled.DURABLE
+        assert _write(store, sequence, boundary) is PutOutcomes.DURABLE
     return store
 
 
-def _write(store: MemoryStore, sequence: int, boundary: int = 0, data: bytes = b"batch") -> Settled:
+def _write(
+    store: MemoryStore, sequence: int, boundary: int = 0, data: bytes = b"batch"
+) -> PutOutcomes:
     batch = WalBatch("t" * 22, 0, sequence, 0, data)
     return run(place(PutWindow(sequence, boundary).placed(WAL, [batch], f"w{sequence}")), store)
 
@@ -54,7 +56,7 @@ def _sequences(windows: Sequence[WalObject]) -> list[int]:
     return [one.header.sequence for one in windows]
 
 
-def _effects(protocol: Protocol[Any], store: MemoryStore) -> list[Effect]:
+def _effects(protocol: Program[Any], store: MemoryStore) -> list[Effect]:
     """Run a protocol; return what it asked for."""
     effects: list[Effect] = []
     run_noting(protocol, store, effects)
@@ -92,7 +94,7 @@ def test_of_large_windows_only_the_newest_is_looked_at_and_a_seal_among_them_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as older:
-        older.setattr(wal_object, "WINDOW_BYTES_MIN", 0)
+        older.setattr(objects, "WINDOW_BYTES_MIN", 0)
         store = _log(0)
     for sequence in (2, 3, 5, 6):
         _write(store, sequence, 1 if sequence > 3 else 0, bytes(MARK_BYTES_MAX))
@@ -121,7 +123,7 @@ def test_a_log_that_shows_no_seal_is_not_taken_for_a_sealed_one() -> None:
 def test_a_sealed_log_fences_its_broker() -> None:
     store = _log(0)
     assert run(seal(WAL, "s"), store) == Sealed(2, 0)
-    assert _write(store, 2) is Settled.FENCED
+    assert _write(store, 2) is PutOutcomes.FENCED
 
 
 def test_an_incarnation_sealed_before_it_registers_never_does() -> None:
@@ -163,7 +165,7 @@ def test_a_busy_broker_is_stopped_by_a_barrier_and_then_sealed() -> None:
     result = None
     while result is None:
         # Faster than the sealer: it writes before each of its requests, until it is fenced.
-        fenced = fenced or _write(store, last + 1) is Settled.FENCED
+        fenced = fenced or _write(store, last + 1) is PutOutcomes.FENCED
         last += not fenced
         try:
             effect = sealing.send(perform(effect, store))

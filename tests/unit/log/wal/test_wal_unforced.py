@@ -20,9 +20,9 @@ from sparklog.log.wal.sealing import (
 )
 from sparklog.log.wal.writer import (
     Flushed,
+    PutOutcomes,
     PutSettled,
     PutWindow,
-    Settled,
     WalWriter,
     WindowReady,
     place,
@@ -136,7 +136,7 @@ def test_only_an_object_with_a_new_boundary_is_forced() -> None:
     assert writer.handle(WindowReady()) == (PutWindow(1, 0, False, False),)
     assert writer.handle(WindowReady()) == (PutWindow(2, 0, False, False),)
     for sequence in (1, 2):
-        writer.handle(PutSettled(sequence, Settled.DURABLE))
+        writer.handle(PutSettled(sequence, PutOutcomes.DURABLE))
     writer.handle(Flushed(2))
     assert writer.handle(WindowReady()) == (PutWindow(3, 2, False, True),)
     assert writer.handle(WindowReady()) == (PutWindow(4, 2, False, False),)

@@ -21,14 +21,14 @@ from sparklog.log.wal.writer import (
     UNKNOWN_TRIES_MAX,
     Acknowledge,
     Flushed,
-    Placed,
+    PutOutcomes,
     PutSettled,
     PutWindow,
-    Settled,
     Stop,
     Trim,
     WalWriter,
     WindowReady,
+    WindowRow,
     place,
     register,
 )
@@ -40,10 +40,10 @@ KEY = WAL.key(1)
 
 
 def _durable(sequence: int) -> PutSettled:
-    return PutSettled(sequence, Settled.DURABLE)
+    return PutSettled(sequence, PutOutcomes.DURABLE)
 
 
-def _window(nonce: str) -> Placed:
+def _window(nonce: str) -> WindowRow:
     return PutWindow(1, 0).placed(WAL, [WalBatch("t" * 22, 0, 7, 2, b"batch")], nonce)
 
 
@@ -88,15 +88,15 @@ def test_a_fenced_writer_acknowledges_nothing_more() -> None:
     writer = WalWriter(in_flight_max=2)
     writer.handle(WindowReady())
     writer.handle(WindowReady())
-    assert writer.handle(PutSettled(2, Settled.FENCED)) == (Stop(2),)
+    assert writer.handle(PutSettled(2, PutOutcomes.FENCED)) == (Stop(2),)
     assert writer.handle(_durable(1)) == ()
-    assert writer.handle(PutSettled(2, Settled.FENCED)) == ()
+    assert writer.handle(PutSettled(2, PutOutcomes.FENCED)) == ()
     assert not writer.has_room
 
 
 def test_a_put_is_durable_when_the_name_was_free() -> None:
     store = MemoryStore("wal")
-    assert run(place(_window("n")), store) is Settled.DURABLE
+    assert run(place(_window("n")), store) is PutOutcomes.DURABLE
     found = decode(store.get(KEY), WAL, 1)
     assert found.header == WalHeader(WalKind.WINDOW, 1, 0, "n")
     assert found.batches == (WalBatch("t" * 22, 0, 7, 2, b"batch"),)
@@ -109,7 +109,7 @@ def test_our_own_object_under_the_name_is_durable(outcome: PutOutcome) -> None:
     assert isinstance(placing.send(outcome), GetMany)
     with pytest.raises(StopIteration) as end:
         placing.send([_window("n").data])
-    assert end.value.value is Settled.DURABLE
+    assert end.value.value is PutOutcomes.DURABLE
 
 
 @pytest.mark.parametrize("outcome", [PutOutcome.EXISTS, PutOutcome.UNKNOWN])
@@ -120,7 +120,7 @@ def test_somebody_elses_object_under_the_name_fences(outcome: PutOutcome, there:
     placing.send(outcome)
     with pytest.raises(StopIteration) as end:
         placing.send([there])
-    assert end.value.value is Settled.FENCED
+    assert end.value.value is PutOutcomes.FENCED
 
 
 def test_a_put_that_did_not_arrive_is_sent_again_unchanged() -> None:
@@ -130,7 +130,7 @@ def test_a_put_that_did_not_arrive_is_sent_again_unchanged() -> None:
     assert placing.send([None]) == first
     with pytest.raises(StopIteration) as end:
         placing.send(PutOutcome.CREATED)
-    assert end.value.value is Settled.DURABLE
+    assert end.value.value is PutOutcomes.DURABLE
 
 
 def test_a_store_that_never_tells_leaves_the_outcome_unknown() -> None:

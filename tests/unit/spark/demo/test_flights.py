@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.demo import flights as package_data
+from sparklog.spark.demo import flights
 from sparklog.spark.demo.flights import TOPICS, original, package_folder, write_inputs
 
 FLIGHTS = b"""carrier,tailnum,minute,time_hour
@@ -27,7 +27,7 @@ def test_the_package_has_a_year_of_flights_planes_and_weather() -> None:
 
 
 def test_a_missing_package_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package_data, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(flights, "PACKAGE", "no_such_package")
     with pytest.raises(InvalidRequest, match="make setup"):
         package_folder()
 

@@ -33,7 +33,7 @@ from sparklog.spark.jobs.compact import (
 from sparklog.spark.jobs.low_priority import at_low_priority, packed
 from sparklog.spark.jobs.partition_tasks import PartitionAnswer, work_on
 from sparklog.store.memory import MemoryStore
-from sparklog.store.metered import CountingStore
+from sparklog.store.metered import MeteredStore
 from tests.harness.log_records import batch, numbered
 
 JOB = CompactJob("memory://compact")
@@ -77,7 +77,7 @@ def test_the_newest_of_each_key_stays_where_it_is(log: Log, clock: ManualClock) 
 
 
 def test_a_run_with_nothing_to_do_looks_once_for_both_of_its_works(clock: ManualClock) -> None:
-    counting = CountingStore(MemoryStore("idle", clock), lambda key: "")
+    counting = MeteredStore(MemoryStore("idle", clock), lambda key: "")
     log = Log(counting, clock=clock)
     log.create_topic("t", 1, {"cleanup.policy": "compact"})
     log.partition("t", 0).append([numbered(0, 5)])

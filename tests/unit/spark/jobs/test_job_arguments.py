@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.spark.jobs.consume import Edge, parse_consume
 from sparklog.spark.jobs.produce_arguments import parse_produce
-from sparklog.spark.jobs.streaming import Pace
+from sparklog.spark.jobs.streaming import StreamPace
 
 PRODUCE = ("--root", "memory://x", "--topic", "t")
 CONSUME = ("--root", "memory://x", "--topic", "t")
@@ -49,10 +49,10 @@ def test_a_given_format_goes_before_the_name() -> None:
 
 def test_a_stream_has_its_pace() -> None:
     words = [*PRODUCE, "--input", "in.csv", "--checkpoint", "c"]
-    assert parse_produce([*words, "--stream"]).pace == Pace(checkpoint="c")
-    assert parse_produce([*words, "--available-now"]).pace == Pace(True, None, "c")
+    assert parse_produce([*words, "--stream"]).pace == StreamPace(checkpoint="c")
+    assert parse_produce([*words, "--available-now"]).pace == StreamPace(True, None, "c")
     paced = parse_produce([*words, "--stream", "--trigger", "5 seconds"]).pace
-    assert paced == Pace(False, "5 seconds", "c")
+    assert paced == StreamPace(False, "5 seconds", "c")
 
 
 def test_a_path_becomes_absolute_because_tasks_run_elsewhere(

@@ -8,7 +8,14 @@ import json
 import pytest
 
 from sparklog.core.clock import ManualClock
-from sparklog.spark.jobs.progress import Progress, Report, Tally, bytes_text, progress_text, rate
+from sparklog.spark.jobs.progress import (
+    JobProgress,
+    ProgressReport,
+    Tally,
+    bytes_text,
+    progress_text,
+    rate,
+)
 
 
 class Terminal(io.StringIO):
@@ -18,7 +25,7 @@ class Terminal(io.StringIO):
 
 def test_in_a_file_a_line_is_written_now_and_then() -> None:
     clock, file = ManualClock(), io.StringIO()
-    progress = Progress(file, clock)
+    progress = JobProgress(file, clock)
     for second in range(1, 13):
         clock.sleep_s(1)
         progress.update(Tally(rows=1000 * second))
@@ -31,7 +38,7 @@ def test_in_a_file_a_line_is_written_now_and_then() -> None:
 
 def test_on_a_terminal_one_line_is_written_over_and_leaves_nothing() -> None:
     clock, screen = ManualClock(), Terminal()
-    progress = Progress(screen, clock)
+    progress = JobProgress(screen, clock)
     for rows in (1_000_000, 10):
         clock.sleep_s(1)
         progress.update(Tally(rows=rows))
@@ -47,7 +54,7 @@ def test_on_a_terminal_one_line_is_written_over_and_leaves_nothing() -> None:
 
 def test_time_before_the_start_does_not_count() -> None:
     clock = ManualClock()
-    progress = Progress(io.StringIO(), clock)
+    progress = JobProgress(io.StringIO(), clock)
     clock.sleep_s(60)
     progress.start()
     clock.sleep_s(2)
@@ -78,7 +85,7 @@ def test_no_time_has_no_rate() -> None:
 
 
 def test_a_report_is_lines_for_people_and_one_object_for_programs() -> None:
-    report = Report("produced", "t", 1000, 2048, 0.5, {"created": True}, ("  more",))
+    report = ProgressReport("produced", "t", 1000, 2048, 0.5, {"created": True}, ("  more",))
     assert report.to_text().splitlines() == [
         "produced 1,000 records (2.0 KiB) of t in 0.5 s: 2,000 records/s",
         "  more",

@@ -13,10 +13,10 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.errors import UnknownTopicOrPartition
 from sparklog.spark.jobs.job import OpenSession, failure_line, run_job
-from sparklog.spark.jobs.progress import Progress, Report
+from sparklog.spark.jobs.progress import JobProgress, ProgressReport
 from sparklog.spark.jobs.verify import parse_verify
 
-REPORT = Report("produced", "t", 3, 0, 1.0)
+REPORT = ProgressReport("produced", "t", 3, 0, 1.0)
 TRACE = """[PYTHON_DATA_SOURCE_ERROR] Failed to write: Traceback (most recent call last):
   File "worker.py", line 1, in main
 sparklog.core.errors.InvalidPartitions: a row asks for a partition. topic=t partition=9
@@ -32,18 +32,18 @@ class Words:
     json: bool = False
 
 
-def _run(body: Callable[[], Report], *, as_json: bool = False) -> int:
+def _run(body: Callable[[], ProgressReport], *, as_json: bool = False) -> int:
     def parse(argv: Sequence[str]) -> Words:
         return Words(as_json)
 
-    def job(words: Words, open_session: OpenSession, progress: Progress) -> Report:
+    def job(words: Words, open_session: OpenSession, progress: JobProgress) -> ProgressReport:
         return body()
 
     return run_job("test", parse, job, [])
 
 
-def _raises(error: BaseException) -> Callable[[], Report]:
-    def body() -> Report:
+def _raises(error: BaseException) -> Callable[[], ProgressReport]:
+    def body() -> ProgressReport:
         raise error
 
     return body
@@ -85,7 +85,7 @@ def test_an_interrupt_is_130_and_a_wrong_call_2() -> None:
 def test_sigterm_ends_a_job_with_143_and_leaves_the_old_handler() -> None:
     before = signal.getsignal(signal.SIGTERM)
 
-    def body() -> Report:
+    def body() -> ProgressReport:
         os.kill(os.getpid(), signal.SIGTERM)
         SYSTEM_CLOCK.sleep_s(30)  # the signal ends it
         return REPORT
@@ -118,7 +118,7 @@ def test_a_message_without_end_is_cut() -> None:
 
 
 def test_a_wrong_call_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    def body(*_: object) -> Report:
+    def body(*_: object) -> ProgressReport:
         raise AssertionError("it was called wrongly")
 
     assert run_job("test", parse_verify, body, ["--root", "r", "--metrics-file"]) == 2

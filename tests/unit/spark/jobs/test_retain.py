@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.cluster import orphans as leftovers
+from sparklog.cluster import orphans
 from sparklog.cluster.log import Log
 from sparklog.cluster.named_snapshots import SnapshotRecords, create_snapshot
 from sparklog.cluster.publication import Publication, StagedPartition, encode
@@ -26,7 +26,7 @@ from sparklog.spark.jobs.partition_tasks import PartitionAnswer, chosen_topics, 
 from sparklog.spark.jobs.report import UpkeepReport, total_of
 from sparklog.spark.jobs.retain import RetainJob, parse_retain, retained_by, with_unpublished
 from sparklog.store.memory import MemoryStore
-from sparklog.store.metered import CountingStore
+from sparklog.store.metered import MeteredStore
 from tests.harness.log_records import numbered, values
 
 JOB = RetainJob("memory://retain")
@@ -40,7 +40,7 @@ def log(clock: ManualClock) -> Log:
 
 
 def retained(log: Log, clock: ManualClock, job: RetainJob = JOB) -> Mapping[str, Any]:
-    records = run(leftovers.publication_records(clock.now_ms()), log.store)
+    records = run(orphans.publication_records(clock.now_ms()), log.store)
     (work,) = with_unpublished(work_on(log.topics().values()), records)
     return retained_by(job, clock)(log, work)
 
@@ -152,7 +152,7 @@ def test_a_failed_partition_is_told_and_makes_the_job_fail() -> None:
 
 def counted(job: RetainJob, store: MemoryStore, clock: ManualClock) -> dict[str, int]:
     """Return the requests of a run over every partition, by kind."""
-    counting = CountingStore(store, lambda key: "")
+    counting = MeteredStore(store, lambda key: "")
     log = Log(counting, clock=clock)
     image = log.refresh()
     before = counting.counters.snapshot()

@@ -9,7 +9,7 @@ import pytest
 from sparklog.cluster.log import Log
 from sparklog.cluster.named_snapshots import create_snapshot, drop_snapshot
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.jobs import verify as verify_job
+from sparklog.spark.jobs import verify
 from sparklog.spark.jobs.partition_tasks import PartitionAnswer
 from sparklog.spark.jobs.report import UpkeepReport
 from sparklog.spark.jobs.verify import (
@@ -59,16 +59,16 @@ def test_a_call_is_understood() -> None:
 def run_job(log: Log, monkeypatch: pytest.MonkeyPatch, *words: str) -> UpkeepReport:
     """Do what the job does, without Spark's tasks."""
     job = parsed(*words)
-    monkeypatch.setattr(verify_job, "open_log", lambda root: log)
+    monkeypatch.setattr(verify, "open_log", lambda root: log)
     monkeypatch.setattr(Log, "close", lambda self: None)
-    works, problems = verify_job._works(job)
+    works, problems = verify._works(job)
     answers = []
     for work in works:
         try:
             answer = PartitionAnswer(work.topic, work.partition, verified_by(job)(log, work))
         except InvalidRequest as error:
             answer = PartitionAnswer(work.topic, work.partition, {}, str(error))
-        answers.append(verify_job._judged(answer))
+        answers.append(verify._judged(answer))
     return verify_report(job, answers, 1.0, problems)
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sparklog.core.errors import DataCorrupt, InvalidRequest, OffsetOutOfRange
 from sparklog.core.types import OffsetRange
 from sparklog.spark.materialize.commit import (
-    Commit,
-    Origin,
+    CommitOrigin,
+    TableCommit,
     Values,
     check_origin,
     next_starts,
@@ -20,7 +20,7 @@ from sparklog.spark.materialize.commit import (
     parse_commit,
 )
 
-ORIGIN = Origin("t", "id-1")
+ORIGIN = CommitOrigin("t", "id-1")
 ranges = st.dictionaries(
     st.integers(0, 50),
     st.tuples(st.integers(0, 1 << 60), st.integers(0, 1000)).map(
@@ -37,13 +37,15 @@ values = st.builds(
 def test_a_commit_reads_back_as_it_was_written(
     covered: dict[int, OffsetRange], read_as: Values, batch: int
 ) -> None:
-    commit = Commit(batch, "n", Origin("t", "id", "upsert", "read_uncommitted"), covered, read_as)
+    commit = TableCommit(
+        batch, "n", CommitOrigin("t", "id", "upsert", "read_uncommitted"), covered, read_as
+    )
     assert parse_commit(commit.to_json()) == commit
     assert commit.offsets == offsets_in(covered) == sum(len(one) for one in covered.values())
 
 
 def test_a_commit_tells_topic_partition_from_and_until() -> None:
-    commit = Commit(1, "n", ORIGIN, {0: OffsetRange(3, 5)}, Values())
+    commit = TableCommit(1, "n", ORIGIN, {0: OffsetRange(3, 5)}, Values())
     document = json.loads(commit.to_json())
     assert document["topic"] == "t"
     assert document["offsets"] == [{"partition": 0, "from": 3, "until": 5}]
@@ -57,7 +59,7 @@ def test_commits_of_others_are_passed_over(text: str | None) -> None:
 def test_a_damaged_commit_and_one_of_a_newer_version_are_no_reason_to_begin_anew() -> None:
     with pytest.raises(DataCorrupt):
         parse_commit('{"sparklog": 1, "batch": 1}')
-    text = Commit(1, "n", ORIGIN, {0: OffsetRange(3, 5)}, Values()).to_json()
+    text = TableCommit(1, "n", ORIGIN, {0: OffsetRange(3, 5)}, Values()).to_json()
     with pytest.raises(DataCorrupt):
         parse_commit(text.replace('"until":5', '"until":2'))
     with pytest.raises(InvalidRequest, match="newer"):
@@ -65,12 +67,12 @@ def test_a_damaged_commit_and_one_of_a_newer_version_are_no_reason_to_begin_anew
 
 
 def test_a_table_of_something_else_is_refused() -> None:
-    last = Commit(1, "n", ORIGIN, {}, Values())
+    last = TableCommit(1, "n", ORIGIN, {}, Values())
     check_origin(last, ORIGIN, fail_on_data_loss=True)
-    for other in (Origin("u", "id-1"), Origin("t", "id-1", "upsert")):
+    for other in (CommitOrigin("u", "id-1"), CommitOrigin("t", "id-1", "upsert")):
         with pytest.raises(InvalidRequest, match="another"):
             check_origin(last, other, fail_on_data_loss=False)
-    created_again = Origin("t", "id-2")
+    created_again = CommitOrigin("t", "id-2")
     with pytest.raises(OffsetOutOfRange, match="created again"):
         check_origin(last, created_again, fail_on_data_loss=True)
     check_origin(last, created_again, fail_on_data_loss=False)

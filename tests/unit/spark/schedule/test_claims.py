@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.core.errors import OutcomeUnknown
 from sparklog.log.effects import GetMany, ListAfter, Put, run
-from sparklog.spark.schedule.claims import KEPT, Claim, newest, take
+from sparklog.spark.schedule.claims import KEPT, RunClaim, newest, take
 from sparklog.store.base import PutOutcome
 from sparklog.store.memory import MemoryStore
 
@@ -19,8 +19,8 @@ def store() -> MemoryStore:
     return MemoryStore(uuid4().hex)
 
 
-def claim(at_ms: int, run_id: str, attempt: int = 1, job: str = "nightly") -> Claim:
-    return Claim(job, at_ms, attempt, run_id, claimed_ms=at_ms + 5, application=f"of {run_id}")
+def claim(at_ms: int, run_id: str, attempt: int = 1, job: str = "nightly") -> RunClaim:
+    return RunClaim(job, at_ms, attempt, run_id, claimed_ms=at_ms + 5, application=f"of {run_id}")
 
 
 def test_a_time_is_claimed_once(store: MemoryStore) -> None:
@@ -74,6 +74,6 @@ def test_a_name_that_was_deleted_gives_nobody_an_old_time(store: MemoryStore) ->
 
 def test_a_damaged_claim_is_what_its_name_says(store: MemoryStore) -> None:
     store.put_if_absent(claim(1000, "a").key, b"{")
-    assert run(newest("nightly"), store) == Claim("nightly", 1000, 1, claimed_ms=1000)
+    assert run(newest("nightly"), store) == RunClaim("nightly", 1000, 1, claimed_ms=1000)
     store.put_if_absent("runs/nightly/zzz", b"somebody else's")
-    assert run(newest("nightly"), store) == Claim("nightly", 1000, 1, claimed_ms=1000)
+    assert run(newest("nightly"), store) == RunClaim("nightly", 1000, 1, claimed_ms=1000)

@@ -20,7 +20,7 @@ from sparklog.spark.schedule.history import (
     HISTORY_TOPIC,
     REPORT_BYTES_MAX,
     RUNNING,
-    History,
+    JobHistory,
     JobRequest,
     JobRun,
     KnownJob,
@@ -44,7 +44,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def test_records_come_back_and_the_last_of_a_run_counts(log: Log) -> None:
-    assert read_history(log) == History()
+    assert read_history(log) == JobHistory()
     ended = replace(RUN, outcome=DONE, exit_code=0, duration_ms=7, report={"let_go": 3})
     other = replace(RUN, run_id="a" * 32, job="weekly", started_ms=2000)
     for record in (JOB, RUN, other, ended, ended):
@@ -115,7 +115,7 @@ def test_a_record_with_an_odd_field_is_none_of_ours(key: bytes, fields: dict[str
     good = {} if key.startswith(b"ask/") else json.loads(encode(JOB if key[:1] == b"j" else RUN))
     odd = json.dumps({**good, **fields}).encode()
     assert decode(key, odd) is None
-    history = History()
+    history = JobHistory()
     history.take([(key_of(RUN), encode(RUN)), (key, odd), (key_of(JOB), encode(JOB))])
     assert (history.newest_first(), history.jobs) == ([RUN], {"nightly": JOB})
 

@@ -16,7 +16,7 @@ from sparklog.client.producer import Producer
 from sparklog.cluster.log import Log, open_log
 from sparklog.core.clock import SYSTEM_CLOCK, ManualClock
 from sparklog.core.errors import InvalidTopic, Unavailable
-from sparklog.spark.schedule import listener as job_listening
+from sparklog.spark.schedule import listener
 from sparklog.spark.schedule.history import (
     HISTORY_TOPIC,
     HistoryAppend,
@@ -30,7 +30,7 @@ from sparklog.spark.schedule.history import (
     write_history,
 )
 from sparklog.spark.schedule.listener import Listener
-from sparklog.spark.schedule.requests import Asking
+from sparklog.spark.schedule.requests import JobRequests
 from tests.harness.waiting import eventually
 from tests.interop.brokers import Brokers
 
@@ -44,8 +44,8 @@ def request() -> JobRequest:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_listening, "LOOK_AGAIN_S", 0.05)
-    monkeypatch.setattr(job_listening, "BROKERS_EVERY_S", 0.2)
+    monkeypatch.setattr(listener, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(listener, "BROKERS_EVERY_S", 0.2)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +218,7 @@ def test_a_run_that_falls_silent_or_never_begins_is_not_waited_for_for_ever(
         for message in messages:
             write_history(log, replace(run, message=message), patience_s=60)
 
-    asking = Asking(log, request(), say, clock)
+    asking = JobRequests(log, request(), say, clock)
     with listening(log) as application:
         application.begun = begun
         with pytest.raises(Unavailable, match="is not heard of any more; see `sparklog jobs"):
@@ -230,7 +230,7 @@ def test_a_run_that_falls_silent_or_never_begins_is_not_waited_for_for_ever(
 def test_a_run_that_ends_while_it_is_waited_for_is_returned(log: Log) -> None:
     now_ms = SYSTEM_CLOCK.now_ms()
     said: list[str] = []
-    asking = Asking(log, request(), said.append)
+    asking = JobRequests(log, request(), said.append)
     run_id = asking.request.request_id
     run = JobRun(run_id, "nightly", "retain", "by hand", now_ms, now_ms, now_ms, "host:1")
     ended = replace(run, outcome="done", exit_code=0, message="let go of 3")

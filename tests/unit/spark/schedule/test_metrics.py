@@ -17,7 +17,7 @@ from sparklog.spark.jobs.report import UpkeepReport
 from sparklog.spark.jobs.retain import RetainJob, parse_retain
 from sparklog.spark.schedule.cron import parse_cron
 from sparklog.spark.schedule.history import DONE, FAILED, JobRun
-from sparklog.spark.schedule.metrics import JobMetrics, MetricsPage
+from sparklog.spark.schedule.metrics import JobMetrics, JobMetricsServer
 from sparklog.spark.schedule.schedule import Schedule, ScheduledJob
 
 NOON_MS = 1_795_262_400_000
@@ -41,7 +41,7 @@ def test_a_page_shows_the_last_runs_and_the_next_ones() -> None:
     metrics = JobMetrics(Schedule("x", (JOB, replace(JOB, name="off", enabled=False))),
                          ManualClock(NOON_MS))  # fmt: skip
     metrics.began(RUN)
-    page = MetricsPage(metrics, "127.0.0.1", 0)
+    page = JobMetricsServer(metrics, "127.0.0.1", 0)
     try:
         url = f"http://127.0.0.1:{page.port}/metrics"
         with urlopen(url) as answer:

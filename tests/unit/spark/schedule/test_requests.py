@@ -13,8 +13,8 @@ from sparklog.core.clock import ManualClock
 from sparklog.core.errors import Unavailable
 from sparklog.spark.schedule.history import HISTORY_TOPIC, JobRequest, decode
 from sparklog.spark.schedule.listener import OLD_MS, Listener
-from sparklog.spark.schedule.requests import BEGUN_WITHIN_S, TAKEN_WITHIN_S, Asking
-from sparklog.spark.schedule.runner import Places
+from sparklog.spark.schedule.requests import BEGUN_WITHIN_S, TAKEN_WITHIN_S, JobRequests
+from sparklog.spark.schedule.runner import RunSlots
 
 NOON_MS = 1_795_262_400_000
 REQUEST = JobRequest("f" * 32, "nightly", "host:9", NOON_MS)
@@ -39,7 +39,7 @@ class Application:
 
     def __init__(self, log: Log, clock: ManualClock, name: str, at_once: int = 1) -> None:
         self.runs: list[tuple[str, str]] = []
-        self.places = Places(at_once)
+        self.places = RunSlots(at_once)
         self.listener = Listener(log, name, self, clock)
 
     def reserve(self, name: str, run_id: str) -> bool:
@@ -177,5 +177,5 @@ def test_a_word_that_cannot_be_written_leaves_the_place_free_in_the_end(
 
 def test_where_no_broker_leads_the_topic_nobody_is_asked(log: Log) -> None:
     said: list[str] = []
-    assert Asking(log, REQUEST, said.append).run() is None
+    assert JobRequests(log, REQUEST, said.append).run() is None
     assert (said, HISTORY_TOPIC in log.refresh().topics) == ([], False)

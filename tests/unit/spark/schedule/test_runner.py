@@ -6,7 +6,7 @@ from queue import SimpleQueue
 
 from sparklog.core.clock import SYSTEM_CLOCK, ManualClock
 from sparklog.spark.schedule.cron import parse_cron
-from sparklog.spark.schedule.runner import Alarms
+from sparklog.spark.schedule.runner import CronTimer
 
 HOUR_MS = 3_600_000
 NOON_MS = 1_795_262_400_000
@@ -14,7 +14,7 @@ NOON_MS = 1_795_262_400_000
 
 def test_alarms_ring_once_for_each_job_however_late() -> None:
     clock = ManualClock(NOON_MS)
-    alarms = Alarms(lambda name: None, clock)
+    alarms = CronTimer(lambda name: None, clock)
     alarms.ring_by("hourly", parse_cron("0 * * * *"))
     alarms.ring_by("noon", parse_cron("0 12 * * *"))
     assert alarms.due(NOON_MS) == []
@@ -25,7 +25,7 @@ def test_alarms_ring_once_for_each_job_however_late() -> None:
 
 
 def test_alarms_ring_again_at_the_time_said_last() -> None:
-    alarms = Alarms(lambda name: None, ManualClock(NOON_MS))
+    alarms = CronTimer(lambda name: None, ManualClock(NOON_MS))
     alarms.ring_by("hourly", parse_cron("0 * * * *"))
     alarms.ring_at("hourly", NOON_MS + 10)
     alarms.ring_at("hourly", NOON_MS + 20)
@@ -36,7 +36,7 @@ def test_alarms_ring_again_at_the_time_said_last() -> None:
 
 
 def test_alarms_ring_as_planned_when_the_clock_was_set_back() -> None:
-    alarms = Alarms(lambda name: None, ManualClock(NOON_MS))
+    alarms = CronTimer(lambda name: None, ManualClock(NOON_MS))
     alarms.ring_by("hourly", parse_cron("0 * * * *"))
     assert alarms.due(NOON_MS + 1000 * HOUR_MS) == ["hourly"]
     assert alarms.due(NOON_MS) == []
@@ -45,7 +45,7 @@ def test_alarms_ring_as_planned_when_the_clock_was_set_back() -> None:
 
 def test_alarms_ring_in_a_thread_of_their_own_until_they_stop() -> None:
     rung: SimpleQueue[str] = SimpleQueue()
-    alarms = Alarms(rung.put)
+    alarms = CronTimer(rung.put)
     alarms.start()
     try:
         alarms.ring_at("soon", SYSTEM_CLOCK.now_ms() + 20)

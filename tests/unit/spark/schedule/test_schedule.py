@@ -14,9 +14,9 @@ from sparklog.spark.schedule.schedule import (
     ON_TIME_MS,
     SEEN,
     SILENT_MS,
+    DueRun,
     LastRun,
     ScheduledJob,
-    Turn,
     turn_of,
 )
 
@@ -32,14 +32,14 @@ def last(hours_ago: float, **more: int | bool) -> LastRun:
 
 def test_a_time_that_comes_is_due_and_is_not_when_it_was_claimed() -> None:
     assert turn_of(JOB, last(1), NOON_MS - 1) is None
-    assert turn_of(JOB, last(1), NOON_MS) == Turn(NOON_MS, 1, ON_SCHEDULE)
-    assert turn_of(JOB, last(1), NOON_MS + ON_TIME_MS) == Turn(NOON_MS, 1, ON_SCHEDULE)
+    assert turn_of(JOB, last(1), NOON_MS) == DueRun(NOON_MS, 1, ON_SCHEDULE)
+    assert turn_of(JOB, last(1), NOON_MS + ON_TIME_MS) == DueRun(NOON_MS, 1, ON_SCHEDULE)
     assert turn_of(JOB, last(0), NOON_MS) is None
 
 
 def test_all_that_was_missed_is_made_up_for_by_one_run() -> None:
     now_ms = NOON_MS + HOUR_MS // 2
-    assert turn_of(JOB, last(100), now_ms) == Turn(NOON_MS, 1, CATCH_UP)
+    assert turn_of(JOB, last(100), now_ms) == DueRun(NOON_MS, 1, CATCH_UP)
     assert turn_of(JOB, last(0), now_ms) is None
 
 
@@ -48,12 +48,12 @@ def test_what_was_missed_too_long_ago_is_let_go(attempt: int) -> None:
     yearly = replace(JOB, cron=parse_cron("0 6 * * *"))
     assert turn_of(yearly, last(30, attempt=attempt), NOON_MS) is None
     early = turn_of(yearly, last(30, attempt=attempt), NOON_MS - 2 * HOUR_MS)
-    assert early == Turn(NOON_MS - 6 * HOUR_MS, 1, CATCH_UP)
+    assert early == DueRun(NOON_MS - 6 * HOUR_MS, 1, CATCH_UP)
 
 
 def test_without_a_limit_only_the_time_itself_counts() -> None:
     never = replace(JOB, catch_up_ms=0)
-    assert turn_of(never, last(5), NOON_MS + 30_000) == Turn(NOON_MS, 1, ON_SCHEDULE)
+    assert turn_of(never, last(5), NOON_MS + 30_000) == DueRun(NOON_MS, 1, ON_SCHEDULE)
     assert turn_of(never, last(5), NOON_MS + ON_TIME_MS + 1) is None
 
 
@@ -61,7 +61,7 @@ def test_a_run_that_fell_silent_is_repeated_once() -> None:
     now_ms = NOON_MS + SILENT_MS
     running = last(0, ended=False)
     assert turn_of(JOB, running, now_ms - 1) is None
-    assert turn_of(JOB, running, now_ms) == Turn(NOON_MS, 2, AGAIN)
+    assert turn_of(JOB, running, now_ms) == DueRun(NOON_MS, 2, AGAIN)
     assert turn_of(JOB, last(0, ended=False, heard_ms=now_ms - 1), now_ms) is None
     assert turn_of(JOB, last(0, ended=False, attempt=2), now_ms + HOUR_MS // 2) is None
     assert turn_of(JOB, last(0, ended=True), now_ms) is None
@@ -69,4 +69,4 @@ def test_a_run_that_fell_silent_is_repeated_once() -> None:
 
 
 def test_a_newer_time_goes_before_repeating_an_old_one() -> None:
-    assert turn_of(JOB, last(1, ended=False), NOON_MS) == Turn(NOON_MS, 1, ON_SCHEDULE)
+    assert turn_of(JOB, last(1, ended=False), NOON_MS) == DueRun(NOON_MS, 1, ON_SCHEDULE)

@@ -15,9 +15,9 @@ from sparklog.cluster.log import Log, open_log
 from sparklog.core.clock import ManualClock
 from sparklog.log.effects import run
 from sparklog.spark.jobs.job import MENDED
-from sparklog.spark.jobs.progress import Progress
+from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.report import UpkeepReport
-from sparklog.spark.schedule.claims import Claim, Looking, newest, take
+from sparklog.spark.schedule.claims import RunClaim, ScheduleClaims, newest, take
 from sparklog.spark.schedule.cron import parse_cron
 from sparklog.spark.schedule.history import (
     DONE,
@@ -31,8 +31,8 @@ from sparklog.spark.schedule.history import (
     read_history,
     write_history,
 )
-from sparklog.spark.schedule.run import ENDED_WITH_APPLICATION, Ending, ending_of, run_body
-from sparklog.spark.schedule.runner import Alarms, ScheduledJobs
+from sparklog.spark.schedule.run import ENDED_WITH_APPLICATION, RunEnd, ending_of, run_body
+from sparklog.spark.schedule.runner import CronTimer, ScheduledJobs
 from sparklog.spark.schedule.schedule import (
     AGAIN,
     BY_HAND,
@@ -67,7 +67,7 @@ class NoSession:
         self.cancelled.set()
 
 
-Work = Callable[[str, NoSession], Ending]
+Work = Callable[[str, NoSession], RunEnd]
 
 
 class Application:
@@ -77,7 +77,7 @@ class Application:
         self.log = log
         self.clock = clock
         self.events: list[Mapping[str, Any]] = []
-        self.looking = Looking(log, name, self.events.append, clock=clock)
+        self.looking = ScheduleClaims(log, name, self.events.append, clock=clock)
         self.sessions: list[NoSession] = []
         self.began: list[JobRun] = []
         self.jobs: ScheduledJobs | None = None
@@ -98,8 +98,8 @@ class Application:
             return self.sessions[-1]
 
         def body(
-            kind: str, words: Sequence[str], session: Any, progress: Progress, _: object
-        ) -> Ending:
+            kind: str, words: Sequence[str], session: Any, progress: JobProgress, _: object
+        ) -> RunEnd:
             assert words[:2] == ["--root", "file:///log"]
             return work(kind, session)
 
@@ -144,11 +144,11 @@ Start = Callable[[str], Application]
 def known_since(log: Log, at_ms: int, *jobs: str) -> None:
     """Let jobs be known since a time."""
     for job in jobs:
-        assert run(take(Claim(job, at_ms, SEEN, claimed_ms=at_ms)), log.store)
+        assert run(take(RunClaim(job, at_ms, SEEN, claimed_ms=at_ms)), log.store)
 
 
-def good(kind: str, session: NoSession) -> Ending:
-    return Ending(DONE, 0, f"{kind} has run", {"rows": 3, "size_bytes": 30})
+def good(kind: str, session: NoSession) -> RunEnd:
+    return RunEnd(DONE, 0, f"{kind} has run", {"rows": 3, "size_bytes": 30})
 
 
 def test_a_job_that_was_never_seen_has_missed_nothing(log: Log, start: Start) -> None:
@@ -192,9 +192,9 @@ def test_what_was_missed_is_made_up_for_once_by_one_of_two_applications(
 def test_a_job_that_fails_harms_no_other(log: Log, start: Start) -> None:
     known_since(log, NOON_MS - DAY_MS, "bad", "worse", "good")
 
-    def work(kind: str, session: NoSession) -> Ending:
+    def work(kind: str, session: NoSession) -> RunEnd:
         if kind == "compact":
-            return Ending(FAILED, 1, "no")
+            return RunEnd(FAILED, 1, "no")
         if kind == "verify":
             raise RuntimeError("a defect of the loop itself")
         return good(kind, session)
@@ -213,7 +213,7 @@ def test_a_job_runs_once_at_a_time_and_one_after_the_other(log: Log, start: Star
     known_since(log, NOON_MS - DAY_MS, "a", "b")
     go_on, under_way, most = Event(), [], []
 
-    def work(kind: str, session: NoSession) -> Ending:
+    def work(kind: str, session: NoSession) -> RunEnd:
         under_way.append(kind)
         most.append(len(under_way))
         assert go_on.wait(30)
@@ -233,9 +233,9 @@ def test_a_job_runs_once_at_a_time_and_one_after_the_other(log: Log, start: Star
 def test_the_end_cuts_a_run_short_and_says_so(log: Log, start: Start) -> None:
     known_since(log, NOON_MS - DAY_MS, "nightly")
 
-    def work(kind: str, session: NoSession) -> Ending:
+    def work(kind: str, session: NoSession) -> RunEnd:
         assert session.cancelled.wait(30)
-        return Ending(TERMINATED, 143, "ended with the application")
+        return RunEnd(TERMINATED, 143, "ended with the application")
 
     application = start("host:1")
     jobs = application.serve(nightly(), work=work)
@@ -252,7 +252,7 @@ def test_a_place_is_kept_for_a_run_that_somebody_asked_for(log: Log, start: Star
     disabled = replace(nightly("off", "verify"), enabled=False)
     under_way, go_on = [], Event()
 
-    def work(kind: str, session: NoSession) -> Ending:
+    def work(kind: str, session: NoSession) -> RunEnd:
         under_way.append(kind)
         assert go_on.wait(30)
         under_way.remove(kind)
@@ -293,7 +293,7 @@ def test_a_job_whose_time_comes_while_a_place_is_kept_runs_when_it_is_let_go(
 
 
 def test_what_was_taken_in_the_last_moments_is_told_as_ended(log: Log, start: Start) -> None:
-    def work(kind: str, session: NoSession) -> Ending:
+    def work(kind: str, session: NoSession) -> RunEnd:
         assert session.cancelled.wait(30)
         jobs.run_asked("nightly", "r2")  # as the listener does, for which the word comes back now
         return ENDED_WITH_APPLICATION
@@ -378,7 +378,7 @@ def test_a_heartbeat_ahead_of_the_clock_does_not_count(
 def test_a_claim_ahead_of_the_clock_does_not_count(
     log: Log, clock: ManualClock, start: Start
 ) -> None:
-    ahead = Claim("nightly", NOON_MS - DAY_MS, FIRST_ATTEMPT, "r1", NOON_MS + DAY_MS, "host:1")
+    ahead = RunClaim("nightly", NOON_MS - DAY_MS, FIRST_ATTEMPT, "r1", NOON_MS + DAY_MS, "host:1")
     assert run(take(ahead), log.store)
     found = start("host:2").looking.look(nightly())
     assert found is not None
@@ -395,10 +395,10 @@ def test_a_worker_goes_on_after_an_error_that_nobody_expected(
         looked.append(job.name)
         raise RuntimeError("the store is odd")
 
-    def ring_at(alarms: Alarms, name: str, at_ms: int) -> None:
+    def ring_at(alarms: CronTimer, name: str, at_ms: int) -> None:
         raise OverflowError("a time that no calendar has")
 
-    monkeypatch.setattr(Alarms, "ring_at", ring_at)
+    monkeypatch.setattr(CronTimer, "ring_at", ring_at)
     application.looking.look = look  # type: ignore[method-assign]
     jobs.start()
     said = "a worker of jobs failed and goes on wanted="
@@ -427,7 +427,7 @@ def test_a_time_that_comes_while_another_application_still_runs_the_job_is_let_g
 
 
 def test_what_a_body_raises_is_its_outcome() -> None:
-    progress = Progress(io.StringIO())
+    progress = JobProgress(io.StringIO())
     words = ["--root", "file:///nowhere/at/all", "--topic", "none"]
     failed = run_body("retain", words, NoSession(), progress)
     assert (failed.outcome, failed.exit_code) == (FAILED, 1)

@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.spark.serve.broker_slots import (
     RESOURCE_AMOUNT,
-    Claim,
+    SlotClaim,
     Slots,
     advice,
     claim_of,
@@ -18,29 +18,33 @@ from sparklog.spark.serve.broker_slots import (
 @pytest.mark.parametrize(
     ("master", "conf", "claim"),
     [
-        ("local[4]", {RESOURCE_AMOUNT: "1"}, Claim()),
-        ("local-cluster[3,2,1024]", {RESOURCE_AMOUNT: "1"}, Claim(resource=True)),
-        ("spark://host:7077", {RESOURCE_AMOUNT: "1"}, Claim(resource=True)),
-        ("yarn", {"spark.executor.cores": "3"}, Claim(cores=2)),
-        ("k8s://https://host", {"spark.executor.cores": "4"}, Claim(cores=3)),
-        ("yarn", {"spark.executor.cores": "2"}, Claim()),
-        ("yarn", {}, Claim()),
-        ("local-cluster[4,2,1024]", {RESOURCE_AMOUNT: "1"}, Claim(resource=True, cores=2)),
-        ("yarn", {"spark.executor.cores": "3", "spark.executor.instances": "4"}, Claim(cores=3)),
+        ("local[4]", {RESOURCE_AMOUNT: "1"}, SlotClaim()),
+        ("local-cluster[3,2,1024]", {RESOURCE_AMOUNT: "1"}, SlotClaim(resource=True)),
+        ("spark://host:7077", {RESOURCE_AMOUNT: "1"}, SlotClaim(resource=True)),
+        ("yarn", {"spark.executor.cores": "3"}, SlotClaim(cores=2)),
+        ("k8s://https://host", {"spark.executor.cores": "4"}, SlotClaim(cores=3)),
+        ("yarn", {"spark.executor.cores": "2"}, SlotClaim()),
+        ("yarn", {}, SlotClaim()),
+        ("local-cluster[4,2,1024]", {RESOURCE_AMOUNT: "1"}, SlotClaim(resource=True, cores=2)),
+        (
+            "yarn",
+            {"spark.executor.cores": "3", "spark.executor.instances": "4"},
+            SlotClaim(cores=3),
+        ),
         (
             "spark://host:7077",
             {"spark.executor.cores": "2", "spark.cores.max": "8"},
-            Claim(cores=2),
+            SlotClaim(cores=2),
         ),
         (
             "yarn",
             {"spark.executor.cores": "3", "spark.dynamicAllocation.enabled": "true"},
-            Claim(),
+            SlotClaim(),
         ),
     ],
 )
 def test_a_broker_claims_an_executor_where_the_master_allows_it(
-    master: str, conf: dict[str, str], claim: Claim
+    master: str, conf: dict[str, str], claim: SlotClaim
 ) -> None:
     assert claim_of(master, conf, 3) == claim
 
@@ -59,23 +63,25 @@ def test_two_brokers_never_fit_one_executor_and_a_query_always_does(cores: int) 
 
 
 def test_room_for_all_and_for_queries_needs_no_words() -> None:
-    assert advice(3, Slots(3, 2), Claim(resource=True), {}) == []
-    assert advice(3, Slots(3, 3), Claim(cores=2), {}) == []
+    assert advice(3, Slots(3, 2), SlotClaim(resource=True), {}) == []
+    assert advice(3, Slots(3, 3), SlotClaim(cores=2), {}) == []
 
 
 def test_brokers_that_have_to_wait_are_told() -> None:
-    (text,) = advice(3, Slots(2, 2), Claim(resource=True), {})
+    (text,) = advice(3, Slots(2, 2), SlotClaim(resource=True), {})
     assert text.startswith("Spark has room for 2 of 3 brokers now")
 
 
 def test_brokers_that_leave_no_slot_to_queries_are_told() -> None:
-    texts = advice(3, Slots(3, 1), Claim(), {})
+    texts = advice(3, Slots(3, 1), SlotClaim(), {})
     assert any("would wait for ever" in text for text in texts)
-    assert any("would wait for ever" in t for t in advice(3, Slots(3, 1), Claim(resource=True), {}))
+    assert any(
+        "would wait for ever" in t for t in advice(3, Slots(3, 1), SlotClaim(resource=True), {})
+    )
 
 
 def test_executors_that_still_start_are_not_mistaken_for_missing_slots() -> None:
-    claim = Claim(cores=3)
+    claim = SlotClaim(cores=3)
     (text,) = advice(3, Slots(1, 3), claim, {}, expected=4)
     assert text.startswith("Spark has room for 1 of 3 brokers now")
     (text,) = advice(3, Slots(3, 3), claim, {}, expected=4)
@@ -86,14 +92,14 @@ def test_executors_that_still_start_are_not_mistaken_for_missing_slots() -> None
 
 
 def test_brokers_that_may_share_an_executor_are_told() -> None:
-    (text,) = advice(3, Slots(3, 2), Claim(), {})
+    (text,) = advice(3, Slots(3, 2), SlotClaim(), {})
     assert "would be lost together" in text
-    assert advice(3, Slots(1, 4), Claim(), {}) == [], "one executor is known to be one"
+    assert advice(3, Slots(1, 4), SlotClaim(), {}) == [], "one executor is known to be one"
 
 
 def test_settings_that_harm_brokers_are_told() -> None:
     conf = {"spark.speculation": "true", "spark.dynamicAllocation.enabled": "true"}
-    texts = advice(3, Slots(3, 2), Claim(resource=True), conf)
+    texts = advice(3, Slots(3, 2), SlotClaim(resource=True), conf)
     assert [text.split()[0] for text in texts] == [
         "spark.speculation",
         "spark.dynamicAllocation.enabled",

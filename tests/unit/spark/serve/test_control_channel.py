@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparklog.spark.serve.broker_plan import ControlPoint
-from sparklog.spark.serve.control_channel import ControlLine, ControlServer
+from sparklog.spark.serve.control_channel import ControlChannel, ControlServer
 from tests.harness.waiting import eventually
 
 TIMEOUT_S = 60
@@ -34,7 +34,7 @@ def server() -> Iterator[tuple[ControlServer, ControlPoint, Said]]:
 
 def test_a_broker_reports_is_stopped_and_hangs_up() -> None:
     with server() as (driver, point, said):
-        line = ControlLine(point, 7)
+        line = ControlChannel(point, 7)
         assert line.own_host == "127.0.0.1"
         line.tell({"event": "started", "pid": 1})
         assert said.get(timeout=TIMEOUT_S) == (7, {"event": "started", "pid": 1, "line": 1})
@@ -48,7 +48,7 @@ def test_a_broker_reports_is_stopped_and_hangs_up() -> None:
 def test_a_broker_that_starts_while_all_are_stopped_is_stopped_too() -> None:
     with server() as (driver, point, _):
         driver.stop_brokers()
-        line = ControlLine(point, 1)
+        line = ControlChannel(point, 1)
         eventually(line.stop_asked, "the order to stop", TIMEOUT_S, every_s=0.01)
         line.close()
 
@@ -72,7 +72,7 @@ def test_somebody_else_is_not_listened_to(hello: bytes) -> None:
                 assert stranger.recv(1) == b""
             except ConnectionError:
                 pass  # it hung up while we were still talking
-        line = ControlLine(point, 2)
+        line = ControlChannel(point, 2)
         line.tell({"event": "started"})
         assert said.get(timeout=TIMEOUT_S) == (2, {"event": "started", "line": 1}), (
             "ours is served after it"
@@ -85,7 +85,7 @@ def test_a_driver_out_of_reach_is_no_reason_not_to_serve(
 ) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        line = ControlLine(ControlPoint("127.0.0.1", nobody.getsockname()[1], TOKEN), 1)
+        line = ControlChannel(ControlPoint("127.0.0.1", nobody.getsockname()[1], TOKEN), 1)
     assert "the driver was not reached" in capfd.readouterr().err
     assert line.own_host
     line.tell({"event": "ready"})
@@ -95,7 +95,7 @@ def test_a_driver_out_of_reach_is_no_reason_not_to_serve(
 
 def test_a_driver_that_goes_away_does_not_stop_a_broker() -> None:
     with server() as (_, point, _):
-        line = ControlLine(point, 1)
+        line = ControlChannel(point, 1)
     line.tell({"event": "ready"})
     assert not line.stop_asked()
     line.close()
@@ -103,7 +103,7 @@ def test_a_driver_that_goes_away_does_not_stop_a_broker() -> None:
 
 def test_orders_nobody_knows_are_ignored() -> None:
     with socket.create_server(("127.0.0.1", 0)) as driver:
-        line = ControlLine(ControlPoint("127.0.0.1", driver.getsockname()[1], TOKEN), 1)
+        line = ControlChannel(ControlPoint("127.0.0.1", driver.getsockname()[1], TOKEN), 1)
         end, _ = driver.accept()
         with end:
             assert json.loads(end.makefile("rb").readline()) == {"token": TOKEN, "broker": 1}

@@ -18,8 +18,8 @@ from sparklog.core.errors import NotServing, Unavailable, UnknownTopicOrPartitio
 from sparklog.core.types import TopicPartition
 from sparklog.log.effects import run
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import take_lead
-from sparklog.spark.access import log_access as open_logs
+from sparklog.log.partition.leader_append import take_leadership
+from sparklog.spark.access import log_access
 from sparklog.spark.sink.leader_sink import LeaderAppends
 from sparklog.spark.sink.options import SinkOptions
 from sparklog.spark.sink.writer import SparklogWriter, stage_rows
@@ -65,7 +65,7 @@ def test_a_batch_write_reaches_kafkas_clients_and_spark(topic: LedTopic) -> None
     writer = SparklogWriter(
         SinkOptions("", topic.name),
         ("value",),
-        lambda root: open_logs.shared_log(topic.log.store.url),
+        lambda root: log_access.shared_log(topic.log.store.url),
     )
     rows = [pa.RecordBatch.from_pydict({"value": numbered(10, 2000)})]
     message = writer.write(iter(rows))
@@ -105,7 +105,7 @@ def test_brokers_may_be_named_and_must_serve_this_log(topic: LedTopic) -> None:
 def test_writes_go_on_while_brokers_come_and_go() -> None:
     """One query publishes batch after batch: directly, through leaders, and directly again."""
     root = f"memory://{uuid4()}"
-    log = open_logs.shared_log(root)
+    log = log_access.shared_log(root)
     log.create_topic("t", 2)
     stop = threading.Event()
     batches = 0
@@ -145,7 +145,7 @@ def test_without_brokers_a_led_partition_takes_nothing_and_says_why(
     log = new_log()
     log.create_topic("t")
     layout = log.partition("t", 0).layout
-    run(take_lead(PartitionView(layout), 1, "a" * 32), log.store)
+    run(take_leadership(PartitionView(layout), 1, "a" * 32), log.store)
     parts = staged(log, "t", numbered(0, 3))
     with pytest.raises(NotServing, match="led by a broker"):
         append_once(log, parts)

@@ -13,7 +13,7 @@ import confluent_kafka as ck
 import pytest
 
 from sparklog.client.addresses import bootstrap_addresses
-from sparklog.client.connections import Brokers as Connections
+from sparklog.client.connections import BrokerConnections as Connections
 from sparklog.client.offsets import read_group_offsets
 from sparklog.cluster import publication
 from sparklog.cluster.publication import StagedPartition, publish
@@ -27,7 +27,7 @@ from sparklog.log.cleanup.compactor import Compactor
 from sparklog.log.cleanup.rewriter import Encoding
 from sparklog.log.effects import run
 from sparklog.log.manifest.change import absorb_tail, change
-from sparklog.log.partition.append import Appended
+from sparklog.log.partition.append import AppendResult
 from sparklog.log.repair.verify import verify
 from sparklog.spark.sink.leader_sink import LeaderAppends
 from sparklog.spark.sink.options import TRANSACTION_TIMEOUT_MS
@@ -68,7 +68,7 @@ class Query:
 
     def publish(
         self, batch: int, parts: tuple[StagedPartition, ...]
-    ) -> Mapping[TopicPartition, Appended]:
+    ) -> Mapping[TopicPartition, AppendResult]:
         return publish(
             self.topic.log,
             self.query_id,

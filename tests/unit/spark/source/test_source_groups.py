@@ -11,7 +11,7 @@ import confluent_kafka as ck
 import pytest
 
 from sparklog.client.addresses import bootstrap_addresses
-from sparklog.client.connections import Brokers as Connections
+from sparklog.client.connections import BrokerConnections as Connections
 from sparklog.client.groups import Groups
 from sparklog.client.wire import CLIENT_ID
 from sparklog.cluster.log import Log

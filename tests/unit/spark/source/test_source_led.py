@@ -10,16 +10,16 @@ from uuid import uuid4
 import confluent_kafka as ck
 import pytest
 
-from sparklog.client.batch_fetcher import Stretch
+from sparklog.client.batch_fetcher import FetchedSpan
 from sparklog.core.errors import Unavailable
 from sparklog.core.types import TopicPartition
 from sparklog.log.effects import run
 from sparklog.log.manifest.view import PartitionView
-from sparklog.log.partition.leader_append import take_lead
+from sparklog.log.partition.leader_append import take_leadership
 from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.partition.segment_reader import SegmentReader
-from sparklog.spark.source import partition_states as snapshot
-from sparklog.spark.source.live_tail import ServedRows, Wanted
+from sparklog.spark.source import partition_states
+from sparklog.spark.source.live_tail import LiveTailReader, TailRequest
 from sparklog.spark.source.schema import ARROW_TYPES
 from tests.harness.led_topics import LedTopic
 from tests.harness.source_logs import (
@@ -215,16 +215,16 @@ def test_a_plan_outlives_the_brokers_it_was_made_with() -> None:
 def test_a_leader_that_never_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     log = new_log()
     topic = log.create_topic("t")
-    view = run(take_lead(PartitionView(log.partition("t", 0).layout), 1, "a" * 32), log.store)
-    monkeypatch.setattr(snapshot, "LEADER_PATIENCE_S", 0.3)
+    view = run(take_leadership(PartitionView(log.partition("t", 0).layout), 1, "a" * 32), log.store)
+    monkeypatch.setattr(partition_states, "LEADER_PATIENCE_S", 0.3)
     with pytest.raises(Unavailable, match="includeUnflushed=false"):
         rows_of(log, subscribe="t")
     assert view.is_led
     assert rows_of(log, subscribe="t", includeUnflushed="false") == []
     lost: list[str] = []
-    stretch = Stretch(TopicPartition("t", 0), topic.topic_id, 1, 5)
-    reading = ServedRows(
-        Wanted(stretch, ("value",), "127.0.0.1:1"),
+    stretch = FetchedSpan(TopicPartition("t", 0), topic.topic_id, 1, 5)
+    reading = LiveTailReader(
+        TailRequest(stretch, ("value",), "127.0.0.1:1"),
         lambda: log,
         no_reader,
         lost.append,
@@ -245,9 +245,11 @@ def test_damage_beyond_what_is_left_to_read_is_no_reason_to_fail() -> None:
     lost: list[str] = []
     place = TopicPartition("t", 0)
 
-    def reading(end_offset: int) -> ServedRows:
-        wanted = Wanted(Stretch(place, topic.topic_id, 1, end_offset), ("value",), "127.0.0.1:1")
-        return ServedRows(wanted, lambda: log, no_reader, lost.append, patience_s=0.3)
+    def reading(end_offset: int) -> LiveTailReader:
+        wanted = TailRequest(
+            FetchedSpan(place, topic.topic_id, 1, end_offset), ("value",), "127.0.0.1:1"
+        )
+        return LiveTailReader(wanted, lambda: log, no_reader, lost.append, patience_s=0.3)
 
     assert list(reading(5).read()) == []
     assert len(lost) == 1
