@@ -9,25 +9,22 @@
   partitions.
 - key 16, pattern: group id, pattern. Value: the topics that it matched.
 
-`consumer_record_bytes` encodes and decodes them.
-
-The bytes of consumer groups' records, in Kafka's own formats.
-
 Keys are plain, values flexible, all of version 0 behind the key's number; None is a tombstone.
 Source: Kafka 4.3 `ConsumerGroup*Key.json`, `ConsumerGroup*Value.json`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
 from sparklog.coordinator.consumer.messages import NO_PARTS, ClassicMember, Part, Parts
 from sparklog.coordinator.effects import CoordinatorRecord
-from sparklog.coordinator.record_codec import FieldReader, FieldWriter
+from sparklog.coordinator.record_codec import RecordSchema, corrupt, version_of
+from sparklog.protocol.messages.schema import Int8, Int32, Int64, Tagged
 
 
 class MemberState(IntEnum):
@@ -134,42 +131,125 @@ ConsumerRecord = (
 CONSUMER_KEYS: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
 
 
-_HASH_TAG: Final = 0
-_CLASSIC_TAG: Final = 0
-_EPOCHS_TAG: Final = 0
-_INT64_BYTES: Final = 8
-_VERSION_BYTES: Final = 2
-_THERE: Final = 1
+@dataclass(frozen=True, slots=True)
+class _GroupKey:
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _MemberKey:
+    """A group, and one of its members or patterns."""
+
+    group_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    epoch: Int32
+    topics_hash: Annotated[Int64, Tagged(0)] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _ClassicProtocol:
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Classic:
+    session_timeout_ms: Int32
+    protocols: tuple[_ClassicProtocol, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    names: tuple[str, ...]
+    regex: str | None
+    rebalance_timeout_ms: Int32
+    assignor: str | None
+    classic: Annotated[_Classic | None, Tagged(0)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class _TargetEpoch:
+    epoch: Int32
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicParts:
+    topic_id: UUID | None
+    """None: an id of zeros."""
+    numbers: tuple[Int32, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    topics: tuple[_TopicParts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldParts:
+    topic_id: UUID | None
+    numbers: tuple[Int32, ...]
+    epochs: Annotated[tuple[Int32, ...] | None, Tagged(0)] = None
+    """One for each number; as in Kafka any other count stands for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Assignment:
+    epoch: Int32
+    previous_epoch: Int32
+    state: Int8
+    assigned: tuple[_HeldParts, ...]
+    revoking: tuple[_HeldParts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    names: tuple[str, ...]
+    version: Int64
+    resolved_ms: Int64
+
+
+_NO_TOPIC_ID: Final = UUID(int=0)
+_KEY_OF_GROUP: Final = RecordSchema(_GroupKey, "the key of a consumer group", (3, 4, 6))
+_KEY_OF_MEMBER: Final = RecordSchema(_MemberKey, "the key of a member", (5, 7, 8, 16))
+_GROUP: Final = RecordSchema(_Group, "a consumer group", (0,), 0)
+_MEMBER: Final = RecordSchema(_Member, "a member", (0,), 0)
+_TARGET_EPOCH: Final = RecordSchema(_TargetEpoch, "the epoch of a target", (0,), 0)
+_TARGET: Final = RecordSchema(_Target, "the target of a member", (0,), 0)
+_ASSIGNMENT: Final = RecordSchema(_Assignment, "the assignment of a member", (0,), 0)
+_PATTERN: Final = RecordSchema(_Pattern, "a pattern", (0,), 0)
 
 
 def write_record(record: ConsumerRecord) -> CoordinatorRecord:
     """Return the key and the value of a record."""
     match record:
-        case GroupEpoch():
-            return CoordinatorRecord(_key(3, record.group_id), _group_value(record))
-        case MemberRecord():
-            return CoordinatorRecord(_key(5, record.group_id, record.member_id), _member(record))
-        case TargetEpoch():
+        case GroupEpoch(group_id, epoch, topics_hash):
+            value = None if epoch is None else _GROUP.encode(_Group(epoch, topics_hash), 0)
+            return CoordinatorRecord(_group_key(3, group_id), value)
+        case MemberRecord(group_id, member_id):
+            value = None if record.gone else _MEMBER.encode(_member_fields(record), 0)
+            return CoordinatorRecord(_member_key(5, group_id, member_id), value)
+        case TargetEpoch(group_id, epoch):
+            value = None if epoch is None else _TARGET_EPOCH.encode(_TargetEpoch(epoch), 0)
+            return CoordinatorRecord(_group_key(6, group_id), value)
+        case MemberTarget(group_id, member_id, parts):
+            value = None if parts is None else _TARGET.encode(_target_fields(parts), 0)
+            return CoordinatorRecord(_member_key(7, group_id, member_id), value)
+        case MemberAssignment(group_id, member_id):
+            value = None if record.gone else _ASSIGNMENT.encode(_assignment_fields(record), 0)
+            return CoordinatorRecord(_member_key(8, group_id, member_id), value)
+        case ResolvedPattern(group_id, pattern, names, version, resolved_ms):
             value = None
-            if record.epoch is not None:
-                out = FieldWriter(0, flexible=True)
-                out.int32(record.epoch)
-                out.tags()
-                value = out.done()
-            return CoordinatorRecord(_key(6, record.group_id), value)
-        case MemberTarget():
-            value = None
-            if record.parts is not None:
-                out = FieldWriter(0, flexible=True)
-                _put_parts(out, record.parts)
-                out.tags()
-                value = out.done()
-            return CoordinatorRecord(_key(7, record.group_id, record.member_id), value)
-        case MemberAssignment():
-            key = _key(8, record.group_id, record.member_id)
-            return CoordinatorRecord(key, _assignment(record))
-        case ResolvedPattern():
-            return CoordinatorRecord(_key(16, record.group_id, record.pattern), _pattern(record))
+            if names is not None:
+                value = _PATTERN.encode(_Pattern(tuple(sorted(names)), version, resolved_ms), 0)
+            return CoordinatorRecord(_member_key(16, group_id, pattern), value)
 
 
 def read_record(record: CoordinatorRecord) -> ConsumerRecord | OldRecord:
@@ -178,247 +258,148 @@ def read_record(record: CoordinatorRecord) -> ConsumerRecord | OldRecord:
     Raises:
         DataCorrupt: it is not a record of a consumer group, or cannot be read.
     """
-    key = FieldReader(record.key)
-    if key.version == 4:
-        return OldRecord(key.string())
-    reader = _READERS.get(key.version)
-    if reader is None:
-        raise key.unsupported("the key of a consumer group's record")
-    fields = None
-    if record.value is not None:
-        fields = FieldReader.of(record.value, "a consumer group's record", (0,), flexible_since=0)
-    found = reader(key, fields)
-    key.end()
-    return found
+    kind, value = version_of(record.key), record.value
+    if kind in _KEY_OF_GROUP.versions:
+        group_id = _KEY_OF_GROUP.decode(record.key).group_id
+        if kind == 4:
+            return OldRecord(group_id)
+        if kind == 6:
+            epoch = None if value is None else _TARGET_EPOCH.decode(value).epoch
+            return TargetEpoch(group_id, epoch)
+        if value is None:
+            return GroupEpoch(group_id, None)
+        group = _GROUP.decode(value)
+        return GroupEpoch(group_id, group.epoch, group.topics_hash)
+    key = _KEY_OF_MEMBER.decode(record.key)
+    return _READERS[kind](key.group_id, key.name, value)
 
 
-def _read_group(key: FieldReader, value: FieldReader | None) -> GroupEpoch:
-    group_id = key.string()
-    if value is None:
-        return GroupEpoch(group_id, None)
-    epoch, tags = value.int32(), value.tags()
-    return GroupEpoch(group_id, epoch, int.from_bytes(tags.get(_HASH_TAG, b""), "big", signed=True))
-
-
-def _read_member(key: FieldReader, value: FieldReader | None) -> MemberRecord:
-    group_id, member_id = key.string(), key.string()
+def _read_member(group_id: str, member_id: str, value: bytes | None) -> MemberRecord:
     if value is None:
         return MemberRecord(group_id, member_id, gone=True)
-    found = MemberRecord(
+    found, classic = _MEMBER.decode(value), None
+    if found.classic is not None:
+        protocols = tuple((each.name, each.metadata) for each in found.classic.protocols)
+        classic = ClassicMember(found.classic.session_timeout_ms, protocols)
+    return MemberRecord(
         group_id,
         member_id,
-        value.optional_string(),
-        value.optional_string(),
-        value.string(),
-        value.string(),
-        value.array(value.string),
-        value.optional_string() or None,
-        value.int32(),
-        value.optional_string(),
+        found.instance_id,
+        found.rack_id,
+        found.client_id,
+        found.client_host,
+        found.names,
+        found.regex or None,
+        found.rebalance_timeout_ms,
+        found.assignor,
+        classic,
     )
-    classic = value.tags().get(_CLASSIC_TAG)
-    return found if classic is None else replace(found, classic=_take_classic(classic))
 
 
-def _read_target_epoch(key: FieldReader, value: FieldReader | None) -> TargetEpoch:
-    group_id = key.string()
-    if value is None:
-        return TargetEpoch(group_id, None)
-    epoch = value.int32()
-    value.tags()
-    return TargetEpoch(group_id, epoch)
-
-
-def _read_target(key: FieldReader, value: FieldReader | None) -> MemberTarget:
-    group_id, member_id = key.string(), key.string()
+def _read_target(group_id: str, member_id: str, value: bytes | None) -> MemberTarget:
     if value is None:
         return MemberTarget(group_id, member_id, None)
-    parts = _take_parts(value)
-    value.tags()
-    return MemberTarget(group_id, member_id, parts)
+    return MemberTarget(group_id, member_id, _parts(_TARGET.decode(value).topics))
 
 
-def _read_assignment(key: FieldReader, value: FieldReader | None) -> MemberAssignment:
-    group_id, member_id = key.string(), key.string()
+def _read_assignment(group_id: str, member_id: str, value: bytes | None) -> MemberAssignment:
     if value is None:
         return MemberAssignment(group_id, member_id, gone=True)
-    epoch, previous_epoch, number = value.int32(), value.int32(), value.int8()
-    if number not in list(MemberState):
-        raise value.unsupported("the state of a member")
+    found = _ASSIGNMENT.decode(value)
+    if found.state not in list(MemberState):
+        raise corrupt("the assignment of a member", f"state {found.state} is unknown", value)
     since: dict[Part, int] = {}
-    assigned, revoking = _take_parts(value, since), _take_parts(value, since)
-    value.tags()
+    for held in (*found.assigned, *found.revoking):
+        if held.epochs is not None and len(held.epochs) == len(held.numbers):
+            topic_id = held.topic_id or _NO_TOPIC_ID
+            parts = [(topic_id, number) for number in held.numbers]
+            since.update(zip(parts, held.epochs, strict=True))
     return MemberAssignment(
         group_id,
         member_id,
-        epoch,
-        previous_epoch,
-        MemberState(number),
-        assigned,
-        revoking,
+        found.epoch,
+        found.previous_epoch,
+        MemberState(found.state),
+        _parts(found.assigned),
+        _parts(found.revoking),
         since=since,
     )
 
 
-def _read_pattern(key: FieldReader, value: FieldReader | None) -> ResolvedPattern:
-    group_id, pattern = key.string(), key.string()
+def _read_pattern(group_id: str, pattern: str, value: bytes | None) -> ResolvedPattern:
     if value is None:
         return ResolvedPattern(group_id, pattern, None)
-    names, version, resolved_ms = frozenset(value.array(value.string)), value.int64(), value.int64()
-    value.tags()
-    return ResolvedPattern(group_id, pattern, names, version, resolved_ms)
+    found = _PATTERN.decode(value)
+    return ResolvedPattern(
+        group_id, pattern, frozenset(found.names), found.version, found.resolved_ms
+    )
 
 
-_READERS: Final[dict[int, Callable[[FieldReader, FieldReader | None], ConsumerRecord]]] = {
-    3: _read_group,
+_READERS: Final[dict[int, Callable[[str, str, bytes | None], ConsumerRecord]]] = {
     5: _read_member,
-    6: _read_target_epoch,
     7: _read_target,
     8: _read_assignment,
     16: _read_pattern,
 }
 
 
-def _key(kind: int, *words: str) -> bytes:
-    out = FieldWriter(kind)
-    for word in words:
-        out.string(word)
-    return out.done()
+def _group_key(kind: int, group_id: str) -> bytes:
+    return _KEY_OF_GROUP.encode(_GroupKey(group_id), kind)
 
 
-def _group_value(record: GroupEpoch) -> bytes | None:
-    if record.epoch is None:
-        return None
-    out = FieldWriter(0, flexible=True)
-    out.int32(record.epoch)
-    topics_hash = record.topics_hash.to_bytes(_INT64_BYTES, "big", signed=True)
-    out.tags({_HASH_TAG: topics_hash} if record.topics_hash else {})
-    return out.done()
+def _member_key(kind: int, group_id: str, name: str) -> bytes:
+    return _KEY_OF_MEMBER.encode(_MemberKey(group_id, name), kind)
 
 
-def _member(record: MemberRecord) -> bytes | None:
-    if record.gone:
-        return None
-    out = FieldWriter(0, flexible=True)
-    out.string(record.instance_id)
-    out.string(record.rack_id)
-    out.string(record.client_id)
-    out.string(record.client_host)
-    out.count(len(record.names))
-    for name in record.names:
-        out.string(name)
-    out.string(record.regex)
-    out.int32(record.rebalance_timeout_ms)
-    out.string(record.assignor)
-    classic = record.classic
-    out.tags({} if classic is None else {_CLASSIC_TAG: _spelled_classic(classic)})
-    return out.done()
+def _member_fields(record: MemberRecord) -> _Member:
+    classic = None
+    if record.classic is not None:
+        protocols = tuple(_ClassicProtocol(*protocol) for protocol in record.classic.protocols)
+        classic = _Classic(record.classic.session_timeout_ms, protocols)
+    return _Member(
+        record.instance_id,
+        record.rack_id,
+        record.client_id,
+        record.client_host,
+        record.names,
+        record.regex,
+        record.rebalance_timeout_ms,
+        record.assignor,
+        classic,
+    )
 
 
-def _spelled_classic(classic: ClassicMember) -> bytes:
-    """Return a nullable structure, so it begins with the byte that marks it as present."""
-    out = FieldWriter(0, flexible=True)
-    out.int8(_THERE)
-    out.int32(classic.session_timeout_ms)
-    out.count(len(classic.protocols))
-    for name, metadata in classic.protocols:
-        out.string(name)
-        out.sized_bytes(metadata)
-        out.tags()
-    out.tags()
-    return _inner_of(out)
+def _target_fields(parts: Parts) -> _Target:
+    topics = _by_topic(parts).items()
+    return _Target(tuple(_TopicParts(topic_id, tuple(numbers)) for topic_id, numbers in topics))
 
 
-def _take_classic(data: bytes) -> ClassicMember:
-    value = _inner(data)
-    if value.int8() != _THERE:
-        raise value.unsupported("what a classic member supports")
-
-    def protocol() -> tuple[str, bytes]:
-        found = value.string(), value.sized_bytes()
-        value.tags()
-        return found
-
-    return ClassicMember(value.int32(), value.array(protocol))
+def _assignment_fields(record: MemberAssignment) -> _Assignment:
+    return _Assignment(
+        record.epoch,
+        record.previous_epoch,
+        record.state,
+        _held(record.assigned, record.since),
+        _held(record.revoking, record.since),
+    )
 
 
-def _assignment(record: MemberAssignment) -> bytes | None:
-    if record.gone:
-        return None
-    out = FieldWriter(0, flexible=True)
-    out.int32(record.epoch)
-    out.int32(record.previous_epoch)
-    out.int8(record.state)
-    _put_parts(out, record.assigned, record.since)
-    _put_parts(out, record.revoking, record.since)
-    out.tags()
-    return out.done()
+def _held(parts: Parts, since: Mapping[Part, int]) -> tuple[_HeldParts, ...]:
+    """Return partitions with the epochs in which they were assigned."""
+    return tuple(
+        _HeldParts(topic_id, tuple(numbers), tuple(since[topic_id, each] for each in numbers))
+        for topic_id, numbers in _by_topic(parts).items()
+    )
 
 
-def _pattern(record: ResolvedPattern) -> bytes | None:
-    if record.names is None:
-        return None
-    out = FieldWriter(0, flexible=True)
-    out.count(len(record.names))
-    for name in sorted(record.names):
-        out.string(name)
-    out.int64(record.version)
-    out.int64(record.resolved_ms)
-    out.tags()
-    return out.done()
-
-
-def _put_parts(out: FieldWriter, parts: Parts, since: Mapping[Part, int] | None = None) -> None:
-    """Append partitions; with `since` also the epochs in which they were assigned."""
+def _by_topic(parts: Parts) -> dict[UUID, list[int]]:
     topics: dict[UUID, list[int]] = {}
-    for topic, number in sorted(parts):
-        topics.setdefault(topic, []).append(number)
-    out.count(len(topics))
-    for topic, numbers in topics.items():
-        out.uuid(topic)
-        _put_numbers(out, numbers)
-        if since is None:
-            out.tags()
-        else:
-            epochs = FieldWriter(0, flexible=True)
-            _put_numbers(epochs, [since[topic, number] for number in numbers])
-            out.tags({_EPOCHS_TAG: _inner_of(epochs)})
+    for topic_id, number in sorted(parts):
+        topics.setdefault(topic_id, []).append(number)
+    return topics
 
 
-def _put_numbers(out: FieldWriter, numbers: list[int]) -> None:
-    out.count(len(numbers))
-    for number in numbers:
-        out.int32(number)
-
-
-def _take_parts(value: FieldReader, since: dict[Part, int] | None = None) -> Parts:
-    """Read partitions; put the epochs in which they were assigned into `since`."""
-
-    def topic() -> list[Part]:
-        topic_id = UUID(bytes=value.raw(16))
-        parts = [(topic_id, number) for number in value.array(value.int32)]
-        epochs = value.tags().get(_EPOCHS_TAG)
-        if since is not None and epochs is not None:
-            since.update(_epochs_of(parts, epochs))
-        return parts
-
-    return frozenset(part for parts in value.array(topic) for part in parts)
-
-
-def _epochs_of(parts: list[Part], data: bytes) -> dict[Part, int]:
-    """Return the epochs of partitions; as in Kafka none, unless each has one."""
-    value = _inner(data)
-    epochs = value.optional_array(value.int32) or ()
-    return dict(zip(parts, epochs, strict=True)) if len(epochs) == len(parts) else {}
-
-
-def _inner_of(written: FieldWriter) -> bytes:
-    """Return a structure for a tagged field, without the version that `FieldWriter` puts first."""
-    return written.done()[_VERSION_BYTES:]
-
-
-def _inner(data: bytes) -> FieldReader:
-    """Return a reader for a structure inside a tagged field, which is flexible."""
-    value = FieldReader(bytes(_VERSION_BYTES) + data)
-    value.flexible = True
-    return value
+def _parts(topics: Iterable[_TopicParts | _HeldParts]) -> Parts:
+    return frozenset(
+        (topic.topic_id or _NO_TOPIC_ID, number) for topic in topics for number in topic.numbers
+    )

@@ -32,17 +32,17 @@ Source: Kafka's TransactionLogKey.json, TransactionLogValue.json; KIP-915.
 
 from __future__ import annotations
 
-import struct
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from sparklog.coordinator.effects import CoordinatorRecord
-from sparklog.coordinator.record_codec import FieldReader, FieldWriter
+from sparklog.coordinator.record_codec import RecordSchema
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import NO_PRODUCER_ID
+from sparklog.protocol.messages.schema import Int8, Int16, Int32, Int64, Tagged
 
 NO_EPOCH: Final = -1
 EPOCH_MAX: Final = 32_767
@@ -141,24 +141,47 @@ def is_exhausted(producer_epoch: int) -> bool:
 KEY_VERSION: Final = 0
 VALUE_VERSION: Final = 1
 
-_PREVIOUS_PRODUCER_ID: Final = 0
-_NEXT_PRODUCER_ID: Final = 1
-_CLIENT_VERSION: Final = 2
-_LAST_EPOCH: Final = 100
-_INT64: Final = struct.Struct(">q")
-_INT16: Final = struct.Struct(">h")
-_NULL: Final = -1
 _STORED: Final = frozenset(map(int, TransactionState)) - {
     TransactionState.DEAD,
     TransactionState.PREPARE_EPOCH_FENCE,
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Key:
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    topic: str
+    partitions: tuple[Int32, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    producer_id: Int64
+    producer_epoch: Int16
+    timeout_ms: Int32
+    state: Int8
+    topics: tuple[_Topic, ...] | None
+    updated_ms: Int64
+    started_ms: Int64
+    previous_producer_id: Annotated[Int64, Tagged(0, since=1)] = NO_PRODUCER_ID
+    next_producer_id: Annotated[Int64, Tagged(1, since=1)] = NO_PRODUCER_ID
+    client_version: Annotated[Int16, Tagged(2, since=1)] = 0
+    last_epoch: Annotated[Int16, Tagged(100, since=1)] = NO_EPOCH
+
+
+_KEY: Final = RecordSchema(_Key, "the key of a transactional id", (KEY_VERSION,))
+_VALUE: Final = RecordSchema(
+    _Value, "the state of a transactional id", range(VALUE_VERSION + 1), VALUE_VERSION
+)
+
+
 def encode_key(transactional_id: str) -> bytes:
     """Return the key of a transactional id's records."""
-    out = FieldWriter(KEY_VERSION)
-    out.string(transactional_id)
-    return out.done()
+    return _KEY.encode(_Key(transactional_id), KEY_VERSION)
 
 
 def tombstone(transactional_id: str) -> CoordinatorRecord:
@@ -168,26 +191,23 @@ def tombstone(transactional_id: str) -> CoordinatorRecord:
 
 def encode(transaction: TransactionMetadata) -> CoordinatorRecord:
     """Return the record of a transactional id's state."""
-    out = FieldWriter(VALUE_VERSION, flexible=True)
-    out.int64(transaction.producer_id)
-    out.int16(transaction.producer_epoch)
-    out.int32(transaction.timeout_ms)
-    out.int8(transaction.state)
-    if transaction.state is TransactionState.EMPTY:
-        out.count(_NULL)
-    else:
-        by_topic = _by_topic(transaction.partitions)
-        out.count(len(by_topic))
-        for topic, numbers in sorted(by_topic.items()):
-            out.string(topic)
-            out.count(len(numbers))
-            for number in sorted(numbers):
-                out.int32(number)
-            out.tags()
-    out.int64(transaction.updated_ms)
-    out.int64(transaction.started_ms)
-    out.tags(_tags(transaction))
-    return CoordinatorRecord(encode_key(transaction.transactional_id), out.done())
+    by_topic = _by_topic(transaction.partitions)
+    topics = tuple(_Topic(topic, tuple(sorted(found))) for topic, found in sorted(by_topic.items()))
+    value = _Value(
+        transaction.producer_id,
+        transaction.producer_epoch,
+        transaction.timeout_ms,
+        transaction.state,
+        None if transaction.state is TransactionState.EMPTY else topics,
+        transaction.updated_ms,
+        transaction.started_ms,
+        transaction.previous_producer_id,
+        transaction.next_producer_id,
+        transaction.client_version,
+        transaction.last_epoch,
+    )
+    key = encode_key(transaction.transactional_id)
+    return CoordinatorRecord(key, _VALUE.encode(value, VALUE_VERSION))
 
 
 def decode_key(key: bytes) -> str:
@@ -196,10 +216,7 @@ def decode_key(key: bytes) -> str:
     Raises:
         DataCorrupt: it is not a key of this topic.
     """
-    fields = FieldReader.of(key, "the key of a transactional id", (KEY_VERSION,))
-    transactional_id = fields.string()
-    fields.end()
-    return transactional_id
+    return _KEY.decode(key).transactional_id
 
 
 def decode(transactional_id: str, value: bytes) -> TransactionMetadata:
@@ -208,57 +225,27 @@ def decode(transactional_id: str, value: bytes) -> TransactionMetadata:
     Raises:
         DataCorrupt: the value cannot be read.
     """
-    versions = range(VALUE_VERSION + 1)
-    fields = FieldReader.of(value, "the state of a transactional id", versions, VALUE_VERSION)
-    producer_id, producer_epoch = fields.int64(), fields.int16()
-    timeout_ms, number = fields.int32(), fields.int8()
-    if number not in _STORED:
+    found = _VALUE.decode(value)
+    if found.state not in _STORED:
         raise DataCorrupt(
             "a transactional id has an unknown state; run verify. "
-            f"transactional_id={transactional_id!r} state={number}"
+            f"transactional_id={transactional_id!r} state={found.state}"
         )
-    partitions = _read_partitions(fields)
-    updated_ms, started_ms = fields.int64(), fields.int64()
-    tags = fields.tags()
-    fields.end()
+    topics = found.topics or ()
     return TransactionMetadata(
         transactional_id,
-        producer_id,
-        producer_epoch,
-        timeout_ms,
-        updated_ms,
-        TransactionState(number),
-        partitions,
-        started_ms,
-        last_epoch=_tagged(tags, _LAST_EPOCH, _INT16, NO_EPOCH),
-        previous_producer_id=_tagged(tags, _PREVIOUS_PRODUCER_ID, _INT64, NO_PRODUCER_ID),
-        next_producer_id=_tagged(tags, _NEXT_PRODUCER_ID, _INT64, NO_PRODUCER_ID),
-        client_version=_tagged(tags, _CLIENT_VERSION, _INT16, 0),
+        found.producer_id,
+        found.producer_epoch,
+        found.timeout_ms,
+        found.updated_ms,
+        TransactionState(found.state),
+        frozenset((each.topic, number) for each in topics for number in each.partitions),
+        found.started_ms,
+        found.last_epoch,
+        found.previous_producer_id,
+        found.next_producer_id,
+        found.client_version,
     )
-
-
-def _tags(transaction: TransactionMetadata) -> dict[int, bytes]:
-    tags = {}
-    if transaction.previous_producer_id != NO_PRODUCER_ID:
-        tags[_PREVIOUS_PRODUCER_ID] = _INT64.pack(transaction.previous_producer_id)
-    if transaction.next_producer_id != NO_PRODUCER_ID:
-        tags[_NEXT_PRODUCER_ID] = _INT64.pack(transaction.next_producer_id)
-    if transaction.client_version:
-        tags[_CLIENT_VERSION] = _INT16.pack(transaction.client_version)
-    if transaction.last_epoch != NO_EPOCH:
-        tags[_LAST_EPOCH] = _INT16.pack(transaction.last_epoch)
-    return tags
-
-
-def _tagged(tags: dict[int, bytes], tag: int, form: struct.Struct, default: int) -> int:
-    data = tags.get(tag)
-    if data is None:
-        return default
-    if len(data) != form.size:
-        raise DataCorrupt(
-            f"a tagged field has a wrong size; run verify. tag={tag} size={len(data)}"
-        )
-    return int(form.unpack(data)[0])
 
 
 def _by_topic(partitions: frozenset[Partition]) -> dict[str, list[int]]:
@@ -266,15 +253,3 @@ def _by_topic(partitions: frozenset[Partition]) -> dict[str, list[int]]:
     for topic, number in partitions:
         by_topic[topic].append(number)
     return by_topic
-
-
-def _read_partitions(fields: FieldReader) -> frozenset[Partition]:
-    found: set[Partition] = set()
-
-    def one() -> None:
-        topic = fields.string()
-        found.update((topic, number) for number in fields.array(fields.int32))
-        fields.tags()
-
-    fields.optional_array(one)
-    return frozenset(found)

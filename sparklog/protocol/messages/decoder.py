@@ -20,7 +20,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.protocol.messages.schema import FIXED, EntityShape, FieldShape, shape_of
+from sparklog.protocol.messages.schema import FIXED, EntityShape, FieldShape, Version, shape_of
 
 ELEMENTS_MAX: Final = 250_000
 """Array elements of one message:
@@ -49,13 +49,14 @@ class Malformed(ValueError):
 class Cursor:
     """Bytes and the read position."""
 
-    __slots__ = ("at", "data", "elements")
+    __slots__ = ("at", "data", "elements", "elements_max")
 
-    def __init__(self, data: bytes, at: int = 0) -> None:
-        """Read `data` from `at` on."""
+    def __init__(self, data: bytes, at: int = 0, elements_max: int = ELEMENTS_MAX) -> None:
+        """Read `data` from `at` on; its arrays have at most `elements_max` elements together."""
         self.data = data
         self.at = at
         self.elements = 0
+        self.elements_max = elements_max
 
     def take(self, size: int) -> bytes:
         """Return the next `size` bytes."""
@@ -97,10 +98,10 @@ class Cursor:
         if not 0 <= claimed <= left:
             raise Malformed(f"an array is longer than its message. claimed={claimed} left={left}")
         self.elements += claimed
-        if self.elements > ELEMENTS_MAX:
+        if self.elements > self.elements_max:
             raise Malformed(
                 f"the message has too many array elements; send less at once. "
-                f"elements={self.elements} limit={ELEMENTS_MAX}"
+                f"elements={self.elements} limit={self.elements_max}"
             )
         return claimed
 
@@ -109,27 +110,32 @@ Decode = Callable[[Cursor], Any]
 
 
 @cache
-def decoder(entity_type: Any) -> Decode:
-    """Return the function that decodes one entity of a type; it raises only `Malformed`."""
-    shape = shape_of(entity_type)
-    steps = _steps(shape)
+def decoder(entity_type: Any, version: Version | None = None) -> Decode:
+    """Return the function that decodes one entity of a type; it raises only `Malformed`.
+
+    `version` is None for kio's types, of which each is one version.
+    """
+    shape = shape_of(entity_type, version)
+    steps = _steps(shape, version)
     first_tagged = len(shape.fields)
     tagged = {
-        f.tag: (first_tagged + i, _field_decoder(f, flexible=True))
+        f.tag: (first_tagged + i, _field_decoder(f, version, flexible=True))
         for i, f in enumerate(shape.tagged)
     }
-    defaults = [f.default for f in shape.tagged]
+    unsent = [*(f.default for f in shape.tagged), *(value for _, value in shape.absent)]
     flexible = shape.flexible
     # A frozen dataclass sets its fields by name, one call each: setting slots costs half as much.
     make = entity_type.__new__
-    slots = [getattr(entity_type, f.name).__set__ for f in (*shape.fields, *shape.tagged)]
+    names = [f.name for f in (*shape.fields, *shape.tagged)] + [name for name, _ in shape.absent]
+    slots = [getattr(entity_type, name).__set__ for name in names]
 
     def decode(cursor: Cursor) -> Any:
         values: list[Any] = []
         for step in steps:
             step(cursor, values)
+        if unsent:
+            values += unsent
         if flexible:
-            values += defaults
             if cursor.data[cursor.at : cursor.at + 1] == _NO_TAGS:
                 cursor.at += 1
             else:
@@ -142,7 +148,9 @@ def decoder(entity_type: Any) -> Decode:
     return decode
 
 
-def _steps(shape: EntityShape) -> list[Callable[[Cursor, list[Any]], None]]:
+def _steps(
+    shape: EntityShape, version: Version | None
+) -> list[Callable[[Cursor, list[Any]], None]]:
     """Return one step per run of fixed-width fields, and one per other field."""
     steps: list[Callable[[Cursor, list[Any]], None]] = []
     for fixed, run in groupby(shape.fields, key=lambda f: f.struct_code is not None):
@@ -150,7 +158,7 @@ def _steps(shape: EntityShape) -> list[Callable[[Cursor, list[Any]], None]]:
         if fixed:
             steps.append(_fixed_step(members))
         else:
-            steps.extend(_field_step(f, flexible=shape.flexible) for f in members)
+            steps.extend(_field_step(f, version, flexible=shape.flexible) for f in members)
     return steps
 
 
@@ -173,8 +181,10 @@ def _fixed_step(run: tuple[FieldShape, ...]) -> Callable[[Cursor, list[Any]], No
     return read
 
 
-def _field_step(field: FieldShape, *, flexible: bool) -> Callable[[Cursor, list[Any]], None]:
-    decode = _field_decoder(field, flexible=flexible)
+def _field_step(
+    field: FieldShape, version: Version | None, *, flexible: bool
+) -> Callable[[Cursor, list[Any]], None]:
+    decode = _field_decoder(field, version, flexible=flexible)
 
     def read(cursor: Cursor, values: list[Any]) -> None:
         values.append(decode(cursor))
@@ -196,9 +206,9 @@ def _read_tags(cursor: Cursor, known: dict[int | None, Any], values: list[Any]) 
         cursor.at = end
 
 
-def _field_decoder(field: FieldShape, *, flexible: bool) -> Decode:
+def _field_decoder(field: FieldShape, version: Version | None, *, flexible: bool) -> Decode:
     if field.structure is not None:
-        element = decoder(field.structure)
+        element = decoder(field.structure, version)
         if field.nullable and not field.is_array:
             element = _nullable_structure(element)
     else:

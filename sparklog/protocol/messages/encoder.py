@@ -1,4 +1,4 @@
-"""Encodes kio entities to Kafka's protocol: the counterpart of `entity_decoder`.
+"""Encodes kio entities to Kafka's protocol: the counterpart of `decoder`.
 
 An encoder is a tree of closures compiled once per entity type; it appends to one bytearray. A value
 that does not fit its field is a bug, so it raises Python's own error.
@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
-from sparklog.protocol.messages.schema import FIXED, FieldShape, shape_of
+from sparklog.protocol.messages.schema import FIXED, FieldShape, Version, shape_of
 
 Encode = Callable[[bytearray, Any], None]
 
@@ -42,18 +42,21 @@ def put_entity(out: bytearray, entity: Any) -> None:
 
 
 @cache
-def encoder(entity_type: Any) -> Encode:
-    """Return the function that appends one entity of a type."""
-    shape = shape_of(entity_type)
+def encoder(entity_type: Any, version: Version | None = None) -> Encode:
+    """Return the function that appends one entity of a type.
+
+    `version` is None for kio's types, of which each is one version.
+    """
+    shape = shape_of(entity_type, version)
     steps: list[Encode] = []
     for fixed, run in groupby(shape.fields, key=lambda f: f.struct_code is not None):
         members = tuple(run)
         if fixed:
             steps.append(_fixed_step(members))
         else:
-            steps.extend(_field_step(f, flexible=shape.flexible) for f in members)
+            steps.extend(_field_step(f, version, flexible=shape.flexible) for f in members)
     if shape.flexible:
-        steps.append(_tags_step(shape.tagged))
+        steps.append(_tags_step(shape.tagged, version))
 
     def encode(out: bytearray, entity: Any) -> None:
         for step in steps:
@@ -62,9 +65,9 @@ def encoder(entity_type: Any) -> Encode:
     return encode
 
 
-def _tags_step(fields: tuple[FieldShape, ...]) -> Encode:
+def _tags_step(fields: tuple[FieldShape, ...], version: Version | None) -> Encode:
     tagged = [
-        (f.tag or 0, attrgetter(f.name), f.default, _field_encoder(f, flexible=True))
+        (f.tag or 0, attrgetter(f.name), f.default, _field_encoder(f, version, flexible=True))
         for f in fields
     ]
 
@@ -106,15 +109,15 @@ def _fixed_step(run: tuple[FieldShape, ...]) -> Encode:
     return put_run
 
 
-def _field_step(field: FieldShape, *, flexible: bool) -> Encode:
+def _field_step(field: FieldShape, version: Version | None, *, flexible: bool) -> Encode:
     get = attrgetter(field.name)
-    put = _field_encoder(field, flexible=flexible)
+    put = _field_encoder(field, version, flexible=flexible)
     return lambda out, entity: put(out, get(entity))
 
 
-def _field_encoder(field: FieldShape, *, flexible: bool) -> Encode:
+def _field_encoder(field: FieldShape, version: Version | None, *, flexible: bool) -> Encode:
     if field.structure is not None:
-        element = encoder(field.structure)
+        element = encoder(field.structure, version)
         if field.nullable and not field.is_array:
             element = _nullable_structure(element)
     else:
