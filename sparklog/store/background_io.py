@@ -29,7 +29,9 @@ from threading import Lock
 from typing import Final, TypeVar
 
 from sparklog.core.clock import SYSTEM_CLOCK, Clock, processor_s
-from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome
+from sparklog.core.quotas import TokenBucket
+from sparklog.store.base import Data, ObjectStore, PutOutcome
+from sparklog.store.delegating import DelegatingStore
 
 Result = TypeVar("Result")
 NICEST: Final = 19
@@ -71,20 +73,20 @@ class CpuShare:
         """Count the calling thread's processors. `used_s` returns the process's CPU time."""
         self._clock = clock
         self._used_s = used_s
-        self._each_takes = 1 / (SHARE * _processors())
         self._lock = Lock()
         self._seen_s = used_s()
-        self._looked_s = self._free_s = clock.monotonic_s()
-        """Time of the last call, and when the CPU time used so far falls back to the share."""
+        self._looked_s = clock.monotonic_s()
+        """Time of the last call."""
+        self._bucket = TokenBucket(SHARE * _processors(), 0.0, self._looked_s)
 
     def passed(self, size_bytes: int) -> None:
         """Wait for the CPU time used since the last call; concurrent callers wait, too."""
         with self._lock:
             used_s, now_s = self._used_s(), self._clock.monotonic_s()
-            due_s = self._each_takes * (used_s - self._seen_s)
-            self._free_s = max(self._free_s, self._looked_s) + due_s
+            # Used since the last call, so it counts from then on.
+            due_s = self._bucket.spend(used_s - self._seen_s, self._looked_s)
+            wait_s = due_s - (now_s - self._looked_s)
             self._seen_s, self._looked_s = used_s, now_s
-            wait_s = self._free_s - now_s
         if wait_s > 0:
             self._clock.sleep_s(wait_s)
 
@@ -159,29 +161,24 @@ class IoThrottle:
 
     def __init__(self, bytes_per_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
         """Let `bytes_per_s` pass, all threads together."""
-        self._bytes_per_s = bytes_per_s
         self._clock = clock
         self._lock = Lock()
-        self._free_s = clock.monotonic_s()
-        """Time at which the bytes counted so far fit the rate."""
+        self._bucket = TokenBucket(bytes_per_s, 0.0, clock.monotonic_s())
 
     def passed(self, size_bytes: int) -> None:
         """Count bytes that have passed, and wait as long as they should have taken."""
         with self._lock:
-            now_s = self._clock.monotonic_s()
-            self._free_s = max(self._free_s, now_s) + size_bytes / self._bytes_per_s
-            wait_s = self._free_s - now_s
+            wait_s = self._bucket.spend(size_bytes, self._clock.monotonic_s())
         if wait_s > 0:
             self._clock.sleep_s(wait_s)
 
 
-class ThrottledStore(ObjectStore):
+class ThrottledStore(DelegatingStore):
     """Passes everything on, no faster than a throttle lets it."""
 
     def __init__(self, store: ObjectStore, passed: Passed) -> None:
         """Forward to `store`, which stays open; `passed` gets the bytes of each read or part."""
-        self.url = store.url
-        self._store = store
+        super().__init__(store)
         self._passed = passed
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
@@ -198,25 +195,8 @@ class ThrottledStore(ObjectStore):
         """See `ObjectStore.put`."""
         self._slowly(data, lambda: self._store.put(key, data))
 
-    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """See `ObjectStore.list`."""
-        return self._store.list(prefix, start_after)
-
-    def delete(self, key: str) -> None:
-        """See `ObjectStore.delete`."""
-        self._store.delete(key)
-
-    def retire(self, key: str) -> None:
-        """See `ObjectStore.retire`."""
-        self._store.retire(key)
-
-    def tidy(self, prefix: str) -> None:
-        """See `ObjectStore.tidy`."""
-        self._store.tidy(prefix)
-
-    def head(self, key: str) -> ObjectInfo:
-        """See `ObjectStore.head`."""
-        return self._store.head(key)
+    def close(self) -> None:
+        """Leave the store open, which is its opener's to close."""
 
     def _slowly(self, data: Data, put: Callable[[], Result]) -> Result:
         """Put `data`, then wait for the bytes that the store did not report in parts."""

@@ -7,14 +7,14 @@ adds to its load. Puts are never hedged. Durations are seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from threading import Lock
 
 from sparklog.core.clock import Clock
 from sparklog.core.counters import Latencies
 from sparklog.core.per_process import PerProcess
-from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, TransientStoreError
+from sparklog.store.base import ObjectStore, TransientStoreError
+from sparklog.store.delegating import DelegatingStore
 from sparklog.store.settings import StoreSettings
 
 RECENT = 20
@@ -73,14 +73,13 @@ class HedgePolicy:
         return found if found is not None else self._latencies.setdefault(kind, Latencies())
 
 
-class HedgingStore(ObjectStore):
+class HedgingStore(DelegatingStore):
     """Passes everything on, slow GETs twice. Safe to use after a fork."""
 
     def __init__(self, store: ObjectStore, settings: StoreSettings, clock: Clock) -> None:
         """Hedge the GETs of `store`."""
-        self.url = store.url
+        super().__init__(store)
         self.policy = HedgePolicy(settings)
-        self._store = store
         self._clock = clock
         threads = 2 * settings.connections_max
         self._pool = PerProcess(lambda: ThreadPoolExecutor(threads, "sparklog-hedge"))
@@ -96,34 +95,6 @@ class HedgingStore(ObjectStore):
         if not wait((first,), patience_s).done and self.policy.spend():
             return _first_answer(first, pool.submit(self._store.get, key, start, end))
         return first.result()
-
-    def put_if_absent(self, key: str, data: Data) -> PutOutcome:
-        """See `ObjectStore.put_if_absent`."""
-        return self._store.put_if_absent(key, data)
-
-    def put(self, key: str, data: bytes) -> None:
-        """See `ObjectStore.put`."""
-        self._store.put(key, data)
-
-    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """See `ObjectStore.list`."""
-        return self._store.list(prefix, start_after)
-
-    def delete(self, key: str) -> None:
-        """See `ObjectStore.delete`."""
-        self._store.delete(key)
-
-    def retire(self, key: str) -> None:
-        """See `ObjectStore.retire`."""
-        self._store.retire(key)
-
-    def tidy(self, prefix: str) -> None:
-        """See `ObjectStore.tidy`."""
-        self._store.tidy(prefix)
-
-    def head(self, key: str) -> ObjectInfo:
-        """See `ObjectStore.head`."""
-        return self._store.head(key)
 
     def close(self) -> None:
         """Stop the threads and close the store; a later GET starts new ones."""

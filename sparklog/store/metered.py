@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 
 from sparklog.core.counters import RequestCounters
 from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome
+from sparklog.store.delegating import DelegatingStore
 
 LIST_PAGE_KEYS = 1000
 """Keys in one page of an S3 listing; a listing costs one request per page."""
 
 
-class MeteredStore(ObjectStore):
+class MeteredStore(DelegatingStore):
     """Passes everything on and counts it by kind and label."""
 
     def __init__(
@@ -21,9 +22,8 @@ class MeteredStore(ObjectStore):
         counters: RequestCounters | None = None,
     ) -> None:
         """Count what `store` is asked for; `label_of` turns a key into a label."""
-        self.url = store.url
+        super().__init__(store)
         self.counters = counters if counters is not None else RequestCounters()
-        self._store = store
         self._label_of = label_of
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
@@ -64,10 +64,6 @@ class MeteredStore(ObjectStore):
         self.counters.add("delete", self._label_of(key))
         self._store.retire(key)
 
-    def tidy(self, prefix: str) -> None:
-        """See `ObjectStore.tidy`; no store is asked for it over a network, so nothing counts."""
-        self._store.tidy(prefix)
-
     def unforced(self) -> MeteredStore | None:
         """See `ObjectStore.unforced`; counted together."""
         store = self._store.unforced()
@@ -77,7 +73,3 @@ class MeteredStore(ObjectStore):
         """See `ObjectStore.head`."""
         self.counters.add("head", self._label_of(key))
         return self._store.head(key)
-
-    def close(self) -> None:
-        """Close the store."""
-        self._store.close()

@@ -29,6 +29,7 @@ from sparklog.store.base import (
     PutOutcome,
     TransientStoreError,
 )
+from sparklog.store.delegating import DelegatingStore
 from sparklog.store.probe_race import NAMES, RACERS, race
 
 PROBE_PREFIX: Final = "put-if-absent-probe"
@@ -66,7 +67,7 @@ def probe(store: ObjectStore, identity: str, clock: Clock, entropy: Entropy) -> 
     store.put(key, _RESULT)
 
 
-class ProbingStore(ObjectStore):
+class ProbingStore(DelegatingStore):
     """Passes everything on; probes before the first write of this process to this bucket."""
 
     def __init__(
@@ -81,15 +82,10 @@ class ProbingStore(ObjectStore):
 
         `identity` is the endpoint, a blank, and the bucket's URL.
         """
-        self.url = store.url
-        self._store = store
+        super().__init__(store)
         self._identity = identity
         self._clock = clock
         self._entropy = entropy
-
-    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """See `ObjectStore.get`."""
-        return self._store.get(key, start, end)
 
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         """See `ObjectStore.put_if_absent`.
@@ -100,34 +96,10 @@ class ProbingStore(ObjectStore):
         self._probe()
         return self._store.put_if_absent(key, data)
 
-    def put(self, key: str, data: bytes) -> None:
-        """See `ObjectStore.put`."""
-        self._store.put(key, data)
-
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`. The probe's own keys are not listed."""
         found = self._store.list(prefix, start_after)
         return (info for info in found if not info.key.startswith(PROBE_PREFIX))
-
-    def delete(self, key: str) -> None:
-        """See `ObjectStore.delete`."""
-        self._store.delete(key)
-
-    def retire(self, key: str) -> None:
-        """See `ObjectStore.retire`."""
-        self._store.retire(key)
-
-    def tidy(self, prefix: str) -> None:
-        """See `ObjectStore.tidy`."""
-        self._store.tidy(prefix)
-
-    def head(self, key: str) -> ObjectInfo:
-        """See `ObjectStore.head`."""
-        return self._store.head(key)
-
-    def close(self) -> None:
-        """Close the store."""
-        self._store.close()
 
     def _probe(self) -> None:
         if self._identity in _PROBED.get():

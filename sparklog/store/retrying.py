@@ -21,6 +21,7 @@ from sparklog.core.entropy import Entropy
 from sparklog.core.errors import Unavailable
 from sparklog.core.per_process import PerProcess
 from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, TransientStoreError
+from sparklog.store.delegating import DelegatingStore
 from sparklog.store.settings import StoreSettings
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ class RetryBudget:
             self._left = min(self._burst, self._left + 1)
 
 
-class RetryingStore(ObjectStore):
+class RetryingStore(DelegatingStore):
     """Forwards each request, and repeats it after transient errors until `retry_deadline_s`."""
 
     def __init__(
@@ -67,9 +68,8 @@ class RetryingStore(ObjectStore):
         budget: RetryBudget | None = None,
     ) -> None:
         """Retry requests to `store`; `counters` count the requests that were sent."""
-        self.url = store.url
+        super().__init__(store)
         self.counters = counters
-        self._store = store
         self._settings = settings
         self._clock = clock
         self._entropy = entropy
@@ -122,10 +122,6 @@ class RetryingStore(ObjectStore):
         """See `ObjectStore.retire`."""
         self._again("delete", key, lambda: self._store.retire(key))
 
-    def tidy(self, prefix: str) -> None:
-        """See `ObjectStore.tidy`; asked once, as nothing depends on it."""
-        self._store.tidy(prefix)
-
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
         return self._again("head", key, lambda: self._store.head(key))
@@ -143,10 +139,6 @@ class RetryingStore(ObjectStore):
             entropy=self._entropy,
             budget=self._budget,
         )
-
-    def close(self) -> None:
-        """Close the store."""
-        self._store.close()
 
     def _again(self, operation: str, key: str, request: Callable[[], T]) -> T:
         patience: _Patience | None = None

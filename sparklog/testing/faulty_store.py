@@ -16,6 +16,7 @@ from typing import TypeVar
 from sparklog.core.clock import Clock
 from sparklog.core.entropy import Entropy
 from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, TransientStoreError
+from sparklog.store.delegating import DelegatingStore
 
 T = TypeVar("T")
 
@@ -69,16 +70,15 @@ class Injected:
     key: str
 
 
-class FaultyStore(ObjectStore):
+class FaultyStore(DelegatingStore):
     """Forwards every operation, except where a rule applies. Thread-safe."""
 
     def __init__(
         self, store: ObjectStore, rules: Sequence[Rule], *, clock: Clock, entropy: Entropy
     ) -> None:
         """Put `rules` between `store` and its users."""
-        self.url = store.url
+        super().__init__(store)
         self.injected: list[Injected] = []
-        self._store = store
         self._rules = tuple(rules)
         self._used = [0] * len(self._rules)
         self._late: list[tuple[float, Callable[[], object]]] = []
@@ -113,17 +113,9 @@ class FaultyStore(ObjectStore):
         """See `ObjectStore.retire`; a rule for deletes applies."""
         self._do("delete", key, lambda: self._store.retire(key))
 
-    def tidy(self, prefix: str) -> None:
-        """See `ObjectStore.tidy`; no rule applies."""
-        self._store.tidy(prefix)
-
     def head(self, key: str) -> ObjectInfo:
         """See `ObjectStore.head`."""
         return self._do("head", key, lambda: self._store.head(key))
-
-    def close(self) -> None:
-        """Close the store."""
-        self._store.close()
 
     def deliver_late(self, *, everything: bool = False) -> int:
         """Perform the late writes that are due, or all of them; return their number.

@@ -25,16 +25,16 @@ from sparklog.spark.jobs.compact import CompactJob, compacted_by
 from sparklog.spark.jobs.partition_tasks import with_pins, work_on
 from sparklog.spark.jobs.retain import RetainJob, retained_by
 from sparklog.store.base import Data, ObjectStore, PutOutcome
+from sparklog.store.delegating import DelegatingStore
 from sparklog.store.file import FileStore
 from sparklog.store.memory import MemoryStore
 from tests.harness.log_records import numbered
-from tests.harness.passing_store import PassingStore
 
 TOPIC = "t"
 Result = TypeVar("Result")
 
 
-class KillingStore(PassingStore):
+class KillingStore(DelegatingStore):
     """Kills its process at one write, and notes in a file how many have begun."""
 
     def __init__(self, inner: ObjectStore, at: int, when: str, tally: Path) -> None:
@@ -47,16 +47,16 @@ class KillingStore(PassingStore):
         self._lock = Lock()
 
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
-        return self._write(lambda: self.inner.put_if_absent(key, data))
+        return self._write(lambda: self._store.put_if_absent(key, data))
 
     def put(self, key: str, data: bytes) -> None:
-        self._write(lambda: self.inner.put(key, data))
+        self._write(lambda: self._store.put(key, data))
 
     def delete(self, key: str) -> None:
-        self._write(lambda: self.inner.delete(key))
+        self._write(lambda: self._store.delete(key))
 
     def retire(self, key: str) -> None:
-        self._write(lambda: self.inner.retire(key))
+        self._write(lambda: self._store.retire(key))
 
     def _write(self, write: Callable[[], Result]) -> Result:
         with self._lock:

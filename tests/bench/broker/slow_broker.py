@@ -17,14 +17,14 @@ from sparklog.spark.jobs.job import run_job
 from sparklog.spark.serve.arguments import parse_serve
 from sparklog.spark.serve.serve import serve_with
 from sparklog.store.base import Data, ObjectStore, PutOutcome
+from sparklog.store.delegating import DelegatingStore
 from sparklog.store.open import open_store
 from tests.bench.broker import slow_broker
-from tests.harness.passing_store import PassingStore
 
 PUT_DELAY_S = 0.1
 
 
-class SlowStore(PassingStore):
+class SlowStore(DelegatingStore):
     """Puts wait, everything else goes through."""
 
     def __init__(self, inner: ObjectStore, put_delay_s: float) -> None:

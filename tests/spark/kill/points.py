@@ -40,7 +40,7 @@ from sparklog.spark.datasource import SparklogDataSource
 from sparklog.spark.sink.transactional_sink import TransactionalAppends
 from sparklog.spark.sink.writer import SparklogStreamWriter, Staged, stream_writer
 from sparklog.store.base import Data, ObjectStore, PutOutcome
-from tests.harness.passing_store import PassingStore
+from sparklog.store.delegating import DelegatingStore
 
 PLAN_VARIABLE = "SPARKLOG_TEST_POINTS"
 DRIVER_FILE = "driver.pid"
@@ -111,7 +111,7 @@ def _parent(pid: int) -> int:
     return int(next(line for line in status.splitlines() if line.startswith("PPid:")).split()[1])
 
 
-class PointsStore(PassingStore):
+class PointsStore(DelegatingStore):
     """Passes a point before and after every put."""
 
     def __init__(self, inner: ObjectStore, owner: str = "") -> None:
@@ -120,7 +120,7 @@ class PointsStore(PassingStore):
 
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         pass_point(f"{self.owner}before put {key}")
-        outcome = self.inner.put_if_absent(key, data)
+        outcome = self._store.put_if_absent(key, data)
         pass_point(f"{self.owner}after put {key}")
         return outcome
 

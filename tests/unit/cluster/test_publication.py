@@ -33,13 +33,13 @@ from sparklog.core.types import TopicPartition
 from sparklog.log.layout import commit_key
 from sparklog.log.segment.segment import Reference
 from sparklog.store.base import Data, ObjectStore, PutOutcome
+from sparklog.store.delegating import DelegatingStore
 from sparklog.store.memory import MemoryStore
-from tests.harness.passing_store import PassingStore
 
 PARTITIONS = 3
 
 
-class CuttingStore(PassingStore):
+class CuttingStore(DelegatingStore):
     """A store that loses power at the n-th put, before or after its effect."""
 
     def __init__(self, inner: ObjectStore) -> None:
@@ -52,10 +52,10 @@ class CuttingStore(PassingStore):
     def put_if_absent(self, key: str, data: Data) -> PutOutcome:
         if self.cut_at == len(self.puts):
             if self.after:
-                self.inner.put_if_absent(key, data)
+                self._store.put_if_absent(key, data)
             raise Unavailable("the power is gone")
         self.puts.append(key)
-        outcome = self.inner.put_if_absent(key, data)
+        outcome = self._store.put_if_absent(key, data)
         if self.lose_reply and self.lose_reply in key:
             self.lose_reply = ""
             return PutOutcome.UNKNOWN

@@ -13,6 +13,7 @@ from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Unavailable
 from sparklog.store.background_io import IoThrottle, ThrottledStore
 from sparklog.store.base import ObjectStore, TransientStoreError
+from sparklog.store.delegating import DelegatingStore
 from sparklog.store.file import FileStore
 from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import MemoryStore
@@ -21,7 +22,6 @@ from sparklog.store.probe import ProbingStore
 from sparklog.store.retrying import RetryingStore
 from sparklog.store.settings import StoreSettings
 from sparklog.testing.faulty_store import FaultyStore, InjectedFault, Rule
-from tests.harness.passing_store import PassingStore
 
 CLOCK = ManualClock()
 ENTROPY = SeededEntropy(1)
@@ -55,10 +55,10 @@ FRONTS: list[Callable[[ObjectStore], ObjectStore]] = [
     lambda store: HedgingStore(store, SETTINGS, CLOCK),
     lambda store: ProbingStore(store, "folder"),
     lambda store: ThrottledStore(store, IoThrottle(1e6, CLOCK).passed),
-    PassingStore,
+    DelegatingStore,
     retrying,
 ]
-NAMES = ["counting", "faulty", "hedging", "probing", "throttled", "passing", "retrying"]
+NAMES = ["counting", "faulty", "hedging", "probing", "throttled", "delegating", "retrying"]
 
 
 @pytest.mark.parametrize("front", FRONTS, ids=NAMES)
@@ -128,3 +128,9 @@ def test_where_there_is_no_disk_nothing_is_left_to_the_system(
     front: Callable[[ObjectStore], ObjectStore],
 ) -> None:
     assert front(Folder()).unforced() is None
+
+
+def test_delegating_store_forwards_every_operation_but_unforced() -> None:
+    operations = {name for name in vars(ObjectStore) if callable(getattr(ObjectStore, name))}
+    operations = {name for name in operations if not name.startswith("_")}
+    assert operations - set(vars(DelegatingStore)) == {"unforced"}
