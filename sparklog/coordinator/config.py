@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final
 
-from sparklog.core.config.model import INT_MAX, Config
+from sparklog.core.config.model import Config
 
 _MINUTE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Settings under Kafka's names with underscores for dots; see `core.group_settings`."""
+    """Settings under Kafka's names with underscores for dots.
 
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_initial_rebalance_delay_ms: int = 3_000
-    group_max_size: int = INT_MAX
-    group_consumer_session_timeout_ms: int = 45_000
-    group_consumer_heartbeat_interval_ms: int = 5_000
-    group_consumer_max_size: int = INT_MAX
-    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    group_consumer_migration_policy: str = "bidirectional"
-    offset_metadata_max_bytes: int = 4_096
-    offsets_retention_ms: int = 10_080 * _MINUTE_MS
-    offsets_retention_check_interval_ms: int = 600_000
-    batch_bytes_max: int = 1_000_000
+    `core.config.group_coordinator` has their defaults and limits.
+    """
+
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    group_consumer_session_timeout_ms: int
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_assignors: tuple[str, ...]
+    group_consumer_migration_policy: str
+    offset_metadata_max_bytes: int
+    offsets_retention_ms: int
+    """`offsets.retention.minutes`, in ms."""
+    offsets_retention_check_interval_ms: int
+    batch_bytes_max: ClassVar[int] = 1_000_000
     """Limit for the records of one event:
 
     below the default max.message.bytes of the internal topic.
@@ -45,19 +49,10 @@ class GroupSettings:
     @classmethod
     def of(cls, config: Config) -> GroupSettings:
         """Return the settings from a broker's configuration."""
-        return cls(
-            group_min_session_timeout_ms=config.whole("group.min.session.timeout.ms"),
-            group_max_session_timeout_ms=config.whole("group.max.session.timeout.ms"),
-            group_initial_rebalance_delay_ms=config.whole("group.initial.rebalance.delay.ms"),
-            group_max_size=config.whole("group.max.size"),
-            group_consumer_session_timeout_ms=config.whole("group.consumer.session.timeout.ms"),
-            group_consumer_heartbeat_interval_ms=config.whole(
-                "group.consumer.heartbeat.interval.ms"
-            ),
-            group_consumer_max_size=config.whole("group.consumer.max.size"),
-            group_consumer_assignors=config.words("group.consumer.assignors"),
-            group_consumer_migration_policy=config.text("group.consumer.migration.policy"),
-            offset_metadata_max_bytes=config.whole("offset.metadata.max.bytes"),
-            offsets_retention_ms=config.whole("offsets.retention.minutes") * _MINUTE_MS,
-            offsets_retention_check_interval_ms=config.whole("offsets.retention.check.interval.ms"),
-        )
+        values: dict[str, Any] = {
+            each.name: config[each.name.replace("_", ".")]
+            for each in fields(cls)
+            if each.name != "offsets_retention_ms"
+        }
+        retention_ms = config.whole("offsets.retention.minutes") * _MINUTE_MS
+        return cls(offsets_retention_ms=retention_ms, **values)

@@ -34,13 +34,14 @@ from sparklog.coordinator.messages import (
     SyncRequest,
     SyncResult,
 )
+from tests.harness.coordinator_settings import group_settings
 
 Kind = TypeVar("Kind")
 GROUP = "group"
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 DELAY_MS = 3_000
-SETTINGS = GroupSettings(group_initial_rebalance_delay_ms=DELAY_MS)
+SETTINGS = group_settings(group_initial_rebalance_delay_ms=DELAY_MS)
 READS_T = bytes.fromhex("000000000001000174ffffffff")
 """A consumer's subscription to the topic t."""
 RANGE = (("range", READS_T),)

@@ -20,9 +20,9 @@ from hypothesis.stateful import (
 )
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.effects import Token
 from sparklog.coordinator.messages import JoinResult, MemberIdentity, SyncResult
+from tests.harness.coordinator_settings import group_settings
 from tests.harness.group_driver import GROUP, REBALANCE_MS, SESSION_MS, Driver, offset_of
 
 NEVER_MS = 10**12
@@ -63,7 +63,7 @@ class Groups(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        quick = GroupSettings(
+        quick = group_settings(
             group_initial_rebalance_delay_ms=1_000,
             group_max_size=4,
             offsets_retention_check_interval_ms=NEVER_MS,  # an empty group would be forgotten

@@ -24,7 +24,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.consumer.assignors import (
     ASSIGNORS,
     Reader,
@@ -42,6 +41,7 @@ from sparklog.coordinator.consumer.messages import (
 from sparklog.coordinator.effects import CoordinatorRecord
 from sparklog.coordinator.messages import CommitRequest, MemberIdentity, OffsetToCommit
 from sparklog.core.errors import GroupError
+from tests.harness.coordinator_settings import group_settings
 
 GROUP = "g"
 SESSION_MS = 45_000
@@ -161,7 +161,7 @@ class World:
         self.topics = FakeTopics()
         self.now_ms = 0
         self.log: list[CoordinatorRecord] = []
-        self.groups = ConsumerGroups(GroupSettings())
+        self.groups = ConsumerGroups(group_settings())
         self.clients: dict[str, Client] = {}
         self.made = 0
         self.readers: defaultdict[Part, list[str]] = defaultdict(list)
@@ -205,7 +205,7 @@ class World:
             newest = {record.key: n for n, record in enumerate(self.log)}
             self.log = [r for n, r in enumerate(self.log) if newest[r.key] == n]
         before = self.snapshot(self.groups)
-        self.groups = ConsumerGroups(GroupSettings())
+        self.groups = ConsumerGroups(group_settings())
         for record in self.log:
             self.groups.replay(record)
         self.groups.loaded(self.now_ms)

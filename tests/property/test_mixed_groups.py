@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from kio.schema.consumer_protocol_subscription.v1 import data as subscription_v1
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer, Part
 from sparklog.coordinator.effects import CoordinatorRecord, CoordinatorResult, Token
 from sparklog.coordinator.group.shard import GroupShard
@@ -38,6 +37,7 @@ from sparklog.protocol.messages.consumer_protocol import (
     encode_assignment,
 )
 from sparklog.protocol.messages.encoder import put_entity
+from tests.harness.coordinator_settings import group_settings
 from tests.property.test_consumer_group import GROUP, NAMES, Client, FakeTopics, topic_id
 
 SESSION_MS = 10_000
@@ -95,7 +95,7 @@ class World:
     def __init__(self, *, cooperative: bool) -> None:
         self.cooperative = cooperative
         self.topics = FakeTopics()
-        self.settings = GroupSettings(group_initial_rebalance_delay_ms=0)
+        self.settings = group_settings(group_initial_rebalance_delay_ms=0)
         self.now_ms = 0
         self.log: list[CoordinatorRecord] = []
         self.replies: dict[Token, object] = {}

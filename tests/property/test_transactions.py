@@ -18,7 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sparklog.coordinator.effects import CoordinatorRecord, CoordinatorResult, ProducerIdentity
 from sparklog.coordinator.transaction.shard import (
-    TransactionSettings,
     TransactionShard,
     WriteMarkers,
 )
@@ -44,10 +43,11 @@ from sparklog.core.errors import (
     ProducerFenced,
     SparklogError,
 )
+from tests.harness.coordinator_settings import transaction_settings
 
 NAME = "payments"
 TIMEOUT_MS = 10_000
-SETTINGS = TransactionSettings(max_timeout_ms=TIMEOUT_MS, expiration_ms=100_000)
+SETTINGS = transaction_settings(max_timeout_ms=TIMEOUT_MS, expiration_ms=100_000)
 REFUSALS = (ConcurrentTransactions, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced)
 
 partitions = st.frozensets(
@@ -363,7 +363,7 @@ TestCoordinators.settings = settings(max_examples=150, stateful_step_count=40, d
 
 
 def test_what_is_due_is_looked_for_in_rounds() -> None:
-    settings = TransactionSettings(
+    settings = transaction_settings(
         max_timeout_ms=TIMEOUT_MS, expiration_ms=50_000, abort_interval_ms=7_000,
         expiry_interval_ms=40_000,
     )  # fmt: skip

@@ -72,12 +72,7 @@ class TransactionCoordinator:
 
         `write_here` appends markers to partitions that this broker leads.
         """
-        settings = TransactionSettings(
-            config.whole("transaction.max.timeout.ms"),
-            config.whole("transactional.id.expiration.ms"),
-            config.whole("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
-            config.whole("transaction.remove.expired.transaction.cleanup.interval.ms"),
-        )
+        settings = TransactionSettings.of(config)
         self.runtime = CoordinatorRuntime(
             environment,
             metadata,

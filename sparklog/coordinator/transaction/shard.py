@@ -38,6 +38,7 @@ from sparklog.coordinator.transaction.state import (
     tombstone,
 )
 from sparklog.coordinator.transaction.transaction import EndTransaction, InitProducer
+from sparklog.core.config.model import Config
 from sparklog.core.errors import (
     ConcurrentTransactions,
     InvalidRequest,
@@ -54,12 +55,22 @@ EXPIRED_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """Settings under Kafka's names; see `core.transaction_settings`."""
+    """Settings of transactions; `core.config.transaction_coordinator` has their defaults."""
 
-    max_timeout_ms: int = 900_000
-    expiration_ms: int = 604_800_000
-    abort_interval_ms: int = 1_000
-    expiry_interval_ms: int = 3_600_000
+    max_timeout_ms: int
+    expiration_ms: int
+    abort_interval_ms: int
+    expiry_interval_ms: int
+
+    @classmethod
+    def of(cls, config: Config) -> TransactionSettings:
+        """Return the settings from a broker's configuration."""
+        return cls(
+            config.whole("transaction.max.timeout.ms"),
+            config.whole("transactional.id.expiration.ms"),
+            config.whole("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+            config.whole("transaction.remove.expired.transaction.cleanup.interval.ms"),
+        )
 
 
 class WriteMarkers(NamedTuple):

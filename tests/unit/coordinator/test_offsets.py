@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.messages import (
     FetchRequest,
@@ -15,11 +14,12 @@ from sparklog.coordinator.messages import (
     MemberIdentity,
 )
 from sparklog.core.errors import RecordTooLarge
+from tests.harness.coordinator_settings import group_settings
 from tests.harness.group_driver import DELAY_MS, GROUP, Driver, offset_of
 
 OK = (ErrorCode.none,)
 RETENTION_MS = 100_000
-EXPIRING = GroupSettings(
+EXPIRING = group_settings(
     offsets_retention_ms=RETENTION_MS, offsets_retention_check_interval_ms=1_000
 )
 PRODUCER = ProducerIdentity(7, 0)

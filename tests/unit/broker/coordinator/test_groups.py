@@ -7,10 +7,10 @@ import pytest
 from sparklog.broker.coordinator.groups import GroupRules
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.cluster.metadata.records import GROUP_RESOURCE, ConfigRecord, Record
-from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.consumer.groups import ConsumerGroups
 from sparklog.coordinator.consumer.messages import ConsumerHeartbeat
 from sparklog.coordinator.consumer.topics import NoTopics
+from tests.harness.coordinator_settings import group_settings
 from tests.harness.handler_node import ToyNode, tell
 
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
@@ -51,7 +51,7 @@ def test_what_a_newer_version_has_stored_for_a_group_is_left_out_and_told_once(
 def test_a_group_goes_by_the_brokers_settings_where_its_own_are_not_understood() -> None:
     async def story(node: ToyNode) -> None:
         await store(node, "g", session_timeout_ms="PT1M", heartbeat_interval_ms="99999999999")
-        settings = GroupSettings(group_consumer_heartbeat_interval_ms=6_000)
+        settings = group_settings(group_consumer_heartbeat_interval_ms=6_000)
         groups = ConsumerGroups(settings, GroupRules(node.metadata).of)
         for group_id in ("g", "other"):
             asked = ConsumerHeartbeat(

@@ -9,6 +9,7 @@ from sparklog.coordinator.classic.rebalance import NEW_MEMBER_TIMEOUT_MS
 from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.messages import JoinResult, MemberIdentity, SyncResult
 from sparklog.core.config.broker import parse_broker_configs
+from tests.harness.coordinator_settings import group_settings
 from tests.harness.group_driver import DELAY_MS, READS_T, REBALANCE_MS, SESSION_MS, Driver
 
 
@@ -202,7 +203,7 @@ def test_older_client_joins_in_one_step() -> None:
 
 
 def test_join_is_rejected_when_the_group_is_full() -> None:
-    driver = Driver(GroupSettings(group_max_size=2))
+    driver = Driver(group_settings(group_max_size=2))
     generation = driver.stable("a", "b")
     assert driver.reply(driver.join(new="c"), JoinResult).error is ErrorCode.group_max_size_reached
     assert driver.heartbeat("a", generation) is ErrorCode.none
@@ -387,7 +388,7 @@ def test_new_coordinator_keeps_members_and_sessions() -> None:
 def test_group_shrinks_to_the_first_joins_when_over_its_limit() -> None:
     driver = Driver()
     generation = driver.stable("a", "b", "c")
-    driver.settings = GroupSettings(group_max_size=2)
+    driver.settings = group_settings(group_max_size=2)
     driver.fail_over()
     assert driver.heartbeat("a", generation) is ErrorCode.rebalance_in_progress
     tokens = [driver.join(name) for name in ("c", "b", "a")]
@@ -397,8 +398,21 @@ def test_group_shrinks_to_the_first_joins_when_over_its_limit() -> None:
     assert driver.reply(tokens[0], JoinResult).generation == generation + 1
 
 
-def test_group_settings_have_the_brokers_defaults() -> None:
-    assert GroupSettings.of(parse_broker_configs({})) == GroupSettings()
+def test_group_settings_are_those_of_the_brokers_configuration() -> None:
+    given = {
+        "group.max.size": "7",
+        "group.consumer.assignors": "range",
+        "group.consumer.migration.policy": "upgrade",
+        "offsets.retention.minutes": "2",
+    }
+    settings = GroupSettings.of(parse_broker_configs(given))
+    assert settings == group_settings(
+        group_max_size=7,
+        group_consumer_assignors=("range",),
+        group_consumer_migration_policy="upgrade",
+        offsets_retention_ms=120_000,
+    )
+    assert (settings.group_min_session_timeout_ms, settings.may_downgrade) == (6_000, False)
 
 
 def test_lost_rebalance_is_repeated_by_a_new_coordinator() -> None:

@@ -26,6 +26,7 @@ from sparklog.core.errors import (
     UnreleasedInstanceId,
     UnsupportedAssignor,
 )
+from tests.harness.coordinator_settings import group_settings
 
 TOPIC = UUID(int=7)
 SESSION_MS = 45_000
@@ -52,7 +53,7 @@ class Coordinator:
     def __init__(self, settings: GroupSettings | None = None) -> None:
         self.configs: dict[str, int] = {}
         self.groups = ConsumerGroups(
-            settings or GroupSettings(), lambda group_id: Config(GROUP_CONFIGS, self.configs)
+            settings or group_settings(), lambda group_id: Config(GROUP_CONFIGS, self.configs)
         )
         self.topics = OneTopic()
         self.now_ms = 0
@@ -204,7 +205,7 @@ def test_patterns_follow_topics_and_hostile_ones_are_cheap() -> None:
 
 
 def test_invalid_heartbeat_is_rejected_and_changes_nothing() -> None:
-    coordinator = Coordinator(GroupSettings(group_consumer_max_size=1))
+    coordinator = Coordinator(group_settings(group_consumer_max_size=1))
     with pytest.raises(GroupIdNotFound):
         coordinator.send("a", 1)
     with pytest.raises(InvalidRequest, match="RebalanceTimeoutMs"):
@@ -250,7 +251,7 @@ def test_subscribed_topic_is_assigned_once_it_exists() -> None:
 
 
 def test_first_enabled_assignor_is_the_default() -> None:
-    coordinator = Coordinator(GroupSettings(group_consumer_assignors=("range",)))
+    coordinator = Coordinator(group_settings(group_consumer_assignors=("range",)))
     with pytest.raises(UnsupportedAssignor, match="Supported assignors: range"):
         coordinator.join("a", assignor="uniform")
     coordinator.join("a")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparklog.coordinator.config import GroupSettings
 from sparklog.coordinator.consumer.messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
 from sparklog.coordinator.consumer.topics import NoTopics
 from sparklog.coordinator.messages import JoinResult, MemberIdentity, Protocols
 from sparklog.core.errors import GroupIdNotFound
 from sparklog.protocol.messages.consumer_protocol import encode_assignment
+from tests.harness.coordinator_settings import group_settings
 from tests.harness.group_driver import GROUP, READS_T, Driver
 
 JOIN, LEAVE = 0, -1
@@ -26,7 +26,7 @@ TOLD = ASSIGNED.removesuffix(NULL) + USER_DATA
 
 def driver(policy: str) -> Driver:
     return Driver(
-        GroupSettings(group_initial_rebalance_delay_ms=0, group_consumer_migration_policy=policy)
+        group_settings(group_initial_rebalance_delay_ms=0, group_consumer_migration_policy=policy)
     )
 
 
