@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from sparklog.coordinator.consumer.records import ConsumerRecord, GroupEpoch, TargetEpoch
 from sparklog.core.terminal_text import printable
 
 CHARACTERS_MAX: Final = 250
@@ -37,20 +36,3 @@ def members(ids: Iterable[str]) -> str:
     found = sorted(ids)
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return ", ".join(map(name, found[:NAMED])) + more
-
-
-def bumped(records: Iterable[ConsumerRecord], reason: str) -> list[str]:
-    """Return the lines for new epochs of a consumer group among records of one change."""
-    lines: list[str] = []
-    for record in records:
-        if isinstance(record, GroupEpoch) and record.epoch is not None:
-            group = name(record.group_id)
-            lines.append(
-                f"[GroupId {group}] Bumped group epoch to {record.epoch} (reason: {reason})"
-            )
-        elif isinstance(record, TargetEpoch) and record.epoch is not None:
-            group = name(record.group_id)
-            lines.append(
-                f"[GroupId {group}] Computed a new target assignment for epoch {record.epoch}"
-            )
-    return lines

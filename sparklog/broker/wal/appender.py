@@ -29,9 +29,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 from sparklog.broker.runtime.deadline_timer import DeadlineTimer
 from sparklog.broker.runtime.environment import Environment, TaskScope
@@ -78,20 +78,16 @@ LANE_NAMES: Final = 64
 """Names that one thread deletes at a distance, one after the other."""
 
 
-class Retires(Protocol):
-    """What a trimmer needs of a store."""
-
-    async def retire_in_turn(self, keys: Sequence[str]) -> int:
-        """Retire objects in this order; see `environment.AsyncStore`."""
-        ...
+RetireInTurn = Callable[[Sequence[str]], Awaitable[int]]
+"""Retires objects in this order and returns how many are gone; see `AsyncStore.retire_in_turn`."""
 
 
 class WalTrimmer:
     """Deletes what a log's writer says may go; what the store does not answer for stays."""
 
-    def __init__(self, store: Retires, layout: WalLayout, tasks: TaskScope) -> None:
-        """Delete names of `layout`, in a task of `tasks`."""
-        self._store = store
+    def __init__(self, retire: RetireInTurn, layout: WalLayout, tasks: TaskScope) -> None:
+        """Delete names of `layout` by `retire`, in a task of `tasks`."""
+        self._retire = retire
         self._layout = layout
         self._tasks = tasks
         self._names: deque[int] = deque()
@@ -132,7 +128,7 @@ class WalTrimmer:
     async def _gone(self, names: Sequence[int]) -> Sequence[int]:
         """Delete names, one after the other; return those that the store did not answer for."""
         keys = [self._layout.key(sequence) for sequence in names]
-        return names[await self._store.retire_in_turn(keys) :]
+        return names[await self._retire(keys) :]
 
 
 logger = logging.getLogger(__name__)
@@ -166,7 +162,7 @@ class WalAppender:
         self._metrics = metrics
         self._on_fenced = on_fenced
         self._tasks = TaskScope(f"wal {layout.folder}", on_crash)
-        self._trimmer = WalTrimmer(environment.store, layout, self._tasks)
+        self._trimmer = WalTrimmer(environment.store.retire_in_turn, layout, self._tasks)
         self._writer = WalWriter(limits.in_flight_max, forced=limits.forced)
         self._gathered: deque[WalWindow] = deque()
         self._unacknowledged: deque[WalWindow] = deque()

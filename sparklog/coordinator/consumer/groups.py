@@ -39,6 +39,7 @@ from sparklog.coordinator.consumer.records import (
     GroupEpoch,
     MemberState,
     OldRecord,
+    TargetEpoch,
     read_record,
     write_record,
 )
@@ -339,7 +340,7 @@ class ConsumerGroups:
         """Note what happened to a member, and the epochs that rose because of it."""
         if told:
             self._notes.append(f"[GroupId {log_notes.name(change.group.group_id)}] {what}")
-        self._notes += log_notes.bumped(change.records, what)
+        self._notes += _epoch_notes(change.records, what)
 
     def _interval_ms(self, group: ConsumerGroup) -> int:
         """Return the heartbeat interval in ms: short while partitions move."""
@@ -384,3 +385,20 @@ def _is_revoking(member: ConsumerMember) -> bool:
 
 def _client(member: ConsumerMember) -> str:
     return f"client id {log_notes.name(member.about.client_id)}"
+
+
+def _epoch_notes(records: Iterable[ConsumerRecord], reason: str) -> list[str]:
+    """Return the lines for new epochs of a group among the records of one change."""
+    lines: list[str] = []
+    for record in records:
+        if isinstance(record, GroupEpoch) and record.epoch is not None:
+            group = log_notes.name(record.group_id)
+            lines.append(
+                f"[GroupId {group}] Bumped group epoch to {record.epoch} (reason: {reason})"
+            )
+        elif isinstance(record, TargetEpoch) and record.epoch is not None:
+            group = log_notes.name(record.group_id)
+            lines.append(
+                f"[GroupId {group}] Computed a new target assignment for epoch {record.epoch}"
+            )
+    return lines

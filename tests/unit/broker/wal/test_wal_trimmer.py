@@ -66,7 +66,7 @@ def trim(store: TimedStore, *parts: range, then: Sequence[range] = ()) -> None:
     async def story() -> None:
         crashes: list[BaseException] = []
         tasks = TaskScope("test", crashes.append)
-        trimmer = WalTrimmer(store, LAYOUT, tasks)
+        trimmer = WalTrimmer(store.retire_in_turn, LAYOUT, tasks)
         for some in (parts, then):
             for part in some:
                 trimmer.trim(part)
