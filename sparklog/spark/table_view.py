@@ -23,10 +23,10 @@ from pyspark.sql.window import Window
 from sparklog.cluster.log import open_log
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.access.log_access import parse_root
+from sparklog.spark.access.sql_names import quoted, spare_name
 from sparklog.spark.materialize.commit import UPSERT, TableCommit, check_origin, next_starts
 from sparklog.spark.materialize.rows import BAD, classified, dead_column, table_rows
 from sparklog.spark.materialize.schema import DATE_COLUMN, value_fields
-from sparklog.spark.materialize.sql_names import quoted, spare_name
 from sparklog.spark.materialize.tables import newest_commit
 from sparklog.spark.materialize.topic import MaterializedTopic, ranges_between
 

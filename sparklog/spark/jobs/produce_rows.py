@@ -20,14 +20,14 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.materialize.json_text import (
+from sparklog.spark.access.json_text import (
     STANDARD_JSON,
     is_one_document,
     is_too_deep,
     is_too_large,
     readable,
 )
-from sparklog.spark.materialize.sql_names import quoted
+from sparklog.spark.access.sql_names import quoted
 
 CSV_OPTIONS: Final = {
     "header": "true",

@@ -15,8 +15,8 @@ from typing import Any, Final
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from sparklog.spark.jobs.addresses import LOOPBACK, is_local
 from sparklog.spark.jobs.started_jvm import ADDRESS_VARIABLES
-from sparklog.spark.serve.addresses import LOOPBACK, is_local
 
 QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """Compiles once and simply; with the room for code that Java otherwise gives, not the 48 MiB that

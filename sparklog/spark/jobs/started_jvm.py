@@ -18,8 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
 from sparklog.core.errors import Unavailable
-from sparklog.spark.serve.addresses import LOOPBACK, is_local, outward_address
-from sparklog.spark.serve.work_folder import ServeFolder
+from sparklog.spark.jobs.addresses import LOOPBACK, is_local, outward_address
+from sparklog.spark.jobs.work_folder import ServeFolder
 
 LOCAL_ADDRESS: Final = "SPARK_LOCAL_IP"  # Spark's, read by its JVM at the start
 ADDRESS_VARIABLES: Final = (LOCAL_ADDRESS, "SPARK_LOCAL_HOSTNAME")

@@ -25,14 +25,15 @@ from pyspark.sql.types import (
 )
 
 from sparklog.core.errors import InvalidRequest
-from sparklog.spark.materialize.commit import AVRO, JSON, RAW, UPSERT, Values, avro_fields
-from sparklog.spark.materialize.json_text import (
+from sparklog.spark.access.json_text import (
     STANDARD_JSON,
     is_one_document,
     is_too_deep,
     is_too_large,
     readable,
 )
+from sparklog.spark.access.sql_names import quoted, spare_name
+from sparklog.spark.materialize.commit import AVRO, JSON, RAW, UPSERT, Values, avro_fields
 from sparklog.spark.materialize.schema import (
     DATE_COLUMN,
     FIELDS_MAX,
@@ -42,7 +43,6 @@ from sparklog.spark.materialize.schema import (
     grown,
     merged_given,
 )
-from sparklog.spark.materialize.sql_names import quoted, spare_name
 
 FIELDS: Final = "__sparklog_fields"
 BAD: Final = "__sparklog_bad"

@@ -22,10 +22,10 @@ from pyspark.sql.types import StructType
 from pyspark.sql.window import Window
 
 from sparklog.core.errors import InvalidRequest
+from sparklog.spark.access.sql_names import quoted, spare_name
 from sparklog.spark.jobs.jars import DELTA_CATALOG, DELTA_COORDINATE, DELTA_EXTENSION
 from sparklog.spark.materialize.commit import APP_ID, TableCommit, parse_commit
 from sparklog.spark.materialize.schema import value_fields
-from sparklog.spark.materialize.sql_names import quoted, spare_name
 
 SESSION_CONF: Final[Mapping[str, str]] = {
     # Delta looks its log up with this many tasks; its default of 50 is meant for millions of files.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparklog.broker.runtime.identity import Ready
-from sparklog.spark.serve.addresses import ALL
+from sparklog.spark.jobs.addresses import ALL
 
 PROTOCOL = "PLAINTEXT"
 

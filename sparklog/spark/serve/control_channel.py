@@ -18,7 +18,7 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 from sparklog.broker.network.listening import open_sockets
-from sparklog.spark.serve.addresses import outward_address
+from sparklog.spark.jobs.addresses import outward_address
 from sparklog.spark.serve.broker_plan import ControlPoint
 
 CONNECT_TIMEOUT_S = 5.0

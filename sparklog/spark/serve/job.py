@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sparklog.spark.jobs.addresses import Place, outward_address, place_of
 from sparklog.spark.schedule.schedule import Schedule
-from sparklog.spark.serve.addresses import Place, outward_address, place_of
 from sparklog.spark.serve.broker_plan import BrokerEntry, BrokerPlan, ControlPoint
 
 

@@ -24,13 +24,14 @@ from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.core.entropy import SYSTEM_ENTROPY, new_nonce
 from sparklog.core.errors import InvalidRequest, Unavailable
 from sparklog.log.kernels import compile_kernels, kernels_are_kept
+from sparklog.spark.jobs.addresses import ALL, LOOPBACK, is_local
 from sparklog.spark.jobs.jars import delta_conf
 from sparklog.spark.jobs.job import OpenSession, submitted, submitted_conf, tell_report
 from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.session import DRIVER_BIND_ADDRESS, DRIVER_HOST
 from sparklog.spark.jobs.started_jvm import start_quiet_jvm
 from sparklog.spark.jobs.streaming import StopRequest
-from sparklog.spark.serve.addresses import ALL, LOOPBACK, is_local
+from sparklog.spark.jobs.work_folder import ServeFolder, conf_of_folder, serve_folder
 from sparklog.spark.serve.arguments import SERVE_CONF, connect_conf, one_machine_conf, pools_conf
 from sparklog.spark.serve.broker_jobs import BrokerJob, profile_of
 from sparklog.spark.serve.broker_plan import BrokerEntry, ControlPoint
@@ -48,7 +49,6 @@ from sparklog.spark.serve.job import ServeJob, ServeReport
 from sparklog.spark.serve.jvm_shutdown import JvmShutdown, spare_executors
 from sparklog.spark.serve.state import Notice, Serving
 from sparklog.spark.serve.upkeep import STOP_TIMEOUT_S, Upkeep
-from sparklog.spark.serve.work_folder import ServeFolder, conf_of_folder, serve_folder
 
 LOOK_INTERVAL_S = 0.5
 ADVICE_AFTER_S = 30.0

@@ -23,6 +23,7 @@ from sparklog.broker.network.listening import EVERY_INTERFACE
 from sparklog.broker.runtime.environment import Address
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.access.log_access import shared_log
+from sparklog.spark.jobs.addresses import outward_address
 from sparklog.spark.jobs.low_priority import packed
 from sparklog.spark.schedule.claims import ScheduleClaims
 from sparklog.spark.schedule.history import JobRun
@@ -33,7 +34,6 @@ from sparklog.spark.schedule.requests import application_name
 from sparklog.spark.schedule.run import PoolSession
 from sparklog.spark.schedule.runner import ScheduledJobs
 from sparklog.spark.schedule.schedule import Schedule
-from sparklog.spark.serve.addresses import outward_address
 
 logger = logging.getLogger(__name__)
 

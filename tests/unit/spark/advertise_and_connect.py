@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from sparklog.broker.network.listening import open_sockets
-from sparklog.spark.serve.addresses import outward_address, place_of
+from sparklog.spark.jobs.addresses import outward_address, place_of
 
 PLACES = (
     ("this machine", "local-cluster[3,2,1024]", None),

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.spark.jobs.work_folder import conf_of_folder, serve_folder
 from sparklog.spark.serve.arguments import ONE_MACHINE_CONF
-from sparklog.spark.serve.work_folder import conf_of_folder, serve_folder
 
 LEAVE_ONE = """
 import os, signal, sys
 from pathlib import Path
 from sparklog.spark.serve.arguments import ONE_MACHINE_CONF
-from sparklog.spark.serve.work_folder import conf_of_folder, serve_folder
+from sparklog.spark.jobs.work_folder import conf_of_folder, serve_folder
 with serve_folder(Path(sys.argv[1])):
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from sparklog.broker.network.listening import EVERY_INTERFACE
-from sparklog.spark.serve.addresses import Place, is_local, is_loopback, outward_address, place_of
+from sparklog.spark.jobs.addresses import Place, is_local, is_loopback, outward_address, place_of
 
 OWN = "192.168.77.5"
 LOCAL = ("local", "local[2]", "local[*]", "local-cluster[3,2,1024]")
