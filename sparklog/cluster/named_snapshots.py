@@ -24,6 +24,7 @@ from crc32c import crc32c
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata import changes
 from sparklog.cluster.metadata.image import PartitionState, Topic
+from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import (
@@ -172,7 +173,7 @@ def decode(data: bytes, name: str) -> NamedSnapshot:
     """
     key = named_snapshot_key(name)
     try:
-        told = json.loads(data)
+        told = parse_json(data, f"snapshot {key}", bytes_max=OBJECT_BYTES_MAX)
         text = told["snapshot"]
         if told["format"] != FORMAT_VERSION:
             raise DataCorrupt(
@@ -181,7 +182,7 @@ def decode(data: bytes, name: str) -> NamedSnapshot:
             )
         if told["crc32c"] != crc32c(text.encode()):
             raise DataCorrupt(f"snapshot fails its checksum. object={key}")
-        document = json.loads(text)
+        document = parse_json(text, f"snapshot {key}", bytes_max=OBJECT_BYTES_MAX)
         if document["name"] != name:
             raise DataCorrupt(f"snapshot has another name. object={key}")
         return NamedSnapshot(

@@ -31,6 +31,7 @@ from crc32c import crc32c
 
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import MetadataImage
+from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import (
@@ -133,7 +134,7 @@ def decode(data: bytes, name: str) -> Publication:
         DataCorrupt: damaged, or of a newer format.
     """
     try:
-        outer = json.loads(data)
+        outer = parse_json(data, f"record of a batch {name}", bytes_max=OBJECT_BYTES_MAX)
         version, text = outer["format"], outer["commit"]
         if version > FORMAT_VERSION:
             raise DataCorrupt(
@@ -142,7 +143,9 @@ def decode(data: bytes, name: str) -> Publication:
             )
         if crc32c(text.encode()) != outer["crc32c"]:
             raise DataCorrupt(f"the batch's record fails its checksum. object={name}")
-        return _publication(json.loads(text))
+        return _publication(
+            parse_json(text, f"record of a batch {name}", bytes_max=OBJECT_BYTES_MAX)
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataCorrupt(
             f"the batch's record is not as the format says: {error!r}. object={name}"

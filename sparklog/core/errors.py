@@ -59,6 +59,7 @@
   - PartitionDamaged: the partition has no leader until it is repaired.
   - DataCorrupt: stop, and alert an operator.
     - UnreadableRecords: a batch that cannot be read; reads can continue without it.
+    - InvalidJson: a document is no JSON, too large or nested too deeply.
 
 Each class carries Kafka's error number, so a protocol handler translates by lookup. Messages say
 what happened and what to do, with the variables at the end as key=value.
@@ -436,6 +437,10 @@ class DataCorrupt(SparklogError):
     """Stored or received bytes fail their checksum or break the format: stop and investigate."""
 
     kafka_code = 2
+
+
+class InvalidJson(DataCorrupt, ValueError):
+    """A document is no JSON, or exceeds the limits on its size and nesting."""
 
 
 class UnreadableRecords(DataCorrupt):

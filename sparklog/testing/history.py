@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from itertools import pairwise
 
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.types import TopicPartition
 
 
@@ -297,7 +298,7 @@ def from_lines(text: str) -> list[Send | Poll]:
     """Return the history that `to_lines` wrote."""
     history: list[Send | Poll] = []
     for line in text.splitlines():
-        told = json.loads(line)
+        told = parse_json(line, "line of a history")
         told["partition"] = TopicPartition(*told["partition"])
         if told.pop("f") == "send":
             history.append(Send(**{**told, "outcome": SendOutcome(told["outcome"])}))

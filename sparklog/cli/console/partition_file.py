@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import InvalidRequest
 from sparklog.core.types import TopicPartition
 
@@ -34,7 +34,7 @@ def entries_of(text: str, example: str, *, under: str = "partitions") -> list[di
         InvalidRequest: another format, or another version.
     """
     try:
-        document = json.loads(text)
+        document = parse_json(text, "file")
     except ValueError as error:
         raise _unlike(example, str(error)) from error
     entries = document.get(under) if isinstance(document, dict) else None

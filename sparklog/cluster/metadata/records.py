@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.quotas import QuotaEntity
 from sparklog.core.types import UNLED_EPOCH
@@ -296,7 +297,7 @@ def decode(batch: pa.RecordBatch, base_offset: int) -> tuple[list[Record | None]
     strange = False
     for row, text in enumerate(batch.column("value").to_pylist()):
         try:
-            document = json.loads(text)
+            document = parse_json(text, f"metadata record at offset {base_offset + row}")
             found.append(_record(document))
             strange |= not document.keys() <= _NAMES.get(document["type"], set())
         except (TypeError, KeyError, ValueError, AttributeError) as error:

@@ -9,6 +9,7 @@ from crc32c import crc32c
 
 from sparklog.cluster.metadata.image import Broker, Controller, MetadataImage, PartitionState, Topic
 from sparklog.cluster.metadata.records import EVERY_BROKER, quota_entity
+from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.config.topic_defaults import inherited
 
 SNAPSHOT_FORMAT = 1
@@ -58,11 +59,13 @@ def encode(image: MetadataImage) -> bytes:
 def decode(data: bytes, end_offset: int) -> MetadataImage | None:
     """Return the image in a snapshot object; None if unreadable, as the log has everything."""
     try:
-        document = json.loads(data)
+        document = parse_json(data, "metadata snapshot", bytes_max=OBJECT_BYTES_MAX)
         text = document["image"]
         if document["crc32c"] != crc32c(text.encode()) or document["format"] != SNAPSHOT_FORMAT:
             return None
-        return from_document(json.loads(text), end_offset)
+        return from_document(
+            parse_json(text, "metadata snapshot", bytes_max=OBJECT_BYTES_MAX), end_offset
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

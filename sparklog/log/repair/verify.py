@@ -13,7 +13,6 @@ segments that are gone, and less, of producers that were forgotten.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from itertools import pairwise
 
 from crc32c import crc32c
 
+from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import UNLED_EPOCH
 from sparklog.log.cleanup.garbage import GarbageRules, find_garbage, list_folder
@@ -122,7 +122,7 @@ def pin_problems(
 
 def _is_whole(data: bytes, end_offset: int) -> bool:
     try:
-        whole = json.loads(data)
+        whole = parse_json(data, "snapshot", bytes_max=OBJECT_BYTES_MAX)
         text = next(whole[name] for name in _TEXTS if name in whole)
         return bool(whole["end_offset"] == end_offset and whole["crc32c"] == crc32c(text.encode()))
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):

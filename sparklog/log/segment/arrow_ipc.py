@@ -30,6 +30,8 @@ _BATCH_COMPRESSION_FIELD = 3
 PAIR = struct.Struct("<qq")
 """A buffer: its position in the body and its length. An array: its length and its nulls."""
 UNCOMPRESSED_LENGTH = struct.Struct("<q")
+BUFFER_BYTES_MAX = (1 << 31) + (64 << 10)
+"""Offsets within a column have 32 bits, so no buffer is longer than they reach and its padding."""
 _CONTINUATION = 0xFFFFFFFF
 ALIGNMENT = 8
 """Of a body, and of the buffers in it."""
@@ -225,6 +227,9 @@ BytesOf = Callable[[int, int], memoryview]
 """Returns the bytes at (position in the body, length), of wanted columns only."""
 
 _CODECS = {0: "lz4", 1: "zstd"}
+_EXPANSION_MAX = {"lz4": 256, "zstd": 1 << 16}
+"""Plain bytes per stored byte, at most. LZ4: a length's byte counts 255. ZSTD: 128 KiB in 4 bytes,
+in the longest blocks of one repeated byte. Sources: LZ4 block format; RFC 8878, 3.1.1.2."""
 
 
 def read_columns(
@@ -280,8 +285,21 @@ def _array(
 
 
 def _plain(stored: memoryview, codec: pa.Codec | None) -> pa.Buffer:
+    """Return a buffer's plain bytes.
+
+    Raises:
+        ValueError: the length before it is negative, more than a buffer may have, or more than
+            the codec can make of so few bytes.
+    """
     if codec is None or not stored:
         return pa.py_buffer(stored)
+    if len(stored) < UNCOMPRESSED_LENGTH.size:
+        raise ValueError(f"a compressed buffer has no length before it. bytes={len(stored)}")
     size = int.from_bytes(stored[: UNCOMPRESSED_LENGTH.size], "little", signed=True)
     data = stored[UNCOMPRESSED_LENGTH.size :]
-    return pa.py_buffer(data) if size == -1 else codec.decompress(data, size, asbytes=False)
+    if size == -1:
+        return pa.py_buffer(data)
+    limit = min(BUFFER_BYTES_MAX, len(data) * _EXPANSION_MAX[codec.name])
+    if not 0 <= size <= limit:
+        raise ValueError(f"a buffer's length is out of range. bytes={size} max={limit}")
+    return codec.decompress(data, size, asbytes=False)

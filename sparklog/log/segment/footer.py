@@ -8,6 +8,7 @@ from typing import Any
 
 from crc32c import crc32c
 
+from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import UNLED_EPOCH, TimestampType
 from sparklog.log.layout import PartitionLayout, is_data_name
@@ -166,7 +167,7 @@ def checked_document(
     if metadata.get(CRC_KEY) != str(crc32c(text.encode())):
         raise DataCorrupt(f"footer fails its checksum; run verify. object={name} entry={key}")
     try:
-        document = json.loads(text)
+        document = parse_json(text, f"footer of {name}", bytes_max=OBJECT_BYTES_MAX)
     except ValueError as error:
         raise DataCorrupt(f"footer is not JSON; run verify. object={name} entry={key}") from error
     version = document.get("format") if isinstance(document, dict) else None

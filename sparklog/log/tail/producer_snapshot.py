@@ -16,6 +16,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.errors import DataCorrupt, Unavailable
 from sparklog.core.types import UNLED_EPOCH
 from sparklog.log.effects import Program, delete, get, list_after, put
@@ -91,12 +92,12 @@ def encode(end_offset: int, document: Document) -> bytes:
 def decode(data: bytes, end_offset: int) -> ProducerStates | None:
     """Return the state in a snapshot object, or None if it cannot be read: the log says it all."""
     try:
-        whole = json.loads(data)
+        whole = parse_json(data, "snapshot of producers", bytes_max=OBJECT_BYTES_MAX)
         text = whole["producers"]
         told = whole["format"], whole["end_offset"], whole["crc32c"]
         if told != (FORMAT, end_offset, crc32c(text.encode())):
             return None
-        return restored(json.loads(text))
+        return restored(parse_json(text, "snapshot of producers", bytes_max=OBJECT_BYTES_MAX))
     except (ValueError, KeyError, TypeError, AttributeError, DataCorrupt):
         return None
 

@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import DataCorrupt, InvalidRecord, InvalidRequest
 from sparklog.core.types import NO_TIMESTAMP_MS, TimestampType
 from sparklog.log.effects import Program
@@ -158,7 +159,7 @@ def decode_references(data: BytesLike, header: BatchHeader | None = None) -> Ref
     header = header or parse_header(data)
     _check_header(header)
     try:
-        document = json.loads(_text(data))
+        document = parse_json(_text(data), "reference batch")
         if document["format"] > VERSION:
             raise DataCorrupt(
                 "reference batch was written by a newer sparklog; upgrade. "

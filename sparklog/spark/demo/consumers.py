@@ -5,7 +5,6 @@ Reads a Delta table without Spark and without Delta: its log says which Parquet 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from threading import Thread
 from urllib.parse import unquote
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
+from sparklog.core.bounded_json import parse_json
 from sparklog.spark.demo import follow
 from sparklog.spark.demo.processes import Child
 from sparklog.spark.demo.scene import Expected, Scene, sorted_delays
@@ -25,7 +25,7 @@ def read_delta(table: Path) -> pa.Table:
     files: dict[str, None] = {}
     for commit in sorted((table / "_delta_log").glob("*.json")):
         for line in commit.read_text().splitlines():
-            action = json.loads(line)
+            action = parse_json(line, "command")
             if "add" in action:
                 files[unquote(action["add"]["path"])] = None
             elif "remove" in action:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sparklog.core.bounded_json import parse_json
 from sparklog.spark.jobs.jars import delta_conf
 from sparklog.spark.jobs.job import job_session
 
@@ -87,7 +88,7 @@ def _tell_batches(query: StreamingQuery, told: int) -> int:
         if one.batchId <= told or not one.numInputRows:
             continue
         told = one.batchId
-        end = json.loads(one.sources[0].endOffset)["flights"]
+        end = parse_json(one.sources[0].endOffset, "end offsets of a query")["flights"]
         groups = one.stateOperators[0].numRowsTotal
         say("batch", rows=one.numInputRows, end=end, groups=groups, ms=one.batchDuration)
     return told

@@ -11,7 +11,6 @@ How the demo calls spark-submit: the one that belongs to this Python, quietly, o
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import shlex
@@ -24,6 +23,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import IO, Any
 
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import Closeable
 from sparklog.spark.jobs.session import QUICK_JVM
@@ -180,7 +180,7 @@ class Child:
 
 def _document(line: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        found = parse_json(line, "line of a process")
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
 from sparklog.cluster.log import Log, open_log
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from sparklog.core.terminal_text import printable_json
 from sparklog.spark.jobs.arguments import (
@@ -408,7 +409,7 @@ def _edge(offset: str | None, moment: str | None) -> Edge:
         pairs = [part.split(":") for part in text.split(",")]
         return Edge(partitions={int(number): int(at) for number, at in pairs})
     try:
-        document = json.loads(text)
+        document = parse_json(text, "offset")
     except ValueError:
         document = None
     if isinstance(document, dict):

@@ -21,6 +21,7 @@ from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.changes import topic_named
 from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.cluster.named_snapshots import SnapshotRecords
+from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.counters import by_kind, diff
 from sparklog.core.errors import InvalidRequest, SparklogError, TopicDeleted
 from sparklog.core.types import PartitionId
@@ -133,7 +134,10 @@ def run_tasks(
     else:
         # Not by a table: the first query of a process brings up an engine that this does not need.
         found = context.parallelize(range(tasks), tasks).mapPartitions(work).collect()
-    answers = [PartitionAnswer(**json.loads(text)) for text in found]
+    answers = [
+        PartitionAnswer(**parse_json(text, "share of a job", bytes_max=OBJECT_BYTES_MAX))
+        for text in found
+    ]
     return sorted(answers, key=lambda one: (one.topic, one.partition))
 
 
@@ -164,7 +168,7 @@ def _by_table(
 
 
 def _answered(root: str, text: str, function: PartitionFunction) -> str:
-    work = PartitionWork(**json.loads(text))
+    work = PartitionWork(**parse_json(text, "share of a job", bytes_max=OBJECT_BYTES_MAX))
     log = shared_log(root)
     counters = getattr(log.store, "counters", None)
     before = counters.snapshot() if counters is not None else {}

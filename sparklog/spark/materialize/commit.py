@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import DataCorrupt, InvalidRequest, OffsetOutOfRange
 from sparklog.core.types import OffsetRange
 
@@ -110,7 +111,7 @@ def parse_commit(text: str | None) -> TableCommit | None:
         InvalidRequest: a newer sparklog wrote it. DataCorrupt: it is ours and makes no sense.
     """
     try:
-        document = json.loads(text or "")
+        document = parse_json(text or "", "metadata of a Delta commit")
     except ValueError:
         return None
     if not isinstance(document, dict) or "sparklog" not in document:
@@ -135,7 +136,7 @@ def avro_fields(schema: str) -> dict[str, bool]:
         InvalidRequest: it is not the schema of a record with fields.
     """
     try:
-        document = json.loads(schema)
+        document = parse_json(schema, "Avro schema")
         if document["type"] != "record" or not document["fields"]:
             raise ValueError("it has no fields")
         return {str(field["name"]): _may_be_null(field["type"]) for field in document["fields"]}

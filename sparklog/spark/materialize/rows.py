@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.access.json_text import (
     STANDARD_JSON,
@@ -58,7 +59,7 @@ def fields_of(values: Values) -> StructType:
     """Return the fields that a JSON value is read into."""
     if values.format != JSON or values.schema is None:
         return StructType([])
-    return StructType.fromJson(json.loads(values.schema))
+    return StructType.fromJson(parse_json(values.schema, "schema"))
 
 
 def given_fields(ddl: str) -> StructType:
@@ -142,7 +143,7 @@ def _split(text: str) -> list[str] | None:
     while rest:
         try:
             _, end = decoder.raw_decode(rest)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         found.append(rest[:end])
         rest = rest[end:].lstrip(_BLANKS)

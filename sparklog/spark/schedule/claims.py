@@ -20,6 +20,7 @@ from threading import Event, Lock, Thread
 from typing import Any, Final
 
 from sparklog.cluster.log import Log
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import OutcomeUnknown, SparklogError
@@ -136,7 +137,7 @@ def _encoded(claim: RunClaim) -> bytes:
 def _decoded(data: bytes, job: str, scheduled_ms: int, attempt: int) -> RunClaim:
     """Return a stored claim; of a damaged one what its name says, which is what matters."""
     try:
-        document = json.loads(data)
+        document = parse_json(data, "claim of a run")
         run_id, claimed = str(document["run_id"]), int(document["claimed"])
         application = str(document["application"])
     except (ValueError, KeyError, TypeError):

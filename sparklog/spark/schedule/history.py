@@ -28,6 +28,7 @@ from sparklog.client.values import EARLIEST, LATEST
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.cluster.publication import StagedPartition
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import (
     NotServing,
@@ -192,7 +193,7 @@ def decode(key: bytes | None, value: bytes | None) -> JobRun | KnownJob | JobReq
     if kind is None or value is None:
         return None
     try:
-        document = json.loads(value)
+        document = parse_json(value, "record of a job")
         json.dumps(document, ensure_ascii=False).encode()  # half a character cannot be shown
         types = _TYPES[kind]
         known = {name: v for name, v in document.items() if name in types}

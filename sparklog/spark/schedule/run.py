@@ -6,7 +6,6 @@ Whatever a body raises becomes the run's outcome: a job never harms who runs it.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +14,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.spark.jobs.job import DONE as EXIT_DONE
 from sparklog.spark.jobs.job import FAILED as EXIT_FAILED
 from sparklog.spark.jobs.job import MENDED as EXIT_MENDED
@@ -115,7 +115,12 @@ def ending_of(report: JobReport) -> RunEnd:
     """Return how a run went that ended with a report."""
     code = EXIT_DONE if report.ended_by is None else report.ended_by
     message = report.to_text().strip().partition("\n")[0]
-    return RunEnd(outcome_of(code), code, message, json.loads(report.to_json()))
+    return RunEnd(
+        outcome_of(code),
+        code,
+        message,
+        parse_json(report.to_json(), "report of a job", bytes_max=OBJECT_BYTES_MAX),
+    )
 
 
 def outcome_of(code: int) -> str:

@@ -18,6 +18,7 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 from sparklog.broker.network.listening import open_sockets
+from sparklog.core.bounded_json import parse_json
 from sparklog.spark.jobs.addresses import outward_address
 from sparklog.spark.serve.broker_plan import ControlPoint
 
@@ -161,7 +162,7 @@ def _read(reader: Any) -> dict[str, Any] | None:
     """Return the next object of a line; None for its end, and for what is no object."""
     try:
         text = reader.readline(LINE_BYTES_MAX)
-        found = json.loads(text) if text.endswith(b"\n") else None
+        found = parse_json(text, "line of the driver") if text.endswith(b"\n") else None
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -32,6 +32,7 @@ from sparklog.client.connections import BrokerConnections
 from sparklog.client.offsets import read_group_offsets
 from sparklog.cluster.log import Log
 from sparklog.cluster.publication import LED_AGAIN_S, LED_PATIENCE_S, Publication
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import Fenced, NotServing, OutcomeUnknown, SparklogError, Unavailable
 from sparklog.core.types import TopicPartition
@@ -257,7 +258,7 @@ def _away(batch: Publication, error: SparklogError) -> Unavailable:
 def _number(metadata: str, query_id: str) -> int:
     """Return the number of the batch that a committed offset tells, or -1."""
     try:
-        told = json.loads(metadata)
+        told = parse_json(metadata, "metadata of an offset")
         return int(told["batch"]) if told["query"] == query_id else -1
     except (ValueError, TypeError, LookupError):
         return -1

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.errors import InvalidConfig
 from sparklog.core.types import TopicPartition
 
@@ -208,7 +209,7 @@ def _places(
 
 def _parse_json(option: str, text: str, example: str) -> dict[str, Any]:
     try:
-        document = json.loads(text)
+        document = parse_json(text, option, bytes_max=OBJECT_BYTES_MAX)
     except ValueError:
         raise _unexpected(option, text, example) from None
     if not isinstance(document, dict):

@@ -20,6 +20,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from sparklog.broker.runtime.environment import Address
+from sparklog.core.bounded_json import parse_json
 from sparklog.core.types import TopicPartition
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
@@ -153,7 +154,7 @@ class SimMember:
         request = self._in_generation(Api.SYNC_GROUP, SYNC_VERSION, assignments=assignments)
         answer = await self._ask(request)
         self._check("sync", int(answer.error_code))
-        mine = json.loads(bytes(answer.assignment) or b"[]")
+        mine = parse_json(bytes(answer.assignment) or b"[]", "assignment")
         owned = [where for where in self._partitions if where.partition in mine]
         for where in owned:
             self._log.owned.append(Owned(self._generation, self._member_id, where))

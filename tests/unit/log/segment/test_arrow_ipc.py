@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.log.schema import COLUMN_TYPES
-from sparklog.log.segment.arrow_ipc import read_columns
+from sparklog.log.segment.arrow_ipc import batch_message, read_columns
 from sparklog.log.segment.file import StreamPart, write_stream
 from tests.harness.log_records import batch
 
@@ -89,6 +91,34 @@ def test_nonsense_is_refused(codec: str, changes: list[tuple[int, int]], in_body
     except REFUSED:
         return
     found.validate()
+
+
+def with_claims(part: StreamPart, claimed: int) -> StreamPart:
+    """Return the part with another plain length before each compressed buffer."""
+    whole = bytearray(part.data)
+    (stored,) = part.batches
+    body = stored.position + stored.meta.length
+    message = batch_message(memoryview(part.data).cast("B")[stored.position : body], 0)
+    for position, length in message.buffers:
+        if length:
+            struct.pack_into("<q", whole, body + position, claimed)
+    return replace(part, data=pa.py_buffer(bytes(whole)))
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+@pytest.mark.parametrize("claimed", [-2, -(1 << 63), 1 << 31, 1 << 40, (1 << 63) - 1])
+def test_read_columns_rejects_a_claimed_length_before_it_allocates(
+    codec: str, claimed: int
+) -> None:
+    part = with_claims(encoded(ROWS, codec), claimed)
+    with pytest.raises(ValueError, match="buffer's length is out of range"):
+        read(part, SCHEMA, STORED)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_read_columns_returns_a_column_of_one_repeated_byte(codec: str) -> None:
+    rows = batch([b"a" * (8 << 20)], keys=[None], timestamps_ms=[1], headers=[None]).select(STORED)
+    assert read(encoded(rows, codec), SCHEMA, ("value",)).equals(rows.select(["value"]))
 
 
 @given(st.binary(max_size=200))
