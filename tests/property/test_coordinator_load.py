@@ -6,7 +6,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.broker.coordinator.shard_loader import FEW, _newest_of_each_key
+from sparklog.broker.coordinator.shard_loader import FEW, _is_decoded_inline, _newest_of_each_key
+from sparklog.protocol.records.header import Codec
+from sparklog.protocol.records.unfolded_size import unfolded_bytes_max
+from tests.harness.wire_batches import raw_batch, record
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b""])
 
@@ -37,3 +40,11 @@ def test_a_batch_that_forgets_something_or_has_no_key_is_left_as_it_is() -> None
     assert _newest_of_each_key(batch(many)).num_rows == 1
     for odd in ((b"k", None), (None, b"v")):
         assert _newest_of_each_key(batch([*many, odd])).num_rows == 2 * FEW + 1
+
+
+def test_load_decodes_a_small_batch_inline_only_if_it_unfolds_to_little() -> None:
+    small = raw_batch([record(0, b"v")])
+    large = raw_batch([record(0, bytes(1 << 20))], codec=Codec.ZSTD)
+    assert len(large) < 1024
+    assert _is_decoded_inline(small, unfolded_bytes_max(small, 1 << 27))
+    assert not _is_decoded_inline(large, unfolded_bytes_max(large, 1 << 27))

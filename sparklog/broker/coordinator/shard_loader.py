@@ -78,14 +78,11 @@ async def _replay(
     if header.is_control:
         _replay_control(shard, decode(data, verify_crc=False))
         return 0
-    if header.size_bytes <= DECODED_INLINE_BYTES:
+    unfolded = unfolded_bytes_max(data, DECOMPRESSED_BYTES_MAX)
+    if _is_decoded_inline(data, unfolded):
         rows = decode(data, verify_crc=False).records
     else:
-        rows = (
-            await environment.unfold(
-                2 * unfolded_bytes_max(data, DECOMPRESSED_BYTES_MAX), None, decode, data
-            )
-        ).records
+        rows = (await environment.unfold(2 * unfolded, None, decode, data)).records
     standing = _newest_of_each_key(rows)
     for at in range(0, standing.num_rows, REPLAYED_AT_ONCE):
         some = standing.slice(at, REPLAYED_AT_ONCE)
@@ -199,3 +196,8 @@ class ShardLoader(Generic[S]):
         details = f" records={replayed} seconds={loop.time() - began_s:.3f}"
         self._notes.add("coordinating", self._topic, led.partition, led.log.leader_epoch, details)
         return shard if led.log.live else None
+
+
+def _is_decoded_inline(data: bytes, unfolded_bytes: int) -> bool:
+    """Say whether a batch is small on the event loop, both stored and decompressed."""
+    return max(len(data), unfolded_bytes) <= DECODED_INLINE_BYTES
