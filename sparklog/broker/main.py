@@ -30,7 +30,6 @@ from sparklog.broker.network.broker_client import TcpNetwork
 from sparklog.broker.network.prometheus import MetricsServer
 from sparklog.broker.network.server import Server, advertised_of, listener_of
 from sparklog.broker.node.node import BrokerNode, node_id
-from sparklog.broker.node.replicas import Replicas
 from sparklog.broker.runtime.async_store import ThreadedCompute, ThreadedStore, unforced_store
 from sparklog.broker.runtime.environment import Address, Environment, spawn, unfolding_budget
 from sparklog.broker.runtime.identity import Ready
@@ -142,17 +141,17 @@ async def _serve(
         if reach.arrived(context):
             raise ExpectedClose("the address leads here: there is nothing more to say")
         node = born.result() if born.done() else await asyncio.shield(born)
-        return await node.handle(request, context)
+        return await handlers.handle(node, request, context)
 
     def begin_produce(asked: PlainProduce, reply: Reply) -> bool:
-        return born.done() and born.result().begin_produce(asked, reply)
+        return born.done() and handlers.begin_produce(born.result(), asked, reply)
 
     server = Server(handle, handlers.refuse, config, metrics, begin_produce)
     page = MetricsServer(metrics)
     try:
         bound = await server.start(listener_of(config))
         address = advertised_of(config, bound)
-        node = BrokerNode(config, environment, address, make_replicas=Replicas, metrics=metrics)
+        node = BrokerNode(config, environment, address, metrics=metrics)
         server.in_force = node.settings_in_force
         born.set_result(node)
         reach.try_own(address, bound)

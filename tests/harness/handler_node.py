@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from sparklog.broker.controller.controller import HeartbeatAnswer
 from sparklog.broker.controller.metadata_log import MetadataLog
 from sparklog.broker.controller.producer_ids import ProducerIds
 from sparklog.broker.coordinator.groups import GroupCoordinator
@@ -17,6 +18,7 @@ from sparklog.broker.handlers import handle
 from sparklog.broker.network.cluster_secret import client_id, is_broker
 from sparklog.broker.network.quotas import ClientQuotas
 from sparklog.broker.network.reachability import ReachabilityTracker
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.produce.request import ProducedPartition, ProduceRequest, Verified
 from sparklog.broker.runtime.environment import Address, Environment, TaskScope
 from sparklog.broker.runtime.metrics import BrokerMetrics
@@ -79,6 +81,7 @@ class ToyReplicas:
     def __init__(self) -> None:
         self.logs: dict[PartitionId, list[bytes]] = {}
         self.elsewhere: set[PartitionId] = set()
+        self.produce_service = self.fetch_service = self.offset_lookup = self
         self.spec: FetchSpec | None = None
         self.acks: int | None = None
         self.marking: Any = ToyMarking(self)
@@ -93,7 +96,7 @@ class ToyReplicas:
             raise NotServing(f"led by another broker. partition={where}")
         return self.logs.setdefault(where, [])
 
-    def begin_produce(
+    def begin(
         self,
         batches: Mapping[PartitionId, BytesLike],
         acks: int,
@@ -107,7 +110,7 @@ class ToyReplicas:
         ended(job)
         return True
 
-    async def finish_produce(self, job: ProduceRequest) -> None:
+    async def finish(self, job: ProduceRequest) -> None:
         self.finished.append(job)
 
     async def produce(
@@ -157,7 +160,7 @@ class ToyReplicas:
     ) -> tuple[int, int, int]:
         return -1, len(self.check(where)) if timestamp == -1 else 0, 1
 
-    async def end_of_epoch(
+    def end_of_epoch(
         self, where: PartitionId, current_leader_epoch: int, epoch: int
     ) -> tuple[int, int]:
         return 1, len(self.check(where))
@@ -204,7 +207,8 @@ class ToyNode:
         self.metrics = BrokerMetrics()
         self.sight = ReachabilityTracker(environment.network, 3.0, self.broker_id)
         self.throttle = ClientQuotas(self.config, self.metrics)
-        self.heartbeat_answer: Any = None
+        self.has_started = True
+        self.heartbeat_answer: HeartbeatAnswer | None = None
         self.tasks: list[asyncio.Task[None]] = []
 
     def is_broker(self, context: RequestContext) -> bool:
@@ -213,8 +217,12 @@ class ToyNode:
     def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self.tasks.append(asyncio.get_running_loop().create_task(work, name=name))
 
-    async def broker_heartbeat(self, request: Any) -> Any:
+    async def broker_heartbeat(self, request: Any) -> HeartbeatAnswer | None:
         return self.heartbeat_answer
+
+    def as_node(self) -> BrokerNode:
+        """Return itself as the handlers' type: it has all of a node that they use."""
+        return cast("BrokerNode", self)
 
     async def register(self, *broker_ids: int) -> None:
         """Have brokers registered, this one among them."""
@@ -227,7 +235,7 @@ class ToyNode:
 
     async def ask(self, request: Any, context: RequestContext = TESTER) -> Any:
         """Return the answer to a request, as a client decodes it if there is one for him."""
-        response = await handle(self, request, context)
+        response = await handle(self.as_node(), request, context)
         if response is None or isinstance(response, NoResponse):
             return response
         header = RequestHeader(request.__api_key__, request.__version__, 1)

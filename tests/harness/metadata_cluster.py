@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
+from sparklog.broker import handlers
 from sparklog.broker.controller.metadata_log import MetadataLog
-from sparklog.broker.node.incarnation import StartedReplicas
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.environment import Address, Environment
 from sparklog.broker.runtime.identity import Identity
@@ -18,7 +19,6 @@ from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.wal.writer import register
-from sparklog.protocol.records.header import BytesLike
 from sparklog.testing.sim.network import SimNet, SimNetwork
 from sparklog.testing.sim.store import SimObjects, SimStore
 from sparklog.testing.virtual_loop import Process, new_virtual_loop
@@ -79,17 +79,6 @@ class ToyReplicas:
     async def stop(self) -> None:
         self.stopped = True
 
-    async def _nothing(self, *_: Any) -> Any:
-        raise NotImplementedError
-
-    produce = fetch = list_offset = end_of_epoch = delete_records = finish_produce = _nothing
-
-    def begin_produce(self, *_: Any) -> bool:
-        return False
-
-    def refused(self, where: PartitionId, data: BytesLike, error: SparklogError) -> None:
-        raise NotImplementedError
-
     def sizes(self) -> dict[PartitionId, int]:
         return {}
 
@@ -132,7 +121,7 @@ class ToyCluster:
         process, address = Process(self.loop, host), Address(host, 9092)
         lives: list[ToyReplicas] = []
 
-        def make(*arguments: Any, **named: Any) -> StartedReplicas:
+        def make(*arguments: Any, **named: Any) -> Any:
             lives.append(ToyReplicas(*arguments, **named))
             return lives[-1]
 
@@ -150,7 +139,7 @@ class ToyCluster:
             except SparklogError as error:
                 started.ended.append(error)
 
-        self.net.listen(address, started.process, node.handle)
+        self.net.listen(address, started.process, partial(handlers.handle, node))
         started.process.spawn(live())
         return started
 

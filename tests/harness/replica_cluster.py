@@ -218,7 +218,7 @@ class ReplicaCluster:
     ) -> ProduceResult:
         """Send one batch to the leader, as a client's connection would."""
         broker = self.leader(where)
-        work = broker.replicas.produce({where: data}, acks, timeout_ms)
+        work = broker.replicas.produce_service.produce({where: data}, acks, timeout_ms)
         return (await broker.process.spawn(work))[where]
 
     async def produced(self, where: PartitionId, data: bytes, acks: int = ACKS_ALL) -> int:
@@ -242,7 +242,7 @@ class ReplicaCluster:
             isolation=options.pop("isolation", 0),
             partitions={where: FetchPosition(offset, 1 << 20, **options)},
         )
-        return (await broker.process.spawn(broker.replicas.fetch(spec)))[where]
+        return (await broker.process.spawn(broker.replicas.fetch_service.fetch(spec)))[where]
 
     async def consumed(self, where: PartitionId) -> dict[int, bytes]:
         """Return every committed record's value by offset, as a consumer reads from the start."""

@@ -25,11 +25,11 @@ from sparklog.broker.handlers import (
     transaction_admin,
     transactions,
 )
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.protocol.api_keys import Api
 
-Handler = Callable[[BrokerServices, Any, RequestContext], Awaitable[Any]]
+Handler = Callable[[BrokerNode, Any, RequestContext], Awaitable[Any]]
 
 HANDLERS: Final[dict[Api, Handler]] = {
     Api.PRODUCE: produce.handle,
@@ -92,10 +92,14 @@ refuse = metadata.refuse
 begin_produce = produce.begin
 
 
-async def handle(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Return the answer to a request entity; None or `NoResponse` where its sender wants none.
+
+    Waits for the broker's start, except with heartbeats of other brokers.
 
     Raises:
         CloseConnection: hang up instead of answering.
     """
+    if not node.has_started and request.__api_key__ != Api.BROKER_HEARTBEAT:
+        await node.wait_started()
     return await HANDLERS[request.__api_key__](node, request, context)

@@ -6,12 +6,12 @@ decision 52 for what it does not protect against.
 
 from __future__ import annotations
 
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.core.errors import ClusterAuthorizationFailed
 
 
-def check_broker(node: BrokerServices, context: RequestContext, api: str) -> None:
+def check_broker(node: BrokerNode, context: RequestContext, api: str) -> None:
     """Reject a request of a client where only brokers may ask. It is counted.
 
     Args:

@@ -27,7 +27,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.responses import NO_THROTTLE, NOT_ASKED, code_of
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.coordinator.group.description import DescribedGroup
 from sparklog.coordinator.messages import (
@@ -78,7 +78,7 @@ PREFIX_MAX: Final = 1_000
 """Characters of a client's or an instance's id in a member id: the whole must fit a string."""
 
 
-async def join_group(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def join_group(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with the generation that the member is part of."""
     answer = ResponseBuilder.to(request)
     try:
@@ -109,7 +109,7 @@ async def join_group(node: BrokerServices, request: Any, context: RequestContext
     )
 
 
-def _asked(node: BrokerServices, request: Any, context: RequestContext) -> JoinRequest:
+def _asked(node: BrokerNode, request: Any, context: RequestContext) -> JoinRequest:
     version = request.__version__
     instance_id = getattr(request, "group_instance_id", None)
     session_ms = milliseconds(request.session_timeout)
@@ -136,7 +136,7 @@ def _unique(entropy: Entropy) -> str:
     return str(UUID(bytes=entropy.random_bytes(16), version=4))
 
 
-async def sync_group(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def sync_group(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with the member's assignment, once there is one."""
     asked = SyncRequest(
         group_id=request.group_id,
@@ -159,7 +159,7 @@ async def sync_group(node: BrokerServices, request: Any, context: RequestContext
     )
 
 
-async def heartbeat(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def heartbeat(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with a code."""
     asked = HeartbeatRequest(request.group_id, member_of(request), int(request.generation_id))
     try:
@@ -173,7 +173,7 @@ MANY_SINCE: Final = 3
 """The first version with several members."""
 
 
-async def leave_group(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def leave_group(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every member."""
     answer = ResponseBuilder.to(request)
     many = answer.version >= MANY_SINCE
@@ -208,7 +208,7 @@ NOT_FOUND_SINCE: Final = 6
 """The first version that says so of an unknown group; to older ones it is just dead."""
 
 
-async def describe_groups(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def describe_groups(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer about every group."""
     answer = ResponseBuilder.to(request)
     asks = bool(getattr(request, "include_authorized_operations", False))
@@ -219,7 +219,7 @@ async def describe_groups(node: BrokerServices, request: Any, context: RequestCo
     )
 
 
-async def _describe(node: BrokerServices, group_id: str) -> DescribedGroup:
+async def _describe(node: BrokerNode, group_id: str) -> DescribedGroup:
     try:
         return await node.groups.describe(group_id)
     except SparklogError as error:
@@ -254,7 +254,7 @@ def _group(answer: ResponseBuilder, group: DescribedGroup, asks_operations: bool
     )
 
 
-async def list_groups(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def list_groups(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with the groups that pass the filters; their case does not matter."""
     answer = ResponseBuilder.to(request)
     states = {s.lower() for s in getattr(request, "states_filter", ())}
@@ -289,7 +289,7 @@ _MESSAGES: Final = {
 }
 
 
-async def delete_groups(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def delete_groups(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every group."""
     answer = ResponseBuilder.to(request)
     codes = await asyncio.gather(*(_delete(node, g) for g in request.groups_names))
@@ -307,7 +307,7 @@ async def delete_groups(node: BrokerServices, request: Any, context: RequestCont
     )
 
 
-async def _delete(node: BrokerServices, group_id: str) -> ErrorCode:
+async def _delete(node: BrokerNode, group_id: str) -> ErrorCode:
     try:
         return await node.groups.delete(group_id)
     except SparklogError as error:

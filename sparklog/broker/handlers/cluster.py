@@ -23,7 +23,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker.handlers.brokers_only import check_broker
 from sparklog.broker.handlers.request_parts import decide_each, partition_of, refusing, topic_of
 from sparklog.broker.handlers.responses import NO_THROTTLE, code_of, message_of, named_twice
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.metadata_access import Decision
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.controller import election, reassignment
@@ -50,7 +50,7 @@ class EligibleLeadersNotAvailable(Unavailable):
     kafka_code = 83
 
 
-async def elect_leaders(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def elect_leaders(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Elect for the partitions named; none named asks for all, and tells of those that changed."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
@@ -118,7 +118,7 @@ def _elect_any(where: PartitionId, image: MetadataImage) -> list[Record]:
 Key = tuple[str, int]
 
 
-async def alter(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def alter(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Begin to move replicas, or cancel where no replicas are given."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
@@ -183,7 +183,7 @@ def _moved(
     return reassignment.reassign(image, where, replicas)
 
 
-async def list_ongoing(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def list_ongoing(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with the partitions that move; none named asks for all."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
@@ -221,7 +221,7 @@ _NO_LAG: Final = 0
 _UNKNOWN: Final = -1
 
 
-async def describe_log_dirs(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def describe_log_dirs(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer for the partitions named; none named asks for all."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
@@ -261,14 +261,22 @@ async def describe_log_dirs(node: BrokerServices, request: Any, context: Request
     )
 
 
-async def broker_heartbeat(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def broker_heartbeat(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Let the controller answer, or say that this is not the controller."""
     try:
         check_broker(node, context, Api.BROKER_HEARTBEAT.label)
     except ClusterAuthorizationFailed as refused:
         return _refused(request, code_of(refused))
-    response = await node.broker_heartbeat(request)
-    return _refused(request, ErrorCode.not_controller) if response is None else response
+    answer = await node.broker_heartbeat(request)
+    if answer is None:
+        return _refused(request, ErrorCode.not_controller)
+    return ResponseBuilder.to(request).response(
+        throttle_time=NO_THROTTLE,
+        error_code=answer.error_code,
+        is_caught_up=answer.is_caught_up,
+        is_fenced=answer.is_fenced,
+        should_shut_down=answer.should_shut_down,
+    )
 
 
 def _refused(request: Any, code: ErrorCode) -> Any:

@@ -33,7 +33,7 @@ from sparklog.broker.handlers.responses import (
     message_of,
     named_twice,
 )
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.metadata_access import Decision
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata import changes
@@ -138,17 +138,17 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
-async def replace_all(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def replace_all(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Make the settings given the only ones that are set (33)."""
     return await _alter(node, request, _replaced)
 
 
-async def incremental(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def incremental(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Change the settings given and no others (44)."""
     return await _alter(node, request, _changed)
 
 
-async def _alter(node: BrokerServices, request: Any, alter: Any) -> Any:
+async def _alter(node: BrokerNode, request: Any, alter: Any) -> Any:
     decisions: dict[ResourceKey, Decision] = {}
     for resource in request.resources:
         key = (resource.resource_type, resource.resource_name)
@@ -304,14 +304,14 @@ ALTERABLE: Final = frozenset({*ONE_BROKER_SETTINGS, *DEFAULT_SETTINGS})
 """Settings under brokers' names that can be changed at run time, for one broker or for all."""
 
 
-async def describe_configs(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def describe_configs(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Describe every resource that there is; the others have their own errors."""
     answer = ResponseBuilder.to(request)
     results = tuple(_result(node, answer, request, resource) for resource in request.resources)
     return answer.response(throttle_time=NO_THROTTLE, results=results)
 
 
-def _result(node: BrokerServices, answer: ResponseBuilder, request: Any, resource: Any) -> Any:
+def _result(node: BrokerNode, answer: ResponseBuilder, request: Any, resource: Any) -> Any:
     error: SparklogError | None = None
     configs: tuple[Any, ...] = ()
     try:
@@ -335,7 +335,7 @@ def _result(node: BrokerServices, answer: ResponseBuilder, request: Any, resourc
     )
 
 
-def _told(node: BrokerServices, resource_type: int, name: str) -> list[DescribedConfig]:
+def _told(node: BrokerNode, resource_type: int, name: str) -> list[DescribedConfig]:
     if resource_type == ConfigResourceType.TOPIC:
         topic = changes.known_topic(node.metadata.image, name)
         return topic_told(topic.configs, topic.defaults)
@@ -363,7 +363,7 @@ KNOWN: Final = frozenset({*ConfigResourceType, CLIENT_METRICS, BROKER_LOGGER})
 """Types that Kafka lists; of those that are no `ConfigResourceType` there is nothing."""
 
 
-async def list_config_resources(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def list_config_resources(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """List the names of some types, or of all where none is given."""
     answer = ResponseBuilder.to(request)
     asked = getattr(request, "resource_types", (CLIENT_METRICS,)) or KNOWN

@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.classic_groups import GROUP_OPERATIONS, host_of, milliseconds
 from sparklog.broker.handlers.responses import NO_THROTTLE, NOT_ASKED, code_of, message_of
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.coordinator.consumer.messages import (
@@ -39,9 +39,7 @@ OWN_ID_SINCE: Final = 1
 _NO_ID: Final = UUID(int=0)
 
 
-async def consumer_group_heartbeat(
-    node: BrokerServices, request: Any, context: RequestContext
-) -> Any:
+async def consumer_group_heartbeat(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with the member's epoch and, when that is news, what it may read."""
     answer = ResponseBuilder.to(request)
     asked = _asked(node, request, context)
@@ -69,7 +67,7 @@ async def consumer_group_heartbeat(
     )
 
 
-def _asked(node: BrokerServices, request: Any, context: RequestContext) -> ConsumerHeartbeat:
+def _asked(node: BrokerNode, request: Any, context: RequestContext) -> ConsumerHeartbeat:
     member_id, epoch = request.member_id, int(request.member_epoch)
     if not member_id and epoch == JOIN_EPOCH and request.__version__ < OWN_ID_SINCE:
         member_id = topic_id_of(UUID(bytes=node.environment.entropy.random_bytes(16)))
@@ -95,7 +93,7 @@ def _owned(topics: Any) -> Parts | None:
     return frozenset((t.topic_id or _NO_ID, int(number)) for t in topics for number in t.partitions)
 
 
-async def _hear_of_new_topics(node: BrokerServices, asked: ConsumerHeartbeat) -> None:
+async def _hear_of_new_topics(node: BrokerNode, asked: ConsumerHeartbeat) -> None:
     """Look for topics that another broker may just have created: the next heartbeat is far off."""
     if all(name in node.metadata.image.topics for name in asked.names or ()):
         return
@@ -124,9 +122,7 @@ SPEAKS_CONSUMER: Final = 1
 """The types of members, by the protocol they speak."""
 
 
-async def consumer_group_describe(
-    node: BrokerServices, request: Any, context: RequestContext
-) -> Any:
+async def consumer_group_describe(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer about every group."""
     answer = ResponseBuilder.to(request)
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
@@ -143,9 +139,7 @@ async def consumer_group_describe(
     )
 
 
-async def _describe(
-    node: BrokerServices, group_id: str
-) -> ConsumerGroupDescription | SparklogError:
+async def _describe(node: BrokerNode, group_id: str) -> ConsumerGroupDescription | SparklogError:
     try:
         found = await node.groups.describe_consumer(group_id)
     except SparklogError as error:

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
 
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.cluster.metadata.image import Topic
 from sparklog.cluster.metadata.records import NO_LEADER
 
 MILLISECOND = timedelta(milliseconds=1)
 
 
-async def until_led(node: BrokerServices, names: Iterable[str], within: timedelta) -> None:
+async def until_led(node: BrokerNode, names: Iterable[str], within: timedelta) -> None:
     """Wait until a leader serves each partition of these topics, or until the time is over.
 
     So a client that creates a topic can use it at once. A topic that is gone is not waited for.

@@ -25,7 +25,7 @@ from sparklog.broker.fetch.session import (
 from sparklog.broker.handlers.brokers_only import check_broker
 from sparklog.broker.handlers.request_parts import partition_of, topic_known_as
 from sparklog.broker.handlers.responses import NO_THROTTLE, code_of, leader_hints
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.partition.follower import FetchPosition
 from sparklog.broker.runtime.request import CloseConnection, RequestContext
 from sparklog.cluster.metadata.image import MetadataImage, Topic
@@ -44,7 +44,7 @@ DIVERGENCE_SINCE: Final = 12
 _UNKNOWN: Final = -1
 
 
-async def handle(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Read what there is, or wait for it; every partition has its own error."""
     answer = ResponseBuilder.to(request)
     try:
@@ -64,7 +64,7 @@ async def handle(node: BrokerServices, request: Any, context: RequestContext) ->
     quota = _quota(node, request)
     most = node.throttle.most_at_once(quota, CONSUMER_BYTE_RATE, context.client_id)
     spec = _spec(node, request, turn, found, most)
-    fetched = await node.replicas.fetch(spec)
+    fetched = await node.replicas.fetch_service.fetch(spec)
     found |= turn.roused(fetched.keys() - spec.partitions.keys())
     outcomes = {
         key: where if isinstance(where, SparklogError) else fetched[where]
@@ -75,13 +75,13 @@ async def handle(node: BrokerServices, request: Any, context: RequestContext) ->
     return _response(answer, node.metadata.image, turn.session_id, found, told, throttle)
 
 
-def _quota(node: BrokerServices, request: Any) -> Quotas:
+def _quota(node: BrokerNode, request: Any) -> Quotas:
     """Return the quotas that hold: none does for followers."""
     return node.metadata.image.client_quotas if _replica_id(request) == CONSUMER else {}
 
 
 def _charge(
-    node: BrokerServices,
+    node: BrokerNode,
     quotas: Quotas,
     context: RequestContext,
     told: Iterable[FetchedPartition | SparklogError],
@@ -134,7 +134,7 @@ def _replica_id(request: Any) -> int:
 
 
 def _spec(
-    node: BrokerServices,
+    node: BrokerNode,
     request: Any,
     turn: FetchContext,
     found: Mapping[PartKey, PartitionId | SparklogError],

@@ -25,7 +25,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker.handlers.classic_groups import commit_code, member_of, milliseconds
 from sparklog.broker.handlers.request_parts import partition_of, topic_of
 from sparklog.broker.handlers.responses import NO_THROTTLE, code_of
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata.image import MetadataImage, Topic
 from sparklog.coordinator.messages import (
@@ -109,7 +109,7 @@ EPOCHS_SINCE: Final = 9
 """The first version for members of groups of the newer protocol."""
 
 
-async def offset_commit(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def offset_commit(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every partition."""
     answer = ResponseBuilder.to(request)
     committing = OffsetCommitRequest(node.metadata.image, request.topics)
@@ -150,7 +150,7 @@ IDS_SINCE: Final = 10
 """The first version in which topics go by id."""
 
 
-async def offset_fetch(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def offset_fetch(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with every partition's offset, -1 where none is committed."""
     answer = ResponseBuilder.to(request)
     stable = bool(getattr(request, "require_stable", False))
@@ -180,7 +180,7 @@ async def offset_fetch(node: BrokerServices, request: Any, context: RequestConte
     )
 
 
-async def _group(node: BrokerServices, answer: ResponseBuilder, asked: Any, stable: bool) -> Any:
+async def _group(node: BrokerNode, answer: ResponseBuilder, asked: Any, stable: bool) -> Any:
     image = node.metadata.image
     by_id = answer.version >= IDS_SINCE
     unknown: list[Any] = []
@@ -219,7 +219,7 @@ async def _group(node: BrokerServices, answer: ResponseBuilder, asked: Any, stab
     )
 
 
-async def _found(node: BrokerServices, asked: Any, stable: bool) -> GroupOffsetsResult:
+async def _found(node: BrokerNode, asked: Any, stable: bool) -> GroupOffsetsResult:
     image = node.metadata.image
     partitions = None if asked.topics is None else tuple(_named(image, asked.topics))
     try:
@@ -283,7 +283,7 @@ def _part(answer: ResponseBuilder, structure: str, found: GroupOffset) -> Any:
     )
 
 
-async def offset_delete(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def offset_delete(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every partition, or one for all."""
     answer, image = ResponseBuilder.to(request), node.metadata.image
     asked = [(t.name, int(p.partition_index)) for t in request.topics for p in t.partitions]

@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.broker.handlers.cluster import LOG_DIR
 from sparklog.broker.handlers.responses import NO_THROTTLE, controller_id, error_fields
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.errors import InvalidRequest, SparklogError
@@ -29,9 +29,7 @@ from sparklog.protocol.api_keys import FEATURES
 from sparklog.protocol.messages.builder import ResponseBuilder
 
 
-async def alter_replica_log_dirs(
-    node: BrokerServices, request: Any, context: RequestContext
-) -> Any:
+async def alter_replica_log_dirs(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every partition: replicas are where they are, or cannot be moved."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
@@ -70,7 +68,7 @@ class InvalidUpdateVersion(InvalidRequest):
     kafka_code = 95
 
 
-async def update_features(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def update_features(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer for every feature; from version 2 on, with the first error alone."""
     answer = ResponseBuilder.to(request)
     outcomes = [(one.feature, _refusal(one)) for one in request.feature_updates]
@@ -102,7 +100,7 @@ def _refusal(update: Any) -> SparklogError | None:
     )
 
 
-async def describe_quorum(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def describe_quorum(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer for the one partition of the metadata log; others are unknown."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image

@@ -37,7 +37,7 @@ from sparklog.broker.handlers.responses import (
     listed,
     message_of,
 )
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata import changes
 from sparklog.cluster.metadata.changes import ExistingTopics
@@ -64,7 +64,7 @@ NAMELESS_SINCE = 12
 """The first version that can answer about a topic without its name."""
 
 
-async def metadata(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def metadata(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with every live broker and with the topics asked for; none named asks for all."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
@@ -98,7 +98,7 @@ async def metadata(node: BrokerServices, request: Any, context: RequestContext) 
 
 
 async def _with_missing(
-    node: BrokerServices, request: Any, image: MetadataImage
+    node: BrokerNode, request: Any, image: MetadataImage
 ) -> tuple[MetadataImage, dict[str, SparklogError]]:
     """Return the image with topics made that were missing, and why others could not be."""
     named = {key for t in request.topics if isinstance(key := _key_of(t), str)}
@@ -118,7 +118,7 @@ async def _with_missing(
     return decided.image, {**decided.refused, **dict.fromkeys(names[at_once:], later)}
 
 
-def _create_missing(node: BrokerServices, name: str, existing: ExistingTopics) -> list[Any]:
+def _create_missing(node: BrokerNode, name: str, existing: ExistingTopics) -> list[Any]:
     if name in existing.image.topics:
         return []  # somebody else was faster
     return changes.create_topic(
@@ -132,7 +132,7 @@ def _create_missing(node: BrokerServices, name: str, existing: ExistingTopics) -
     )
 
 
-def _names_others(node: BrokerServices, image: MetadataImage, asked: Sequence[Any] | None) -> bool:
+def _names_others(node: BrokerNode, image: MetadataImage, asked: Sequence[Any] | None) -> bool:
     """Say whether the answer would send the client to another broker than this one."""
     topics = image.topics.values() if asked is None else [_topic(image, a) for a in asked]
     own = (NO_LEADER, node.broker_id)
@@ -184,9 +184,7 @@ PARTITIONS_MAX = 2000
 """Of one answer, as `max.request.partition.size.limit` in Kafka."""
 
 
-async def describe_topic_partitions(
-    node: BrokerServices, request: Any, context: RequestContext
-) -> Any:
+async def describe_topic_partitions(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with topics in the order of their names, from the cursor on; none named asks for all.
 
     A topic of a cursor that is gone meanwhile is passed over.
@@ -246,7 +244,7 @@ BROKERS = 1
 """The type of endpoints that there are; Kafka's controllers have endpoints of their own."""
 
 
-async def describe_cluster(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def describe_cluster(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer from the metadata image."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
@@ -295,7 +293,7 @@ Found = dict[str, Broker | SparklogError]
 """Who coordinates each key, or why nobody does."""
 
 
-async def find_coordinator(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def find_coordinator(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with the broker that coordinates each key."""
     answer = ResponseBuilder.to(request)
     many = answer.version >= MANY_SINCE
@@ -319,14 +317,14 @@ async def find_coordinator(node: BrokerServices, request: Any, context: RequestC
     return answer.response(throttle_time=NO_THROTTLE, error_message=_message(who), **_place(who))
 
 
-async def _find_coordinator_topic(node: BrokerServices, kind: int) -> Topic:
+async def _find_coordinator_topic(node: BrokerNode, kind: int) -> Topic:
     name = TOPICS.get(kind)
     if name is None:
         raise InvalidRequest(f"no such kind of coordinator is known here. key_type={kind}")
     return await InternalTopic.of(name, node.config).ensure(node.metadata, node.environment)
 
 
-async def _coordinators(node: BrokerServices, topic: Topic, keys: Sequence[str]) -> Found:
+async def _coordinators(node: BrokerNode, topic: Topic, keys: Sequence[str]) -> Found:
     """Return who coordinates each key, after the news of a death and for a while of an election."""
 
     def look() -> Found:
@@ -344,7 +342,7 @@ async def _coordinators(node: BrokerServices, topic: Topic, keys: Sequence[str])
     return found
 
 
-def _coordinator(node: BrokerServices, topic: Topic, key: str) -> Broker | SparklogError:
+def _coordinator(node: BrokerNode, topic: Topic, key: str) -> Broker | SparklogError:
     image = node.sight.for_clients(node.metadata.image)
     topic = image.topics.get(topic.name, topic)
     partition = partition_for(key, topic.partitions)
@@ -377,7 +375,7 @@ FEATURES_SINCE: Final = 3
 ANY_NODE: Final = -1
 
 
-async def api_versions(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def api_versions(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with the table of APIs, and the features that are in force."""
     answer = ResponseBuilder.to(request)
     known = _is_meant(node, request)
@@ -389,7 +387,7 @@ async def api_versions(node: BrokerServices, request: Any, context: RequestConte
     )
 
 
-def _is_meant(node: BrokerServices, request: Any) -> bool:
+def _is_meant(node: BrokerNode, request: Any) -> bool:
     """Return whether a client means this cluster and this broker, if it says which (KIP-1242)."""
     cluster_id = getattr(request, "cluster_id", None)
     node_id = int(getattr(request, "node_id", ANY_NODE))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sparklog.broker.handlers.request_parts import ResultShape, answer_each
 from sparklog.broker.handlers.responses import NO_THROTTLE
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata import changes
 from sparklog.core.errors import OutcomeUnknown
@@ -30,14 +30,16 @@ SHAPE: Final[ResultShape[tuple[int, int, int]]] = ResultShape(
 )
 
 
-async def list_offsets(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def list_offsets(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer for every partition; where there is no such record the offset is -1."""
     answer = ResponseBuilder.to(request)
     isolation = getattr(request, "isolation_level", _READ_UNCOMMITTED)
 
     async def ask(where: PartitionId, part: Any) -> tuple[int, int, int]:
         epoch = getattr(part, "current_leader_epoch", _UNKNOWN)
-        return await node.replicas.list_offset(where, part.timestamp, isolation, epoch)
+        return await node.replicas.offset_lookup.list_offset(
+            where, part.timestamp, isolation, epoch
+        )
 
     topics = await answer_each(answer, SHAPE, node.metadata.image, request.topics, ask)
     return answer.response(throttle_time=NO_THROTTLE, topics=topics)
@@ -53,15 +55,13 @@ OFFSET_FOR_LEADER_EPOCH_SHAPE: Final[ResultShape[tuple[int, int]]] = ResultShape
 )
 
 
-async def offset_for_leader_epoch(
-    node: BrokerServices, request: Any, context: RequestContext
-) -> Any:
+async def offset_for_leader_epoch(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer for every partition with the newest epoch up to the one asked for, and its end."""
     answer = ResponseBuilder.to(request)
 
     async def ask(where: PartitionId, part: Any) -> tuple[int, int]:
         current = getattr(part, "current_leader_epoch", _UNKNOWN)
-        return await node.replicas.end_of_epoch(where, current, part.leader_epoch)
+        return node.replicas.offset_lookup.end_of_epoch(where, current, part.leader_epoch)
 
     topics = await answer_each(
         answer, OFFSET_FOR_LEADER_EPOCH_SHAPE, node.metadata.image, request.topics, ask
@@ -78,7 +78,7 @@ DELETE_RECORDS_SHAPE: Final[ResultShape[int]] = ResultShape(
 )
 
 
-async def delete_records(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def delete_records(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Trim every partition led here and answer with where it starts now."""
     answer = ResponseBuilder.to(request)
     timeout_s = max(1, request.timeout // MILLISECOND) / 1000
@@ -89,7 +89,7 @@ async def delete_records(node: BrokerServices, request: Any, context: RequestCon
             changes.check_may_delete_records(topic)
         try:
             async with asyncio.timeout(timeout_s):
-                return await node.replicas.delete_records(where, part.offset)
+                return await node.replicas.offset_lookup.delete_records(where, part.offset)
         except TimeoutError:
             raise OutcomeUnknown(f"not trimmed in time; ask again. partition={where}") from None
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from sparklog.broker.handlers import transactional_batches
 from sparklog.broker.handlers.request_parts import asked_as, partition_of, topic_of
 from sparklog.broker.handlers.responses import code_of, leader_hints, message_of, named_twice
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.produce.request import ProducedPartition, ProduceRequest, is_reference
 from sparklog.broker.runtime.request import (
     UNTHROTTLED,
@@ -63,7 +63,7 @@ class InvalidRequiredAcks(InvalidRequest):
 Outcome = ProducedPartition | SparklogError
 
 
-async def handle(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def handle(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Append what can be; every other partition has its own error.
 
     Raises:
@@ -101,7 +101,7 @@ async def handle(node: BrokerServices, request: Any, context: RequestContext) ->
 
 
 def charge(
-    node: BrokerServices, client_id: str | None, batches: Mapping[PartitionId, BytesLike]
+    node: BrokerNode, client_id: str | None, batches: Mapping[PartitionId, BytesLike]
 ) -> timedelta:
     """Charge a producer for its batches; return for how long it is not to be listened to."""
     quotas = node.metadata.image.client_quotas
@@ -111,9 +111,7 @@ def charge(
     return node.throttle.charge(quotas, PRODUCER_BYTE_RATE, client_id, size_bytes)
 
 
-def answer(
-    node: BrokerServices, request: Any, outcomes: Sequence[Outcome], throttle: timedelta
-) -> Any:
+def answer(node: BrokerNode, request: Any, outcomes: Sequence[Outcome], throttle: timedelta) -> Any:
     """Return the response that tells what became of each batch, in the order of the request."""
     image = node.metadata.image
     topics = [topic_of(image, t) for t in request.topic_data]
@@ -128,7 +126,7 @@ def answer(
 
 
 async def _produce(
-    node: BrokerServices,
+    node: BrokerNode,
     request: Any,
     batches: dict[PartitionId, bytes],
     names: dict[PartitionId, Partition],
@@ -137,14 +135,16 @@ async def _produce(
     timeout_ms = max(0, request.timeout // MILLISECOND)
     asked = transactional_batches.find(request, batches, names)
     if asked is None:
-        return await node.replicas.produce(batches, request.acks, timeout_ms)
+        return await node.replicas.produce_service.produce(batches, request.acks, timeout_ms)
     checked = await transactional_batches.verify(node, asked)
     for where, error in checked.refused.items():
-        node.replicas.refused(where, batches[where], error)
+        node.replicas.produce_service.refused(where, batches[where], error)
     left = {where: data for where, data in batches.items() if where not in checked.refused}
     if not left:
         return {**checked.refused}
-    produced = await node.replicas.produce(left, request.acks, timeout_ms, checked.verified)
+    produced = await node.replicas.produce_service.produce(
+        left, request.acks, timeout_ms, checked.verified
+    )
     return {**produced, **checked.refused}
 
 
@@ -183,15 +183,15 @@ def _closed(name: str, records: BytesLike) -> SparklogError | None:
 
 
 def _remember_unknown(
-    node: BrokerServices, where: PartitionId, records: bytes | None, error: SparklogError
+    node: BrokerNode, where: PartitionId, records: bytes | None, error: SparklogError
 ) -> None:
     """Remember what is for a partition of which this broker may hear in a moment."""
     if isinstance(error, UnknownTopicOrPartition):
-        node.replicas.refused(where, records or b"", error)
+        node.replicas.produce_service.refused(where, records or b"", error)
 
 
 def _count(
-    node: BrokerServices,
+    node: BrokerNode,
     request: Any,
     topics: list[Topic | SparklogError],
     outcomes: dict[tuple[int, int], Outcome],
@@ -311,16 +311,16 @@ PRODUCE_AT_ONCE_ACKS: frozenset[int] = ACKS - {0}
 """Those that have an answer."""
 
 
-def begin(node: BrokerServices, asked: PlainProduce, reply: Reply) -> bool:
+def begin(node: BrokerNode, asked: PlainProduce, reply: Reply) -> bool:
     """Append what a request carries and answer when it is acknowledged, if that is all.
 
     False, and nothing was done, if something has to be waited for first or is out of the ordinary.
     """
-    batches = _batches(node.metadata.image, asked)
+    batches = _batches(node.metadata.image, asked) if node.has_started else None
     if not batches or asked.acks not in PRODUCE_AT_ONCE_ACKS:
         return False
     ended = partial(_ended, node, asked, reply)
-    return node.replicas.begin_produce(batches, asked.acks, max(0, asked.timeout_ms), ended)
+    return node.replicas.produce_service.begin(batches, asked.acks, max(0, asked.timeout_ms), ended)
 
 
 def _batches(image: MetadataImage, asked: PlainProduce) -> Mapping[PartitionId, BytesLike] | None:
@@ -342,7 +342,7 @@ def _is_plain(topic: Topic, number: int, records: BytesLike) -> bool:
     return 0 <= number < topic.partitions and not transactional_batches.may_be(records)
 
 
-def _ended(node: BrokerServices, asked: PlainProduce, reply: Reply, job: ProduceRequest) -> None:
+def _ended(node: BrokerNode, asked: PlainProduce, reply: Reply, job: ProduceRequest) -> None:
     places = [outcome for outcome in job.outcomes if isinstance(outcome, ProducedPartition)]
     if len(places) == len(job.batches):
         throttle = _throttle(node, asked, job)
@@ -354,11 +354,11 @@ def _ended(node: BrokerServices, asked: PlainProduce, reply: Reply, job: Produce
         reply.go_on(_failed(node, asked, job))
 
 
-async def _failed(node: BrokerServices, asked: PlainProduce, job: ProduceRequest) -> Any:
-    await node.replicas.finish_produce(job)
+async def _failed(node: BrokerNode, asked: PlainProduce, job: ProduceRequest) -> Any:
+    await node.replicas.produce_service.finish(job)
     _, request = frames.decode_request(asked.frame)
     return answer(node, request, job.outcomes, _throttle(node, asked, job))
 
 
-def _throttle(node: BrokerServices, asked: PlainProduce, job: ProduceRequest) -> timedelta:
+def _throttle(node: BrokerNode, asked: PlainProduce, job: ProduceRequest) -> timedelta:
     return charge(node, asked.header.client_id, job.batches)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sparklog.broker.handlers.request_parts import decide_each, refusing
 from sparklog.broker.handlers.responses import NO_THROTTLE, error_fields, named_twice
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.metadata_access import Decision
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata import changes as client_quotas
@@ -28,7 +28,7 @@ class Match(IntEnum):
     ANY = 2
 
 
-async def describe(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def describe(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Return the quotas of every entity that the filter lets pass (48)."""
     answer = ResponseBuilder.to(request)
     error: SparklogError | None = None
@@ -54,7 +54,7 @@ async def describe(node: BrokerServices, request: Any, context: RequestContext) 
     )
 
 
-async def alter(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def alter(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Set and remove quotas, for each entity all that is asked or nothing (49)."""
     answer = ResponseBuilder.to(request)
     decisions: dict[int, Decision] = {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparklog.broker.handlers.responses import NO_THROTTLE, error_fields
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.core.errors import ResourceNotFound, SecurityDisabled, UnsupportedSaslMechanism
 from sparklog.protocol.messages.builder import ResponseBuilder
@@ -24,19 +24,19 @@ _REFUSED = error_fields(
 )
 
 
-async def describe(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def describe(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Tell that there are no ACLs, and why (29)."""
     return ResponseBuilder.to(request).response(throttle_time=NO_THROTTLE, resources=(), **_REFUSED)
 
 
-async def create(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def create(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Refuse every ACL (30)."""
     answer = ResponseBuilder.to(request)
     results = tuple(answer.entity("AclCreationResult", **_REFUSED) for _ in request.creations)
     return answer.response(throttle_time=NO_THROTTLE, results=results)
 
 
-async def delete(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def delete(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Refuse every filter (31)."""
     answer = ResponseBuilder.to(request)
     results = tuple(
@@ -47,7 +47,7 @@ async def delete(node: BrokerServices, request: Any, context: RequestContext) ->
 
 
 async def scram_credentials_describe(
-    node: BrokerServices, request: Any, context: RequestContext
+    node: BrokerNode, request: Any, context: RequestContext
 ) -> Any:
     """Tell of each user that is asked for that he has no credentials; of all, nothing (50)."""
     answer = ResponseBuilder.to(request)
@@ -65,7 +65,7 @@ async def scram_credentials_describe(
     return answer.response(throttle_time=NO_THROTTLE, results=results, **error_fields(None))
 
 
-async def alter(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def alter(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Refuse every change, once per user (51)."""
     answer = ResponseBuilder.to(request)
     error = UnsupportedSaslMechanism("brokers authenticate nobody, so nobody needs a password.")

@@ -32,7 +32,7 @@ from sparklog.broker.handlers.responses import (
     message_of,
     named_twice,
 )
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.metadata_access import Decision
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata import changes
@@ -57,7 +57,7 @@ from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 DEFAULT = -1
 
 
-async def create_topics(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def create_topics(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Create every topic that can be; the others have their own errors."""
     answer = ResponseBuilder.to(request)
     times = Counter(t.name for t in request.topics)
@@ -84,7 +84,7 @@ async def create_topics(node: BrokerServices, request: Any, context: RequestCont
     )
 
 
-def _partitions(node: BrokerServices, wanted: Any) -> int:
+def _partitions(node: BrokerNode, wanted: Any) -> int:
     """Return how many partitions a topic is to have."""
     if wanted.assignments:
         return len(wanted.assignments)
@@ -93,9 +93,7 @@ def _partitions(node: BrokerServices, wanted: Any) -> int:
     return max(0, int(wanted.num_partitions))
 
 
-def _create(
-    node: BrokerServices, wanted: Any, total: int, existing: ExistingTopics
-) -> list[Record]:
+def _create(node: BrokerNode, wanted: Any, total: int, existing: ExistingTopics) -> list[Record]:
     changes.check_partitions_created(total)
     configs = _configs(wanted)
     partitions, factor = wanted.num_partitions, wanted.replication_factor
@@ -182,7 +180,7 @@ class TopicDeletionDisabled(InvalidRequest):
     kafka_code = 73
 
 
-async def delete_topics(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def delete_topics(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Delete every topic that can be; the others have their own errors."""
     answer = ResponseBuilder.to(request)
     asked = _asked(request)
@@ -218,9 +216,7 @@ def _topic(image: MetadataImage, name: str | None, topic_id: str | None) -> Topi
     return image.topic_of(topic_id) if topic_id is not None else None
 
 
-def _decision(
-    node: BrokerServices, name: str | None, topic_id: str | None, repeated: bool
-) -> Decision:
+def _decision(node: BrokerNode, name: str | None, topic_id: str | None, repeated: bool) -> Decision:
     if not node.config.flag("delete.topic.enable"):
         return refusing(
             TopicDeletionDisabled("this broker deletes none: delete.topic.enable=false")
@@ -259,7 +255,7 @@ def _delete_topics_result(
     )
 
 
-async def _delete_objects(node: BrokerServices, topic: Topic) -> None:
+async def _delete_objects(node: BrokerNode, topic: Topic) -> None:
     """Remove a deleted topic's objects, when nobody reads or flushes them any more."""
     store, entropy = node.environment.store, node.environment.entropy
     try:
@@ -281,7 +277,7 @@ async def _delete_objects(node: BrokerServices, topic: Topic) -> None:
         logger.warning("objects of a deleted topic stay: %s topic=%s", error, topic.name)
 
 
-async def create_partitions(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def create_partitions(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Grow every topic that can be; the others have their own errors."""
     answer = ResponseBuilder.to(request)
     times = Counter(t.name for t in request.topics)
@@ -314,7 +310,7 @@ async def create_partitions(node: BrokerServices, request: Any, context: Request
     )
 
 
-def _grow(node: BrokerServices, wanted: Any, total: int, existing: ExistingTopics) -> list[Record]:
+def _grow(node: BrokerNode, wanted: Any, total: int, existing: ExistingTopics) -> list[Record]:
     changes.check_partitions_created(total)
     assignment = wanted.assignments
     return changes.add_partitions(

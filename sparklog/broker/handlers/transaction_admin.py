@@ -22,7 +22,7 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker.coordinator.txn_markers import KnownProducer
 from sparklog.broker.handlers.request_parts import partition_of, topic_of
 from sparklog.broker.handlers.responses import NO_THROTTLE, code_of, message_of
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.environment import Address, Unreachable
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.coordinator.consumer.topics import check_pattern, matching
@@ -36,7 +36,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_ID: Final = -1
 
 
-async def describe_transactions(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def describe_transactions(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer for every transactional id, in the order they were asked for."""
     answer = ResponseBuilder.to(request)
     states = []
@@ -91,7 +91,7 @@ def _time(milliseconds: int) -> datetime:
 STATES: Final = {state.label: state for state in TransactionState}
 
 
-async def list_transactions(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def list_transactions(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with the ids that pass the filters."""
     answer = ResponseBuilder.to(request)
     unknown = tuple(name for name in request.state_filters if name not in STATES)
@@ -147,7 +147,7 @@ PURPOSE: Final = "producers"
 Place = tuple[str, int]
 
 
-async def describe_producers(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def describe_producers(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer for every partition asked for."""
     answer = ResponseBuilder.to(request)
     image = node.metadata.image
@@ -180,7 +180,7 @@ async def describe_producers(node: BrokerServices, request: Any, context: Reques
 
 
 async def _here(
-    node: BrokerServices, where: PartitionId | SparklogError
+    node: BrokerNode, where: PartitionId | SparklogError
 ) -> list[KnownProducer] | SparklogError:
     if isinstance(where, SparklogError):
         return where
@@ -191,7 +191,7 @@ async def _here(
 
 
 async def _ask(
-    node: BrokerServices, answer: ResponseBuilder, leader: int, places: Iterable[Place]
+    node: BrokerNode, answer: ResponseBuilder, leader: int, places: Iterable[Place]
 ) -> dict[Place, Any]:
     """Return what the leader of partitions followed here answers; nothing when it does not."""
     broker = node.metadata.image.brokers.get(leader)

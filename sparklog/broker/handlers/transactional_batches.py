@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from sparklog.broker.handlers.services import BrokerServices
+from sparklog.broker.node.node import BrokerNode
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.transaction.state import Partition
 from sparklog.core.errors import (
@@ -95,7 +95,7 @@ def find(
     return RequestedBatch(request.transactional_id, request.__version__, headers, names)
 
 
-async def verify(node: BrokerServices, asked: RequestedBatch) -> VerifiedBatches:
+async def verify(node: BrokerNode, asked: RequestedBatch) -> VerifiedBatches:
     """Ask the coordinator about partitions that have nothing of the transaction yet.
 
     From its return to the append nothing may be awaited.
@@ -125,7 +125,7 @@ async def verify(node: BrokerServices, asked: RequestedBatch) -> VerifiedBatches
 
 
 async def _begin(
-    node: BrokerServices, asked: RequestedBatch, producer: ProducerIdentity
+    node: BrokerNode, asked: RequestedBatch, producer: ProducerIdentity
 ) -> VerifiedBatches:
     """Find out which partitions have to ask."""
     verified: dict[PartitionId, tuple[int, Verification]] = {}
@@ -144,7 +144,7 @@ async def _begin(
 
 
 async def _ask(
-    node: BrokerServices,
+    node: BrokerNode,
     asked: RequestedBatch,
     producer: ProducerIdentity,
     checked: VerifiedBatches,

@@ -39,8 +39,8 @@ from sparklog.broker.handlers.brokers_only import check_broker
 from sparklog.broker.handlers.group_offsets import OffsetCommitRequest
 from sparklog.broker.handlers.request_parts import partition_of, topic_of
 from sparklog.broker.handlers.responses import NO_THROTTLE, code_of
-from sparklog.broker.handlers.services import BrokerServices
 from sparklog.broker.handlers.transactional_batches import ASKED_MAX
+from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.runtime.request import RequestContext
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.coordinator.effects import ProducerIdentity
@@ -72,7 +72,7 @@ FENCED_SINCE: Final = 4
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-async def init_producer_id(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def init_producer_id(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with an id and an epoch.
 
     Without a transactional id they are fresh, also for a producer that gives older ones up.
@@ -130,7 +130,7 @@ ADD_PARTITIONS_TO_TXN_FENCED_SINCE: Final = 2
 Codes = Mapping[Partition, ErrorCode]
 
 
-async def add_partitions_to_txn(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def add_partitions_to_txn(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every partition."""
     answer = ResponseBuilder.to(request)
     if answer.version < BATCHED_SINCE:
@@ -160,7 +160,7 @@ async def add_partitions_to_txn(node: BrokerServices, request: Any, context: Req
     )
 
 
-async def _add_all(node: BrokerServices, answer: ResponseBuilder, request: Any) -> Codes:
+async def _add_all(node: BrokerNode, answer: ResponseBuilder, request: Any) -> Codes:
     """Add what a producer asks for, if all of it exists."""
     partitions = _partitions(request.v3_and_below_topics)
     missing = {
@@ -185,7 +185,7 @@ async def _add_all(node: BrokerServices, answer: ResponseBuilder, request: Any) 
     return dict.fromkeys(partitions, ErrorCode.none)
 
 
-async def _one(node: BrokerServices, asked: Any) -> Codes:
+async def _one(node: BrokerNode, asked: Any) -> Codes:
     """Add or verify one producer's partitions on behalf of their leader."""
     coordinator = node.transactions.coordinator
     producer = ProducerIdentity(int(asked.producer_id), int(asked.producer_epoch))
@@ -239,7 +239,7 @@ def _topics(answer: ResponseBuilder, topics: Any, codes: Codes) -> tuple[Any, ..
 ADD_OFFSETS_TO_TXN_FENCED_SINCE: Final = 2
 
 
-async def add_offsets_to_txn(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def add_offsets_to_txn(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Add the partition in which the group's coordinator keeps its offsets."""
     answer = ResponseBuilder.to(request)
     producer = ProducerIdentity(int(request.producer_id), int(request.producer_epoch))
@@ -261,7 +261,7 @@ EPOCH_BUMP_VERSION: Final = 5
 NOBODY: Final = ProducerIdentity(-1, -1)
 
 
-async def end_txn(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def end_txn(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer once the outcome is decided."""
     answer = ResponseBuilder.to(request)
     asked = EndTransaction(
@@ -291,7 +291,7 @@ CAN_ABORT_SINCE: Final = 4
 """The first version whose clients know TRANSACTION_ABORTABLE."""
 
 
-async def txn_offset_commit(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def txn_offset_commit(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every partition."""
     answer = ResponseBuilder.to(request)
     committing = OffsetCommitRequest(node.metadata.image, request.topics)
@@ -339,7 +339,7 @@ class _Enlisted:
     """Commits, once the transaction has the partition of the group's offsets. Source: KIP-890."""
 
     def __init__(
-        self, node: BrokerServices, transactional_id: str, producer: ProducerIdentity, version: int
+        self, node: BrokerNode, transactional_id: str, producer: ProducerIdentity, version: int
     ) -> None:
         """Commit in the transaction of a producer, whose client speaks `version`."""
         self._node = node
@@ -380,7 +380,7 @@ class _Enlisted:
         return await groups.commit(asked, verification)
 
 
-async def write_txn_markers(node: BrokerServices, request: Any, context: RequestContext) -> Any:
+async def write_txn_markers(node: BrokerNode, request: Any, context: RequestContext) -> Any:
     """Answer with a code for every partition, once all markers are committed."""
     answer = ResponseBuilder.to(request)
     wanted, refused = [], []
@@ -418,7 +418,7 @@ async def write_txn_markers(node: BrokerServices, request: Any, context: Request
 
 
 def _closed(
-    node: BrokerServices, wanted: WriteMarkers, context: RequestContext
+    node: BrokerNode, wanted: WriteMarkers, context: RequestContext
 ) -> dict[Partition, ErrorCode]:
     """Return the partitions in which whoever asks may not end this transaction so."""
     names = {topic for topic, _ in wanted.partitions}

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from sparklog.broker.controller.controller import ControllerShell
 from sparklog.broker.controller.heartbeats import Heartbeats
 from sparklog.broker.controller.metadata_log import MetadataLog
 from sparklog.broker.controller.peer_checks import PeerChecks
 from sparklog.broker.coordinator.groups import GroupCoordinator
-from sparklog.broker.coordinator.partition_log import LeaderListener
 from sparklog.broker.coordinator.transaction_services import TransactionServices
-from sparklog.broker.handlers.services import ReplicaServices
+from sparklog.broker.node.replicas import Replicas
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.identity import Identity
 from sparklog.broker.runtime.metrics import BrokerMetrics
@@ -48,56 +47,6 @@ LEAVING_LOOK_S: Final = 0.2
 """Between looks at whether it may leave: what it waits for takes several requests to the store."""
 
 
-class StartedReplicas(ReplicaServices, Protocol):
-    """The partitions that one incarnation holds."""
-
-    async def start(self) -> None:
-        """Register the write-ahead log.
-
-        Raises:
-            Fenced: it is sealed already.
-        """
-        ...
-
-    def watch(self, topic: str, watcher: LeaderListener) -> None:
-        """Tell `watcher` of every partition of a topic that is served here, before any is."""
-        ...
-
-    def apply(self, image: MetadataImage) -> None:
-        """Lead, follow and let go of partitions as the image says."""
-        ...
-
-    async def drain(self) -> set[PartitionId]:
-        """Serve nothing more, flush; return the led partitions that storage has all of."""
-        ...
-
-    async def hand_back(self, unled: Mapping[PartitionId, int]) -> None:
-        """Mark the partitions' own logs as not led, with these leader epochs."""
-        ...
-
-    async def stop(self) -> None:
-        """End everything at once."""
-        ...
-
-
-class MakeReplicas(Protocol):
-    """Makes what holds an incarnation's partitions."""
-
-    def __call__(
-        self,
-        environment: Environment,
-        settings: BrokerConfig,
-        identity: Identity,
-        metadata: MetadataLog,
-        *,
-        metrics: BrokerMetrics,
-        on_fenced: Callable[[str], None],
-        on_crash: Callable[[BaseException], None],
-    ) -> StartedReplicas:
-        """Make it; nothing runs yet."""
-        ...
-
-
 class Incarnation:
     """One incarnation, registered."""
 
@@ -108,7 +57,7 @@ class Incarnation:
         identity: Identity,
         metadata: MetadataLog,
         metrics: BrokerMetrics,
-        make_replicas: MakeReplicas,
+        make_replicas: Callable[..., Replicas],
         peers: PeerChecks,
     ) -> None:
         """Begin nothing yet: see `start`."""

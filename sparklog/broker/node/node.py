@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from sparklog.broker import handlers
 from sparklog.broker.controller.controller import HeartbeatAnswer
 from sparklog.broker.controller.metadata_log import MetadataLog
 from sparklog.broker.controller.peer_checks import PeerChecks
@@ -25,22 +24,19 @@ from sparklog.broker.controller.registration import register
 from sparklog.broker.coordinator.groups import GroupCoordinator
 from sparklog.broker.coordinator.transaction_services import TransactionServices
 from sparklog.broker.fetch.session import FetchSessionCache
-from sparklog.broker.handlers.responses import NO_THROTTLE
 from sparklog.broker.network.cluster_secret import client_id, is_broker
 from sparklog.broker.network.quotas import ClientQuotas
 from sparklog.broker.network.reachability import ReachabilityTracker
-from sparklog.broker.node.incarnation import Incarnation, MakeReplicas, StartedReplicas
+from sparklog.broker.node.incarnation import Incarnation
+from sparklog.broker.node.replicas import Replicas
 from sparklog.broker.runtime.current_settings import SettingsInForce
 from sparklog.broker.runtime.environment import Address, Environment, spawn
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
-from sparklog.broker.runtime.request import INTERNAL, Reply, RequestContext
+from sparklog.broker.runtime.request import INTERNAL, RequestContext
 from sparklog.cluster.controller.liveness import Vote
 from sparklog.cluster.metadata.records import NO_LEADER
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.errors import Fenced, InvalidConfig, OutcomeUnknown, SparklogError, Unavailable
-from sparklog.protocol.api_keys import Api
-from sparklog.protocol.messages.builder import ResponseBuilder
-from sparklog.protocol.messages.produce_fast_path import PlainProduce
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +59,7 @@ class BrokerNode:
         environment: Environment,
         address: Address,
         *,
-        make_replicas: MakeReplicas,
+        make_replicas: Callable[..., Replicas] = Replicas,
         metrics: BrokerMetrics | None = None,
     ) -> None:
         """Be the broker `node.id`, which others reach at `address`.
@@ -106,7 +102,7 @@ class BrokerNode:
         return self._life
 
     @property
-    def replicas(self) -> StartedReplicas:
+    def replicas(self) -> Replicas:
         """Return the partitions held here."""
         return self.life.replicas
 
@@ -195,24 +191,20 @@ class BrokerNode:
             self._stopped.set()
             await self._life.stop()
 
-    async def handle(self, request: Any, context: RequestContext = INTERNAL) -> Any:
-        """Answer a request entity; None, or `NoResponse`, when the client wants no answer.
+    @property
+    def has_started(self) -> bool:
+        """Return True from the start of the first incarnation on."""
+        return self._alive.is_set()
 
-        Waits for the start.
-        """
-        if not self._alive.is_set() and request.__api_key__ != Api.BROKER_HEARTBEAT:
-            await self._alive.wait()
-        return await handlers.handle(self, request, context)
-
-    def begin_produce(self, asked: PlainProduce, reply: Reply) -> bool:
-        """Append what a request carries at once, if it may; False, and nothing was done, if not."""
-        return self._alive.is_set() and handlers.begin_produce(self, asked, reply)
+    async def wait_started(self) -> None:
+        """Wait for the start of the first incarnation."""
+        await self._alive.wait()
 
     def background(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run `work` beside requests, until this life ends."""
         self.life.background(work, name)
 
-    async def broker_heartbeat(self, request: Any) -> Any:
+    async def broker_heartbeat(self, request: Any) -> HeartbeatAnswer | None:
         """Answer a heartbeat as the controller, or a watch that the controller holds here.
 
         None when it is for the controller, and that is another broker.
@@ -224,15 +216,7 @@ class BrokerNode:
         else:
             await self._alive.wait()
             answer = await self.life.controller.heartbeat(request)
-        if answer is None:
-            return None
-        return ResponseBuilder.to(request).response(
-            throttle_time=NO_THROTTLE,
-            error_code=answer.error_code,
-            is_caught_up=answer.is_caught_up,
-            is_fenced=answer.is_fenced,
-            should_shut_down=answer.should_shut_down,
-        )
+        return answer
 
     async def _probed(self, request: Any) -> HeartbeatAnswer:
         """Answer whether an incarnation runs: this one, or another broker's that is probed now."""

@@ -17,18 +17,16 @@ from collections.abc import Callable, Mapping
 from sparklog.broker.coordinator.partition_log import LeaderListener
 from sparklog.broker.coordinator.txn_markers import TxnMarkers
 from sparklog.broker.fetch.fetch import FetchService
-from sparklog.broker.fetch.read import FetchResult, FetchSpec
 from sparklog.broker.node.roles import Replica, RoleAssigner, RoleParts
 from sparklog.broker.partition.leader import LeaderPartition
 from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.recovering import RecoveringPartition
 from sparklog.broker.produce.produce import ProduceService
-from sparklog.broker.produce.request import ProduceRequest, ProduceResult, Verified
 from sparklog.broker.replication.alter_partition import AlterPartitionQueue
 from sparklog.broker.replication.fetcher import Fetchers, FetchLimits
 from sparklog.broker.replication.flusher import Flusher
 from sparklog.broker.replication.handover import LeadershipHandover
-from sparklog.broker.replication.offset_lookup import LookedUpOffset, OffsetLookup
+from sparklog.broker.replication.offset_lookup import OffsetLookup
 from sparklog.broker.runtime.current_settings import SettingsInForce
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.identity import Identity
@@ -38,11 +36,8 @@ from sparklog.broker.wal.appender import WalAppender
 from sparklog.broker.wal.batching import WalLimits
 from sparklog.cluster.metadata.image import MetadataImage
 from sparklog.core.config.broker import BrokerConfig
-from sparklog.core.errors import SparklogError
 from sparklog.core.types import PartitionId
 from sparklog.log.partition.history_reader import HistoryCache
-from sparklog.log.tail.tail import EpochEnd
-from sparklog.protocol.records.header import BytesLike
 
 
 def watch_gauges(
@@ -174,11 +169,11 @@ class Replicas:
         )
         """What this broker leads and follows."""
         find, leader = self.roles.find, self.roles.leader
-        self._producing = ProduceService(environment, find, metadata, self.budget, metrics)
+        self.produce_service = ProduceService(environment, find, metadata, self.budget, metrics)
         self.marking = TxnMarkers(environment, find, self.budget)
         """Ends transactions in the partitions led here."""
-        self._fetching = FetchService(environment, leader, metadata, self._tasks, metrics)
-        self._lookup = OffsetLookup(environment, leader, flusher)
+        self.fetch_service = FetchService(environment, leader, metadata, self._tasks, metrics)
+        self.offset_lookup = OffsetLookup(environment, leader, flusher)
         self._show(metrics, flusher, cache)
 
     async def start(self) -> None:
@@ -203,57 +198,6 @@ class Replicas:
     def apply(self, image: MetadataImage) -> None:
         """Take in the newest image: begin, change and end roles as it says."""
         self.roles.apply(image)
-
-    def begin_produce(
-        self,
-        batches: Mapping[PartitionId, BytesLike],
-        acks: int,
-        timeout_ms: int,
-        ended: Callable[[ProduceRequest], None],
-    ) -> bool:
-        """Append as `produce` does, if nothing has to be waited for; see `ProduceService.begin`."""
-        return self._producing.begin(batches, acks, timeout_ms, ended)
-
-    async def finish_produce(self, job: ProduceRequest) -> None:
-        """Make sure of what a job that has failed came to; see `ProduceService.finish`."""
-        await self._producing.finish(job)
-
-    async def produce(
-        self,
-        batches: Mapping[PartitionId, BytesLike],
-        acks: int,
-        timeout_ms: int,
-        verified: Verified | None = None,
-    ) -> dict[PartitionId, ProduceResult]:
-        """Append one batch to each partition, in the order of the calls; see `producing`.
-
-        With `verified` given, transactional batches need what `marking` returned for them.
-        """
-        return await self._producing.produce(batches, acks, timeout_ms, verified)
-
-    def refused(self, where: PartitionId, data: BytesLike, error: SparklogError) -> None:
-        """Remember a batch that was refused before `produce`; see `ProduceService.refused`."""
-        self._producing.refused(where, data, error)
-
-    async def fetch(self, spec: FetchSpec) -> dict[PartitionId, FetchResult]:
-        """Read partitions led here, waiting for news where there are none; see `fetching`."""
-        return await self._fetching.fetch(spec)
-
-    async def list_offset(
-        self, where: PartitionId, timestamp: int, isolation: int, current_leader_epoch: int
-    ) -> LookedUpOffset:
-        """Return the offset for a time, or for one of Kafka's special ones; see `offset_lookup`."""
-        return await self._lookup.list_offset(where, timestamp, isolation, current_leader_epoch)
-
-    async def end_of_epoch(
-        self, where: PartitionId, current_leader_epoch: int, epoch: int
-    ) -> EpochEnd:
-        """Return the newest epoch up to `epoch`, and where it ended."""
-        return self._lookup.end_of_epoch(where, current_leader_epoch, epoch)
-
-    async def delete_records(self, where: PartitionId, offset: int) -> int:
-        """Drop everything before `offset`, -1 being the high watermark; return the new start."""
-        return await self._lookup.delete_records(where, offset)
 
     def sizes(self) -> dict[PartitionId, int]:
         """Return the bytes of every partition held here: in memory, and led ones' in storage."""
@@ -282,8 +226,8 @@ class Replicas:
             budget=self.budget,
             pump=self._pump,
             flusher=flusher,
-            producing=self._producing,
-            fetching=self._fetching,
+            producing=self.produce_service,
+            fetching=self.fetch_service,
             cache=cache,
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from typing import Any, Final
 
+from sparklog.broker import handlers
 from sparklog.broker.controller.metadata_log import MetadataLog
 from sparklog.broker.node.node import BrokerNode
 from sparklog.broker.node.replicas import Replicas
@@ -121,9 +122,9 @@ class SimulatedBroker:
         if request.__api_key__ == Api.PRODUCE:
             frame = bytes(frames.encode_request(request, 0, None))[frames.SIZE_BYTES :]
             plain, reply = produce_fast_path.read(frame), _Reply(type(request))
-            if plain is not None and self.node.begin_produce(plain, reply):
+            if plain is not None and handlers.begin_produce(self.node, plain, reply):
                 return await reply.response()
-        return await self.node.handle(request, context)
+        return await handlers.handle(self.node, request, context)
 
 
 class _Reply:

@@ -47,7 +47,7 @@ def begin(node: ToyNode, request: Any) -> Told | None:
     plain = produce_fast_path.read(bytes(frames.encode_request(request, 5, "c"))[4:])
     assert plain is not None
     told = Told(request)
-    return told if begin_produce(node, plain, told) else None
+    return told if begin_produce(node.as_node(), plain, told) else None
 
 
 def parts(response: Any) -> list[tuple[int, ErrorCode, int]]:

@@ -9,10 +9,11 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
+from sparklog.broker.controller.controller import HeartbeatAnswer
 from sparklog.broker.runtime.request import CloseConnection
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api_keys import Api
-from sparklog.protocol.messages.builder import ResponseBuilder, build_request, build_request_part
+from sparklog.protocol.messages.builder import build_request, build_request_part
 from sparklog.protocol.records.header import ATTRIBUTES_AT, TRANSACTIONAL_BIT
 from sparklog.protocol.topic_ids import topic_id_of, uuid_of
 from tests.harness.handler_node import PEER, ToyNode, tell
@@ -319,9 +320,7 @@ def test_a_heartbeat_is_for_the_controller() -> None:
     async def story(node: ToyNode) -> None:
         request = broker_heartbeat(2, 1)
         assert (await node.ask(request, PEER)).error_code is ErrorCode.not_controller
-        node.heartbeat_answer = ResponseBuilder.to(request).response(
-            throttle_time=timedelta(0), error_code=NONE, is_caught_up=True, should_shut_down=False
-        )
+        node.heartbeat_answer = HeartbeatAnswer(NONE, is_fenced=False, is_caught_up=True)
         assert (await node.ask(request, PEER)).is_caught_up
 
     tell(story)

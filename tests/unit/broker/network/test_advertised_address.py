@@ -28,6 +28,8 @@ class Identity:
 
     cluster_id = "cluster"
 
+    has_started = True
+
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
 

@@ -269,7 +269,9 @@ def test_a_paused_leader_wakes_deposed_and_its_unacknowledged_record_is_nowhere(
         await cluster.produced(where, batch(b"a"))
         old = cluster.brokers[1]
         old.process.pause()
-        pending = old.process.spawn(old.replicas.produce({where: batch(b"lost")}, -1, 60_000))
+        pending = old.process.spawn(
+            old.replicas.produce_service.produce({where: batch(b"lost")}, -1, 60_000)
+        )
         await cluster.fence(1)
         await cluster.produced(where, batch(b"b"))
         old.process.resume()

@@ -82,7 +82,7 @@ def test_a_batch_waits_for_one_that_came_before_its_topic_was_heard_of() -> None
         sent = [batch(b"%d" % n, producer_id=5, sequence=n) for n in range(3)]
         named = PartitionId(TOPIC, where.partition)
         leader = cluster.leader(where).replicas
-        leader.refused(named, sent[0], UnknownTopicOrPartition("not heard of yet"))
+        leader.produce_service.refused(named, sent[0], UnknownTopicOrPartition("not heard of yet"))
         assert isinstance(await cluster.produce(where, sent[1]), NotServing)
         for data in sent:
             assert isinstance(await cluster.produce(where, data), ProducedPartition)

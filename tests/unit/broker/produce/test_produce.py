@@ -27,7 +27,9 @@ def test_a_request_of_which_some_is_refused_holds_the_memory_of_the_rest() -> No
             damaged: batch(b"damaged" * 100)[:-1] + b"?",
             early: batch(b"early" * 100, producer_id=7, sequence=5),
         }
-        answers = await cluster.brokers[1].process.spawn(replicas.produce(sent, ACKS_ALL, 1000))
+        answers = await cluster.brokers[1].process.spawn(
+            replicas.produce_service.produce(sent, ACKS_ALL, 1000)
+        )
         assert isinstance(answers[good], ProducedPartition)
         assert isinstance(answers[damaged], CorruptMessage)
         assert isinstance(answers[early], OutOfOrderSequence)

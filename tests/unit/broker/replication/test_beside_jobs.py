@@ -168,7 +168,7 @@ def test_leaders_notice_that_retention_moved_the_log_start() -> None:
         await asyncio.sleep(11)
         assert jobs.retain() > 0
         leader: Any = cluster.brokers[1].replicas
-        earliest = await leader.list_offset(where, EARLIEST, 0, -1)
+        earliest = await leader.offset_lookup.list_offset(where, EARLIEST, 0, -1)
         assert earliest.offset == cluster.stored(where).log_start_offset == kept + 1
         assert isinstance(await cluster.fetch(where, 0), OffsetOutOfRange)
         base = await cluster.produced(where, keyed([(b"d", b"4")]))

@@ -108,7 +108,7 @@ def test_times_are_those_of_the_records() -> None:
         base = await cluster.produced(where, batch(b"a", timestamp_ms=1_000))
         early, late = (staged(world, where, b"x", b"y", stamp_ms=ms) for ms in (2_000, 3_000))
         await cluster.produced(where, referring(early, late))
-        look = cluster.leader(where).replicas.list_offset
+        look = cluster.leader(where).replicas.offset_lookup.list_offset
         run = cluster.leader(where).process.spawn
         assert (await run(look(where, 2_500, 0, -1))).offset == base + 3
         assert (await run(look(where, MAX_TIMESTAMP, 0, -1))).offset == base + 3
@@ -193,7 +193,9 @@ def test_it_comes_in_a_request_of_its_own() -> None:
         await cluster.produced(one, batch(b"a"))
         broker = cluster.leader(zero)
         data = {zero: referring(staged(world, zero, b"b")), one: batch(b"c")}
-        results = await broker.process.spawn(broker.replicas.produce(data, -1, 30_000))
+        results = await broker.process.spawn(
+            broker.replicas.produce_service.produce(data, -1, 30_000)
+        )
         assert isinstance(results[zero], ProducedPartition)
         assert isinstance(results[one], InvalidRecord)
 

@@ -156,9 +156,9 @@ def test_a_sealed_incarnation_stops_at_once_and_acknowledges_nothing_more() -> N
         await cluster.produced(where, batch(b"a"))
         broker = cluster.brokers[1]
         await cluster.fence(1)
-        result = await broker.replicas.produce({where: batch(b"b")}, -1, 5_000)
+        result = await broker.replicas.produce_service.produce({where: batch(b"b")}, -1, 5_000)
         assert isinstance(result[where], NotServing)
-        result = await broker.replicas.produce({where: batch(b"b")}, 1, 5_000)
+        result = await broker.replicas.produce_service.produce({where: batch(b"b")}, 1, 5_000)
         assert isinstance(result[where], NotServing)
 
     world.run(story())
@@ -173,7 +173,7 @@ def test_a_zombie_finds_the_seal_before_it_hears_of_its_end() -> None:
         broker = cluster.brokers[1]
         cluster.metadata.listeners.clear()
         await cluster.fence(1)
-        result = await broker.replicas.produce({where: batch(b"b")}, -1, 5_000)
+        result = await broker.replicas.produce_service.produce({where: batch(b"b")}, -1, 5_000)
         assert isinstance(result[where], NotServing)
         assert len(broker.fenced) == 1
 
@@ -196,7 +196,7 @@ def test_requests_in_a_wrong_epoch_or_to_a_stranger_are_refused() -> None:
         assert isinstance(await cluster.fetch(where, 99), OffsetOutOfRange)
         stranger = PartitionId(where.topic_id, 9)
         manager = cluster.brokers[1].replicas
-        refused = await manager.produce({stranger: batch(b"a")}, -1, 1000)
+        refused = await manager.produce_service.produce({stranger: batch(b"a")}, -1, 1000)
         assert isinstance(refused[stranger], UnknownTopicOrPartition)
         assert isinstance(await cluster.produce(where, b""), InvalidRecord)
 
@@ -233,7 +233,7 @@ def test_offsets_are_found_by_name_and_by_time() -> None:
         manager = cluster.brokers[1].replicas
 
         async def offset(timestamp: int) -> int:
-            return (await manager.list_offset(where, timestamp, 0, -1)).offset
+            return (await manager.offset_lookup.list_offset(where, timestamp, 0, -1)).offset
 
         assert await offset(EARLIEST) == 0
         assert await offset(LATEST) == first + 3
@@ -243,7 +243,7 @@ def test_offsets_are_found_by_name_and_by_time() -> None:
         assert await offset(2_000) == first + 1
         assert await offset(1) == first
         assert await offset(9_000) == -1
-        end = await manager.end_of_epoch(where, -1, 0)
+        end = manager.offset_lookup.end_of_epoch(where, -1, 0)
         assert end == (0, first + 3)
 
     world.run(story())
@@ -258,13 +258,13 @@ def test_records_are_deleted_up_to_an_offset_even_unflushed_ones() -> None:
         await cluster.produced(where, batch(b"d"))
         manager = cluster.brokers[1].replicas
         # Inside a batch, too.
-        assert await manager.delete_records(where, first + 2) == first + 2
+        assert await manager.offset_lookup.delete_records(where, first + 2) == first + 2
         found = await cluster.consumed_from(where, first + 2)
         assert [found[o] for o in found if o >= first + 2] == [b"c", b"d"]
         assert isinstance(await cluster.fetch(where, first + 1), OffsetOutOfRange)
         with pytest.raises(OffsetOutOfRange):
-            await manager.delete_records(where, first + 9)
-        assert await manager.delete_records(where, -1) == first + 4
+            await manager.offset_lookup.delete_records(where, first + 9)
+        assert await manager.offset_lookup.delete_records(where, -1) == first + 4
 
     world.run(story())
 
@@ -321,7 +321,7 @@ def test_who_slept_and_is_deposed_judges_no_producer() -> None:
             await asyncio.sleep(0.01)
             return cluster.metadata.image
 
-        produce = cluster.brokers[1].replicas.produce
+        produce = cluster.brokers[1].replicas.produce_service.produce
         cluster.metadata.catch_up = hear_of_the_end  # type: ignore[method-assign]
         assert isinstance((await produce({where: missing}, -1, 1000))[where], NotServing)
 
@@ -345,7 +345,7 @@ def test_who_may_be_deposed_sends_no_consumer_back(answers: bool) -> None:
             await asyncio.sleep(0.01)
             return cluster.metadata.image
 
-        fetch = cluster.brokers[1].replicas.fetch
+        fetch = cluster.brokers[1].replicas.fetch_service.fetch
         cluster.metadata.catch_up = hear_of_the_end  # type: ignore[method-assign]
         spec = FetchSpec(CONSUMER, 0, 1, 1024, 0, {where: FetchPosition(99, 1024)})
         assert isinstance((await fetch(spec))[where], NotServing)
@@ -381,7 +381,7 @@ def test_a_request_for_several_partitions_is_not_overtaken_in_one_of_them() -> N
         for where in (one, other):
             await cluster.produced(where, batch(b"first"))
         slow = cluster.brokers[1].replicas.roles.find(one).order.take()
-        produce = cluster.brokers[1].replicas.produce
+        produce = cluster.brokers[1].replicas.produce_service.produce
         data = {where: batch(b"0", producer_id=5, sequence=0) for where in (one, other)}
         both = asyncio.ensure_future(produce(data, -1, 1000))
         await asyncio.sleep(0)
@@ -406,7 +406,7 @@ def test_a_deleted_topic_is_forgotten() -> None:
         manager = cluster.brokers[1].replicas
         cluster.metadata.append([RemoveTopicRecord(where.topic_id)])
         await asyncio.sleep(0.1)
-        gone = await manager.produce({where: batch(b"b")}, -1, 1000)
+        gone = await manager.produce_service.produce({where: batch(b"b")}, -1, 1000)
         assert isinstance(gone[where], UnknownTopicOrPartition)
         assert manager.budget.used_bytes == 0
         assert manager.sizes() == {}
