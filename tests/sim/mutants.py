@@ -22,6 +22,8 @@ from sparklog.broker.produce.rejected_batches import RejectedBatches
 from sparklog.broker.replication import recovery
 from sparklog.broker.replication.flusher import Flusher
 from sparklog.broker.wal import appender
+from sparklog.broker.wal.appender import WalAppender
+from sparklog.broker.wal.batching import DurableSink
 from sparklog.cluster.controller.leader_state import Event, LeaderState
 from sparklog.cluster.controller.liveness import Verdict
 from sparklog.coordinator.classic.group import ClassicGroup
@@ -53,13 +55,15 @@ def skip_the_seal(patch: pytest.MonkeyPatch) -> None:
 
 def acknowledge_before_the_wal(patch: pytest.MonkeyPatch) -> None:
     """Take every batch for durable as soon as it is handed to the write-ahead log."""
-    to_wal = RoleAssigner.to_wal
+    append = WalAppender.append
 
-    def hasty(self: RoleAssigner, batch: WalBatch, end_offset: int, led: LeaderPartition) -> None:
-        to_wal(self, batch, end_offset, led)
-        led.wal_durable(end_offset)
+    def hasty(
+        self: WalAppender, batch: WalBatch, end_offset: int, sink: DurableSink, *, awaited: bool
+    ) -> None:
+        append(self, batch, end_offset, sink, awaited=awaited)
+        sink.wal_durable(end_offset)
 
-    patch.setattr(RoleAssigner, "to_wal", hasty)
+    patch.setattr(WalAppender, "append", hasty)
 
 
 def flush_above_the_high_watermark(patch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from sparklog.broker.coordinator.partition_log import CoordinatorPartition, LeaderListener
 from sparklog.broker.partition.config import TopicRules
 from sparklog.broker.partition.follower import FollowerPartition
-from sparklog.broker.partition.leader import LeaderPartition
+from sparklog.broker.partition.leader import LeaderPartition, LeaderServices
 from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.recovering import RecoveringPartition
 from sparklog.broker.partition.tail import PartitionTail
@@ -35,7 +35,7 @@ from sparklog.broker.runtime.identity import Identity
 from sparklog.broker.runtime.log_summary import GatheredNotes
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.wal.appender import WalAppender
-from sparklog.cluster.controller.leader_state import ExpandIsr, LeaderState, ShrinkIsr
+from sparklog.cluster.controller.leader_state import LeaderState
 from sparklog.cluster.metadata.image import MetadataImage, PartitionState, Topic
 from sparklog.cluster.metadata.records import NO_LEADER
 from sparklog.core.errors import NotServing, UnknownTopicOrPartition
@@ -43,7 +43,6 @@ from sparklog.core.types import PartitionId
 from sparklog.log.layout import PartitionLayout
 from sparklog.log.partition.history_reader import HistoryCache, HistoryReader
 from sparklog.log.tail.tail import Tail
-from sparklog.log.wal.objects import WalBatch
 
 Role = LeaderPartition | RecoveringPartition | FollowerPartition
 
@@ -98,13 +97,16 @@ class RoleParts:
 
 
 class RoleAssigner:
-    """See the module. It is what led partitions tell and ask: their `LeadershipListener`."""
+    """Assigns roles to the replicas of one incarnation. Kafka's `ReplicaManager`."""
 
     def __init__(self, parts: RoleParts) -> None:
         """Hold nothing yet."""
         self._parts = parts
         self._takeover = LeaderRecovery(parts.environment)
         self._notes = GatheredNotes(logger)
+        self._services = LeaderServices(
+            parts.pump, parts.flusher.committed, parts.changes.change_isr, self.broker_epoch
+        )
         self._ended = False
         self._image = MetadataImage()
         self._joinable: list[int] = []
@@ -192,20 +194,6 @@ class RoleAssigner:
         self.retire_all(why)
         self._notes.log()
         return True
-
-    # What led partitions ask for: `LeadershipListener`.
-
-    def to_wal(self, batch: WalBatch, end_offset: int, led: LeaderPartition) -> None:
-        """Put a batch into the write-ahead log."""
-        self._parts.pump.append(batch, end_offset, led, awaited=led.leadership.needs_wal)
-
-    def committed(self, led: LeaderPartition) -> None:
-        """Take in that there is more to flush."""
-        self._parts.flusher.committed(led)
-
-    def change_isr(self, led: LeaderPartition, change: ExpandIsr | ShrinkIsr) -> None:
-        """Propose a change of the in-sync replicas."""
-        self._parts.changes.change_isr(led, change)
 
     def broker_epoch(self, broker_id: int) -> int:
         """Return the epoch of a broker's newest registration; -1 when it is fenced or unknown."""
@@ -308,7 +296,7 @@ class RoleAssigner:
             ),
             history=HistoryReader(replica.layout, self._parts.cache),
             rules=replica.rules,
-            listener=self,
+            services=self._services,
         )
         led.closing = self._parts.handover.draining
         replica.role = led

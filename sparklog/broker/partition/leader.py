@@ -1,4 +1,4 @@
-"""One partition under one leader epoch of this broker: what it holds, and who waits for it.
+"""The leader's side of one partition, for one leader epoch: appends, acknowledgements, waiters.
 
 A value of time: made when recovery has ended, retired when the metadata, the write-ahead log or the
 partition's own log says that the epoch is over. A new epoch is a new object. Nothing here awaits,
@@ -11,22 +11,24 @@ Offsets: base inclusive, end exclusive.
   D3  a follower's fetch counts only in this leader epoch and from its registered incarnation
   D4  a retired object does nothing, for good: appends are refused, waiters were failed at once,
       what is still under way for it ends without effect on the tail
-Source: DESIGN.md 4.
   A1  only what is live and not about to be handed over appends
   A2  a batch is appended once, however often its producer sends it
   A3  what is appended goes to the write-ahead log in the order of its offsets
+Source: DESIGN.md 4.
 """
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from sparklog.broker.partition.config import TopicRules
 from sparklog.broker.partition.purgatory import DelayedProduce, FetchWaits, OffsetWaits
 from sparklog.broker.partition.tail import PartitionTail
+from sparklog.broker.wal.appender import WalAppender
 from sparklog.cluster.controller.leader_state import (
     Event,
     ExpandIsr,
@@ -64,7 +66,25 @@ class AppendedBatch(NamedTuple):
     """Appended before, by a request that was sent twice."""
 
 
-class LeaderLog(ABC):
+STRAYS_S: Final = 360.0
+"""How long after its election a leader reckons with requests that wait at an earlier one: clients
+hear of it within `metadata.max.age.ms` (5 min), and wait up to a minute for an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderServices:
+    """What a broker does for the partitions that it leads."""
+
+    wal: WalAppender
+    committed: Callable[[LeaderPartition], None]
+    """The high watermark advanced: there is more to flush."""
+    change_isr: Callable[[LeaderPartition, ExpandIsr | ShrinkIsr], None]
+    """Propose a change of the in-sync replicas to the controller."""
+    broker_epoch: Callable[[int], int]
+    """Return the epoch of a broker's newest registration; -1 when it is fenced or unknown."""
+
+
+class LeaderPartition:
     """See the module. Not thread-safe: the event loop's only."""
 
     def __init__(
@@ -77,9 +97,11 @@ class LeaderLog(ABC):
         view: PartitionView,
         producers: ProducerStates,
         leadership: LeaderState,
+        history: HistoryReader,
         rules: TopicRules,
+        services: LeaderServices,
     ) -> None:
-        """Grow from the end of `view` on; the tail is empty and begins there."""
+        """Lead from the end of `view` on; the tail is empty and begins there."""
         assert held.tail.end_offset == view.end_offset, (held.tail.end_offset, view.end_offset)
         self.where = where
         self.layout = layout
@@ -99,6 +121,28 @@ class LeaderLog(ABC):
         self._unwritten_end = view.end_offset if view.is_unwritten and has_forerunner else None
         self._references = PendingReferences()
         held.tail.start_epoch(leader_epoch)
+        self.looked_s = asyncio.get_running_loop().time()
+        """When the partition's own log was looked at last, on the loop's clock."""
+        self.flushed_s = -inf
+        """When it was flushed last under this epoch, on the loop's clock."""
+        self._began_s = self.looked_s
+        self.history = history
+        self.damage: PartitionDamaged | None = None
+        """Why it was retired before its epoch ended, if that is why."""
+        self.order = held.order
+        self.flushing = asyncio.Lock()
+        """Held while the partition's own log is written to."""
+        self.shown_end = view.end_offset
+        """How far followers are shown the tail."""
+        self.produce_waits = OffsetWaits(where)
+        """Requests with acks=all, which wait for the high watermark."""
+        self.copy_waits = OffsetWaits(where)
+        """Requests with acks=1, which wait for the first copy outside this process's memory."""
+        self.appended_news = FetchWaits(where)
+        self.committed_news = FetchWaits(where)
+        self.follower_epochs: dict[int, int] = {}
+        """Broker epoch of the incarnation whose fetches count, of each follower."""
+        self._services = services
 
     @property
     def partition(self) -> PartitionId:
@@ -261,99 +305,6 @@ class LeaderLog(ABC):
         self.producers.record_marker(*who, marker, offset, now_ms)
         return self.tail.end_offset
 
-    @abstractmethod
-    def _to_wal(self, batch: WalBatch, end_offset: int) -> None:
-        """Put a batch into the write-ahead log."""
-
-    def _append(self, batch: CheckedBatch, append_time_ms: int | None) -> int:
-        """Append to the tail and the write-ahead log; return the base offset."""
-        where, base_offset = self.where, self.tail.end_offset
-        data = self.held.append_as_leader(batch, self.leader_epoch, append_time_ms)
-        end_offset = self.tail.end_offset
-        self.leadership.appended(end_offset)
-        self._to_wal(
-            WalBatch(where.topic_id, where.partition, base_offset, self.leader_epoch, data),
-            end_offset,
-        )
-        return base_offset
-
-
-STRAYS_S: Final = 360.0
-"""How long after its election a leader reckons with requests that wait at an earlier one: clients
-hear of it within `metadata.max.age.ms` (5 min), and wait up to a minute for an answer."""
-
-
-class LeadershipListener(Protocol):
-    """Who does what a led partition asks for."""
-
-    def to_wal(self, batch: WalBatch, end_offset: int, led: LeaderPartition) -> None:
-        """Put a batch into the write-ahead log."""
-        ...
-
-    def committed(self, led: LeaderPartition) -> None:
-        """Take in that there is more to flush."""
-        ...
-
-    def change_isr(self, led: LeaderPartition, change: ExpandIsr | ShrinkIsr) -> None:
-        """Propose a change of the in-sync replicas."""
-        ...
-
-    def broker_epoch(self, broker_id: int) -> int:
-        """Return the epoch of a broker's newest registration; -1 when it is fenced or unknown."""
-        ...
-
-
-class LeaderPartition(LeaderLog):
-    """See the module. Not thread-safe: the event loop's only."""
-
-    def __init__(
-        self,
-        where: PartitionId,
-        layout: PartitionLayout,
-        leader_epoch: int,
-        *,
-        held: PartitionTail,
-        view: PartitionView,
-        producers: ProducerStates,
-        leadership: LeaderState,
-        history: HistoryReader,
-        rules: TopicRules,
-        listener: LeadershipListener,
-    ) -> None:
-        """Lead from the end of `view` on; the tail is empty and begins there."""
-        super().__init__(
-            where,
-            layout,
-            leader_epoch,
-            held=held,
-            view=view,
-            producers=producers,
-            leadership=leadership,
-            rules=rules,
-        )
-        self.looked_s = asyncio.get_running_loop().time()
-        """When the partition's own log was looked at last, on the loop's clock."""
-        self.flushed_s = -inf
-        """When it was flushed last under this epoch, on the loop's clock."""
-        self._began_s = self.looked_s
-        self.history = history
-        self.damage: PartitionDamaged | None = None
-        """Why it was retired before its epoch ended, if that is why."""
-        self.order = held.order
-        self.flushing = asyncio.Lock()
-        """Held while the partition's own log is written to."""
-        self.shown_end = view.end_offset
-        """How far followers are shown the tail."""
-        self.produce_waits = OffsetWaits(where)
-        """Requests with acks=all, which wait for the high watermark."""
-        self.copy_waits = OffsetWaits(where)
-        """Requests with acks=1, which wait for the first copy outside this process's memory."""
-        self.appended_news = FetchWaits(where)
-        self.committed_news = FetchWaits(where)
-        self.follower_epochs: dict[int, int] = {}
-        """Broker epoch of the incarnation whose fetches count, of each follower."""
-        self._listener = listener
-
     def may_have_strays(self, now_s: float) -> bool:
         """Say whether requests of producers may still wait at an earlier leader."""
         return self.leader_epoch > FIRST_LED_EPOCH and now_s - self._began_s < STRAYS_S
@@ -405,7 +356,7 @@ class LeaderPartition(LeaderLog):
         Only the registered incarnation of a broker counts: one before it, paused and woken, does
         not have what the new one is asked for, nor the other way round (KIP-903).
         """
-        if not self.live or self._listener.broker_epoch(broker_id) != broker_epoch:
+        if not self.live or self._services.broker_epoch(broker_id) != broker_epoch:
             return
         if self.follower_epochs.get(broker_id) != broker_epoch:
             self.follower_epochs[broker_id] = broker_epoch
@@ -426,7 +377,7 @@ class LeaderPartition(LeaderLog):
     def brokers_changed(self) -> None:
         """Forget what incarnations had that are not the registered ones any more."""
         for broker_id, epoch in list(self.follower_epochs.items()):
-            if self._listener.broker_epoch(broker_id) != epoch:
+            if self._services.broker_epoch(broker_id) != epoch:
                 del self.follower_epochs[broker_id]
                 self.leadership.forget(broker_id)
                 self.appended_news.note()
@@ -473,9 +424,15 @@ class LeaderPartition(LeaderLog):
         self.appended_news.tell()
         self.committed_news.tell()
 
-    def _to_wal(self, batch: WalBatch, end_offset: int) -> None:
-        """See `LeaderLog`."""
-        self._listener.to_wal(batch, end_offset, self)
+    def _append(self, batch: CheckedBatch, append_time_ms: int | None) -> int:
+        """Append to the tail and the write-ahead log; return the base offset."""
+        where, base_offset = self.where, self.tail.end_offset
+        data = self.held.append_as_leader(batch, self.leader_epoch, append_time_ms)
+        end_offset = self.tail.end_offset
+        self.leadership.appended(end_offset)
+        entry = WalBatch(where.topic_id, where.partition, base_offset, self.leader_epoch, data)
+        self._services.wal.append(entry, end_offset, self, awaited=self.leadership.needs_wal)
+        return base_offset
 
     def _obey(self, events: tuple[Event, ...]) -> None:
         for event in events:
@@ -484,9 +441,9 @@ class LeaderPartition(LeaderLog):
                     self.produce_waits.reached(offset, self._late_error(offset))
                     self.committed_news.tell()
                     self.appended_news.note()
-                    self._listener.committed(self)
+                    self._services.committed(self)
                 case ExpandIsr() | ShrinkIsr():
-                    self._listener.change_isr(self, event)
+                    self._services.change_isr(self, event)
         self.copy_waits.reached(self.leadership.copied_end)
 
     def _late_error(self, offset: int) -> SparklogError | None:
