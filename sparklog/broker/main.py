@@ -25,12 +25,14 @@ import pyarrow as pa
 import uvloop
 
 from sparklog.broker import handlers
+from sparklog.broker.debug_state import debug_state
 from sparklog.broker.network.advertised_address import Reach
 from sparklog.broker.network.broker_client import TcpNetwork
 from sparklog.broker.network.prometheus import MetricsServer
 from sparklog.broker.network.server import Server, advertised_of, listener_of
 from sparklog.broker.node.node import BrokerNode, node_id
 from sparklog.broker.runtime.async_store import ThreadedCompute, ThreadedStore, unforced_store
+from sparklog.broker.runtime.diagnostics import start_diagnostics
 from sparklog.broker.runtime.environment import Address, Environment, spawn, unfolding_budget
 from sparklog.broker.runtime.identity import Ready
 from sparklog.broker.runtime.metrics import BrokerMetrics
@@ -147,7 +149,7 @@ async def _serve(
         return born.done() and handlers.begin_produce(born.result(), asked, reply)
 
     server = Server(handle, handlers.refuse, config, metrics, begin_produce)
-    page = MetricsServer(metrics)
+    page = MetricsServer(metrics, lambda: debug_state(born.result()))
     try:
         bound = await server.start(listener_of(config))
         address = advertised_of(config, bound)
@@ -230,13 +232,11 @@ def _counters(store: ObjectStore) -> RequestCounters | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a broker until SIGTERM or SIGINT; return the exit code."""
     args = _parser().parse_args(argv)
-    logging.basicConfig(
-        level=args.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda signum, _: asked.append(signum))
     try:
+        start_diagnostics(args.log_level, os.environ)  # noqa: TID251 - this is the edge
         run(args.root, _configs(args), stop=lambda: bool(asked), ready=_say)
     except InvalidConfig as error:
         sys.stderr.write(f"sparklog broker: {error}\n")

@@ -7,6 +7,7 @@ Kafka has no name for begins with `sparklog_`.
 Source: kafka-2_0_0.yml of prometheus/jmx_exporter; Kafka's documentation, section Monitoring.
 
 A broker's page for Prometheus: `GET /metrics` over HTTP/1.1, on the broker's event loop.
+`GET /debug/state` returns the broker's state as JSON, to clients on the same machine only.
 
 One small request at a time and connection; anything but a GET or HEAD of a known path is refused.
 No library is behind it, because a page of text needs none, and a thread would read counters that
@@ -16,7 +17,10 @@ only the loop may touch. `/healthz` answers 200 while the loop turns.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import ip_address
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -227,9 +231,12 @@ REQUEST_TIMEOUT_S = 10.0
 class MetricsServer:
     """Serves one broker's metrics."""
 
-    def __init__(self, metrics: BrokerMetrics) -> None:
-        """Serve `metrics`."""
+    def __init__(
+        self, metrics: BrokerMetrics, debug_state: Callable[[], Mapping[str, Any]] | None = None
+    ) -> None:
+        """Serve `metrics`, and what `debug_state` returns to clients on this machine."""
         self._page = MetricsPage(metrics)
+        self._debug_state = debug_state
         self._servers: list[asyncio.Server] = []
 
     async def start(self, host: str, port: int) -> int:
@@ -255,14 +262,15 @@ class MetricsServer:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head))
+                peer = writer.get_extra_info("peername")
+                writer.write(self._answer(head, is_local=bool(peer) and _is_loopback(peer[0])))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             pass  # whoever asked is slow, gone, or speaks something else
         finally:
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    def _answer(self, head: bytes, *, is_local: bool) -> bytes:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return _response("400 Bad Request", b"not HTTP/1.1\n")
@@ -273,9 +281,24 @@ class MetricsServer:
             status, kind, body = "200 OK", CONTENT_TYPE, self._page.render()
         elif path == b"/healthz":
             status, kind, body = "200 OK", "text/plain; charset=utf-8", b"ok\n"
+        elif path == b"/debug/state" and self._debug_state is not None:
+            if not is_local:
+                return _response("403 Forbidden", b"ask from the broker's own machine\n")
+            status, kind = "200 OK", "application/json"
+            body = json.dumps(self._debug_state(), indent=1).encode()
         else:
-            return _response("404 Not Found", b"there is /metrics and /healthz\n")
+            return _response("404 Not Found", b"there is /metrics, /healthz and /debug/state\n")
         return _response(status, body, kind, head_only=method == b"HEAD")
+
+
+def _is_loopback(host: str) -> bool:
+    """Return True if an address is of this machine's loopback; IPv4 in IPv6 counts."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
 
 
 def _response(

@@ -6,11 +6,13 @@ Spark's settings for an application that runs brokers; spark-submit's own go bef
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sparklog.broker.network.listening import EVERY_INTERFACE
 from sparklog.broker.runtime.async_store import unforced_store
+from sparklog.broker.runtime.diagnostics import LOG_VARIABLE, parse_log_levels
 from sparklog.core.config.broker import parse_broker_configs
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.access.log_access import refuse_memory
@@ -185,6 +187,8 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
     config = parse_broker_configs(configs)
     if not config.flag("wal.fsync"):
         unforced_store(open_store(root), config)
+    log_levels = os.environ.get(LOG_VARIABLE, "")  # noqa: TID251 - this is the edge
+    parse_log_levels(log_levels)
     if given.ready_file is not None and not given.ready_file.absolute().parent.is_dir():
         raise InvalidRequest(f"--ready-file {given.ready_file}: there is no such folder")
     last = given.brokers - 1
@@ -204,6 +208,7 @@ def serve_job(given: argparse.Namespace) -> ServeJob:
         rack_variable=given.rack_variable,
         metrics_port=given.metrics_port,
         log_level=given.log_level,
+        log_levels=log_levels,
         configs=configs,
         master=given.master,
         ready_file=given.ready_file,

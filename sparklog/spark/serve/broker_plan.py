@@ -60,6 +60,8 @@ class BrokerPlan:
     metrics_port: int = 0
     """-1: no page."""
     log_level: str = "INFO"
+    log_levels: str = ""
+    """Levels of packages, as `SPARKLOG_LOG` gives them."""
     configs: Mapping[str, str] = field(default_factory=dict)
 
     def settings(self, own_host: str, environment: Mapping[str, str]) -> dict[str, str]:

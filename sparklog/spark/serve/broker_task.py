@@ -24,7 +24,6 @@ others notice first.
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import signal
 import sys
@@ -37,6 +36,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sparklog.broker.runtime.diagnostics import LOG_VARIABLE, start_diagnostics
 from sparklog.broker.runtime.identity import Ready
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.errors import InvalidRequest, SparklogError
@@ -86,8 +86,6 @@ REFUSED = "refused"
 """The settings are wrong: trying again would end the same."""
 
 SCHEMA = "outcome STRING, message STRING"
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
-"""Of what brokers log to standard error, which Spark keeps with the executor's own log."""
 
 
 def task_of(plan: BrokerPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -107,7 +105,7 @@ def run_broker(plan: BrokerPlan) -> tuple[str, str]:
     if gave_way():
         os.kill(os.getpid(), signal.SIGKILL)
     die_with_parents()
-    logging.basicConfig(level=plan.log_level, format=LOG_FORMAT)
+    start_diagnostics(plan.log_level, {LOG_VARIABLE: plan.log_levels})
     line = ControlChannel(plan.control, plan.broker_id)
     facts = {"pid": os.getpid(), "executor_host": line.own_host, "folder": os.getcwd()}
     line.tell({"event": "started", **facts})

@@ -29,6 +29,8 @@ class ServeJob:
     metrics_port: int = 0
     """Counts on as ports do; 0: any free port, -1: no page."""
     log_level: str = "INFO"
+    log_levels: str = ""
+    """Levels of packages, as `SPARKLOG_LOG` gives them."""
     configs: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
     """Where Spark runs unless spark-submit says it; None: executors on this machine."""
@@ -75,6 +77,7 @@ class ServeJob:
                 metrics_port=self.metrics_port + index if self.metrics_port > 0
                 else self.metrics_port,
                 log_level=self.log_level,
+                log_levels=self.log_levels,
                 configs=self.configs,
             )
             for index, broker_id in enumerate(self.broker_ids)

@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 
+from sparklog.broker.network import prometheus
 from sparklog.broker.network.prometheus import REQUEST_BYTES_MAX, MetricsServer
 from sparklog.broker.runtime.metrics import BrokerMetrics
 
@@ -71,3 +72,26 @@ def test_head_sends_no_body() -> None:
 
 def test_a_request_without_end_is_dropped() -> None:
     assert ask(b"x" * (REQUEST_BYTES_MAX + 4)) == b""
+
+
+def test_debug_state_is_refused_from_other_machines() -> None:
+    server = MetricsServer(BrokerMetrics(), lambda: {"broker": {"id": 1}})
+    asked = b"GET /debug/state HTTP/1.1\r\n\r\n"
+    assert server._answer(asked, is_local=False).startswith(b"HTTP/1.1 403 Forbidden")
+    assert server._answer(asked, is_local=True).endswith(b'{\n "broker": {\n  "id": 1\n }\n}')
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("::ffff:10.0.0.1", False),
+        ("10.0.0.1", False),
+        ("fe80::1%eth0", False),
+        ("", False),
+    ],
+)
+def test_only_loopback_counts_as_the_same_machine(host: str, local: bool) -> None:
+    assert prometheus._is_loopback(host) is local
