@@ -34,6 +34,12 @@ demo: setup ## send flights through a log and brokers, kill two, check the total
 test: setup ## run the test suite, three files at a time (ARGS=-k name picks some)
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+.PHONY: test-fast
+test-fast: setup ## format, lint, house rules, and unit tests of packages that changed since main
+	@$(BIN)/ruff format --check
+	@$(BIN)/ruff check
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile $$($(BIN)/python -m tests.harness.changed_tests) $(ARGS)
+
 .PHONY: check
 check: setup ## formatting, lint, types and house rules
 	@$(BIN)/ruff format --check
@@ -69,6 +75,10 @@ bench-groups: setup ## compare groups and transactions with Kafka's (ARGS="--qui
 .PHONY: bench-jobs
 bench-jobs: setup ## compare upkeep jobs with Kafka's cleaner and connector (ARGS="--quick --only compaction")
 	@$(BIN)/python -m tests.bench.jobs $(ARGS)
+
+.PHONY: profile
+profile: setup ## sample a broker under produce load; writes bench-results/broker.speedscope.json (ARGS="--seconds 30")
+	@$(BIN)/python -m tests.bench.profile $(ARGS)
 
 ##@ Clean up
 .PHONY: clean
