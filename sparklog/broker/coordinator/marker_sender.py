@@ -24,6 +24,7 @@ from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.coordinator.transaction.shard import WriteMarkers
 from sparklog.coordinator.transaction.state import Partition
 from sparklog.coordinator.transaction.transaction import EPOCH_BUMP_SINCE
+from sparklog.core.backoff import Backoff
 from sparklog.core.types import PartitionId
 from sparklog.protocol.api_keys import Api
 from sparklog.protocol.messages.builder import build_request, build_request_part
@@ -58,7 +59,7 @@ class _Sending:
     wanted: WriteMarkers
     remaining: set[Partition]
     live: bool = True
-    retry_s: float = RETRY_FIRST_S
+    backoff: Backoff = field(default_factory=lambda: Backoff(RETRY_FIRST_S, RETRY_LONGEST_S))
 
 
 @dataclass(slots=True)
@@ -132,8 +133,7 @@ class MarkerSender:
     def _again(self, sending: _Sending, partitions: set[Partition]) -> None:
         """Try some partitions again after a pause."""
         loop = asyncio.get_running_loop()
-        loop.call_later(sending.retry_s, self._route, sending, partitions)
-        sending.retry_s = min(2 * sending.retry_s, RETRY_LONGEST_S)
+        loop.call_later(sending.backoff.next_s(), self._route, sending, partitions)
 
     def _look_whether_done(self, sending: _Sending) -> None:
         if sending.live and not sending.remaining:

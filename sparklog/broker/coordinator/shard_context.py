@@ -28,6 +28,7 @@ from sparklog.coordinator.effects import (
     Token,
     size_bytes,
 )
+from sparklog.core.backoff import Backoff
 from sparklog.core.errors import SparklogError
 from sparklog.log.tail.batch_validator import CheckedBatch
 from sparklog.protocol.records.control import EndTransactionMarker
@@ -79,7 +80,7 @@ class ShardContext(Generic[S]):
         self.timer = DeadlineTimer(partial(expire, self))
         self.served_s = 0.0
         """Since when there is a shard, by the loop's clock."""
-        self._pause_s = 0.0
+        self._backoff = Backoff(RELOAD_FIRST_S, RELOAD_LONGEST_S)
 
     def reply(self, replies: Iterable[tuple[Token, object]]) -> None:
         """Answer those who still wait."""
@@ -107,10 +108,9 @@ class ShardContext(Generic[S]):
 
         What breaks one that was just made may be in its log, and breaks the next one as well.
         """
-        lasted = now_s - self.served_s > RELOAD_LONGEST_S
-        longer_s = RELOAD_FIRST_S if lasted else max(2 * self._pause_s, RELOAD_FIRST_S)
-        self._pause_s = min(longer_s, RELOAD_LONGEST_S)
-        return self._pause_s
+        if now_s - self.served_s > RELOAD_LONGEST_S:
+            self._backoff.reset()
+        return self._backoff.next_s()
 
     def newest_epoch(self, producer_id: int) -> int:
         """Return the newest epoch of a producer in what has gathered, -1 without any."""

@@ -29,6 +29,7 @@ from sparklog.broker.coordinator.shard_context import (
 from sparklog.broker.runtime.environment import Environment
 from sparklog.broker.runtime.log_summary import GatheredNotes
 from sparklog.coordinator.effects import CoordinatorRecord, Shard
+from sparklog.core.backoff import Backoff
 from sparklog.core.errors import DataCorrupt, NotEnoughReplicas, NotServing, SparklogError
 from sparklog.protocol.records.compression import DECOMPRESSED_BYTES_MAX
 from sparklog.protocol.records.control import end_transaction, read_control
@@ -162,7 +163,7 @@ class ShardLoader(Generic[S]):
 
     async def load(self, led: ShardContext[S]) -> S | None:
         """Return the shard that a partition's log makes; None once it is led here no more."""
-        wait_s = RELOAD_FIRST_S
+        backoff = Backoff(RELOAD_FIRST_S, RELOAD_LONGEST_S)
         while not led.retired and led.log.live:
             try:
                 async with self._lanes:
@@ -175,7 +176,7 @@ class ShardLoader(Generic[S]):
                     self._topic,
                     led.partition,
                 )
-                wait_s = RELOAD_LONGEST_S
+                backoff.skip_to_longest()
             except SparklogError as error:
                 logger.warning(
                     "a coordinator's log cannot be read topic=%s-%d %s",
@@ -183,8 +184,7 @@ class ShardLoader(Generic[S]):
                     led.partition,
                     error,
                 )
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, RELOAD_LONGEST_S)
+            await asyncio.sleep(backoff.next_s())
         return None
 
     async def _load_once(self, led: ShardContext[S]) -> S | None:

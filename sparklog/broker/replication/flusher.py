@@ -28,6 +28,7 @@ from sparklog.broker.runtime.deadline_timer import DeadlineTimer
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.wal.appender import WalAppender
+from sparklog.core.backoff import Backoff
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import (
     DataCorrupt,
@@ -183,18 +184,17 @@ class Flusher:
 
     async def _carry_out(self, plan: _FlushPlan) -> None:
         led = plan.led
-        wait_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_LONGEST_S)
         try:
             while led.live and led.flushed_end < led.high_watermark:
                 try:
                     await self._flush_once(led, led.high_watermark)
-                    wait_s = RETRY_FIRST_S
+                    backoff.reset()
                     plan.due = asyncio.get_running_loop().time()
                 except (Unavailable, OutcomeUnknown) as error:
                     self._metrics.flush_failed(led.layout.topic)
                     logger.warning("flush failed partition=%s %s", led.where, error)
-                    await asyncio.sleep(wait_s)
-                    wait_s = min(2 * wait_s, RETRY_LONGEST_S)
+                    await asyncio.sleep(backoff.next_s())
                     continue
                 if led.unflushed_bytes < led.rules.flush_bytes and not led.has_references_to_flush:
                     break

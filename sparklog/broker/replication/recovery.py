@@ -46,6 +46,7 @@ from sparklog.broker.partition.recovering import RecoveringPartition, damaged
 from sparklog.broker.replication.flusher import draft_bytes_max
 from sparklog.broker.runtime.environment import Environment, spawn
 from sparklog.broker.runtime.log_limiter import RateLimitedLog
+from sparklog.core.backoff import Backoff
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import DataCorrupt, Fenced, OutcomeUnknown, Unavailable
 from sparklog.log.effects import Program
@@ -222,7 +223,7 @@ class LeaderRecovery:
                         reading.cancel()
 
     async def _recover(self, role: RecoveringPartition) -> Recovered | None:
-        wait_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_LONGEST_S)
         while role.live:
             try:
                 with self._order.wanting(internal=role.is_internal):
@@ -237,9 +238,8 @@ class LeaderRecovery:
                 before, role.damage = role.damage, damaged(role.layout, error)
                 if str(before) != str(role.damage):  # tried again and again: said once
                     logger.exception("recovery is impossible: %s", role.damage)
-                wait_s = RETRY_LONGEST_S
-            await asyncio.wait([role.ended], timeout=wait_s)
-            wait_s = min(2 * wait_s, RETRY_LONGEST_S)
+                backoff.skip_to_longest()
+            await asyncio.wait([role.ended], timeout=backoff.next_s())
         return None
 
     async def _attempt(self, role: RecoveringPartition) -> Recovered | None:

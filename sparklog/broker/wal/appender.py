@@ -43,6 +43,7 @@ from sparklog.broker.wal.batching import (
     WalLimits,
     WalWindow,
 )
+from sparklog.core.backoff import Backoff
 from sparklog.core.entropy import new_nonce
 from sparklog.core.errors import OutcomeUnknown, Unavailable
 from sparklog.core.types import PartitionId
@@ -197,7 +198,7 @@ class WalAppender:
             Fenced: sealed before it started; start with a new incarnation.
         """
         nonce = new_nonce(self._environment.entropy)
-        wait_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_LONGEST_S)
         while True:
             try:
                 registration = register(self._layout, nonce, forced=self._limits.forced)
@@ -205,8 +206,7 @@ class WalAppender:
                 break
             except (OutcomeUnknown, Unavailable) as error:
                 logger.warning("registration is not settled wal=%s %s", self._layout.folder, error)
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, RETRY_LONGEST_S)
+            await asyncio.sleep(backoff.next_s())
         self._tasks.start(self._tidy(), "tidy")
 
     async def _tidy(self) -> None:
@@ -314,15 +314,14 @@ class WalAppender:
         self._put_due(self._loop.time())
 
     async def _settle(self, placed: WindowRow) -> PutOutcomes:
-        wait_s = RETRY_FIRST_S
+        backoff = Backoff(RETRY_FIRST_S, RETRY_LONGEST_S)
         while True:
             try:
                 return await self._environment.store.run(place(placed))
             except (OutcomeUnknown, Unavailable) as error:
                 key = self._layout.key(placed.header.sequence)
                 logger.warning("window is not settled yet object=%s %s", key, error)
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, RETRY_LONGEST_S)
+            await asyncio.sleep(backoff.next_s())
 
     def _obey(self, instruction: Instruction) -> None:
         match instruction:

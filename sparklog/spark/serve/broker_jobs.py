@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import DataFrame, SparkSession
 
+from sparklog.core.backoff import Backoff
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.spark.jobs.job import failure_line
 from sparklog.spark.serve.broker_plan import BrokerPlan
@@ -34,22 +35,6 @@ STEADY_S = 60.0
 
 Tell = Callable[[int, Mapping[str, Any]], None]
 """Takes a broker's id and an event about it; called from the broker's thread."""
-
-
-class BackOff:
-    """How long to wait before the next try."""
-
-    def __init__(self) -> None:
-        """Begin without a wait."""
-        self._next_s = 0.0
-
-    def after(self, ran_s: float) -> float:
-        """Return the seconds to wait after a try that lasted `ran_s`."""
-        if ran_s >= STEADY_S:
-            self._next_s = 0.0
-        wait_s = self._next_s
-        self._next_s = min(BACK_OFF_MAX_S, max(BACK_OFF_FIRST_S, 2 * self._next_s))
-        return wait_s
 
 
 class BrokerJob:
@@ -98,7 +83,7 @@ class BrokerJob:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        back_off = BackOff()
+        backoff = Backoff(BACK_OFF_FIRST_S, BACK_OFF_MAX_S, starts_at_once=True)
         while not self._stopping.is_set():
             self._tell(self._plan.broker_id, {"event": "submitted"})
             started_s = self._clock.monotonic_s()
@@ -108,7 +93,9 @@ class BrokerJob:
             if self._stopping.is_set():
                 self._tell(self._plan.broker_id, ended)
                 return
-            wait_s = back_off.after(ran_s)
+            if ran_s >= STEADY_S:
+                backoff.reset()
+            wait_s = backoff.next_s()
             if outcome == KILLED:
                 wait_s = min(wait_s, KILLED_WAIT_MAX_S)
             self._tell(self._plan.broker_id, {**ended, "again_in_s": wait_s})

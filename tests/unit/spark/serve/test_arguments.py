@@ -11,7 +11,6 @@ import pytest
 
 from sparklog.broker.runtime.identity import Ready
 from sparklog.spark.serve.arguments import connect_conf, parse_serve, pools_conf
-from sparklog.spark.serve.broker_jobs import BACK_OFF_MAX_S, STEADY_S, BackOff
 from sparklog.spark.serve.broker_plan import BrokerPlan, ControlPoint
 
 ROOT = ("--root", "/log")
@@ -120,14 +119,6 @@ def test_a_wrong_call_is_refused_with_its_reason(
         parse_serve([*ROOT, *words.split()])
     assert stop.value.code == 2
     assert why in capsys.readouterr().err
-
-
-def test_a_broker_that_keeps_failing_is_tried_less_and_less() -> None:
-    back_off = BackOff()
-    waits = [back_off.after(1.0) for _ in range(10)]
-    assert waits[:5] == [0.0, 0.5, 1.0, 2.0, 4.0]
-    assert waits[-1] == BACK_OFF_MAX_S
-    assert back_off.after(STEADY_S) == 0.0, "it was well for long"
 
 
 def test_a_schedule_is_read_before_anything_starts(
