@@ -1,4 +1,4 @@
-"""What the README tells people to type works as written."""
+"""What README and the pages of `sparklog/docs` tell people to type works as written."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[2] / "README.md"
+PAGES = [README, *sorted((README.parent / "sparklog" / "docs").glob("*.md"))]
 
 
 def blocks(language: str) -> list[str]:
-    """Return the README's code blocks in `language`."""
-    text = README.read_text(encoding="utf-8")
+    """Return the code blocks in `language` of README and the pages."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
@@ -47,3 +48,9 @@ def test_every_make_target_it_names_exists() -> None:
     named = set(re.findall(r"^make ([a-z-]+)", "\n".join(blocks("sh")), re.MULTILINE))
     assert named
     assert named <= targets
+
+
+def test_readme_is_short() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert len(text.split()) <= 1300

@@ -1,4 +1,4 @@
-"""README's and SERVING's commands as printed, in a user's environment.
+"""The commands of README, the pages and SERVING as printed, in a user's environment.
 
 That is the wheel as pip installs it, without the repository. No variable of Spark's is set, and the
 machine has a network besides loopback.
@@ -38,7 +38,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareShell]:
 
 
 def commands(first_word: str) -> list[str]:
-    """Return README's commands that begin so, with the lines that go on."""
+    """Return the pages' commands that begin so, with the lines that go on."""
     return re.findall(rf"^{first_word} (?:.*\\\n)*.*", "\n".join(blocks("sh")), re.MULTILINE)
 
 
