@@ -29,7 +29,7 @@ class SparklogDataSource(DataSource):
     """Topics as tables and streams, with the columns and options of Spark's Kafka source."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Take Spark's options. Whether they are for a read or a write Spark says later.
+        """Take Spark's options. Spark says later if they are for a read or a write.
 
         Raises:
             InvalidConfig: options that fit neither.

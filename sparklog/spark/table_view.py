@@ -3,10 +3,10 @@
     flights = table_view(spark, "s3a://bucket/tables/flights", root="s3://bucket/log")
     table_view(spark, "tables/flights", name="flights")     # and then: SELECT … FROM flights
 
-What is fixed when it is called: the table's version, the offsets up to which the log is read, and
-the table's columns. Both sides meet at the offsets that the version's own commit names, so a batch
-that lands meanwhile changes nothing. To see what came since, call it again: the view of the same
-name is replaced. Fields that no commit has brought yet are not columns yet.
+The call fixes the table's version, the offsets up to which the log is read, and the table's
+columns. Both sides meet at the offsets that the version's own commit names, so a batch that lands
+meanwhile changes nothing. To see what came since, call it again: the view of the same name is
+replaced. Fields that no commit has brought yet are not columns yet.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RANK: Final = "__sparklog_rank"
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """What a view holds, by the offsets where its two sides meet and end."""
+    """Contents of a view, by the offsets where its two sides meet and end."""
 
     rows: DataFrame
     version: int
@@ -57,15 +57,13 @@ def table_view(
     """Return the rows of a table that `jobs/materialize.py` keeps, and of the records after them.
 
     Args:
-        spark: a session with Delta Lake.
-        table: the table's path.
-        root: of the log; by default what `SPARKLOG_ROOT` says.
-        name: of a temporary view to make, for SQL; replaced if there is one.
-        options: more options of the source, such as `minPartitions`.
+        `spark`: a session with Delta Lake. `table`: the table's path. `root`: of the log; by
+        default what `SPARKLOG_ROOT` says. `name`: of a temporary view to make, for SQL; replaced
+        if there is one. `options`: more options of the source, such as `minPartitions`.
 
     Raises:
         InvalidRequest: no table, or not one of a materialisation.
-        OffsetOutOfRange: the log does not have the records after the table any more.
+        OffsetOutOfRange: the log no longer has the records after the table.
     """
     view = join_table_and_log(spark, table, root, options=options)
     if name is not None:

@@ -1,8 +1,9 @@
 """Topics as SQL tables: one table that stands for the log, and a view per topic.
 
-Spark hands a table's own options to nobody who reads it, but it does hand over those in `WITH (…)`.
-So a view names its topic and root there, and is planned anew for every query: it always shows what
-the topic holds now, unlike a temporary view `USING sparklog`, which stays as it was first read.
+Spark gives a table's own options to no reader, but it does give those in `WITH (…)`. So a view
+names its topic and root there, and Spark plans it anew for every query. It always shows the
+topic's present records, unlike a temporary view `USING sparklog`, which stays as it was first
+read.
 """
 
 from __future__ import annotations
@@ -45,9 +46,8 @@ def create_topic_views(
         database: where the views go, by default the current one.
         prefix: of every view's name.
         table: made unless it exists. Temporary views need it too.
-        temporary: views for this session only.
-        include_headers: whether the views have the column `headers`.
-        options: source options for every view, such as `failOnDataLoss`.
+        `temporary`: views for this session only. `include_headers`: True if the views have the
+        column `headers`. `options`: source options for every view, such as `failOnDataLoss`.
 
     Raises:
         InvalidRequest: two topics would get one view; name the topics in several calls.

@@ -1,1 +1,1 @@
-"""How Spark code opens a log, finds leaders, and reports lost data."""
+"""Log access: Spark code opens a log, finds leaders, and reports lost data."""

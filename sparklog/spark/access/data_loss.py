@@ -1,4 +1,4 @@
-"""What to do where records are gone that a read was to bring: fail, or say so and go on."""
+"""Data loss: if records of a read are gone, fail, or report it and go on."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a text must be before Spark may read it as JSON: one document, not too large, not too deep.
+"""JSON checks before Spark may read a text: one document, not too large, not too deep.
 
 Spark's readers take the first of several documents and drop the rest. They follow nested values by
 recursion, so a text of a few kilobytes overflows the stack of an executor, which ends it. These
 checks run before any reader. They are Spark expressions without recursion and without patterns that
-backtrack: a text costs them a few passes over its bytes, whatever is in it.
+backtrack: any text costs them a few passes over its bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SENTINEL_LENGTH: Final = 3
 def is_one_document(text: Column) -> Column:
     """Return whether a text holds exactly one JSON document.
 
-    The text becomes the first element of an array that ends with a sentinel, so the array has
+    The text becomes the first element of an array that ends with a sentinel. So the array has
     another length, or none, where the text holds more or less. Jackson counts without recursion.
     """
     length = sf.json_array_length(sf.concat(sf.lit("["), text, sf.lit(_SENTINEL)))

@@ -1,7 +1,7 @@
 """The leaders of partitions that brokers serve: what they have beyond the segments.
 
-An end is the high watermark, as a Kafka consumer sees it. What is below the end of the segments is
-read from them; the rest is fetched from whoever leads, by offset, so that neither a flush nor a new
+An end is the high watermark, as a Kafka consumer sees it. Records below the end of the segments
+are read from them; the rest is fetched from the leader, by offset. So neither a flush nor a new
 leader in between makes a gap or a record twice.
 """
 

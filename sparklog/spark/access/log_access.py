@@ -1,4 +1,4 @@
-"""Which log: the root of a read or a write. An edge: the environment is read here.
+"""Log access: the root of the log of a read or a write. An edge: the environment is read here.
 
 One open log per root and process.
 

@@ -1,6 +1,6 @@
 """Names as parts of SQL: every name that comes from data passes through here.
 
-Spark takes whatever is between backticks as one name, if each backtick in it is written twice.
+Spark takes any text between backticks as one name, if each backtick in it is written twice.
 """
 
 from __future__ import annotations

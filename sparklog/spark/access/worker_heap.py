@@ -1,4 +1,4 @@
-"""What a Python worker has imported stays, so its collector need not look at it after every task.
+"""Worker heap: the collector need not visit a Python worker's imports after every task.
 
 Spark has a worker that it uses again collect its garbage when a task ends, before the next begins.
 With pyarrow, numba and all of sparklog imported that takes 40 to 60 ms of a processor, more than a

@@ -1,7 +1,7 @@
-"""How the sink's driver appends staged objects to partitions that brokers lead.
+"""Leader sink: the sink's driver appends staged objects to partitions that brokers lead.
 
-By reference batches: a leader gets a few hundred bytes per partition, whatever the tasks have
-uploaded, and takes each batch once however often it is sent. Source: FORMAT.md 9.
+It sends reference batches: a leader gets a few hundred bytes per partition, independent of the
+tasks' uploads. The leader appends each batch once however often it is sent. Source: FORMAT.md 9.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sparklog.spark.access.leaders import registered
 REQUEST_TIMEOUT_S: Final = 30.0
 """Above the time a leader takes to answer that replicas or the store did not."""
 ROUND_S: Final = 5.0
-"""How long leaders are looked for before it is looked whether brokers lead at all."""
+"""Time of the search for leaders before the sink checks whether brokers lead at all."""
 NOBODY: Final = Unavailable(
     "brokers lead the topic, and none is registered; start brokers, or name one that can be "
     "reached with the option kafka.bootstrap.servers"

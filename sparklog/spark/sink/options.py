@@ -1,13 +1,13 @@
 """The options of a write: those of Spark's Kafka sink, a root instead of an address, nothing else.
 
-Names are case-insensitive, as everywhere in Spark. Producer settings (`kafka.*`) are taken so that
-a job can be moved as it is: compression acts, what is about connections or batching has nothing to
-act on, and what would change the records or their partitions is refused.
+Names are case-insensitive, as everywhere in Spark. The sink accepts producer settings (`kafka.*`)
+so that a job can be moved as it is. Compression acts; settings of connections or batching have
+nothing to act on. The sink rejects settings that would change the records or their partitions.
 
-Which columns a write takes: those of Spark's Kafka sink, and `timestamp`.
+Columns that a write accepts: those of Spark's Kafka sink, and `timestamp`.
 
-Other columns are not written, as in the Kafka sink, so that what was read from a topic can be
-written to one as it is. Messages are worded as the Kafka sink's.
+Other columns are not written, as in the Kafka sink. So rows read from a topic can be written to
+one as they are. Messages are worded as the Kafka sink's.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ _REFUSED: Final = {
     "interceptor.classes": "change the rows before they are written instead",
 }
 TRANSACTION_TIMEOUT_MS: Final = 60_000
-"""How long a transaction may be open: as long consumers of committed records may have to wait for
-a driver that died."""
+"""The longest time that a transaction may be open. Consumers of committed records may have to wait
+as long for a driver that died.
+"""
 _APP_ID: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -67,7 +68,7 @@ class SinkOptions:
 
     root: str
     topic: str | None = None
-    """Where all rows go; it goes before a `topic` column."""
+    """The topic of all rows; it goes before a `topic` column."""
     compression: str | None = None
     """Kafka's `compression.type` of the producer; acts where the topic's own is `producer`."""
     zstd_level: str | None = None
@@ -76,9 +77,9 @@ class SinkOptions:
     transaction: tuple[str, int] | None = None
     """`(txnAppId, txnVersion)`: a batch write with the same or a lower version writes nothing."""
     transactional: bool = True
-    """Whether a batch of a stream is one transaction where brokers lead all it writes to."""
+    """True if a batch of a stream is one transaction where brokers lead all it writes to."""
     transactional_id: str | None = None
-    """Whose transactions; by default the query's own."""
+    """The transactional id; by default the query's own."""
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
 
 

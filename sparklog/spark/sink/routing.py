@@ -1,6 +1,6 @@
-"""Which topic and partition each row goes to, a whole Arrow batch at a time.
+"""Routing: the topic and partition of each row, a whole Arrow batch at a time.
 
-An explicit partition comes first, then murmur2 of the key as every Kafka client computes it; rows
+An explicit partition comes first, then murmur2 of the key as every Kafka client computes it. Rows
 without a key stick together and go to one partition after the other, batch by batch (KIP-480).
 Rows of one partition keep their order. Knows no store.
 """
@@ -96,8 +96,8 @@ class Router:
             yield TopicPartition(topic, first), records
             return
         for number, rows in _groups(numbers):
-            # One take per partition: slices of one common copy would keep all of it in memory for
-            # as long as the slowest partition's buffer needs to fill.
+            # One take per partition. Slices of one common copy would keep all of it in memory
+            # until the slowest partition's buffer is full.
             yield TopicPartition(topic, number), records.take(pa.array(rows))
 
     def _partition_numbers(

@@ -1,7 +1,7 @@
 """One task's records on their way into staged objects: buffers, rolling, uploads beside reading.
 
-Each partition has a buffer; a buffer that has grown to `roll_bytes` is encoded and uploaded by a
-small pool of threads while the task goes on reading. Sizes are bytes of uncompressed Arrow data.
+Each partition has a buffer. A small pool of threads encodes and uploads a buffer that has grown to
+`roll_bytes`, while the task goes on reading. Sizes are bytes of uncompressed Arrow data.
   G1  what is buffered or under way never exceeds `buffered_bytes_max` by more than one batch
   G2  the objects of a partition, in the order of `finish`, hold its records in the order of `add`
 """
@@ -22,18 +22,20 @@ from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.segment.segment import Reference
 
 ROLL_BYTES = 16 << 20
-"""Uncompressed size of a staged object: large enough that few requests carry much data, small
-enough that its copies (joined, compressed, with its footer) fit beside the buffers: a task grows
-by about 200 MiB at most, measured with records that do not compress."""
+"""Uncompressed size of a staged object. It is large enough that few requests carry much data, and
+small enough that its copies fit beside the buffers. Copies are made to join, compress and add a
+footer. A task grows by about 200 MiB at most, measured with records that do not compress.
+"""
 BUFFERED_BYTES_MAX = 48 << 20
-"""Bounds a task's memory whatever the number of partitions: beyond it the largest buffer is
-staged early, and beyond that the task waits for an upload."""
+"""Bounds a task's memory for any number of partitions. Beyond it the task stages the largest
+buffer early, and beyond that it waits for an upload.
+"""
 UPLOAD_THREADS = 2
 
 
 @dataclass(slots=True)
 class _Buffer:
-    """What waits to be staged for one partition."""
+    """Rows that wait to be staged for one partition."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     size_bytes: int = 0

@@ -1,14 +1,14 @@
-"""How the sink's driver makes a batch of a streaming query one Kafka transaction.
+"""Transactional sink: the driver makes a batch of a streaming query one Kafka transaction.
 
-The transaction has a reference batch for each partition, and commits, for a group of the query's
-own, how far it has written each of them: with that the batch's number, by which a later attempt
-sees that the batch is there.
+The transaction has a reference batch for each partition. For a group of the query's own, it
+commits how far it has written each of them. With that it commits the batch's number, by which a
+later attempt sees that the batch is there.
 
-  X1  an attempt reads the group's offsets after it has taken over the transactional id: every
-      transaction before has ended then, and nobody else's can commit any more
+  X1  an attempt reads the group's offsets after it has taken over the transactional id. Every
+      earlier transaction has ended then, and no other attempt's can commit
   X2  a transaction that commits has all partitions and the number; one that does not has neither
-  X3  when neither the number of the batch nor an earlier one is known, and the batch is so old that
-      the group may have been forgotten, nothing is written
+  X3  the sink writes nothing if it knows neither the batch's number nor an earlier one, and the
+      group may have expired since the batch
 
 Source: FORMAT.md 7 and 9.
 """
@@ -43,7 +43,7 @@ from sparklog.spark.sink.leader_sink import NOBODY, REQUEST_TIMEOUT_S
 from sparklog.spark.sink.options import TRANSACTION_TIMEOUT_MS
 
 SEND_SHARE: Final = 0.75
-"""How much of the time-out leaders are looked for, so that there is time to abort."""
+"""Share of the time-out for the search for leaders, so that there is time to abort."""
 FORGOTTEN_MS: Final = 6 * 24 * 3600 * 1000
 """Below the seven days for which brokers keep a group's offsets (`offsets.retention.minutes`)."""
 
@@ -80,7 +80,7 @@ class TransactionalAppends:
         Raises:
             Unavailable: they, or leaders, were away too long; call again.
             Fenced: another driver of the query has taken over.
-            OutcomeUnknown: nothing tells any more whether the batch is there.
+            OutcomeUnknown: nothing shows whether the batch is there.
         """
         deadline_s = self._clock.monotonic_s() + LED_PATIENCE_S
         while True:
@@ -165,8 +165,8 @@ class _TransactionAttempt:
         self._group = group_of(batch.writer)
 
     def run(self) -> Mapping[TopicPartition, AppendResult]:
-        # Before anybody is fenced for it. What a dead attempt has left open is not waited for:
-        # that is what the take-over ends.
+        # Before anybody is fenced for it. It does not wait for transactions that a dead attempt
+        # has left open: the take-over ends these.
         done = self._committed(require_stable=False)
         if done is not None:
             return done
@@ -256,7 +256,7 @@ def _away(batch: Publication, error: SparklogError) -> Unavailable:
 
 
 def _number(metadata: str, query_id: str) -> int:
-    """Return the number of the batch that a committed offset tells, or -1."""
+    """Return the number of the batch in a committed offset's metadata, or -1."""
     try:
         told = parse_json(metadata, "metadata of an offset")
         return int(told["batch"]) if told["query"] == query_id else -1

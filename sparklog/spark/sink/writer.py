@@ -1,13 +1,12 @@
 """Writing to a log from Spark: tasks stage, the driver publishes.
 
 A task uploads its records as staged objects under names of its own; nothing is visible then. The
-driver's `commit` puts them into the log: of a batch as one append per partition, of a stream as
-batch number `batchId` of the query, which happens once whoever tries it and however often. Where
-brokers lead, it sends the leaders small batches that refer to the objects, of a stream as one
-transaction.
+driver's `commit` puts them into the log. A batch is one append per partition. A stream's batch is
+number `batchId` of the query, which happens once however many attempts there are. If brokers lead,
+it sends the leaders small batches that refer to the objects, of a stream as one transaction.
 
-  W1  what `commit` may have published is never deleted: `abort` touches staged objects only when a
-      task is missing among the messages, because then no commit can have begun
+  W1  objects that `commit` may have published are never deleted. `abort` touches staged objects
+      only when a task is missing among the messages, because then no commit can have begun
   W2  the rows of a task keep their order within a partition; tasks follow each other as numbered
 """
 
@@ -50,12 +49,12 @@ from sparklog.spark.sink.staging import ROLL_BYTES, Staging
 from sparklog.spark.sink.transactional_sink import TransactionalAppends
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
-"""The local property in which Spark tells a task which streaming query it works for."""
+"""The local property in which Spark gives a task the id of its streaming query."""
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one task has staged."""
+    """The objects that one task has staged."""
 
     partitions: tuple[StagedPartition, ...]
     query_id: str | None = None

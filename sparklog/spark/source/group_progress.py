@@ -1,7 +1,8 @@
 """A streaming read's place as the committed offsets of a group, for the tools that show lag.
 
-The query's checkpoint is what it goes on from; the group is told for whoever watches it, and never
-read. So a failure here costs nothing but news: it is logged, and tried again a little later.
+The query resumes from its checkpoint; the source commits to the group only for monitoring, and
+never reads it. So a failure here costs nothing but news: it is logged, and tried again a little
+later.
 """
 
 from __future__ import annotations
@@ -22,16 +23,21 @@ from sparklog.spark.access.leaders import registered
 logger = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 1.0
-"""How long a batch may be held up for this."""
+"""The longest time that a commit may delay a batch."""
 AGAIN_S: Final = 10.0
-"""How long nothing is tried after a failure, so that brokers that are away do not slow a query."""
+"""Pause after a failure, so that unreachable brokers do not slow a query."""
 LAST_PATIENCE_S: Final = 30.0
-"""How long a query's end may be held up: a broker that died has successors long before."""
+"""The longest time that a commit may delay a query's end; a dead broker is replaced long
+before.
+"""
 LAST_AGAIN_S: Final = 0.5
 
 
 class GroupProgress:
-    """Tells a group's coordinator where a query is. Keeps its connections; not for threads."""
+    """Commits a query's offsets to the group's coordinator.
+
+    Keeps its connections; not for threads.
+    """
 
     def __init__(
         self, group_id: str, bootstrap: str | None = None, clock: Clock = SYSTEM_CLOCK
@@ -60,7 +66,7 @@ class GroupProgress:
     def tell_last(
         self, refresh: Callable[[], MetadataImage], offsets: Mapping[TopicPartition, int]
     ) -> None:
-        """Commit where a query ends; as nothing is told later, wait for brokers that are away.
+        """Commit where a query ends; as no later commit follows, wait for unreachable brokers.
 
         `refresh` returns the metadata as it is; a query that ends may have begun with older one.
         """
@@ -81,7 +87,7 @@ class GroupProgress:
     def _try(
         self, image: MetadataImage, offsets: Mapping[TopicPartition, int]
     ) -> SparklogError | None:
-        """Commit what is new, if there is anybody to tell; return what went wrong."""
+        """Commit new offsets, if there is a coordinator; return what went wrong."""
         news = {tp: offset for tp, offset in offsets.items() if self._told.get(tp) != offset}
         addresses = self._bootstrap or registered(image)
         if not news or not addresses:

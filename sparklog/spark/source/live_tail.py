@@ -1,8 +1,9 @@
-"""What a task reads of a partition beyond the segments of its plan, wherever that is by then.
+"""Live tail: the records that a task reads beyond its plan's segments, from a leader or the log.
 
 The leader hands it out, from memory or from segments it has made of it meanwhile. When no leader
-does for a while, the partition's own log is looked at: brokers that ended, or were lost with all
-they had, leave everything in segments in the end. Where brokers are is looked up anew each time.
+does for a while, the task reads the partition's own log. Brokers that ended, or were lost with all
+they had, leave everything in segments in the end. The task looks up the brokers' addresses anew
+each time.
   T1  offsets are read in order, each from one place, so there is no gap and nothing twice
   T2  a task ends with all its records, or an error; or, where data may be lost, a warning
 """
@@ -46,17 +47,17 @@ from sparklog.spark.access.leaders import REQUEST_TIMEOUT_S, registered
 logger = logging.getLogger(__name__)
 
 ROUND_S: Final = 5.0
-"""How long a leader may hand out nothing before the partition's own log is looked at."""
+"""The time without records from a leader after which the task reads the partition's own log."""
 AGAIN_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class TailRequest:
-    """What to read, and how."""
+    """The offsets to read, and the way to read them."""
 
     stretch: FetchedSpan
     columns: Sequence[str]
-    """Without those that the partition's name tells."""
+    """Without the columns that the partition's name gives."""
     bootstrap: str
     """Brokers to begin with."""
     committed_only: bool = False
@@ -79,13 +80,10 @@ class LiveTailReader:
         """Read what is wanted.
 
         Args:
-            wanted: the records.
-            open_log: the log they are in.
-            reader: reads segments of its partitions.
-            lost: told of records that are gone; raises if that is to fail.
-            clock: for the waiting.
-            patience_s: how long nothing may come before the read fails.
-            unread: what to do about batches that nobody can read.
+            `wanted`: the records. `open_log`: the log they are in. `reader`: reads segments of its
+            partitions. `lost`: called with records that are gone; raises if that is to fail.
+            `clock`: for the waiting. `patience_s`: the time without records after which the read
+            fails. `unread`: the action for unreadable batches.
         """
         self._wanted = wanted
         self._at = wanted.stretch.base_offset

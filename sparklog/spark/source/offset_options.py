@@ -1,7 +1,7 @@
-"""Where a read begins or ends, as an option says it: values and their spelling. Resolves nothing.
+"""Offset options: the start and end of a read, as values and as text. Resolves nothing.
 
 Spelling and meaning are those of Spark's Kafka source: `earliest`, `latest`, or JSON by topic and
-partition in which -2 is earliest and -1 latest; times are milliseconds since the epoch.
+partition. In the JSON -2 is earliest and -1 latest; times are milliseconds since the epoch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From what the options say to offsets: which partitions, from where to where.
 
-Decides on a registry image and on views of partitions; the one thing it asks the log for is an
+The module decides on a registry image and on views of partitions. It asks the log only for an
 offset by time, through a function it is given. Messages are worded as in Spark's Kafka source.
 """
 
@@ -30,7 +30,7 @@ from sparklog.spark.source.options import Assign, Selection, Subscribe
 
 
 class OffsetBounds(Protocol):
-    """What a partition holds, be it in segments or with its leader."""
+    """The records of a partition, be they in segments or with its leader."""
 
     @property
     def log_start_offset(self) -> int:
@@ -38,7 +38,10 @@ class OffsetBounds(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """Return the offset the next record will get. Raises DataCorrupt: nobody can tell."""
+        """Return the offset the next record will get.
+
+        Raises DataCorrupt if damage hides the answer.
+        """
 
     @property
     def readable_end(self) -> int:

@@ -1,8 +1,8 @@
 """The options of a read: those of Spark's Kafka source, a root instead of an address.
 
 Names are case-insensitive, as everywhere in Spark. A job moved from `format("kafka")` keeps its
-options: consumer settings (`kafka.*`) are taken where they have nothing to act on, and refused
-where Spark's Kafka source refuses them.
+options. The source accepts consumer settings (`kafka.*`) that have nothing to act on, and rejects
+those that Spark's Kafka source rejects.
 """
 
 from __future__ import annotations
@@ -117,17 +117,17 @@ class SourceOptions:
     starting: OffsetLimit
     ending: OffsetLimit
     unmatched_start_is_latest: bool = False
-    """What to do where no record is at or after the starting time: begin at the end, or fail."""
+    """The action if no record is at or after the starting time: begin at the end, or fail."""
     fail_on_data_loss: bool = True
     far_timestamps_fail: bool = True
-    """What to do about a timestamp that Spark cannot hold: fail, or read null."""
+    """The action for a timestamp that Spark cannot hold: fail, or read null."""
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
     include_unflushed: bool = True
-    """Whether to read what only the leaders of partitions have, too."""
+    """True to read also the records that only the leaders of partitions have."""
     bootstrap: str | None = None
     """Brokers to find the leaders by; by default those that the root's registry names."""
     committed_only: bool = False
@@ -135,7 +135,7 @@ class SourceOptions:
     snapshot: str | None = None
     """The named snapshot that a batch reads, instead of what is there now."""
     group_id: str | None = None
-    """The group as whose offsets a stream tells where it is."""
+    """The group for which a stream commits its offsets."""
 
     def leaders(self, clock: Clock = SYSTEM_CLOCK) -> PartitionLeaders | None:
         """Return what asks the leaders, unless none are to be asked."""

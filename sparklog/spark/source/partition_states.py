@@ -1,6 +1,7 @@
 """The partitions of a read as they are now: which there are, and what each holds.
 
-The shell between options and log: it looks, at several partitions at once, and tells what it saw.
+The shell between options and log: it looks at several partitions at once, and returns their
+states.
 """
 
 from __future__ import annotations
@@ -29,34 +30,35 @@ from sparklog.spark.source.options import Selection
 
 LOOKS_AT_ONCE = 16
 DELETIONS_MET_MAX = 8
-"""How often topics may vanish while they are looked at before damage is taken for damage."""
+"""Number of times that topics may vanish during a look before damage counts as damage."""
 LEADER_PATIENCE_S = 30.0
-"""How long a partition may be without a leader before a read that needs one fails."""
+"""The time without a leader after which a read that needs one fails."""
 LEADER_ROUND_S = 2.0
 """After so long without a leader it is looked again whether the partition still needs one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadablePartition:
-    """What one partition holds: segments, and beyond them what its leader has, if it has one."""
+    """State of one partition: its segments, and the records beyond them that a leader has."""
 
     view: PartitionView
     readable_end: int
-    """Of a partition that brokers serve, its high watermark or last stable offset; else the end of
-    its segments, as far as they can be read."""
+    """Of a partition that brokers serve, its high watermark or last stable offset. Else the end of
+    its segments, as far as they can be read.
+    """
     stored_end: int
-    """Up to where segments are read; beyond it the leader tells which records count."""
+    """End of the segments' part of a read; beyond it the leader decides which records count."""
     brokers: str = ""
-    """Where to fetch what lies beyond, as bootstrap servers."""
+    """Bootstrap servers from which to fetch the records beyond."""
     aborted: tuple[AbortedRange, ...] = ()
-    """What readers of committed records leave out of the segments."""
+    """Records of the segments that readers of committed records leave out."""
 
     @property
     def end_offset(self) -> int:
         """Return where the partition ends.
 
         Raises:
-            DataCorrupt: nobody can tell, as a segment of its tail is damaged.
+            DataCorrupt: a damaged segment of its tail hides the answer.
         """
         if self.is_damaged:
             raise unreadable(self.view)
@@ -151,8 +153,8 @@ class PartitionLookup:
     ) -> None:
         """Look with the threads of `pool`; without `leaders`, at the segments alone.
 
-        `committed_only`: ends are last stable offsets, and what was aborted is told. `pinned`: look
-        at what the named snapshot has, not at what is there now.
+        `committed_only`: ends are last stable offsets, and states name aborted transactions.
+        `pinned`: look at what the named snapshot has, not at what is there now.
         """
         self._log = log
         self._selection = selection
@@ -162,7 +164,7 @@ class PartitionLookup:
         self._committed_only = committed_only
         self._pinned = pinned
         self._decided: dict[PartitionLayout, tuple[int, TransactionOutcomes]] = {}
-        """What was last read of transactions, and the end of the segments then."""
+        """The last read state of transactions, and the end of the segments then."""
 
     def take(
         self,
@@ -181,11 +183,11 @@ class PartitionLookup:
 
         Raises:
             UnknownTopicOrPartition: a topic or partition that is named does not exist.
-            Unavailable: the store does not answer, or nobody leads a partition that only its leader
-                knows the end of.
+            Unavailable: the store does not answer, or a partition has no leader and only a leader
+            knows its end.
 
         Cost: three listings for the registry and for each partition; probing, one request each.
-            Where brokers lead, two requests to brokers, and one more for each that leads.
+            If brokers lead: two requests to brokers, and one more for each that leads.
         """
         if self._pinned is not None:
             return self._kept(self._pinned)
@@ -203,7 +205,7 @@ class PartitionLookup:
             for place, told in self._ends(snapshot.image, served, patience_s).items():
                 extent = extents[place]
                 if isinstance(told, SparklogError) and extent.is_damaged:
-                    continue  # nobody can lead it
+                    continue  # no broker can lead it
                 if isinstance(told, SparklogError) and place not in known:
                     unknown = unknown or told
                     continue
@@ -275,8 +277,8 @@ def new_pool() -> ThreadPoolExecutor:
 def _is_served(image: MetadataImage, place: TopicPartition, extent: ReadablePartition) -> bool:
     """Say whether a partition may hold more than its segments do.
 
-    The fence in the log is what counts. It is put after the metadata name a leader, so a leader
-    there is enough, too; and it is taken away after the metadata name none.
+    The fence in the log is what counts. The marker is put after the metadata name a leader, so a
+    leader there is enough, too. It is deleted after the metadata name none.
     """
     topic = image.topics.get(place.topic)
     if extent.view.is_led or topic is None or place.partition >= topic.partitions:

@@ -1,8 +1,8 @@
-"""What a task does: read some offsets of one partition into batches as Spark wants them.
+"""Scan: a task's work, reading some offsets of one partition into batches as Spark wants them.
 
-The planner ships the manifest entries that cover a task's offsets, so a task asks neither the
-registry nor a listing: it reads footers and the ranges it needs. What lies behind the last entry
-was with the partition's leader then, and is fetched from whoever leads it now.
+The planner ships the manifest entries that cover a task's offsets. So a task asks neither the
+registry nor a listing: it reads footers and the ranges it needs. Records behind the last entry
+were with the partition's leader then; the task fetches them from its leader now.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class Slice(InputPartition):
     stored_end: int
     """Up to where the entries are read; what lies beyond was with the leader."""
     brokers: str = ""
-    """Where to fetch that, as bootstrap servers."""
+    """Bootstrap servers from which to fetch that."""
     aborted: tuple[AbortedRange, ...] = ()
-    """What to leave out of the entries' records."""
+    """Records of the entries to leave out."""
 
 
 def slice_of(task: Task, view: ReadablePartition) -> Slice:
@@ -97,7 +97,7 @@ def slice_of(task: Task, view: ReadablePartition) -> Slice:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What all tasks of a read have in common. Pickled with the read function."""
+    """The common part of all tasks of a read. Pickled with the read function."""
 
     root: str
     columns: tuple[str, ...]
@@ -111,21 +111,21 @@ class Scan:
 
     @property
     def unread(self) -> Unread:
-        """Return what to do about batches that nobody can read."""
+        """Return the action for unreadable batches."""
         return Unread.FAIL if self.fail_on_data_loss else Unread.PASS_OVER
 
     @property
     def counted(self) -> bool:
-        """Say whether the records' offsets tell all that is asked for."""
+        """Return True if the records' offsets suffice for all that is asked for."""
         return set(self.columns) <= {"offset", *_FROM_PLACE}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of one task; none for the partition that Spark makes of nothing.
 
         Raises:
-            UnreadableRecords: nobody can read a producer's batch, and that is to fail.
-            DataCorrupt: an object is damaged. OffsetOutOfRange: records are gone, and that is to
-                fail. Unavailable: the store does not answer.
+            UnreadableRecords: a producer's batch is unreadable, and that is to fail. DataCorrupt:
+            an object is damaged. OffsetOutOfRange: records are gone, and that is to fail.
+            Unavailable: the store does not answer.
         """
         if not isinstance(partition, Slice):
             return
@@ -174,7 +174,7 @@ class Scan:
         layout = PartitionLayout(part.topic, part.topic_id, part.partition)
         view = _view(layout, part)
         dense = all(rows == end - base for base, end, _, _, _, rows in part.entries)
-        # Gaps have their offsets stored and read anyway; they tell how far this came.
+        # Gaps have their offsets stored and read anyway; these show the progress.
         names = list(columns) if dense or "offset" in columns else ["offset", *columns]
         at = part.base_offset
         try:

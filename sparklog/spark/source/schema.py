@@ -45,7 +45,7 @@ ARROW_TYPES: Final[dict[str, pa.DataType]] = {
     "timestampType": pa.int32(),
     "headers": HEADERS,
 }
-"""What Spark insists on, to the letter, in the batches a source yields."""
+"""The schema on which Spark insists, to the letter, in the batches a source yields."""
 
 _MAY_BE_NULL: Final = ("key", "value", "headers")
 

@@ -23,9 +23,10 @@ TASK_ROWS_MAX = 2_000_000
 COUNTED_ROWS_MAX = 32_000_000
 """Rows of a task that reads no records, only where they are."""
 TASKS_WANTED = 4
-"""How many tasks a read is cut into while they stay between the two sizes. The planner does not
-know how many cores there are; this keeps a laptop busy, and the largest size a cluster. Each task
-more costs some 40 ms of a core: 16 tasks instead of 4 make a read of 0.5 GB 1.5 times longer."""
+"""Number of tasks of a read while they stay between the two sizes. The planner does not know how
+many cores there are; this keeps a laptop busy, and the largest size a cluster. Each further task
+costs some 40 ms of a core. With 16 tasks instead of 4 a read of 0.5 GB takes 1.5 times longer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def _cuts(
 ) -> list[int]:
     """Return `parts` + 1 offsets between which about the same number of bytes lie.
 
-    What no segment holds yet goes to the last part: it is little, and one broker has it.
+    Records that no segment holds yet go to the last part: they are few, and one broker has them.
     """
     cuts = [offsets.base_offset]
     each = sum(sizes) / parts

@@ -2,18 +2,18 @@
 
 Offsets in the checkpoint look as those of Spark's Kafka source: `{"topic": {"0": 123}}`, the next
 offset to read by partition. Beside them are the ids of the topics: `{"~topicIds": {"topic": …}}`;
-checkpoints of before have none. A plan depends on nothing but two of them and the log, so that a
-batch that is repeated after a crash reads what it read before.
+checkpoints of before have none. A plan depends on nothing but two of them and the log. So a batch
+that is repeated after a crash reads what it read before.
 
-  R1  the first batch of a query that starts at the end of a partition takes nothing from it: it
-      writes the place into the checkpoint, which a restart would otherwise look up anew
-  R2  another id than the checkpoint's means that the topic was created anew: if that is not to
-      fail, the new topic is read from its beginning. Where the checkpoint has no id, an end below
-      its start means the same (a log's end never moves back)
-  R3  what is before the start of a batch that is planned has been processed: Spark asks for a batch
-      after the one before has ended, and after a restart repeats that first
+  R1  the first batch of a query that starts at the end of a partition reads nothing from it. It
+      writes the offset into the checkpoint, which a restart would otherwise look up anew
+  R2  another id than the checkpoint's means that the topic was created anew. If that is not to
+      fail, the source reads the new topic from its beginning. If the checkpoint has no id, an end
+      below its start means the same (a log's end never moves back)
+  R3  records before the start of a planned batch have been processed. Spark asks for a batch after
+      the one before has ended, and after a restart repeats that first
 
-How much of what is there goes into the next batch of a stream.
+Admission: the share of the available records that goes into the next batch of a stream.
 
 As in Spark's Kafka source: a maximum is shared out by what each partition has, and a minimum is
 waited for, but not for ever. Pure.
@@ -140,7 +140,7 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Partitions that the query starts at the end of (R1)."""
         self._noted_initial = False
         self._recreated: dict[TopicPartition, int] = {}
-        """Where the query stood in partitions whose topic was created anew meanwhile."""
+        """The query's offsets in partitions whose topic was created anew meanwhile."""
         self._latest: Offsets = {}
         self._until: PartitionStates | None = None
         """With Trigger.AvailableNow: what there was when the query began."""
@@ -259,7 +259,8 @@ class SparklogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the query's checkpoint holds its offsets.
 
-        Nor is the group told here: for the last batch Spark calls this only when another follows.
+        Nor does this commit to the group: for the last batch Spark calls it only when another
+        follows.
         """
 
     def stop(self) -> None:

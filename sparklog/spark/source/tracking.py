@@ -1,8 +1,8 @@
 """Following partitions from trigger to trigger, without paying for a listing each time.
 
-A stream without a trigger interval asks a hundred times a second. Most of those questions are
-answered by one small request per partition, and when nothing has come for a while, by what was seen
-a moment ago.
+A stream without a trigger interval asks a hundred times a second. One small request per partition
+answers most of those questions. When nothing has come for a while, the answer is what was seen a
+moment ago.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from sparklog.spark.source.options import Selection
 from sparklog.spark.source.partition_states import PartitionLookup, PartitionStates, new_pool
 
 FULL_LOOK_EVERY_S = 10.0
-"""How often to look at manifests too, where nothing is appended: a probe does not see that the log
-start has moved. Well below `file.delete.delay.ms`, after which rewritten objects are gone."""
+"""Interval of looks at manifests, too, without appends: a probe does not see that the log start
+has moved. Well below `file.delete.delay.ms`, after which rewritten objects are gone.
+"""
 PATIENCE_MAX_S = 0.1
 """The longest time a new record may lie unnoticed, for the sake of the bill."""
 PATIENCE_SHARE = 0.1
