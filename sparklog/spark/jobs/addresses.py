@@ -1,8 +1,9 @@
-"""Where a broker listens and which address it advertises: the second always leads to the first.
+"""Addresses: a broker's listener and its advertised address, which always leads to the listener.
 
-On one machine (a local master) both are loopback, whatever networks the machine has: a laptop's
-addresses change, and a host's own name may resolve to anything or to nothing. On a cluster a broker
-listens on every interface and advertises the address by which it reaches the driver.
+On one machine (a local master) both are loopback, independent of the machine's networks. A
+laptop's addresses change, and a host's own name may resolve to anything or to nothing. On a
+cluster a broker listens on every interface and advertises the address by which it reaches the
+driver.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _ELSEWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where brokers of one application listen, and what they advertise."""
+    """Listen and advertised addresses of the brokers of one application."""
 
     listen_host: str
     advertised_host: str | None
@@ -46,10 +47,9 @@ def place_of(
     """Return where brokers of an application on `master` listen and what they advertise.
 
     Args:
-        master: Spark's.
-        listen_host: as the user says, None for the default.
-        advertised_host: as the user says, None for the default.
-        own_address: returns this machine's address for others.
+        `master`: Spark's. `listen_host`: as the user says, None for the default.
+        `advertised_host`: as the user says, None for the default. `own_address`: returns this
+        machine's address for others.
     """
     local = is_local(master)
     if listen_host is None:

@@ -1,4 +1,4 @@
-"""What the command lines of jobs share: a parser, where the log is, how a stream runs."""
+"""Arguments: the common command line of jobs (a parser, the log's root, the way a stream runs)."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ The command line of `jobs/compact.py`: from words to a `CompactJob`.
 
 Large partitions compacted by several tasks each: shares of one compaction, and one swap.
 
-A partition whose compaction writes more than a task's share was left by its task; here every slot
-that is free takes a part of the copying. If one of the shares fails, nothing of the partition is
-published, and the next run begins anew.
+A task leaves a partition whose compaction writes more than a task's share. Here every free slot
+takes a part of the copying. If one of the shares fails, nothing of the partition is published, and
+the next run begins anew.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ from sparklog.spark.jobs.session import WAITING_JVM
 from sparklog.store.background_io import IoThrottle, ThrottledStore, making_way_by, threads_of
 
 SHARE_BYTES: Final = 1 << 30
-"""What a task copies by itself before it is worth another one, which must read all keys, too."""
+"""Bytes that a task copies by itself before another one, which must read all keys, too, is worth
+it.
+"""
 SHARES: Final = "shares"
 SHARE: Final = "share"
 
@@ -98,7 +100,7 @@ examples:
 
 @dataclass(frozen=True, slots=True)
 class CompactJob:
-    """Which topics, and how."""
+    """The topics to compact, and the way to do it."""
 
     root: str
     topics: tuple[str, ...] = ()
@@ -229,8 +231,8 @@ def compacted_by(
 ) -> _Compact:
     """Return the function that does one partition's work.
 
-    What would write more than `share_bytes` is left, to be done in shares; None leaves nothing.
-    A task reads and writes `bytes_per_s` at most; None sets no limit.
+    It leaves partitions that would write more than `share_bytes`, to be done in shares; None
+    leaves nothing. A task reads and writes `bytes_per_s` at most; None sets no limit.
     """
     return _Compact(job, clock, share_bytes, bytes_per_s)
 

@@ -1,7 +1,7 @@
 """From records of topics to the console, to Parquet or to a Delta table: `jobs/consume.py`.
 
-Which records is the source's matter (its options), what the bytes mean is said by the job, and
-where they go is Spark's. Nothing is kept in memory but what is being printed.
+The source's options select the records, the job says what the bytes mean, and Spark writes them to
+their target. Nothing is kept in memory but what is being printed.
 
 The command line of `jobs/consume.py`: from words to a `ConsumeJob`.
 """
@@ -58,7 +58,7 @@ LATEST_OFFSET = -1
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Where reading begins or ends: one of these, or none for the default."""
+    """The start or end of reading: one of these, or none for the default."""
 
     name: str | None = None
     """`earliest`, `latest`, or JSON in the source's own spelling."""
@@ -70,7 +70,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeJob:
-    """Which records to read, what to make of them, and where to put them."""
+    """The records to read, their conversion, and their target."""
 
     root: str
     topics: tuple[str, ...] = ()

@@ -29,13 +29,14 @@ AVRO_COORDINATE = "org.apache.spark:spark-avro_2.13:4.1.1"
 COORDINATES = (DELTA_COORDINATE, AVRO_COORDINATE)
 
 DELTA_EXTENSION = {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"}
-"""What a Spark application must be started with to write Delta tables."""
+"""Settings with which a Spark application must start to write Delta tables."""
 
 DELTA_CATALOG = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 }
-"""What a session needs besides. It can be set for one session of many; a session that has it knows
-no Python data sources in `CREATE TABLE … USING`, so that tables of a log need another."""
+"""Further settings of a session. It can be set for one session of many. A session that has it
+knows no Python data sources in `CREATE TABLE … USING`, so that tables of a log need another.
+"""
 
 _VERSION = re.compile(r"-\d[^/]*\.jar$")
 
@@ -50,7 +51,7 @@ def delta_conf(folder: Path | None = None, *, catalog: bool = True) -> dict[str,
     """Return the Spark configuration that makes Delta tables (and Avro) work in a new application.
 
     Without the `catalog` its sessions have to set that (`DELTA_CATALOG`) to write such tables.
-    With the jars on this machine it names them, and the session needs no network; without them
+    With the jars on this machine it names them, and the session needs no network. Without them
     (sparklog installed by pip alone) it names the coordinate, which Spark then resolves itself.
     """
     return {**DELTA_EXTENSION, **(DELTA_CATALOG if catalog else {}), **jars_settings(folder)}

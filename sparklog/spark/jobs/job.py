@@ -1,12 +1,12 @@
-"""What every job shares: a session, one line for an error, exit codes.
+"""Job: the common part of all jobs (a session, one line for an error, exit codes).
 
-  0    done
-  1    failed; one line on standard error says why and what to do
-  2    called wrongly; the usage is on standard error
-  3    something was damaged, and all of it was put right (verification)
-  130  interrupted
-  141  whoever read the output went away
-  143  terminated
+  - 0: done
+  - 1: failed; one line on standard error says why and what to do
+  - 2: called wrongly; the usage is on standard error
+  - 3: something was damaged, and all of it was put right (verification)
+  - 130: interrupted
+  - 141: the reader of the output went away
+  - 143: terminated
 
 Results go to standard output, everything said about them to standard error (which spark-submit
 passes on as standard output, too).
@@ -49,7 +49,7 @@ _JAVA_ERROR = re.compile(r"^: [\w.$]+: (.+)$", re.MULTILINE)
 
 SESSION_CONF = {
     **SETTINGS,
-    # A submitted job would otherwise tell every step of every task.
+    # A submitted job would otherwise log every step of every task.
     "spark.log.level": "WARN",
     # Jobs say themselves how far they are; Spark's bar would write over it.
     "spark.ui.showConsoleProgress": "false",
@@ -60,7 +60,7 @@ OpenSession = Callable[[Mapping[str, str]], SparkSession]
 
 
 class JobArguments(Protocol):
-    """What every job's parsed command line has."""
+    """The common fields of every job's parsed command line."""
 
     @property
     def json(self) -> bool:
@@ -69,7 +69,7 @@ class JobArguments(Protocol):
 
 
 class JobReport(Protocol):
-    """What a job says at its end, for a person and for a program."""
+    """A job's report at its end, for a person and for a program."""
 
     @property
     def printed(self) -> bool:
@@ -94,7 +94,7 @@ Job = TypeVar("Job", bound=JobArguments)
 
 
 class JobTerminated(Exception):
-    """Somebody asked the process to end."""
+    """A signal asked the process to end."""
 
 
 def run_job(
@@ -104,7 +104,7 @@ def run_job(
     argv: Sequence[str] | None = None,
 ) -> int:
     """Run a job from its command line to its exit code."""
-    # Py4J tells of a call that Ctrl-C cut short, with its trace; the interrupt itself says enough.
+    # Py4J logs a call that Ctrl-C cut short, with its trace; the interrupt itself says enough.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     progress = JobProgress(sys.stderr)
     words = sys.argv[1:] if argv is None else argv
@@ -149,7 +149,7 @@ def run_job(
 def job_session(name: str, conf: Mapping[str, str]) -> SparkSession:
     """Return the session of a job: the one spark-submit prepared, or one made here.
 
-    What was said on spark-submit's command line goes before what a job would choose.
+    Settings of spark-submit's command line go before a job's own choice.
     """
     settings = {**SESSION_CONF, **conf}
     use_this_python()
@@ -196,7 +196,7 @@ def tell_report(report: JobReport, *, as_json: bool) -> None:
 
 
 def submitted_conf() -> SparkConf:
-    """Return what spark-submit was told, on its command line and in its files."""
+    """Return the settings that spark-submit got, on its command line and in its files."""
     # Before Python knows the JVM that spark-submit started, a SparkConf is silently empty.
     SparkContext._ensure_initialized()  # noqa: SLF001 - Python has no other way
     return SparkConf()

@@ -1,16 +1,17 @@
-"""Work that makes way for everything else on its machine: upkeep in an application with brokers.
+"""Low priority: upkeep in an application with brokers yields to all other work on its machine.
 
-A thread asks for the idle class (Linux, `SCHED_IDLE`): whatever else becomes runnable takes its
-processor at once, and it has the rest. Where others leave no rest it still gets some (it weighs 3
-against 1024), so it is slow and never stuck. Elsewhere, and where that is refused, it is as nice as
-can be. It has half of the processors only, where that can be asked for: who hands out processors
-has less reason then to stop all of the machine, or of the container.
+A thread asks for the idle class (Linux, `SCHED_IDLE`): any other runnable thread takes its
+processor at once, and it has the rest. If others leave no rest it still gets some (it weighs 3
+against 1024), so it is slow and never stuck. Elsewhere, and where that is refused, it is as nice
+as can be. It has half of the processors only, where the system allows to ask for that. The host
+then has less reason to stop all of the machine, or of the container.
 
 A worker process goes on with other tasks afterwards, and priority that was given up cannot be had
-back. So a thread gives up its own only. Threads that it starts are alike, also those that a library
-starts once for the whole process: `gave_way` looks for them, and a broker takes another process.
+back. So a thread gives up its own only. Threads that it starts are alike, also those that a
+library starts once for the whole process. `gave_way` looks for them, and a broker takes another
+process.
 
-A task begins to make way before anything of this package is imported, so `packed` sends along what
+A task lowers its priority before it imports anything of this package. So `packed` sends along what
 it needs of this module: that may know nothing but the standard library, Spark and constants.
 """
 
@@ -43,10 +44,10 @@ def at_low_priority(work: Callable[[], Result]) -> Result:
 
 
 def packed(work: Callable[[list[Given]], Result]) -> Callable[[Iterable[Given]], Result]:
-    """Return `work` for a task that makes way.
+    """Return `work` for a task of low priority.
 
-    A new worker process imports most of this package, which takes a second of a processor and more,
-    as it unpacks what it is to do: that is done at low priority, too.
+    A new worker process imports most of this package as it unpacks its work. That takes a second
+    of a processor and more, and is done at low priority, too.
     """
     pickler: Any = cloudpickle  # Spark's own, which has no types
     data = pickler.dumps(work)
@@ -75,7 +76,7 @@ def _swept(work: Callable[[], Result]) -> Result:
     """Do `work`, and sweep up behind it.
 
     Spark has a worker that waits for its next task collect its garbage, at ordinary priority: with
-    all that was imported that is 50 ms. What stays is not looked at any more.
+    all that was imported that is 50 ms. The collector no longer visits objects that stay.
     """
     try:
         return work()

@@ -11,7 +11,7 @@ METRICS_OPTION: Final = "--metrics-file"
 
 
 def add_metrics_option(parser: argparse.ArgumentParser) -> None:
-    """Declare where metrics go when the job has ended; `run_job` writes them, whatever the job."""
+    """Declare where metrics go when the job has ended; `run_job` writes them for every job."""
     parser.add_argument(
         METRICS_OPTION,
         metavar="PATH",

@@ -1,8 +1,8 @@
 """Work on many partitions, spread over Spark's tasks.
 
 A job names the partitions and what to do with one; a task does that for its share and says of each
-how it went. What goes wrong with one partition is part of the answer and stops no other. The work
-of a partition is safe to repeat, as Spark may do.
+how it went. A failure of one partition is part of the answer and stops no other. The work of a
+partition is safe to repeat, as Spark may do.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PartitionWork:
     partition: int
     configs: Mapping[str, str]
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What else the task shall know; JSON values."""
+    """Further parameters of the task; JSON values."""
 
     @property
     def layout(self) -> PartitionLayout:
@@ -54,7 +54,7 @@ class PartitionWork:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """What became of one partition."""
+    """The outcome of one partition."""
 
     topic: str
     partition: int
@@ -142,7 +142,7 @@ def run_tasks(
 
 
 def slots(spark: SparkSession) -> int:
-    """Return about how many tasks run at once; a guess where Spark does not tell."""
+    """Return about how many tasks run at once; a guess where Spark does not report it."""
     context = _context(spark)
     return SLOTS_GUESSED if context is None else int(context.defaultParallelism)
 

@@ -8,8 +8,8 @@ A job that produces: which rows to read, what records to make of them, what to s
 Rows of a Spark source sent to brokers, as a Kafka client does: `produce.py --bootstrap-server`.
 
 Each task has a producer with acks=all and idempotence: what it sends arrives once and in order. A
-task that Spark repeats sends again, so a record arrives at least once; only the sink with a root
-can tell the copies from each other.
+task that Spark repeats sends again, so a record arrives at least once. Only the sink with a root
+can recognise copies.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from sparklog.spark.jobs.streaming import (
 
 @dataclass(frozen=True, slots=True)
 class ProduceArguments:
-    """What to read, what to make of it, and where to send it."""
+    """The rows to read, their conversion, and their target."""
 
     root: str | None
     """None where brokers are asked to append."""
@@ -76,7 +76,7 @@ class ProduceArguments:
     bootstrap_servers: str | None = None
     replication_factor: int | None = None
     pace: StreamPace | None = None
-    """How the stream runs; None reads the source once."""
+    """The way the stream runs; None reads the source once."""
     malformed: str | None = None
     """Folder for malformed lines of CSV and JSON; None: they fail the job."""
     json: bool = False
@@ -86,7 +86,7 @@ def is_to_be_created(job: ProduceArguments, partitions: int | None) -> bool:
     """Return whether the job's topic is still to be created; `partitions`: those it has, if any.
 
     Raises:
-        UnknownTopicOrPartition: it does not exist, and nobody asked to create it.
+        UnknownTopicOrPartition: it does not exist, and the arguments do not ask to create it.
         InvalidPartitions: it exists, with another number of partitions.
     """
     if partitions is None and not job.create:

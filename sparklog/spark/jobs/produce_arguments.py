@@ -121,7 +121,7 @@ def _job(given: argparse.Namespace) -> ProduceArguments:
     if given.replication_factor is not None and not (given.create and given.bootstrap_server):
         raise InvalidRequest("--replication-factor is for --create with --bootstrap-server")
     configs = key_values(given.config, "--config")
-    # An existing topic keeps its settings, so a misspelled one would never be heard of.
+    # An existing topic keeps its settings, so a misspelled one would never be reported.
     parse_topic_configs(configs)
     pace = pace_of(given)
     if given.bootstrap_server is not None and given.root is not None:

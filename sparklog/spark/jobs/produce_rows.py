@@ -5,7 +5,7 @@ line that is malformed becomes no record: it fails the job, which then has sent 
 set aside with the reason.
 
   R1  every line is checked, also one that the job would not have taken
-  R2  whoever names a `mode` for Spark's reader has that instead of these checks
+  R2  a user who names a `mode` for Spark's reader has that instead of these checks
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CSV_OPTIONS: Final = {
     "escape": '"',
     # Text between a closing quote and the next comma.
     "unescapedQuoteHandling": "RAISE_ERROR",
-    # A row is short of fields that nobody asked for, too.
+    # A row is short of fields that the schema does not ask for, too.
     "columnPruning": "false",
 }
 SHOWN: Final = 5
@@ -57,7 +57,7 @@ _NOT_FOR_TEXT: Final = ("multiline", "mode", "wholetext")
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What to read: a Spark source with its options."""
+    """A Spark source to read, with its options."""
 
     source: str
     paths: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Input:
     streams: bool = False
 
     def option(self, name: str) -> str | None:
-        """Return an option as it was given, whatever its case."""
+        """Return an option as it was given; case does not matter."""
         given = self.options or {}
         return next((value for key, value in given.items() if key.lower() == name.lower()), None)
 
@@ -177,7 +177,7 @@ def _csv_options(given: Input) -> dict[str, str]:
     if given.schema is not None:
         chosen.pop("inferSchema", None)
         if given.option("enforceSchema") is None:
-            # Columns are those that the header names, in whatever order the schema lists them.
+            # Columns are those that the header names, in any order of the schema.
             chosen["enforceSchema"] = "false"
     return {**chosen, **(given.options or {})}
 

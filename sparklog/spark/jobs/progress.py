@@ -1,4 +1,4 @@
-"""How far a long job is, said while it runs: rows, bytes, rate; and the report at its end.
+"""Progress: a long job reports rows, bytes and rate while it runs, and a summary at its end.
 
 On a terminal one line is written over; without one a line is written now and then. Batch work is
 watched through Spark's status store, which knows the stages under way; a streaming query says
@@ -30,7 +30,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Work done so far. Zero tasks mean that nobody knows how much there is."""
+    """Work done so far. Zero tasks mean that the amount of work is unknown."""
 
     rows: int = 0
     size_bytes: int = 0
@@ -40,7 +40,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """What a job did, for a person and for a program."""
+    """A job's results, for a person and for a program."""
 
     verb: str
     """`produced` or `consumed`."""
@@ -174,7 +174,7 @@ def watched(progress: JobProgress, sample: Callable[[], Tally]) -> Iterator[None
             try:
                 progress.update(sample())
             except (Py4JError, PySparkException, OSError):
-                return  # the session is going: its end is told by whoever waits for the work
+                return  # the session is going: the thread that waits for the work reports its end
 
     thread = Thread(target=watch, name="sparklog-progress", daemon=True)
     thread.start()

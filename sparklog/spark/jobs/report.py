@@ -1,4 +1,4 @@
-"""What an upkeep job (retention, compaction) says at its end."""
+"""Report: the results of an upkeep job (retention, compaction) at its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UpkeepReport:
     lines: tuple[str, ...] = ()
     """One for each partition where something was done."""
     problems: tuple[str, ...] = field(default=())
-    """What somebody should look at, beside partitions that failed."""
+    """Findings for the operator, beside partitions that failed."""
     done_code: int | None = None
     """The exit code when no partition failed; None for that of any job that is done."""
 

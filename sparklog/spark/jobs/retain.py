@@ -71,7 +71,7 @@ examples:
 
 @dataclass(frozen=True, slots=True)
 class RetainJob:
-    """Which topics, and how."""
+    """The topics to retain, and the way to do it."""
 
     root: str
     topics: tuple[str, ...] = ()
@@ -227,8 +227,8 @@ class _Retain:
 
         def plan(now: PartitionView) -> Manifest | None:
             seen.append(now)
-            # What a segment of the tail points at is known by no manifest: let go from there, it
-            # would look like an upload that nobody appended, and stay for a week.
+            # No manifest knows the objects that a segment of the tail points at. Released from
+            # there, they would look like uploads that were never appended, and stay for a week.
             start = retained_start(now, policy, now_ms, written)
             in_tail = now.manifest.end_offset < start
             return (absorbing(now) if in_tail else None) or raising(now)

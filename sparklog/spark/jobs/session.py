@@ -2,7 +2,7 @@
 
 Nothing here is needed for `format("sparklog")` to work; a session made by other means does too.
 
-How sparklog's own short-lived or waiting JVMs are started.
+Options for sparklog's own short-lived or waiting JVMs.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from sparklog.spark.jobs.addresses import LOOPBACK, is_local
 from sparklog.spark.jobs.started_jvm import ADDRESS_VARIABLES
 
 QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-"""Compiles once and simply; with the room for code that Java otherwise gives, not the 48 MiB that
-go with simple compilation: Spark's generated code fills these in some hundred queries."""
+"""Compiles once and simply. The code cache has Java's usual size, not the 48 MiB that go with
+simple compilation: Spark's generated code fills these in some hundred queries.
+"""
 
 
 SETTINGS: Final[Mapping[str, str]] = {
     # Batches that go to the sink: larger ones are routed and encoded with less overhead.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
-"""What every session of sparklog's own jobs sets, each with its reason."""
+"""Settings of every session of sparklog's own jobs, each with its reason."""
 
 WAITING_JVM: Final[Mapping[str, str]] = {"spark.driver.defaultJavaOptions": QUICK_JVM}
-"""For jobs whose work is Python's, and for brokers: a JVM of their own starts tasks and waits, so
-it is to start fast and take little. Where one runs already this changes nothing;
-`spark.driver.extraJavaOptions` goes before."""
+"""For jobs whose work is Python's, and for brokers. A JVM of their own starts tasks and waits, so
+it is to start fast and take little. If one runs already this changes nothing;
+`spark.driver.extraJavaOptions` goes before.
+"""
 
 
 DRIVER_HOST: Final = "spark.driver.host"  # of a cluster's driver, as Spark finds it
@@ -42,9 +44,9 @@ DRIVER_BIND_ADDRESS: Final = "spark.driver.bindAddress"
 def stay_on_loopback(master: str, given: SparkConf) -> dict[str, str]:
     """Return settings that keep an application on one machine away from its networks.
 
-    Spark takes the address of the first interface, which a laptop loses when it leaves its Wi-Fi,
-    and asks what the host's own name resolves to, which may be nothing. Its JVM must run, and must
-    have no context yet. What the user says about addresses is left as it is.
+    Spark takes the address of the first interface, which a laptop loses when it leaves its Wi-Fi.
+    It also resolves the host's own name, which may give nothing. Its JVM must run, and must have
+    no context yet. The user's own settings of addresses stay as they are.
     """
     environment = os.environ  # noqa: TID251 - this is the edge
     said = given.contains(DRIVER_HOST) or any(name in environment for name in ADDRESS_VARIABLES)
@@ -59,8 +61,8 @@ def stay_on_loopback(master: str, given: SparkConf) -> dict[str, str]:
 def use_this_python() -> None:
     """Make Spark's workers run the interpreter that runs the driver.
 
-    Without it they take the first `python3` on PATH, which may know nothing of sparklog. What
-    the environment says already is left as it is.
+    Without it they take the first `python3` on PATH, which may know nothing of sparklog. Variables
+    that the environment has already stay as they are.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # noqa: TID251 - this is the edge
 

@@ -23,7 +23,7 @@ from sparklog.spark.jobs.work_folder import ServeFolder
 
 LOCAL_ADDRESS: Final = "SPARK_LOCAL_IP"  # Spark's, read by its JVM at the start
 ADDRESS_VARIABLES: Final = (LOCAL_ADDRESS, "SPARK_LOCAL_HOSTNAME")
-"""By which users tell Spark this machine's address."""
+"""By which users give Spark this machine's address."""
 
 
 def start_jvm(settings: Mapping[str, str]) -> SparkConf:
@@ -53,7 +53,7 @@ def start_quiet_jvm(settings: Mapping[str, str], folder: ServeFolder) -> None:
 
 
 def _address_for(master: str | None) -> dict[str, str]:
-    """Return what tells a JVM this machine's address, if Spark may not find it."""
+    """Return the options that give a JVM this machine's address, if Spark may not find it."""
     environment = os.environ  # noqa: TID251 - this is the edge
     if any(name in environment for name in ADDRESS_VARIABLES):
         return {}

@@ -23,7 +23,7 @@ TOTALS = "sparklog_totals"
 
 @dataclass(frozen=True, slots=True)
 class StreamPace:
-    """How a stream runs: until stopped, or until all that was there at its start is done."""
+    """The way a stream runs: until stopped, or until all records of its start are done."""
 
     available_now: bool = False
     interval: str | None = None
@@ -55,7 +55,7 @@ def paced(writer: DataStreamWriter, pace: StreamPace) -> DataStreamWriter:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """What a query did, and the exit code if it was stopped from outside."""
+    """A query's results, and the exit code if it was stopped from outside."""
 
     tally: Tally
     batches: int

@@ -53,7 +53,7 @@ exit codes: 0 nothing is damaged; 1 something is; 3 something was, and now nothi
 
 @dataclass(frozen=True, slots=True)
 class DamagedRange:
-    """Offsets that somebody gives up."""
+    """Offsets that an operator gives up."""
 
     topic: str
     partition: int
@@ -63,7 +63,7 @@ class DamagedRange:
 
 @dataclass(frozen=True, slots=True)
 class VerifyJob:
-    """Which topics, and how thoroughly."""
+    """The topics to verify, and the thoroughness."""
 
     root: str
     topics: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class VerifyJob:
     json: bool = False
     repair: bool = False
     drops: tuple[DamagedRange, ...] = ()
-    """What shall be given up."""
+    """The offsets to give up."""
     dry_run: bool = False
 
     @property

@@ -1,8 +1,8 @@
 """A folder for what Spark leaves on this machine while brokers run: its log, work and scratch.
 
-Spark puts the work of a `local-cluster`, with the logs of all executors, into its own installation,
-and keeps it for good; an installation that cannot be written fails. So its JVM is started from a
-home of ours, which has links to all of Spark and a `work` of its own.
+Spark puts the work of a `local-cluster`, with the logs of all executors, into its own
+installation, and keeps it for good. An installation that cannot be written fails. So its JVM is
+started from a home of ours, which has links to all of Spark and a `work` of its own.
 
 Java's temporary folder is there as well: Spark's processes unpack libraries and make folders in it,
 and leave them behind when they are killed.
@@ -78,7 +78,7 @@ def serve_folder(parent: Path | None = None) -> Iterator[ServeFolder]:
         OSError: it cannot be made, or its parent is not this user's alone.
     """
     parent = parent or _private_parent()
-    with _locked(parent / "making"):  # so that nobody removes a folder before it is locked
+    with _locked(parent / "making"):  # so that no process removes a folder before it is locked
         _remove_unlocked(parent)
         folder = ServeFolder(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)))
         lock = _lock(folder.path / _LOCK)
@@ -116,7 +116,7 @@ def _remove_unlocked(parent: Path) -> None:
 
 
 def _lock(path: Path) -> int:
-    """Return the descriptor of a file that nobody else has locked. Raises OSError."""
+    """Return the descriptor of a file that no other process has locked. Raises OSError."""
     found = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)

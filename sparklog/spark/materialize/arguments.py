@@ -58,7 +58,7 @@ examples:
 
 @dataclass(frozen=True, slots=True)
 class MaterializeJob:
-    """Which topic, into which table, and how."""
+    """The topic, the table to write it into, and the way to do it."""
 
     root: str
     topic: str

@@ -1,11 +1,12 @@
-"""What a Delta commit says of the records it brought, and what the next one is to bring.
+"""Table commit: a Delta commit's account of its records, and the plan of the next one.
 
-Every commit of a materialised table holds, as its user metadata, one `TableCommit` in JSON: the
-batch's number and the offsets [from, until) of every partition. It is written in the same Delta
-commit as the rows, so the table itself says where to go on, and nothing else has to be kept. Pure.
+Every commit of a materialised table holds one `TableCommit` in JSON as its user metadata. It has
+the batch's number and the offsets [from, until) of every partition. It is written in the same
+Delta commit as the rows. So the table itself says where to go on, and nothing else has to be kept.
+Pure.
 
   T1  a commit's `from` is the `until` of the commit before it, but where data was lost (allowed)
-  T2  batch numbers rise by one; Delta takes each number once (txnVersion), so that of two writers
+  T2  batch numbers rise by one. Delta takes each number once (txnVersion), so that of two writers
       that planned from the same commit one has no effect
 """
 
@@ -21,7 +22,7 @@ from sparklog.core.errors import DataCorrupt, InvalidRequest, OffsetOutOfRange
 from sparklog.core.types import OffsetRange
 
 APP_ID: Final = "sparklog-materialize"
-"""Delta's txnAppId: one table has one job, whatever the job's name or machine."""
+"""Delta's txnAppId: one table has one job, independent of the job's name or machine."""
 VERSION: Final = 1
 JSON, AVRO, RAW = "json", "avro", "raw"
 FORMATS: Final = (JSON, AVRO, RAW)
@@ -33,7 +34,7 @@ Ranges = Mapping[int, OffsetRange]
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What the bytes of a value are."""
+    """The format of a value's bytes."""
 
     format: str = JSON
     schema: str | None = None
@@ -48,7 +49,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class CommitOrigin:
-    """What a table is made from, and how; it stays the same for all its batches."""
+    """The source of a table, and its conversion; it stays the same for all its batches."""
 
     topic: str
     topic_id: str
@@ -63,7 +64,7 @@ class TableCommit:
     batch: int
     """From 1."""
     nonce: str
-    """Tells the commit of one writer from that of another with the same number."""
+    """Distinguishes one writer's commit from another's with the same number."""
     origin: CommitOrigin
     ranges: Ranges
     """By partition; all that are known, empty ranges too."""
@@ -184,10 +185,9 @@ def next_starts(
     """Return where the next batch begins in every partition of the log.
 
     Args:
-        known: up to where the table has come, by partition.
-        log: what each partition holds now.
-        first: nothing is in the table yet, so that a log that does not begin at 0 is no loss.
-        fail_on_data_loss: refuse a gap; else begin where the log does.
+        `known`: the end of the table's records, by partition. `log`: the present extent of each
+        partition. `first`: nothing is in the table yet, so that a log that does not begin at 0 is
+        no loss. `fail_on_data_loss`: refuse a gap; else begin where the log does.
 
     Raises:
         OffsetOutOfRange: records between the table's end and the log's start are gone, or the log

@@ -169,7 +169,7 @@ class Materialization:
             return
         topic_id, held = self._topic.held()
         if topic_id != last.origin.topic_id:
-            return  # nobody can read them any more; whether to go on is decided with the next batch
+            return  # these can no longer be read; the next batch decides whether to go on
         ranges = {n: last.ranges.get(n, OffsetRange(0, 0)) for n in held}
         bad = self._classified(ranges, last).where(BAD)
         if not bad.isEmpty():
@@ -252,7 +252,7 @@ class Materialization:
         return found
 
     def _append(self, commit: TableCommit, before: FoundTable) -> Callable[[], int]:
-        """Write rows, and return what tells how many were left out (if it was written)."""
+        """Write rows; return a function for the number left out (valid after a write)."""
         seen = Observation("sparklog_materialize")
         counted = self._classified(commit.ranges, commit).observe(seen, _rejected_count())
         rows = self._rows(counted.where(~sf.col(BAD)), commit)

@@ -1,4 +1,4 @@
-"""What a materialisation says at its end."""
+"""Report: the results of a materialisation at its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparklog.spark.materialize.tables import FoundTable
 
 @dataclass(slots=True)
 class MaterializeTally:
-    """What was done so far."""
+    """The work done so far."""
 
     rows: int = 0
     size_bytes: int = 0

@@ -1,7 +1,7 @@
 """From records to a table's rows, and to those that cannot be rows, with the reason.
 
-Spark's own `from_json` and `from_avro` read the values. A row is bad when its value is not what the
-format says, or a field of it does not fit its column: then nothing of it is in the table.
+Spark's own `from_json` and `from_avro` read the values. A row is bad when its value does not have
+the format, or a field of it does not fit its column. Then nothing of it is in the table.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def given_fields(ddl: str) -> StructType:
 def seen_fields(spark: SparkSession, records: DataFrame, known: StructType) -> Growth:
     """Return what JSON fields there are when `records` have been looked at, too.
 
-    Fields without a value anywhere are left for later. `spark` is a session of our own: names that
-    differ in case only are told apart here, and a setting of the session says that they are.
+    Fields without a value anywhere are left for later. `spark` is a session of our own: a setting
+    of the session makes names that differ in case only distinct here.
 
     Raises:
         InvalidRequest: more fields than a table should have.
@@ -200,7 +200,7 @@ def rejected_rows(bad: DataFrame, values: Values, topic: str, mode: str) -> Data
 def _not_avro(schema: str) -> Column:
     """Say whether `from_avro` could not read a value: it makes a record of nulls of it then.
 
-    A record that may be all nulls is told apart by writing it again.
+    The reader recognises a record that may be all nulls by writing it again.
     """
     fields = avro_fields(schema)
     nothing = sf.lit(True)
@@ -257,7 +257,7 @@ def _faults(values: Values) -> Iterator[tuple[Column, str]]:
 
 
 def _text_faults() -> Iterator[tuple[Column, str]]:
-    """Yield what may be wrong with a value's text, whatever its fields are."""
+    """Yield what may be wrong with a value's text, independent of its fields."""
     text = sf.col("value").cast("string")
     yield is_too_large(text), "the value is too large"
     yield is_too_deep(text), "the value is nested too deep"

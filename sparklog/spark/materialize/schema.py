@@ -5,7 +5,7 @@ for each field of the value. Names of fields that look like a record's column ge
 underscore (`_offset` becomes `__offset`, `__offset` becomes `___offset`), so that no two meet.
 
   C1  what a table has stays: a column never goes, is never renamed and never narrows
-  C2  names that differ in case only are one column to Delta: of new ones in one batch the first in
+  C2  names that differ in case only are one column to Delta. Of new ones in one batch the first in
       the alphabet has it (capitals come first), and then the one that the table has
 """
 
@@ -57,7 +57,9 @@ _WIDER: Final[dict[type[DataType], tuple[type[DataType], ...]]] = {
     FloatType: (DoubleType,),
     DateType: (TimestampNTZType,),
 }
-"""What Delta widens a column to without rewriting it. Source: Delta protocol, type widening."""
+"""The types to which Delta widens a column without rewriting it. Source: Delta protocol, type
+widening.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def grown(known: StructType, seen: StructType) -> Growth:
 def merged_given(known: StructType, given: StructType) -> StructType:
     """Return the schema of a table that had `known`, for values that are now read as `given`.
 
-    Fields that are not given any more are left out; those given in a narrower type keep theirs.
+    Fields that are no longer given are left out; those given in a narrower type keep theirs.
 
     Raises:
         InvalidRequest: a field has a type now that its column cannot take (C1).

@@ -1,10 +1,10 @@
 """The two Delta tables of a materialisation, and how a batch gets into them.
 
 Each write is one Delta commit with the batch's number (txnAppId, txnVersion) and its `TableCommit`.
-The session is one of our own: settings that a write needs reach nobody else's queries.
+The session is one of our own: settings that a write needs reach no other user's queries.
 
-  D1  a batch with a number that the table has already is not written again, without an error; so
-      after every write the table is asked whose commit it has
+  D1  a batch with a number that the table has already is not written again, without an error. So
+      after every write the job asks the table whose commit it has
   D2  a commit always has something in it, its number: an empty batch moves the table on, too
 """
 
@@ -33,12 +33,12 @@ SESSION_CONF: Final[Mapping[str, str]] = {
     # Files of this size are left as they are, else every round would write the whole table anew.
     "spark.databricks.delta.optimize.minFileSize": str(96 << 20),
     "spark.databricks.delta.optimize.maxFileSize": str(128 << 20),
-    # What day a record belongs to must not depend on where the job runs.
+    # A record's day must not depend on where the job runs.
     "spark.sql.session.timeZone": "UTC",
 }
 _CONF: Final = "spark.databricks.delta."
 _HISTORY_STEPS: Final = (1, 20, 1000)
-"""How many commits to look at for the newest of ours, before all of them are."""
+"""Number of commits in which to look for the newest of ours, before looking in all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class FoundTable:
 
     exists: bool
     version: int = -1
-    """Of the newest commit, whoever wrote it."""
+    """Of the newest commit by any writer."""
     commit: TableCommit | None = None
     """The newest of ours."""
     committed_ms: int = 0
     """When that was."""
     rows: int = 0
     size_bytes: int = 0
-    """What that commit has written."""
+    """The result that the commit has written."""
 
 
 def own_session(spark: SparkSession) -> SparkSession:

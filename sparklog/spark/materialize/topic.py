@@ -75,7 +75,7 @@ class MaterializedTopic(Closeable):
         return self._load(spark, ranges, names, fail_on_data_loss=fail_on_data_loss)
 
     def count(self, spark: SparkSession, ranges: Ranges) -> int:
-        """Return how many records there are, from manifests where they tell."""
+        """Return how many records there are, from manifests where they hold the number."""
         return self._load(spark, ranges, ("offset",), fail_on_data_loss=False).count()
 
     def _load(
