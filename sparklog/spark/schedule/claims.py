@@ -3,10 +3,10 @@
 A claim is an object that is created under a name made of job, time and attempt, so only one of many
 applications gets it. Clocks play no part: applications whose clocks differ claim the same times.
 
-Looking whether a job is due, claiming its run, and keeping its history.
+The module also checks whether a job is due, and keeps the history of its runs.
 
 The shell around `schedule` (decisions), `schedule_claims` and `job_history_log`. Used by threads,
-one per run: a job is looked at by one at a time, and may run beside that because somebody asked.
+one per run: one thread at a time checks a job, and a requested run of it may go on beside that.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ from sparklog.store.base import PutOutcome
 
 FORMAT_VERSION: Final = 1
 TRIES_MAX: Final = 8
-"""How often a claim whose outcome stays unknown is put again."""
+"""Number of puts of a claim whose outcome stays unknown."""
 KEPT: Final = 20
-"""Claims of a job that stay; whoever makes a new one deletes older ones."""
+"""Claims of a job that stay; an application that makes a new one deletes older ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunClaim:
-    """One run of a job that somebody does, or has done."""
+    """One run of a job by some application, now or in the past."""
 
     job: str
     scheduled_ms: int
@@ -68,7 +68,7 @@ class RunClaim:
     run_id: str = ""
     claimed_ms: int = 0
     application: str = ""
-    """Who: host and process."""
+    """Host and process of the application."""
 
     @property
     def key(self) -> str:
@@ -80,7 +80,7 @@ def take(claim: RunClaim) -> Program[bool]:
     """Claim a run; returns whether it is ours. One put and one listing.
 
     Raises:
-        OutcomeUnknown: the store does not tell; nobody may run it then.
+        OutcomeUnknown: the store does not answer; no application may run it then.
     """
     if not (yield from _created(claim)):
         return False
@@ -148,7 +148,7 @@ def _decoded(data: bytes, job: str, scheduled_ms: int, attempt: int) -> RunClaim
 logger = logging.getLogger(__name__)
 
 WRITE_PATIENCE_S: Final = 20.0
-"""How long a history record is tried; leaders move in seconds."""
+"""Longest time of tries to write a history record; leaders move in seconds."""
 UNWRITTEN_MAX: Final = 100
 HEARTBEAT_S: Final = 60.0
 
@@ -157,7 +157,7 @@ Tell = Callable[[Mapping[str, Any]], None]
 
 
 class ScheduleClaims:
-    """What one application knows and does about the jobs of its log."""
+    """One application's knowledge of the jobs of its log, and its actions on them."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class ScheduleClaims:
         self._unwritten: dict[str, JobRun] = {}
 
     def introduce(self, job: ScheduledJob) -> None:
-        """Tell the log how a job is scheduled."""
+        """Record in the log how a job is scheduled."""
         known = KnownJob.of(job, self._clock.now_ms(), self._application)
         write_history(self._log, known, patience_s=WRITE_PATIENCE_S, clock=self._clock)
 
@@ -212,7 +212,7 @@ class ScheduleClaims:
         return None if last.ended else max(last.heard_ms + SILENT_MS, now_ms) + 1000
 
     def by_hand(self, job: ScheduledJob, run_id: str = "") -> JobRun:
-        """Return a run of a job that somebody asked for; nothing is claimed for it."""
+        """Return a requested run of a job; nothing is claimed for it."""
         now_ms = self._clock.now_ms()
         run_id = run_id or new_nonce(self._entropy)
         claim = RunClaim(job.name, now_ms, SEEN, run_id, now_ms, self._application)
@@ -248,7 +248,7 @@ class ScheduleClaims:
         return ended
 
     def announce(self, ended: JobRun) -> None:
-        """Tell how a run ended."""
+        """Report how a run ended."""
         self._say(ended, f"{ended.outcome}: {ended.message}")
 
     def write_again(self) -> None:

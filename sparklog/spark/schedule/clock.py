@@ -13,7 +13,7 @@ LARGE_FORWARD: Final = timedelta(hours=3)
 LARGE_BACK: Final = timedelta(hours=3, minutes=2)
 """Changes from these sizes on correct the clock. Source: cron.c of Vixie's cron.
 
-It compares minutes that it has worked off with the minute that the clock shows, and takes a
+It compares the minutes that it has done with the minute that the clock shows. It takes a
 difference of more than 180 either way for a correction. One minute passes meanwhile.
 """
 _NO_TIME: Final = timedelta(0)
@@ -29,11 +29,9 @@ def clock_times(
     """Yield when a job is due at minutes of a local hour, in no order.
 
     Args:
-        hour: a full hour as the zone's clock shows it, without a zone.
-        minutes: from 0 to 59.
-        zone: where the clock is.
-        follows_clock: due whenever the clock shows the minute; otherwise once for each minute, as
-            cron(8) does it for jobs at fixed times.
+        `hour`: a full hour as the zone's clock shows it, without a zone. `minutes`: from 0 to 59.
+        `zone`: where the clock is. `follows_clock`: due whenever the clock shows the minute;
+        otherwise once for each minute, as cron(8) does it for jobs at fixed times.
     """
     offset, later = offsets_at(hour, zone)
     if (offset, later) == (offset, offset) == offsets_at(hour + _LAST_SECOND, zone):

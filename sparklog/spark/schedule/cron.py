@@ -2,7 +2,7 @@
 
   T1  a job at fixed times whose minute a change of the clock skips is due right after the change
   T2  a job at fixed times whose minute a change of the clock repeats is due the first time only
-  T3  a job whose minute or hour begins with `*` follows the clock: it is due whenever the clock
+  T3  a job whose minute or hour begins with `*` follows the clock. It is due whenever the clock
       shows its minute, so never in a skipped hour, and twice in a repeated one
   T4  a change of more than three hours corrects the clock: every job follows it
 
@@ -33,7 +33,9 @@ NICKNAMES: Final = {
     "@hourly": "0 * * * *",
 }
 DAYS_MAX: Final = 50 * 366
-"""How far ahead a job is looked for: 29 February on a given weekday comes every 40 years."""
+"""Range of the search for a job's next time: 29 February on a given weekday comes every 40
+years.
+"""
 _DAY: Final = timedelta(days=1)
 _PART = re.compile(r"(\*|[a-z]{3}|\d{1,4})(?:-([a-z]{3}|\d{1,4}))?(?:/(\d{1,4}))?", re.IGNORECASE)
 
@@ -110,9 +112,9 @@ class Cron:
     weekdays: frozenset[int]
     """From Sunday, 0, to Saturday, 6."""
     either_day: bool
-    """Whether a day is enough that one of the two fields of days has."""
+    """True if a day suffices that one of the two fields of days has."""
     follows_clock: bool
-    """Whether a change of the clock is nothing special (T3)."""
+    """True if a change of the clock is nothing special (T3)."""
     zone: tzinfo = UTC
 
     def next_ms(self, after_ms: int) -> int | None:
@@ -195,7 +197,7 @@ def parse_cron(expression: str, time_zone: tzinfo = UTC) -> Cron:
         )
     except InvalidRequest as error:
         raise InvalidRequest(f"{error}, in {expression!r}") from None
-    # A zone skips a day at most once; whether the calendar has such a day at all, UTC tells.
+    # A zone skips a day at most once; UTC shows whether the calendar has such a day at all.
     if replace(cron, zone=UTC).next_ms(0) is None:
         raise InvalidRequest(f"a cron expression that never comes: {expression!r}")
     return cron

@@ -1,7 +1,7 @@
 """The file that says which upkeep jobs run when: TOML, checked whole before anything starts.
 
 [scheduler]                     # all optional
-time_zone = "Europe/Berlin"     # of all jobs that do not say; UTC
+time_zone = "Europe/Berlin"     # default of jobs; UTC
 catch_up_hours = 24             # likewise
 at_once = 1                     # jobs that one application runs at a time
 
@@ -9,6 +9,7 @@ at_once = 1                     # jobs that one application runs at a time
 kind = "retain"                 # compact, materialize, retain or verify
 cron = "30 2 * * *"
 arguments = ["--orphan-hours", "48"]
+
 enabled = true
 time_zone = "UTC"
 catch_up_hours = 12             # how late a missed time is made up for; 0: never
@@ -34,7 +35,7 @@ CATCH_UP_HOURS: Final = 24
 AT_ONCE_MAX: Final = 16
 EXAMPLE_ROOT: Final = "file:///log"
 OWN_OPTIONS: Final = ("--root", "--json", METRICS_OPTION, "--help", "-h")
-"""What the scheduler says itself, or does in another way."""
+"""Options that the scheduler sets itself, or replaces in another way."""
 
 _TABLES: Final = ("jobs", "scheduler")
 _SCHEDULER_KEYS: Final = ("at_once", "catch_up_hours", "time_zone")
@@ -89,7 +90,7 @@ class _JobTable:
         return InvalidConfig(f"a schedule is wrong: {why}. file={self._source} {place}key={key}")
 
     def only(self, known: Iterable[str]) -> None:
-        """Refuse keys that nobody would look at."""
+        """Reject keys that have no meaning."""
         for key in self._values:
             if key not in known:
                 raise self.wrong(key, f"no such key; choose from {', '.join(known)}")

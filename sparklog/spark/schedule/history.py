@@ -1,16 +1,16 @@
-"""What is known of the runs of upkeep jobs: the records of the topic `__sparklog_jobs`.
+"""History: the runs of upkeep jobs as records of the topic `__sparklog_jobs`.
 
 Three kinds of record, by their keys. `run/<run id>` is a run: written when it begins, once a minute
 while it goes on, and when it has ended; the last one counts. `job/<name>` says when a job runs.
 `ask/<run id>` asks for a run, and says who takes that (`job_requests`). Values are JSON objects, so
 that any Kafka client can read them. Times are milliseconds.
 
-Writing and reading the history of upkeep jobs, with brokers and without.
+The module writes and reads the history with brokers and without.
 
 A record is appended to the log directly, or through the leader where brokers lead the topic. The
-leader takes no record of the history from a client, only a reference to an object in the storage:
-so what the history says comes from somebody who can write the storage. Source: decision 49.
-Writing a record twice is harmless, since the last one of a key counts.
+leader accepts no record of the history from a client, only a reference to an object in the
+storage. So every record of the history comes from a writer with access to the storage. Source:
+decision 49. Writing a record twice is harmless, since the last one of a key counts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HISTORY_CONFIGS: Final[Mapping[str, str]] = {
     # key does not come again, so without a limit of age all of them would stay: deletion.
     "cleanup.policy": "compact,delete",
     "retention.ms": str(180 * DAY_MS),
-    # So that the storage alone tells of a run a second after it has ended.
+    # So that the storage alone shows a run a second after it has ended.
     "flush.ms": "1000",
 }
 REPORT_BYTES_MAX: Final = 32 * 1024
@@ -62,7 +62,7 @@ TIME_MAX_MS: Final = 253_402_300_799_999
 RUNNING: Final = "running"
 DONE: Final = "done"
 REPAIRED: Final = "repaired"
-"""Done, and what had been damaged is not any more."""
+"""Done, and the damage is repaired."""
 FAILED: Final = "failed"
 TERMINATED: Final = "terminated"
 LOST: Final = "lost"
@@ -93,9 +93,9 @@ class JobRun:
     bytes_before: int | None = None
     bytes_after: int | None = None
     message: str = ""
-    """What it said first at its end, or how far it is."""
+    """The first line of its report at its end, or its progress."""
     report: Mapping[str, Any] = field(default_factory=dict)
-    """What it says with --json."""
+    """Its report with --json."""
 
     @property
     def ended(self) -> bool:
@@ -105,7 +105,7 @@ class JobRun:
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """How a job is scheduled, as an application said when it began to look after it."""
+    """A job's schedule, as an application recorded it when it began to run the job."""
 
     job: str
     kind: str
@@ -127,7 +127,7 @@ class KnownJob:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """Somebody wants a job to run now, or says that it runs it."""
+    """A request to run a job now, or an application's answer that it runs it."""
 
     request_id: str
     """The id that the run will have."""
@@ -135,7 +135,9 @@ class JobRequest:
     asker: str
     asked_ms: int
     taker: str = ""
-    """Who runs it: the first that says so; the asker if it has given up to find somebody."""
+    """The application that runs it: the first that says so, or the asker if it has given up
+    waiting.
+    """
 
 
 @dataclass(slots=True)
@@ -233,7 +235,7 @@ READ_TIMEOUT_S: Final = 10.0
 CLOCKS_DIFFER_MS: Final = 3_600_000
 
 MAY_PASS: Final = (NotServing, OutcomeUnknown, Unavailable, UnknownTopicOrPartition)
-"""What is raised while leaders change."""
+"""Errors that are raised while leaders change."""
 
 
 def write_history(
@@ -243,10 +245,10 @@ def write_history(
     patience_s: float,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
-    """Add a record; the topic is made if nobody has yet.
+    """Append a record; create the topic if it does not exist.
 
     Raises:
-        Unavailable, NotServing, OutcomeUnknown: not within `patience_s`, or nobody knows.
+        Unavailable, NotServing, OutcomeUnknown: not within `patience_s`, or unknown.
         SparklogError: the topic does not take it.
     """
     deadline_s = clock.monotonic_s() + patience_s
@@ -294,7 +296,7 @@ def consume_history(bootstrap: str) -> JobHistory:
     """Return what brokers have of it.
 
     Raises:
-        Unavailable: nobody answers, or nobody has the topic.
+        Unavailable: no broker answers, or no broker has the topic.
     """
     history = JobHistory()
     history.take(_consumed(bootstrap, EARLIEST))

@@ -1,8 +1,9 @@
-"""Listening for requests to run a job now, in an application that runs a schedule.
+"""Listener: an application that runs a schedule listens for requests to run a job now.
 
-The other side of `job_requests`. An application keeps a place for a run, says in the topic that it
-takes the request, and runs the job when that word comes back before anybody else's. A request that
-finds no place free is held for as long as whoever asked waits for an answer.
+The other side of `job_requests`. An application reserves a place for a run and appends to the
+topic that it takes the request. It runs the job when its record comes back before any other
+application's. A request that finds no place free is held for as long as its sender waits for an
+answer.
 """
 
 from __future__ import annotations
@@ -29,13 +30,17 @@ from sparklog.spark.schedule.requests import BEGUN_WITHIN_S, POLL_S, TAKEN_WITHI
 logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 5.0
-"""While nobody leads the topic, or its leader does not answer."""
+"""While the topic has no leader, or its leader does not answer."""
 BROKERS_EVERY_S: Final = 60.0
-"""How often it is looked where brokers are: the client says nothing when all have moved."""
+"""Interval of look-ups of the brokers' addresses: the client reports nothing when all have
+moved.
+"""
 FETCH_WAIT_MS: Final = 5000
 """Records come at once all the same; an idle listener asks its broker this seldom."""
 OLD_MS: Final = 5 * 60_000
-"""Who asked so long ago has run the job, or gave up. Clocks of machines differ by less."""
+"""The sender of such an old request has run the job, or gave up. Clocks of machines differ by
+less.
+"""
 REMEMBERED: Final = 1000
 
 
@@ -47,7 +52,7 @@ class Runner(Protocol):
         ...
 
     def let_go(self, run_id: str) -> None:
-        """Keep its place no longer: another runs it, or nobody."""
+        """Release its place: another application runs it, or none."""
         ...
 
     def run_asked(self, name: str, run_id: str) -> None:
@@ -68,9 +73,9 @@ class Listener:
         self._clock = clock
         self._next: int | None = None
         self._held: dict[str, tuple[JobRequest, float]] = {}
-        """Requests that found no place yet, and until when (monotonic) somebody waits."""
+        """Requests that found no place yet, and until when (monotonic) their senders wait."""
         self._open: dict[str, tuple[JobRequest, float]] = {}
-        """Requests that we said we take, before anybody's word was heard, and until when."""
+        """Requests that we said we take, before any taker's record has come, and until when."""
         self._settled: dict[str, None] = {}
         self._stopping = Event()
         self._thread = Thread(target=self._listen, name="sparklog-jobs-asked", daemon=True)
@@ -100,7 +105,7 @@ class Listener:
             self.attend()
 
     def attend(self) -> None:
-        """Take what was held and finds a place now; give up what nobody waits for any more.
+        """Take held requests that find a place now; give up those whose senders no longer wait.
 
         Raises:
             SparklogError: as of `hear`.
@@ -113,7 +118,7 @@ class Listener:
                 del self._held[run_id]
             elif self._runner.reserve(request.job, run_id):
                 del self._held[run_id]
-                # Whoever asked waits so long for it to begin, if our word comes late.
+                # The sender waits so long for it to begin, if our record comes late.
                 self._open[run_id] = request, now_s + BEGUN_WITHIN_S
                 mine = replace(request, taker=self._application)
                 write_history(self._log, mine, patience_s=TAKEN_WITHIN_S)
@@ -150,7 +155,7 @@ class Listener:
             self._stopping.wait(LOOK_AGAIN_S)
 
     def _follow(self) -> None:
-        """Hear what comes, until the brokers have other addresses."""
+        """Handle records as they come, until the brokers have other addresses."""
         addresses = leading(self._log.refresh())
         if not addresses:
             return

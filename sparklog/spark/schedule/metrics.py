@@ -1,8 +1,8 @@
 """The page for Prometheus of the application that runs upkeep jobs, and a file with the same.
 
-The page is the driver's, beside those of the brokers (`--jobs-metrics-port`). A job that somebody
-else starts is gone before it could be asked: it leaves a file for node_exporter's textfile
-collector (`--metrics-file`). Times are seconds, as Prometheus wants them.
+The page is the driver's, beside those of the brokers (`--jobs-metrics-port`). A job started
+outside the schedule ends before a scrape: it leaves a file for node_exporter's textfile collector
+(`--metrics-file`). Times are seconds, as Prometheus wants them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MS_PER_S: Final = 1000.0
 
 
 class JobMetrics(Collector):
-    """What is to be seen of jobs: how the last runs went, and when the next are. Thread-safe."""
+    """Metrics of jobs: the outcomes of the last runs, and the times of the next. Thread-safe."""
 
     def __init__(self, schedule: Schedule | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         """Begin without a run; of a schedule's jobs the next times are shown, too."""
@@ -124,12 +124,9 @@ def leave_metrics(
     """Write the metrics of one run that has ended as a file, whole or not at all.
 
     Args:
-        path: the file; its folder must be there.
-        job: its name.
-        code: its exit code.
-        report: None if it did not come to one.
-        seconds: how long it took.
-        clock: says when it ended.
+        `path`: the file; its folder must be there. `job`: its name. `code`: its exit code.
+        `report`: None if it did not come to one. `seconds`: how long it took. `clock`: says when
+        it ended.
 
     Raises:
         OSError: the folder does not take it.

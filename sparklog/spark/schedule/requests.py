@@ -1,10 +1,9 @@
-"""Asking the applications that serve a log to run a job now: `sparklog jobs --run`.
+"""Job requests: `sparklog jobs --run` asks the applications that serve a log to run a job now.
 
-A request is a record of the history's topic, and so is the word of whoever takes it
-(`job_listening`). The first such word in the order of the topic counts: so one application runs the
-job, or whoever asked does, who after a while takes the request back in the same way. Only topics
-that brokers lead are listened to: otherwise nobody would hear of a record without asking the
-storage again and again.
+A request is a record of the history's topic, and so is the answer of the application that takes it
+(`listener`). The first such answer in the order of the topic counts. So one application runs the
+job, or the sender does, which after a while takes the request back in the same way. Applications
+listen only to topics that brokers lead: otherwise each would have to poll the storage for records.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ Word = JobRun | KnownJob | JobRequest | None
 
 @dataclass(slots=True)
 class JobRequests:
-    """One request, from whoever asks."""
+    """One request, on its sender's side."""
 
     log: Log
     request: JobRequest
@@ -55,11 +54,11 @@ class JobRequests:
     _words: list[Word] = field(default_factory=list)
 
     def run(self) -> JobRun | None:
-        """Have a job run, and return the run when it has ended; None if nobody takes it.
+        """Have a job run, and return the run when it has ended; None if no application takes it.
 
         Raises:
-            Unavailable: it was taken, and then nothing was heard of it for long.
-            SparklogError: what becomes of it cannot be read.
+            Unavailable: it was taken, and then no record of it came for long. SparklogError: what
+            becomes of it cannot be read.
         """
         addresses = leading(self.log.refresh())
         if not addresses:
@@ -86,7 +85,7 @@ class JobRequests:
         return self._taker(consumer, SETTLED_WITHIN_S)
 
     def _taker(self, consumer: Consumer, within_s: float) -> str | None:
-        """Return whose word came first, None if nobody's has come."""
+        """Return the application whose answer came first, None if none has come."""
         deadline_s = self.clock.monotonic_s() + within_s
         while self.clock.monotonic_s() < deadline_s:
             self._poll(consumer)

@@ -1,6 +1,6 @@
-"""One run of an upkeep job: the job's body, and what is kept of how it went.
+"""One run of an upkeep job: the job's body, and the record of its outcome.
 
-Whatever a body raises becomes the run's outcome: a job never harms who runs it.
+Any exception of a body becomes the run's outcome: a job never harms the application that runs it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from sparklog.spark.schedule.job_kinds import kind_of
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What a job found and left, as far as it says: of what it changed, or of all it looked at."""
+    """Amounts before and after a job, if it reports them.
+
+    They count what it changed, or all that it read.
+    """
 
     records_before: int | None = None
     records_after: int | None = None
@@ -38,7 +41,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """How a run went."""
+    """The outcome of a run."""
 
     outcome: str
     exit_code: int
@@ -105,7 +108,7 @@ def run_body(
     try:
         job = kind_of(kind)
         return ending_of(job.body(job.parsed(words), open_session, progress))
-    except Exception as error:  # a job of somebody's, beside brokers that must go on serving
+    except Exception as error:  # any job, beside brokers that must go on serving
         if stopping():
             return ENDED_WITH_APPLICATION
         return RunEnd(FAILED, EXIT_FAILED, failure_line(error))

@@ -1,18 +1,18 @@
 """Running a schedule beside brokers: an alarm clock, a queue, and few threads that run jobs.
 
-An alarm clock wakes us when a job may be due; what is due is decided by `schedule` from what is
-claimed in the log, so a wrong or missing alarm costs time and never a run too many. A job that
-still runs or waits when its time comes again is let go until the time after.
+An alarm clock wakes the runner when a job may be due; `schedule` decides from the log's claims
+which jobs are due. So a wrong or missing alarm costs time and never a run too many. If a job still
+runs or waits when its time comes again, the runner skips that time.
 
 All threads are daemons: a job that hangs does not keep the application from ending.
 
-An alarm clock for jobs: a thread that rings when a cron expression's next time comes.
+The alarm clock is a thread that rings when a cron expression's next time comes.
 
-How many jobs of one application go on at once: as many as there are places.
+As many jobs of one application run at once as there are places.
 
-A job that is looked at has a place, so that it can begin if it is due. A run that somebody asked
-for has one from before we say that we take it (`job_listening`): so it begins at once, and a job
-whose time comes meanwhile waits. Pure but for a lock.
+A job that the runner checks has a place, so that it can begin if it is due. A requested run has
+one from before the application answers that it takes it (`listener`). So it begins at once, and a
+job whose time comes meanwhile waits. The places are pure but for a lock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sparklog.spark.schedule.schedule import Schedule, ScheduledJob
 
 
 class RunSlots:
-    """Who has a place, and which jobs wait for one. For threads."""
+    """The jobs and runs that have a place, and the jobs that wait for one. For threads."""
 
     def __init__(self, count: int) -> None:
         """Begin with `count` places, all free."""
@@ -54,7 +54,7 @@ class RunSlots:
             return True
 
     def reserve(self, run_id: str) -> bool:
-        """Keep a place for a run that somebody asked for; returns False if none is free."""
+        """Keep a place for a requested run; returns False if none is free."""
         with self._lock:
             if not self._has_room():
                 return False
@@ -212,7 +212,7 @@ class ScheduledJobs:
         self._clock = clock
         self._alarms = CronTimer(self.ring)
         self._waiting: SimpleQueue[str | JobRun | None] = SimpleQueue()
-        """Names of jobs to look at, and runs that somebody asked for; None: a thread's end."""
+        """Names of jobs to check, and requested runs; None: a thread's end."""
         self._lock = Lock()
         self._busy: set[str] = set()
         """Jobs that wait in the queue or for a place, or run."""
@@ -331,7 +331,7 @@ class ScheduledJobs:
             self.let_go(run.run_id)
 
     def _cut_off(self, run: JobRun) -> None:
-        """Say of a run that it ended with the application before it began: somebody waits."""
+        """Report of a run that it ended with the application before it began: its sender waits."""
         ended = self._looking.end(run, ENDED_WITH_APPLICATION)
         self._ended(ended)
         self._looking.announce(ended)

@@ -1,12 +1,12 @@
-"""Which upkeep job is due when: pure decisions over what was claimed and what was heard.
+"""Schedule: pure decisions when an upkeep job is due, from claims and the history of runs.
 
-A job has times, by its cron expression. Whoever runs it at a time claims that time in the log first
-(`schedule_claims`), so what was claimed last says what is still to be done:
+A job has times, by its cron expression. An application that runs it at a time claims that time in
+the log first (`claims`). So the last claim shows what is still to be done:
 
   S1  at most one run per time and attempt, however many applications look
-  S2  times that passed while nobody looked are made up for by one run, at the newest of them, if
+  S2  one run makes up for times that passed while no application looked, at the newest of them, if
       that is not older than `catch_up_ms`
-  S3  times that pass while the job itself runs are let go
+  S3  times that pass while the job itself runs are skipped
   S4  a run that fell silent (its application was killed) is tried once more, and only once
 
 Times are milliseconds since the epoch.
@@ -22,7 +22,9 @@ from sparklog.spark.schedule.cron import Cron
 ON_TIME_MS: Final = 60_000
 """A run that begins this late is on time; later it is said to be made up for."""
 SILENT_MS: Final = 5 * 60_000
-"""A run tells its history once a minute that it goes on; one that has not for so long is dead."""
+"""A run records once a minute in its history that it goes on; one that has not for so long is
+dead.
+"""
 FIRST_ATTEMPT: Final = 1
 LAST_ATTEMPT: Final = 2
 SEEN: Final = 0
@@ -60,7 +62,7 @@ class Schedule:
     source: str
     jobs: tuple[ScheduledJob, ...]
     at_once: int = 1
-    """How many jobs one application runs at a time."""
+    """Number of jobs that one application runs at a time."""
 
     def has(self, kind: str) -> bool:
         """Return whether a job of a kind is to run."""
@@ -78,7 +80,7 @@ class DueRun:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """What is known of the time that was claimed last."""
+    """State of the time that was claimed last."""
 
     scheduled_ms: int
     attempt: int
@@ -101,12 +103,12 @@ def turn_of(job: ScheduledJob, last: LastRun, now_ms: int) -> DueRun | None:
 
 
 def is_silent(last: LastRun, now_ms: int) -> bool:
-    """Return whether whoever ran the job at that time is gone."""
+    """Return True if the application that ran the job at that time is gone."""
     return last.attempt != SEEN and not last.ended and not is_recent(last.heard_ms, now_ms)
 
 
 def is_recent(heard_ms: int, now_ms: int) -> bool:
-    """Return whether a run that was heard of then still goes on.
+    """Return True if a run whose last record is of then still goes on.
 
     A time far ahead of the clock does not count: otherwise one such record would end a job's runs
     until then. Clocks of machines differ by less than `SILENT_MS`.

@@ -240,7 +240,8 @@ SERVE_CONF: Mapping[str, str] = {
     "spark.scheduler.mode": "FAIR",
     # A second copy of a broker is of no use.
     "spark.speculation": "false",
-    # What ends an executor once would end the next one, too. Brokers are started again by us.
+    # A task that ends an executor once would end the next one, too. The driver starts brokers
+    # again.
     "spark.task.maxFailures": "1",
 }
 ONE_MACHINE_CONF: Mapping[str, str] = {
@@ -261,7 +262,7 @@ _POOL = """\
 DISCOVERY = f"""#!/bin/sh
 echo '{{"name": "{RESOURCE}", "addresses": ["{RESOURCE}"]}}'
 """
-"""Tells Spark that an executor's machine has one broker to give away."""
+"""Reports to Spark that an executor's machine has one broker to give away."""
 
 
 def pools_conf(folder: Path, broker_ids: Iterable[int]) -> dict[str, str]:
@@ -288,7 +289,7 @@ def connect_conf(port: int, host: str) -> dict[str, str]:
 
 
 def one_machine_conf(folder: Path) -> dict[str, str]:
-    """Return settings for executors on this machine that have room for one broker each."""
+    """Return settings for executors on this machine that have slots for one broker each."""
     script = folder / "discover-broker.sh"
     script.write_text(DISCOVERY)
     script.chmod(0o700)

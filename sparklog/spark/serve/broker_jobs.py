@@ -1,10 +1,10 @@
 """One long-lived Spark job per broker, submitted again whenever it ends.
 
-A broker's job has one task and a thread, a job group and a FAIR pool of its own, so brokers start
+A broker's job has one task and a thread, a job group and a FAIR pool of its own. So brokers start
 and end without regard to each other and to queries. Spark repeats no task (`SERVE_CONF`), so that
-a task that ends its executor does not go on to the next. Whatever becomes of a broker's task comes
-back here, is told as an event, and is tried again: at once, or after a while that grows while the
-broker does not get to serve.
+a task that ends its executor does not go on to the next. The outcome of a broker's task comes back
+here and is reported as an event. The driver then tries again: at once, or after a while that grows
+while the broker does not get to serve.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Tell = Callable[[int, Mapping[str, Any]], None]
 
 
 class BrokerJob:
-    """Keeps one broker running until it is told to stop."""
+    """Keeps one broker running until the driver asks it to stop."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a broker's task is told by the driver: which broker it is, where it listens, whom it asks.
+"""Broker plan: the driver gives a broker's task its id, its listener and the driver's address.
 
 Everything here travels to executors, so it is plain and small. Settings go under Kafka's names.
 """
@@ -33,12 +33,12 @@ class BrokerEntry(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ControlPoint:
-    """Where the driver listens for its brokers."""
+    """The address on which the driver listens for its brokers."""
 
     host: str
     port: int
     token: str
-    """Tells our brokers from anybody else who finds the port."""
+    """Distinguishes our brokers from any other process that finds the port."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,17 @@
 """Slots: where brokers run among an application's executors, and what is left for its queries.
 
-A slot is Spark's bookkeeping of a core; a broker occupies its task's slots for ever. One broker per
-executor is wanted, so that a lost executor costs one broker, and a free slot on each, so that
-queries run beside them. Pure: what Spark has is an argument, what follows is the answer.
+A slot is Spark's bookkeeping of a core; a broker occupies its task's slots for ever. The aim is
+one broker per executor, so that a lost executor costs one broker. Each executor keeps a free slot,
+so that queries run beside the brokers. Pure: what Spark has is an argument, what follows is the
+answer.
 
-Where there are more executors than brokers, a broker claims all slots of its own, so that jobs and
-queries run where no broker does: a task that ends its executor ends no broker.
+If there are more executors than brokers, a broker claims all slots of its own. Jobs and queries
+then run where no broker does: a task that ends its executor ends no broker.
 
-How a broker claims an executor, in order of preference:
-  resource   the executors have one `broker` each (standalone, local-cluster)
-  cores      its task takes more than half of the executor's slots, so no second one fits
-  none       brokers share executors as it comes
+Ways in which a broker claims an executor, in order of preference:
+- `resource`: the executors have one `broker` each (standalone, local-cluster)
+- `cores`: its task takes more than half of the executor's slots, so no second one fits
+- `none`: brokers share executors as it comes
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*
 
 @dataclass(frozen=True, slots=True)
 class SlotClaim:
-    """What a broker's task asks for. None of both: the default profile, one slot anywhere."""
+    """Resources that a broker's task asks for.
+
+    None of both: the default profile, one slot anywhere.
+    """
 
     resource: bool = False
     cores: int | None = None
@@ -39,7 +43,7 @@ class SlotClaim:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What Spark has."""
+    """The slots that Spark has."""
 
     executors: int
     per_executor: int
@@ -74,7 +78,7 @@ def executors_of(master: str, conf: Mapping[str, str]) -> int | None:
 
 
 def claim_of(master: str, conf: Mapping[str, str], brokers: int) -> SlotClaim:
-    """Return how so many brokers claim executors; `conf` is the session's, as it is."""
+    """Return how that number of brokers claims executors; `conf` is the session's, as it is."""
     if master.startswith("local") and cluster_in_one_machine(master) is None:
         return SlotClaim()  # Spark refuses resource profiles in its one-process mode
     if conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
@@ -91,14 +95,12 @@ def claim_of(master: str, conf: Mapping[str, str], brokers: int) -> SlotClaim:
 def advice(
     brokers: int, slots: Slots, claim: SlotClaim, conf: Mapping[str, str], expected: int = 0
 ) -> list[str]:
-    """Return what an operator should know about the room for brokers and for queries.
+    """Return advice for an operator about the slots for brokers and for queries.
 
     Args:
-        brokers: How many brokers the application runs.
-        slots: The executors that Spark has now.
-        claim: What each broker claims.
-        conf: The session's configuration.
-        expected: How many executors the configuration asks for; 0 where it does not say.
+        `brokers`: How many brokers the application runs. `slots`: The executors that Spark has
+        now. `claim`: What each broker claims. `conf`: The session's configuration. `expected`: How
+        many executors the configuration asks for; 0 where it does not say.
     """
     taken = claim.cores or 1
     found = []

@@ -1,21 +1,21 @@
 """The task that is a broker: what runs on an executor, in a Python worker of its own.
 
 The task ends in good order, with one row that says how it went, when the broker has drained or
-could not go on. It fails only when its process is killed, and the driver hands its job in again. So
-an error that would come again, such as a port in use, is waited out by the driver instead of being
-tried a hundred times.
+could not go on. It fails only when its process is killed, and the driver hands its job in again.
+So the driver waits out an error that would come again, such as a port in use. It does not try it a
+hundred times.
 
 SIGTERM to the process of one broker restarts it in good order: it drains and ends, and the driver
 hands its job in again.
 
 Spark uses worker processes again. One that did upkeep may have threads of the lowest priority, and
-a broker would have them: such a process ends, and the task starts in another.
+a broker would have them. Such a process ends, and the task starts in another.
 
 A broker dies with its executor: a Python worker whose JVM is gone must not serve on.
 
 Spark ends workers by SIGHUP when an executor's JVM goes, through a daemon between the two. When
-that daemon dies first (the kernel's out-of-memory killer takes single processes), nobody tells the
-worker, and Spark starts a second broker elsewhere. So the kernel is asked for a signal when the
+that daemon dies first (the kernel's out-of-memory killer takes single processes), the worker gets
+no signal, and Spark starts a second broker elsewhere. So the kernel is asked for a signal when the
 daemon dies, and a thread looks whether the JVM is still the daemon's parent. Death is at once and
 without a farewell: everything acknowledged is on storage, and a broken connection is what the
 others notice first.
@@ -81,7 +81,7 @@ def parent_of(pid: int) -> int | None:
 DRAINED = "drained"
 FAILED = "failed"
 KILLED = "killed"
-"""Its process, or the executor's, was killed: the task has told nothing."""
+"""Its process, or the executor's, was killed: the task has reported nothing."""
 REFUSED = "refused"
 """The settings are wrong: trying again would end the same."""
 

@@ -1,4 +1,4 @@
-"""What a launcher of brokers prints: lines for people, or a JSON object per line for programs."""
+"""Console lines of a launcher of brokers: for people, or a JSON object per line for programs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The line between the driver and its brokers: JSON objects, one per line, over TCP.
 
 A broker's task calls the driver as it starts, says who it is, and reports; the driver says `stop`
-when the broker is to drain. Spark itself would tell nothing before the task ends. The line is a
-convenience: a broker without one serves, and one whose line breaks goes on serving, because its
+when the broker is to drain. Spark itself would report nothing before the task ends. The line is a
+convenience. A broker without one serves, and one whose line breaks goes on serving, because its
 executor ends with the driver anyway.
 """
 
@@ -90,7 +90,7 @@ class ControlServer:
             hello = _read(reader)
             broker = hello.get("broker") if hello else None
             if hello is None or not isinstance(broker, int) or not self._knows(hello):
-                return  # nobody of ours
+                return  # not one of our brokers
             line.settimeout(None)
             with self._lock:
                 number = next(self._numbers)
@@ -137,7 +137,7 @@ class ControlChannel:
         return self._stop.is_set()
 
     def tell(self, said: Mapping[str, Any]) -> None:
-        """Tell the driver something; silence is no error."""
+        """Report something to the driver; silence is no error."""
         if self._line is not None:
             _send(self._line, said)
 

@@ -1,4 +1,4 @@
-"""What `jobs/serve.py` is asked to do, and what it says at its end."""
+"""Serve job: the arguments of `jobs/serve.py`, and its report at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparklog.spark.serve.broker_plan import BrokerEntry, BrokerPlan, ControlPoi
 
 @dataclass(frozen=True, slots=True)
 class ServeJob:
-    """Which brokers to run, and where they listen."""
+    """The brokers to run, and their listeners."""
 
     root: str
     brokers: int = 3
@@ -33,12 +33,12 @@ class ServeJob:
     """Levels of packages, as `SPARKLOG_LOG` gives them."""
     configs: Mapping[str, str] = field(default_factory=dict)
     master: str | None = None
-    """Where Spark runs unless spark-submit says it; None: executors on this machine."""
+    """Spark's master unless spark-submit gives one; None: executors on this machine."""
     ready_file: Path | None = None
     drain_timeout_s: int = 30
     control_port: int = 0
     connect_port: int | None = None
-    """Where Spark Connect takes queries; None: nowhere."""
+    """The port on which Spark Connect accepts queries; None: none."""
     schedule: Schedule | None = None
     """Upkeep jobs to run beside the brokers; None: none."""
     jobs_metrics_port: int = 0
@@ -86,7 +86,7 @@ class ServeJob:
 
 @dataclass(frozen=True, slots=True)
 class ServeReport:
-    """How it ended."""
+    """Its result at the end."""
 
     seconds: float
     brokers: int

@@ -1,12 +1,12 @@
-"""The end of Spark's JVM, heard in Python before Spark itself hears it.
+"""JVM shutdown: Python is notified that Spark's JVM ends before Spark itself is.
 
 Under spark-submit the JVM is the process that operators, YARN and Kubernetes end: it gets the
 signal, stops its SparkContext, and with it every executor. A shutdown hook that goes before
 Spark's own gives brokers the time to drain. Hadoop's registry of hooks, in which Spark has its own,
 is the public way to have an order among them.
 
-What Python prints there goes through the JVM, too: it reads a pipe, and drops what is in that when
-it ends. So the JVM is held until it has read the last line.
+Python's output there goes through the JVM, too: it reads a pipe, and drops the pipe's contents
+when it ends. So the JVM is held until it has read the last line.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from sparklog.core.clock import SYSTEM_CLOCK
 BEFORE_SPARK = 50
 """Spark's hook has 40 there (FileSystem.SHUTDOWN_HOOK_PRIORITY + 30); the higher goes first."""
 READ_TIMEOUT_S: Final = 5.0
-"""The JVM's end waits no longer for words that nobody takes."""
+"""The JVM's end waits no longer for output that is not read."""
 READ_INTERVAL_S: Final = 0.01
 
 
 def spare_executors() -> None:
     """Keep a terminal's Ctrl-C from executors on this machine, whose brokers are to drain.
 
-    A terminal sends SIGINT to all processes of the foreground. What Spark's JVM starts from now on
-    ignores it, as the JVM itself does; the driver's Python hears it, and drains. PySpark does the
-    same when it starts the JVM. Call it before there is a session.
+    A terminal sends SIGINT to all processes of the foreground. Processes that Spark's JVM starts
+    from now on ignore it, as the JVM itself does; the driver's Python gets it, and drains. PySpark
+    does the same when it starts the JVM. Call it before there is a session.
     """
     SparkContext._ensure_initialized()  # noqa: SLF001 - as below
     jvm: Any = SparkContext._jvm  # noqa: SLF001 - as below
@@ -67,8 +67,8 @@ class JvmShutdown:
         gateway: Any = self._spark.sparkContext._gateway  # noqa: SLF001 - Python has no other way
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         seconds = gateway.jvm.java.util.concurrent.TimeUnit.SECONDS
-        # Each call makes the hook another object to Java; a thread that is never started is one
-        # that can be told apart, and so be taken back.
+        # Each call makes the hook another object to Java. A thread that is never started keeps its
+        # identity, and so can be removed.
         self._thread = gateway.jvm.java.lang.Thread(self._hook, "sparklog: drain brokers")
         self._hooks = gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get()
         self._hooks.addShutdownHook(self._thread, BEFORE_SPARK, self._timeout_s, seconds)
@@ -81,8 +81,8 @@ class JvmShutdown:
                 await_reader(stream, READ_TIMEOUT_S)
         self._hook.done.set()
         if not self.came:
-            # Left there it would call Python when that has gone, and log that nobody answered. A
-            # JVM that has begun to end meanwhile, or is gone, has no use for this.
+            # Left there it would call Python when that has gone, and log that there was no answer.
+            # A JVM that has begun to end meanwhile, or is gone, has no use for this.
             with suppress(Py4JError, OSError):
                 self._hooks.removeShutdownHook(self._thread)
 
@@ -118,6 +118,6 @@ class _Hook:
         self.done = Event()
 
     def run(self) -> None:
-        """Be told by the JVM."""
+        """Handle the JVM's call."""
         self.came.set()
         self.done.wait(self._timeout_s)

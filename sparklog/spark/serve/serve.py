@@ -1,8 +1,8 @@
 """Brokers as tasks of a Spark application: `jobs/serve.py` and `sparklog serve`.
 
-The driver submits one job per broker, tells what becomes of them, and drains them when it is asked
-to end. It is no part of the log: when it dies its brokers die within a second, everything that was
-acknowledged is on storage, and the next application goes on from there.
+The driver submits one job per broker, reports their state, and drains them when it is asked to
+end. It is no part of the log. When it dies its brokers die within a second. Every acknowledged
+record is on storage, and the next application goes on from there.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, JobProgre
                     progress.elapsed_s(), job.brokers, drained, request.exit_code,
                     printed=jvm_end.came and submitted(),
                 )  # fmt: skip
-                if report.printed:  # later nobody would read it
+                if report.printed:  # later it would not be read
                     progress.close()
                     tell_report(report, as_json=job.json)
         return report
@@ -170,7 +170,7 @@ class _Launcher:
             one.start()
 
     def run(self, asked_to_end: Callable[[], bool]) -> None:
-        """Tell what happens until the end is asked for.
+        """Report events until the end is asked for.
 
         Raises:
             InvalidRequest: a broker refuses its settings. Unavailable: Spark has ended.
@@ -213,7 +213,7 @@ class _Launcher:
         return sum(broker.drained for broker in self._serving.brokers.values())
 
     def _advise(self) -> None:
-        """Say once what the operator should know, when all brokers serve or somebody waits long."""
+        """Give the operator advice once, when all brokers serve or one waits long."""
         if self._advised:
             return
         late = self._progress.elapsed_s() > ADVICE_AFTER_S
@@ -270,7 +270,7 @@ class _Launcher:
     def _slots(self) -> Slots:
         context: Any = self._spark.sparkContext
         known = context._jsc.sc().getExecutorMemoryStatus().size() - 1  # noqa: SLF001 - as above
-        executors = max(1, known)  # the driver counts as one, and is the only one in local mode
+        executors = max(1, known)  # the driver counts as one, and is the only one in local mode.
         # Spark's parallelism is 2 at least, however few slots there are.
         each = self._slots_each or max(1, context.defaultParallelism // executors)
         return Slots(executors, each)

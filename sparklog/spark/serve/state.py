@@ -1,13 +1,13 @@
-"""What is known about the brokers of an application: events in, lines for people and programs out.
+"""State of an application's brokers: events in, lines for people and programs out.
 
 Pure, and used by one thread. An event is a broker's id and a mapping with `event`:
-  submitted   its Spark job was handed in
-  started     its task runs: pid, executor_host
-  ready       it serves: incarnation, host, port, metrics_port
-  note        text: something an operator should know
-  drained     it has handed over what it led, and ends
-  hung up     its line broke: it ended, or its process was killed
-  ended       its job is over: outcome, message, again_in_s
+  - `submitted`: its Spark job was handed in
+  - `started`: its task runs: pid, executor_host
+  - `ready`: it serves: incarnation, host, port, metrics_port
+  - `note`: text: something an operator should know
+  - `drained`: it has handed over what it led, and ends
+  - `hung up`: its line broke: it ended, or its process was killed
+  - `ended`: its job is over: outcome, message, again_in_s
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BrokerStatus:
     state: str = "waiting"
     """`waiting`, `starting`, `ready`, `drained`, `lost`, `ended` or `refused`."""
     address: str | None = None
-    """Where it serves, or served last."""
+    """The address at which it serves, or served last."""
     facts: dict[str, Any] = field(default_factory=dict)
     starts: int = 0
     line: int | None = None
@@ -96,7 +96,7 @@ class Serving:
         }
 
     def handle(self, broker_id: int, event: Mapping[str, Any]) -> list[Notice]:
-        """Take an event in, and return what to tell."""
+        """Handle an event, and return the notices to print."""
         broker = self.brokers.get(broker_id)
         if broker is None:
             return []

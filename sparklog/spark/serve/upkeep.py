@@ -1,11 +1,11 @@
 """Upkeep jobs in the application that serves: started once brokers serve, ended before they drain.
 
-What a job does and what becomes of it is told as events, like everything about brokers.
+A job's progress and outcome are reported as events, like everything about brokers.
 
-What a first upkeep job would start on executors, started before anybody waits for it.
+The warm-up starts on executors what a first upkeep job would start, before any job waits for it.
 
-Spark starts a Python on an executor when it has a task for one, and for tasks of jobs another than
-for brokers, which are rows of a table. That takes most of a second of a processor, at ordinary
+Spark starts a Python on an executor when it has a task for one. Tasks of jobs get another Python
+than brokers, which are rows of a table. That takes most of a second of a processor, at ordinary
 priority and in the middle of what clients send. It stays there for all jobs to come.
 """
 
@@ -146,8 +146,8 @@ class Upkeep:
     def give_way(self, *, brokers_wait: bool) -> None:
         """Cut jobs short when brokers wait for an executor long. Call it as often as you like.
 
-        A broker that has an executor of its own needs all of its slots, and the tasks of a job
-        may have come there in between.
+        A broker that has an executor of its own needs all of its slots. The tasks of a job may
+        have come there in between.
         """
         now_s = SYSTEM_CLOCK.monotonic_s()
         if not brokers_wait or self._waits_since_s is None:
@@ -160,8 +160,8 @@ class Upkeep:
         """End what runs; returns whether all has ended in time."""
         self._warm_up.stop()
         ended = not self._begun or self._jobs.stop(STOP_TIMEOUT_S)
-        # Last, so that a run that was taken meanwhile is told as ended to whoever asked for it. Who
-        # asked a moment ago, and whose run we have not heard to be ours, gives up by himself.
+        # Last, so that the sender of a run that was taken meanwhile gets a record of its end. The
+        # sender of a very recent request, not yet known to be ours, gives up by itself.
         self._requests.stop(0.0)
         if self._page is not None:
             self._page.close()
