@@ -1,4 +1,4 @@
-"""Let go old records as topics' settings say, and delete the objects that nothing needs any more.
+"""Delete old records as topics' settings say, and delete objects that are no longer needed.
 
 spark-submit jobs/retain.py --root s3://bucket/log --dry-run
 spark-submit jobs/retain.py --help

@@ -57,9 +57,11 @@ def table_view(
     """Return the rows of a table that `jobs/materialize.py` keeps, and of the records after them.
 
     Args:
-        `spark`: a session with Delta Lake. `table`: the table's path. `root`: of the log; by
-        default what `SPARKLOG_ROOT` says. `name`: of a temporary view to make, for SQL; replaced
-        if there is one. `options`: more options of the source, such as `minPartitions`.
+        `spark`: a session with Delta Lake.
+        `table`: the table's path.
+        `root`: of the log; by default what `SPARKLOG_ROOT` says.
+        `name`: of a temporary view to make, for SQL; replaced if there is one.
+        `options`: more options of the source, such as `minPartitions`.
 
     Raises:
         InvalidRequest: no table, or not one of a materialisation.

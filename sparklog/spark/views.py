@@ -46,8 +46,9 @@ def create_topic_views(
         database: where the views go, by default the current one.
         prefix: of every view's name.
         table: made unless it exists. Temporary views need it too.
-        `temporary`: views for this session only. `include_headers`: True if the views have the
-        column `headers`. `options`: source options for every view, such as `failOnDataLoss`.
+        `temporary`: views for this session only.
+        `include_headers`: True if the views have the column `headers`.
+        `options`: source options for every view, such as `failOnDataLoss`.
 
     Raises:
         InvalidRequest: two topics would get one view; name the topics in several calls.

@@ -1,22 +1,22 @@
-"""Whether a thread makes way for others, as upkeep beside brokers does, and what it leaves them.
+"""Background I/O: threads of upkeep beside brokers leave processors and disks to other threads.
 
 The system gives such a thread (class idle, or as nice as can be) the processor that others leave.
-Of disks it knows no such thing where no scheduler orders their requests, as on most virtual
-machines: who reads ahead or writes megabytes there keeps a small write waiting behind them. So
-these threads ask for little at a time, and rest in between (`IoTurns`). And a processor that is
-never idle slows its neighbours, by what they share and by what a host allows all of them: who makes
-way leaves each idle most of the time (`CpuShare`). Units: seconds.
+Disks have no such class where no scheduler orders their requests, as on most virtual machines. A
+thread that reads ahead or writes megabytes there keeps a small write waiting behind them. So these
+threads ask for little at a time, and rest in between (`IoTurns`). And a processor that is never
+idle slows its neighbours, by what they share and by what a host allows all of them. So a
+background thread leaves each idle most of the time (`CpuShare`). Units: seconds.
 
-A put that goes on in parts waits between them, if whoever asked for it is to go slowly.
+A put that goes on in parts waits between them, if its caller is to go slowly.
 
-A store that writes an object in parts says so (`part_written`), in the thread that asked. Others
-say nothing; whoever paces counts what is left. Units: bytes.
+A store that writes an object in parts says so (`part_written`), in the thread that asked. Other
+stores do not call it; the pacing store counts what is left. Units: bytes.
 
-A store that is asked for no more than so many bytes a second, as Kafka's log cleaner is.
+A throttled store limits bytes per second, as Kafka's log cleaner does.
 
-Reads and writes count alike. Whoever would be faster waits, so a burst is at most what is read at
-once by each thread, or one part of what is written. Work that makes way for others waits in the
-same places, for the processors that it used in between. Units: bytes, seconds.
+Reads and writes count alike. A faster thread waits, so a burst is at most what each thread reads
+at once, or one part of what it writes. Background work waits in the same places, for the
+processors that it used in between. Units: bytes, seconds.
 """
 
 from __future__ import annotations

@@ -37,12 +37,12 @@ def open_store(
     """Open the store under `root`. Sends nothing yet.
 
     Args:
-        root: a path, `file://…`, `s3://bucket/prefix` or `memory://name`.
-        settings: limits and time-outs; the defaults fit most.
-        clock: measures and waits.
-        entropy: jitter and temporary names.
-        label_of: turns a key into the label its requests are counted under.
-        environment: where Amazon's variables are read; the process's own by default.
+        `root`: a path, `file://…`, `s3://bucket/prefix` or `memory://name`.
+        `settings`: limits and time-outs; the defaults fit most.
+        `clock`: measures and waits.
+        `entropy`: jitter and temporary names.
+        `label_of`: turns a key into the label its requests are counted under.
+        `environment`: where Amazon's variables are read; the process's own by default.
 
     Raises:
         InvalidConfig: not a root sparklog knows, or a file is there.

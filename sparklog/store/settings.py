@@ -2,9 +2,9 @@
 
 Names end in their unit. Nothing here reads the environment.
 
-Where an S3 endpoint is, and with which credentials: read once, at the edge.
+The address of an S3 endpoint and its credentials are read once, at the edge.
 
-What is not given here is looked up by botocore itself: profiles, container and machine roles.
+botocore itself looks up anything not given here: profiles, container and machine roles.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 Brokers are tasks on three executors. Flights come from Spark and from a plain Kafka client, which
 goes on sending while executors are killed, and a consumer group goes on reading.
 
-What became of records that brokers acknowledged while executors were killed.
+The checks find every record that brokers acknowledged while executors were killed.
 
-Executors are killed, and it is told how long clients were without a leader.
+The demo kills executors, and reports how long clients were without a leader.
 
 A killed executor's broker lives on for the blink of an eye and may still acknowledge, so the first
-acknowledgement after a kill proves nothing. What does is the longest silence between the kill and
-the moment when somebody else is known to lead: it ends with the new leader's first word.
+acknowledgement after a kill proves nothing. The measure is the longest silence between the kill
+and the moment when another broker is known to lead. It ends with the new leader's first answer.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ LOOK_S = 0.05
 def kill_a_leader(
     scene: Scene, brokers: DemoBrokers, client: PlainClient, admin: Admin, dead: Sequence[int]
 ) -> int:
-    """Kill the executor of a broker that leads something, and tell who takes over and how fast.
+    """Kill the executor of a broker that leads something, and report who takes over and how fast.
 
-    Returns the broker's id. Raises Unavailable: nobody took over.
+    Returns the broker's id. Raises Unavailable: no broker took over.
     """
     before = _leaders(admin)
     victim = next(leader for leader in before if leader not in dead)
@@ -92,7 +92,7 @@ def taken_over_at_s(moment_s: float, known_s: float, acknowledged_s: Sequence[fl
 def _taken_over_at_s(
     client: PlainClient, admin: Admin, number: int, victim: int, moment_s: float
 ) -> float:
-    """Wait until somebody else leads a partition and takes records; returns since when.
+    """Wait until another broker leads a partition and accepts records; returns since when.
 
     Raises:
         Unavailable: not in time.
@@ -159,7 +159,7 @@ def check_group(scene: Scene, servers: str, group: ReadingGroup, found: Sequence
     """Let a group come to the end, and compare what it has read and committed.
 
     Raises:
-        SparklogError: it does not come there, or nobody knows what it has committed.
+        SparklogError: it does not come there, or its committed offsets are unknown.
     """
     places = {(one.partition, one.offset) for one in found}
     try:
@@ -232,7 +232,7 @@ def play_brokers(
             _describe(scene, servers)
             SYSTEM_CLOCK.sleep_s(CALM_S)
         except BaseException:
-            client.abandon()  # there may be nobody left to answer
+            client.abandon()  # there may be no broker left to answer
             raise
         client.stop()
     scene.narrator.step("Every acknowledged record: there, once, in order")

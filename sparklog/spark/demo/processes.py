@@ -1,11 +1,11 @@
 """The demo's processes: started in sessions of their own, talked to by lines, ended with the demo.
 
-What a process reports is JSON, one object per line of its standard output. Everything else that it
+A process reports as JSON, one object per line of its standard output. Everything else that it
 writes goes to the log file: spark-submit mixes what Python says on standard error into the output.
 
-Whatever way the demo ends, leaving the block ends every process that it started.
+However the demo ends, leaving the block ends every process that it started.
 
-How the demo calls spark-submit: the one that belongs to this Python, quietly, on few cores.
+The demo calls the spark-submit that belongs to this Python, quietly, on few cores.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Child:
 
     def ask_to_end(self) -> None:
         """Let it know that its time has come."""
-        # One that has ended by itself is left alone: its number may be somebody else's by now.
+        # One that has ended by itself is left alone: its number may be another process's by now.
         if not self._asked and self.process.poll() is None:
             self._asked = True
             self._signal(signal.SIGTERM)
@@ -216,7 +216,7 @@ class Children(Closeable):
 
 SHOWN_WORD_MAX = 64
 
-# What Spark logs goes to a file: on the console is what the demo tells.
+# Spark logs to a file: on the console is what the demo prints.
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file

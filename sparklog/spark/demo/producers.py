@@ -39,7 +39,7 @@ def create_topics(scene: Scene, log: Log) -> None:
     """Create the topics.
 
     Raises:
-        TopicAlreadyExists: the log has one of them, and whose it is nobody knows.
+        TopicAlreadyExists: the log has one of them, and its owner is unknown.
     """
     scene.narrator.step(f"The log: a topic per file under {scene.stage.root}")
     taken = [topic for topic in TOPICS if topic in log.topics()]
@@ -56,7 +56,7 @@ def create_topics(scene: Scene, log: Log) -> None:
 
 
 def produce_tables(scene: Scene) -> None:
-    """Send planes and weather, both at once."""
+    """Send planes and `weather`, both at once."""
     scene.narrator.step("Producers: planes and weather, JSON values with keys and event times")
     jobs = [
         scene.job(

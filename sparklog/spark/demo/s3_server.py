@@ -1,13 +1,13 @@
 """An S3 server on this machine, for the demo: moto's, on a free port, with its requests counted.
 
-Run as `python -m sparklog.spark.demo.s3_server BUCKET`. Says its port as a JSON line, then answers
-each line on standard input with the requests so far; ends when standard input ends, so it cannot
-outlive whoever started it.
+Run as `python -m sparklog.spark.demo.s3_server BUCKET`. It prints its port as a JSON line, then
+answers each line on standard input with the requests so far. It ends when standard input ends, so
+it cannot outlive the process that started it.
 
 moto's S3, with writes that happen at one moment each, as S3's do.
 
-moto looks whether a name is taken, and then stores: of two conditional puts at once both could be
-told that they created it. On S3 one of them is told 412, and all of the log rests on that.
+moto looks whether a name is taken, and then stores: of two conditional puts at once both could get
+the answer that they created it. On S3 one of them gets 412, and all of the log rests on that.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OneWriteAtATime:
         """Answer one request."""
         if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
             return self._app(environ, start_response)
-        # Its body is read first: a client that pauses amid it holds up nobody.
+        # Its body is read first: a client that pauses amid it holds up no other.
         environ["wsgi.input"] = BytesIO(_body(environ))
         with self._lock:
             return self._app(environ, start_response)

@@ -1,12 +1,12 @@
-"""What every step of the demo works with: its log, its folder, its Spark, who speaks and judges.
+"""Scene: the common parts of the demo's steps (log, folder, Spark, narrator and judge).
 
-How the demo speaks: numbered steps with their times, commands as a person would type them.
+The narrator prints numbered steps with their times, and commands as a person would type them.
 
-The demo's own use of the `sparklog` command: what is typed is shown, and what it says.
+The command part runs the `sparklog` command, and shows what is typed and what it says.
 
-The demo's judge: compares what came out with what must, and remembers every difference.
+The judge compares results with the expected ones, and remembers every difference.
 
-What must come out: totals of the package's files, computed without sparklog and Spark.
+The expected results are totals of the package's files, computed without sparklog and Spark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Narrator:
     """Writes the story. Thread-safe: the follower speaks while producers work."""
 
     def __init__(self, stream: TextIO, steps: int, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Tell a story of `steps` steps."""
+        """Begin the output of a demo of `steps` steps."""
         self._stream = stream
         self._steps = steps
         self._step = 0
@@ -145,11 +145,11 @@ NOTHING_YET = "0 records"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where the demo plays."""
+    """The places that the demo uses."""
 
     root: str
     folder: Path
-    """What it leaves behind: Delta table, Spark's log, the log itself unless that is elsewhere."""
+    """The demo's remains: Delta table, Spark's log, the log itself unless that is elsewhere."""
     master: str
 
     @property

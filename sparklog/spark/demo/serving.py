@@ -77,7 +77,7 @@ class DemoBrokers:
             self.await_event("job")
 
     def look(self) -> None:
-        """Tell what has happened meanwhile."""
+        """Report what has happened meanwhile."""
         while not self._events.empty():
             event = self._events.get()
             if event is not None:

@@ -35,7 +35,7 @@ from sparklog.store.settings import S3Access
 
 LOG_STEPS = 10
 MARK = ".sparklog-demo"
-"""Tells the demo's own folder, which it may empty, from anybody else's."""
+"""Marks the demo's own folder, which it may empty."""
 S3_START_TIMEOUT_S = 30
 
 

@@ -1,7 +1,7 @@
 """Upkeep by the scheduler: the latest status of each aircraft is kept, old months of flights go.
 
-The jobs run in the brokers' application, whose schedule says every minute. What must be there
-afterwards is computed from the CSV; what was there before is measured before brokers start.
+The jobs run in the brokers' application, whose schedule says every minute. The demo computes the
+expected result from the CSV, and measures the former contents before brokers start.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ arguments = ["--topic", "flights", "--topic", "{TOPIC}"]
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What a topic holds."""
+    """The contents of a topic."""
 
     objects: int
     """In its folder: more than the log names while objects wait to be deleted."""
@@ -68,7 +68,7 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What the topics held before their upkeep, and where the newest of each key was."""
+    """The topics' contents before their upkeep, and the offset of the newest of each key."""
 
     holdings: Mapping[str, Holdings]
     newest: pa.Table

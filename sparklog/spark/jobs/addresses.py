@@ -47,9 +47,10 @@ def place_of(
     """Return where brokers of an application on `master` listen and what they advertise.
 
     Args:
-        `master`: Spark's. `listen_host`: as the user says, None for the default.
-        `advertised_host`: as the user says, None for the default. `own_address`: returns this
-        machine's address for others.
+        `master`: Spark's.
+        `listen_host`: as the user says, None for the default.
+        `advertised_host`: as the user says, None for the default.
+        `own_address`: returns this machine's address for others.
     """
     local = is_local(master)
     if listen_host is None:

@@ -77,7 +77,7 @@ class VerifyJob:
 
     @property
     def changes(self) -> bool:
-        """Say whether anything is to be put right."""
+        """Return whether anything is to be put right."""
         return self.repair or bool(self.drops)
 
 

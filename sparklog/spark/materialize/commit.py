@@ -185,9 +185,10 @@ def next_starts(
     """Return where the next batch begins in every partition of the log.
 
     Args:
-        `known`: the end of the table's records, by partition. `log`: the present extent of each
-        partition. `first`: nothing is in the table yet, so that a log that does not begin at 0 is
-        no loss. `fail_on_data_loss`: refuse a gap; else begin where the log does.
+        `known`: the end of the table's records, by partition.
+        `log`: the present extent of each partition.
+        `first`: nothing is in the table yet, so that a log that does not begin at 0 is no loss.
+        `fail_on_data_loss`: refuse a gap; else begin where the log does.
 
     Raises:
         OffsetOutOfRange: records between the table's end and the log's start are gone, or the log

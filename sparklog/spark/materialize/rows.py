@@ -198,7 +198,7 @@ def rejected_rows(bad: DataFrame, values: Values, topic: str, mode: str) -> Data
 
 
 def _not_avro(schema: str) -> Column:
-    """Say whether `from_avro` could not read a value: it makes a record of nulls of it then.
+    """Return whether `from_avro` could not read a value: it makes a record of nulls of it then.
 
     The reader recognises a record that may be all nulls by writing it again.
     """

@@ -131,7 +131,7 @@ def needed_properties(known: StructType, wanted: StructType) -> dict[str, str]:
 
 
 def is_widened(known: StructType, wanted: StructType) -> bool:
-    """Say whether a column that both have is wider in `wanted`."""
+    """Return whether a column that both have is wider in `wanted`."""
     return any(
         name in wanted.names and _widens(field.dataType, wanted[name].dataType)
         for name, field in _by_name(known).items()
@@ -139,7 +139,7 @@ def is_widened(known: StructType, wanted: StructType) -> bool:
 
 
 def needs_mapping(schema: StructType) -> bool:
-    """Say whether a name can be a column only where Delta maps names (column mapping)."""
+    """Return whether a name can be a column only where Delta maps names (column mapping)."""
     return any(_NEEDS_MAPPING.search(name) for name in _fields(schema))
 
 

@@ -29,9 +29,11 @@ def clock_times(
     """Yield when a job is due at minutes of a local hour, in no order.
 
     Args:
-        `hour`: a full hour as the zone's clock shows it, without a zone. `minutes`: from 0 to 59.
-        `zone`: where the clock is. `follows_clock`: due whenever the clock shows the minute;
-        otherwise once for each minute, as cron(8) does it for jobs at fixed times.
+        `hour`: a full hour as the zone's clock shows it, without a zone.
+        `minutes`: from 0 to 59.
+        `zone`: where the clock is.
+        `follows_clock`: due whenever the clock shows the minute; otherwise once for each minute,
+            as cron(8) does it for jobs at fixed times.
     """
     offset, later = offsets_at(hour, zone)
     if (offset, later) == (offset, offset) == offsets_at(hour + _LAST_SECOND, zone):

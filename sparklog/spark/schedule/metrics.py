@@ -124,9 +124,12 @@ def leave_metrics(
     """Write the metrics of one run that has ended as a file, whole or not at all.
 
     Args:
-        `path`: the file; its folder must be there. `job`: its name. `code`: its exit code.
-        `report`: None if it did not come to one. `seconds`: how long it took. `clock`: says when
-        it ended.
+        `path`: the file; its folder must be there.
+        `job`: its name.
+        `code`: its exit code.
+        `report`: None if it did not come to one.
+        `seconds`: how long it took.
+        `clock`: says when it ended.
 
     Raises:
         OSError: the folder does not take it.

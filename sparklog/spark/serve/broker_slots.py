@@ -98,9 +98,11 @@ def advice(
     """Return advice for an operator about the slots for brokers and for queries.
 
     Args:
-        `brokers`: How many brokers the application runs. `slots`: The executors that Spark has
-        now. `claim`: What each broker claims. `conf`: The session's configuration. `expected`: How
-        many executors the configuration asks for; 0 where it does not say.
+        `brokers`: How many brokers the application runs.
+        `slots`: The executors that Spark has now.
+        `claim`: What each broker claims.
+        `conf`: The session's configuration.
+        `expected`: How many executors the configuration asks for; 0 where it does not say.
     """
     taken = claim.cores or 1
     found = []

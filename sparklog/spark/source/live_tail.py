@@ -80,10 +80,13 @@ class LiveTailReader:
         """Read what is wanted.
 
         Args:
-            `wanted`: the records. `open_log`: the log they are in. `reader`: reads segments of its
-            partitions. `lost`: called with records that are gone; raises if that is to fail.
-            `clock`: for the waiting. `patience_s`: the time without records after which the read
-            fails. `unread`: the action for unreadable batches.
+            `wanted`: the records.
+            `open_log`: the log they are in.
+            `reader`: reads segments of its partitions.
+            `lost`: called with records that are gone; raises if that is to fail.
+            `clock`: for the waiting.
+            `patience_s`: the time without records after which the read fails.
+            `unread`: the action for unreadable batches.
         """
         self._wanted = wanted
         self._at = wanted.stretch.base_offset

@@ -231,7 +231,7 @@ def _group_id(text: str | None) -> str | None:
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
-    """Say whether a read without a schema of its own has a column of headers.
+    """Return whether a read without a schema of its own has a column of headers.
 
     Raises:
         InvalidConfig: neither true nor false.

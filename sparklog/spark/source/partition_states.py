@@ -66,7 +66,7 @@ class ReadablePartition:
 
     @property
     def is_damaged(self) -> bool:
-        """Say whether what follows cannot be read; what a leader has is for that one to say."""
+        """Return whether what follows cannot be read; what a leader has is for that one to say."""
         return self.view.damage is not None and not self.brokers
 
     def end_beyond(self, offset: int) -> int:
@@ -275,7 +275,7 @@ def new_pool() -> ThreadPoolExecutor:
 
 
 def _is_served(image: MetadataImage, place: TopicPartition, extent: ReadablePartition) -> bool:
-    """Say whether a partition may hold more than its segments do.
+    """Return whether a partition may hold more than its segments do.
 
     The fence in the log is what counts. The marker is put after the metadata name a leader, so a
     leader there is enough, too. It is deleted after the metadata name none.

@@ -68,7 +68,7 @@ class Delay:
     """When a batch was last let through."""
 
     def holds(self, begin: Offsets, latest: Offsets, now_s: float) -> bool:
-        """Say whether to wait; if not, the batch counts as let through."""
+        """Return whether to wait; if not, the batch counts as let through."""
         rows = available(begin, latest)
         if not rows or (rows < self.rows_min and now_s - self.last_s < self.delay_max_s):
             return True
