@@ -18,7 +18,7 @@ from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
 from sparklog.coordinator.record_codec import RecordSchema, version_of
-from sparklog.protocol.messages.schema import Int32, Int64, Tagged, Versions
+from sparklog.protocol.messages.schema import FieldVersions, Int32, Int64, Tagged
 
 OFFSET_KEYS: Final = (0, 1)
 GROUP_KEY: Final = 2
@@ -47,10 +47,10 @@ class OffsetValue:
     """A committed offset."""
 
     offset: Int64
-    leader_epoch: Annotated[Int32, Versions(3, absent=NO_EPOCH)]
+    leader_epoch: Annotated[Int32, FieldVersions(3, absent=NO_EPOCH)]
     metadata: str
     commit_ms: Int64
-    expire_ms: Annotated[Int64, Versions(1, 1, absent=NEVER_MS)] = NEVER_MS
+    expire_ms: Annotated[Int64, FieldVersions(1, 1, absent=NEVER_MS)] = NEVER_MS
     """Set for clients before 2018, which send a retention time with a commit."""
     topic_id: Annotated[UUID | None, Tagged(0, since=4)] = None
 
@@ -67,10 +67,10 @@ class MemberValue:
     """One member of a classic group."""
 
     member_id: str
-    instance_id: Annotated[str | None, Versions(3)]
+    instance_id: Annotated[str | None, FieldVersions(3)]
     client_id: str
     client_host: str
-    rebalance_timeout_ms: Annotated[Int32, Versions(1, absent=NO_TIMEOUT_MS)]
+    rebalance_timeout_ms: Annotated[Int32, FieldVersions(1, absent=NO_TIMEOUT_MS)]
     session_timeout_ms: Int32
     subscription: bytes
     assignment: bytes
@@ -84,7 +84,7 @@ class GroupValue:
     generation: Int32
     protocol: str | None
     leader: str | None
-    state_since_ms: Annotated[Int64, Versions(2, absent=NEVER_MS)]
+    state_since_ms: Annotated[Int64, FieldVersions(2, absent=NEVER_MS)]
     members: tuple[MemberValue, ...]
 
 

@@ -31,7 +31,7 @@ from typing import Final, TypeVar
 from sparklog.core.clock import SYSTEM_CLOCK, Clock, processor_s
 from sparklog.core.quotas import TokenBucket
 from sparklog.store.base import Data, ObjectStore, PutOutcome
-from sparklog.store.delegating import DelegatingStore
+from sparklog.store.delegating_store import DelegatingStore
 
 Result = TypeVar("Result")
 NICEST: Final = 19

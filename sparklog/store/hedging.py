@@ -14,7 +14,7 @@ from sparklog.core.clock import Clock
 from sparklog.core.counters import Latencies
 from sparklog.core.per_process import PerProcess
 from sparklog.store.base import ObjectStore, TransientStoreError
-from sparklog.store.delegating import DelegatingStore
+from sparklog.store.delegating_store import DelegatingStore
 from sparklog.store.settings import StoreSettings
 
 RECENT = 20

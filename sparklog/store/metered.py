@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from sparklog.core.counters import RequestCounters
 from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome
-from sparklog.store.delegating import DelegatingStore
+from sparklog.store.delegating_store import DelegatingStore
 
 LIST_PAGE_KEYS = 1000
 """Keys in one page of an S3 listing; a listing costs one request per page."""

@@ -29,7 +29,7 @@ from sparklog.store.base import (
     PutOutcome,
     TransientStoreError,
 )
-from sparklog.store.delegating import DelegatingStore
+from sparklog.store.delegating_store import DelegatingStore
 from sparklog.store.probe_race import NAMES, RACERS, race
 
 PROBE_PREFIX: Final = "put-if-absent-probe"

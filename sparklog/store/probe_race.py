@@ -34,7 +34,7 @@ _TRIES = 10
 _PAUSE_S = 0.05
 
 
-class Verdict(Enum):
+class RaceOutcome(Enum):
     """The result of the race for one name."""
 
     HOLDS = "one create succeeded, and its object is there"
@@ -42,7 +42,9 @@ class Verdict(Enum):
     UNCLEAR = "too few answers"
 
 
-def judge(outcomes: Sequence[PutOutcome], bodies: Sequence[bytes], stored: bytes | None) -> Verdict:
+def judge(
+    outcomes: Sequence[PutOutcome], bodies: Sequence[bytes], stored: bytes | None
+) -> RaceOutcome:
     """Judge one raced name: `outcomes[i]` answers the create of `bodies[i]`; `stored` is there now.
 
     An answer that got lost is no proof of anything: its create may have succeeded or not.
@@ -50,14 +52,14 @@ def judge(outcomes: Sequence[PutOutcome], bodies: Sequence[bytes], stored: bytes
     winners = [n for n, outcome in enumerate(outcomes) if outcome is PutOutcome.CREATED]
     lost = [n for n, outcome in enumerate(outcomes) if outcome is PutOutcome.UNKNOWN]
     if len(winners) > 1:
-        return Verdict.BROKEN
+        return RaceOutcome.BROKEN
     if stored is None:
-        return Verdict.BROKEN if winners else Verdict.UNCLEAR
+        return RaceOutcome.BROKEN if winners else RaceOutcome.UNCLEAR
     if stored not in [bodies[n] for n in (winners or lost)]:
-        return Verdict.BROKEN if winners or stored not in bodies else Verdict.UNCLEAR
+        return RaceOutcome.BROKEN if winners or stored not in bodies else RaceOutcome.UNCLEAR
     if not winners or len(lost) > len(outcomes) // 2:
-        return Verdict.UNCLEAR
-    return Verdict.HOLDS
+        return RaceOutcome.UNCLEAR
+    return RaceOutcome.HOLDS
 
 
 def race(store: ObjectStore, prefix: str, clock: Clock, entropy: Entropy) -> None:
@@ -78,9 +80,9 @@ def race(store: ObjectStore, prefix: str, clock: Clock, entropy: Entropy) -> Non
             stored = _stored(store, key)
             _delete(store, key)
             verdict = judge(outcomes, bodies, stored)
-            if verdict is Verdict.BROKEN:
+            if verdict is RaceOutcome.BROKEN:
                 raise _refused(store, outcomes)
-            held += verdict is Verdict.HOLDS
+            held += verdict is RaceOutcome.HOLDS
             if held == NAMES:
                 return
     raise TransientStoreError(f"too few answers to the probe. root={store.url}", unsettled=False)

@@ -21,7 +21,7 @@ from sparklog.core.entropy import Entropy
 from sparklog.core.errors import Unavailable
 from sparklog.core.per_process import PerProcess
 from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, TransientStoreError
-from sparklog.store.delegating import DelegatingStore
+from sparklog.store.delegating_store import DelegatingStore
 from sparklog.store.settings import StoreSettings
 
 T = TypeVar("T")

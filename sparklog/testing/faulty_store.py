@@ -16,7 +16,7 @@ from typing import TypeVar
 from sparklog.core.clock import Clock
 from sparklog.core.entropy import Entropy
 from sparklog.store.base import Data, ObjectInfo, ObjectStore, PutOutcome, TransientStoreError
-from sparklog.store.delegating import DelegatingStore
+from sparklog.store.delegating_store import DelegatingStore
 
 T = TypeVar("T")
 

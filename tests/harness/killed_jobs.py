@@ -25,7 +25,7 @@ from sparklog.spark.jobs.compact import CompactJob, compacted_by
 from sparklog.spark.jobs.partition_tasks import with_pins, work_on
 from sparklog.spark.jobs.retain import RetainJob, retained_by
 from sparklog.store.base import Data, ObjectStore, PutOutcome
-from sparklog.store.delegating import DelegatingStore
+from sparklog.store.delegating_store import DelegatingStore
 from sparklog.store.file import FileStore
 from sparklog.store.memory import MemoryStore
 from tests.harness.log_records import numbered

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from sparklog.broker.partition.leader import LeaderPartition
-from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.runtime.environment import Environment
+from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.coordinator.effects import CoordinatorRecord, ProducerIdentity
 from sparklog.core.errors import NotServing, OffsetOutOfRange, SparklogError
 from sparklog.core.types import NO_PRODUCER_ID

@@ -21,10 +21,10 @@ from kio.schema.errors import ErrorCode
 from sparklog.broker.coordinator.groups import GroupCoordinator
 from sparklog.broker.coordinator.partition_log import marker_batch
 from sparklog.broker.partition.leader import LeaderPartition
-from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.purgatory import DelayedProduce
 from sparklog.broker.partition.recovering import RECOVERY_WAIT_MAX_S, Find, RecoveringPartition
 from sparklog.broker.runtime.environment import Environment
+from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.coordinator.effects import ProducerIdentity
 from sparklog.coordinator.internal_topics import GROUPS_TOPIC

@@ -19,7 +19,7 @@ from itertools import count
 from typing import Any, Final
 
 from sparklog.broker.controller.metadata_log import MetadataLog
-from sparklog.broker.network.listening import EVERY_INTERFACE
+from sparklog.broker.network.listener_sockets import EVERY_INTERFACE
 from sparklog.broker.runtime.environment import Address, Network, Unreachable
 from sparklog.broker.runtime.request import BROKERS_CLIENT, RequestContext
 from sparklog.cluster.metadata.image import Broker, MetadataImage

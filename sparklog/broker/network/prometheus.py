@@ -27,7 +27,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from sparklog.broker.network.listening import open_sockets
+from sparklog.broker.network.listener_sockets import open_sockets
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.core.counters import Latencies
 from sparklog.core.quotas import QUOTA_KEYS

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sparklog.broker.network.connection import BeginProduce, Connection, Handle, Refuse, Service
-from sparklog.broker.network.listening import EVERY_INTERFACE, open_sockets
+from sparklog.broker.network.listener_sockets import EVERY_INTERFACE, open_sockets
 from sparklog.broker.network.request_memory import RequestMemoryPool
 from sparklog.broker.runtime.environment import Address
 from sparklog.broker.runtime.log_limiter import RateLimitedLog

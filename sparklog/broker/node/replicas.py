@@ -19,7 +19,6 @@ from sparklog.broker.coordinator.txn_markers import TxnMarkers
 from sparklog.broker.fetch.fetch import FetchService
 from sparklog.broker.node.roles import Replica, RoleAssigner, RoleParts
 from sparklog.broker.partition.leader import LeaderPartition
-from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.recovering import RecoveringPartition
 from sparklog.broker.produce.produce import ProduceService
 from sparklog.broker.replication.alter_partition import AlterPartitionQueue
@@ -30,6 +29,7 @@ from sparklog.broker.replication.offset_lookup import OffsetLookup
 from sparklog.broker.runtime.current_settings import SettingsInForce
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.identity import Identity
+from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.broker.runtime.metrics import BrokerMetrics, Gauge
 from sparklog.broker.wal.appender import WalAppender

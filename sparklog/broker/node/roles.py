@@ -22,7 +22,6 @@ from sparklog.broker.coordinator.partition_log import CoordinatorPartition, Lead
 from sparklog.broker.partition.config import TopicRules
 from sparklog.broker.partition.follower import FollowerPartition
 from sparklog.broker.partition.leader import LeaderPartition, LeaderServices
-from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.recovering import RecoveringPartition
 from sparklog.broker.partition.tail import PartitionTail
 from sparklog.broker.replication.alter_partition import AlterPartitionQueue
@@ -33,6 +32,7 @@ from sparklog.broker.replication.recovery import LeaderRecovery, Recovered
 from sparklog.broker.runtime.environment import Environment, TaskScope
 from sparklog.broker.runtime.identity import Identity
 from sparklog.broker.runtime.log_summary import GatheredNotes
+from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.wal.appender import WalAppender
 from sparklog.cluster.controller.leader_state import LeaderState

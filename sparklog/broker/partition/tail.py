@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sparklog.broker.partition.memory_budget import MemoryBudget
+from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.log.tail.batch_validator import CheckedBatch
 from sparklog.log.tail.tail import Tail
 

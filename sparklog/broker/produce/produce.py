@@ -27,7 +27,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from sparklog.broker.partition.leader import LeaderPartition
-from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.purgatory import wake
 from sparklog.broker.partition.recovering import RECOVERY_WAIT_MAX_S, Find, RecoveringPartition
 from sparklog.broker.produce.rejected_batches import RejectedBatches, comes_again
@@ -46,6 +45,7 @@ from sparklog.broker.produce.request import (
 )
 from sparklog.broker.produce.waits import ProducePurgatory
 from sparklog.broker.runtime.environment import Environment
+from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.core.errors import (

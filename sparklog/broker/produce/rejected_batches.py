@@ -46,7 +46,7 @@ def comes_again(error: SparklogError) -> bool:
     return error.retriable or isinstance(error, UnknownTopicOrPartition)
 
 
-class _Key(NamedTuple):
+class _RejectedKey(NamedTuple):
     where: PartitionId
     producer_id: int
     producer_epoch: int
@@ -64,7 +64,7 @@ class RejectedBatches:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._refused: OrderedDict[_Key, _RejectedBatch] = OrderedDict()
+        self._refused: OrderedDict[_RejectedKey, _RejectedBatch] = OrderedDict()
 
     def __len__(self) -> int:
         """Return how many producers and partitions are remembered."""
@@ -78,7 +78,7 @@ class RejectedBatches:
             return
         if header.producer_id == NO_PRODUCER_ID or header.base_sequence == NO_SEQUENCE:
             return
-        key = _Key(where, header.producer_id, header.producer_epoch)
+        key = _RejectedKey(where, header.producer_id, header.producer_epoch)
         before = self._kept(key, now_s) or _RejectedBatch(header.base_sequence, now_s, comes_again)
         if before.base_sequence < header.base_sequence:
             return
@@ -96,9 +96,9 @@ class RejectedBatches:
             header: a batch's of that producer.
         """
         who = header.producer_id, header.producer_epoch
-        refused = self._refused.pop(_Key(named, *who), None)
+        refused = self._refused.pop(_RejectedKey(named, *who), None)
         if refused is not None:
-            self._refused.setdefault(_Key(where, *who), refused)
+            self._refused.setdefault(_RejectedKey(where, *who), refused)
 
     def check_ahead(
         self, where: PartitionId, header: BatchHeader, now_s: float, *, may_stray: bool
@@ -115,7 +115,7 @@ class RejectedBatches:
             NotServing: send the one before it first, then this one again.
             OutOfOrderSequence: the one before it was refused for good.
         """
-        refused = self._kept(_Key(where, header.producer_id, header.producer_epoch), now_s)
+        refused = self._kept(_RejectedKey(where, header.producer_id, header.producer_epoch), now_s)
         first, since_s, comes_again = refused or _RejectedBatch(header.base_sequence, now_s, True)
         told = (
             f"partition={where} producer_id={header.producer_id} "
@@ -131,12 +131,12 @@ class RejectedBatches:
 
     def settle(self, where: PartitionId, header: BatchHeader) -> None:
         """Take in a batch that is in order, or was taken before; a refused one after it counts."""
-        key = _Key(where, header.producer_id, header.producer_epoch)
+        key = _RejectedKey(where, header.producer_id, header.producer_epoch)
         refused = self._refused.get(key)
         if refused is not None and header.base_sequence >= refused.base_sequence:
             del self._refused[key]
 
-    def _kept(self, key: _Key, now_s: float) -> _RejectedBatch | None:
+    def _kept(self, key: _RejectedKey, now_s: float) -> _RejectedBatch | None:
         refused = self._refused.get(key)
         if refused is not None and now_s - refused.since_s > KEPT_S:
             del self._refused[key]

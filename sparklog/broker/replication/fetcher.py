@@ -29,9 +29,9 @@ from typing import Any
 
 from sparklog.broker.fetch.session import FIRST_EPOCH, NO_SESSION, next_epoch
 from sparklog.broker.partition.follower import FetchPosition, FollowerPartition
-from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.runtime.environment import Address, Environment, TaskScope, Unreachable, spawn
 from sparklog.broker.runtime.identity import Identity
+from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.broker.runtime.metadata_access import MetadataAccess
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.core.config.broker import BrokerConfig

@@ -22,10 +22,10 @@ from itertools import count
 
 from sparklog.broker.partition.config import TopicRules
 from sparklog.broker.partition.leader import LeaderPartition
-from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.recovering import damaged
 from sparklog.broker.runtime.deadline_timer import DeadlineTimer
 from sparklog.broker.runtime.environment import Environment, TaskScope
+from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.broker.runtime.metrics import BrokerMetrics
 from sparklog.broker.wal.appender import WalAppender
 from sparklog.core.backoff import Backoff

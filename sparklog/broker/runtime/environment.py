@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 
-from sparklog.broker.partition.memory_budget import MemoryBudget
+from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.core.clock import Clock
 from sparklog.core.entropy import Entropy
 from sparklog.log.effects import Program as LogProtocol

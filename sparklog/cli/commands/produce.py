@@ -167,7 +167,7 @@ class Batching:
 
 
 @dataclass(slots=True)
-class _Gathered:
+class _GatheredRecords:
     """Lines that wait to be appended."""
 
     records: list[LineRecord] = field(default_factory=list)
@@ -269,7 +269,7 @@ class _ProduceSession:
         self._batching = batching
         self._output = output
         self._clock = clock
-        self._gathered = _Gathered()
+        self._gathered = _GatheredRecords()
 
     def run(self, source: LineInput, *, prompt: bool) -> None:
         """Read to the end; an unreadable line or an interrupt keeps the lines before."""
@@ -320,7 +320,7 @@ class _ProduceSession:
     def _append(self) -> None:
         records = self._gathered.records
         # Reset first: failed records must not be appended again at the exit.
-        self._gathered = _Gathered()
+        self._gathered = _GatheredRecords()
         if not records:
             return
         self._tell(self._sink.append(records))

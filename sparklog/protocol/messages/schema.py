@@ -5,7 +5,7 @@ native reader reserves memory for as many elements as a peer claims, so twenty h
 process. Therefore `decoder` and `encoder` use these shapes instead.
 
 Records of internal topics are dataclasses of our own: one for all versions. `Int8` to `Int64` give
-a number its width, `Versions` the versions that have a field, and `Tagged` a field's tag.
+a number its width, `FieldVersions` the versions that have a field, and `Tagged` a field's tag.
 Source: kio 0.6, `kio.schema`; KIP-482 (flexible versions), KIP-893 (nullable structures).
 """
 
@@ -48,7 +48,7 @@ class Version(NamedTuple):
     flexible: bool
 
 
-class Versions(NamedTuple):
+class FieldVersions(NamedTuple):
     """Versions that have a field, given beside its type in `Annotated`."""
 
     since: int
@@ -120,7 +120,9 @@ def shape_of(entity_type: Any, version: Version | None = None) -> EntityShape:
     )
 
 
-def _declared(entity_type: Any, version: Version | None) -> list[tuple[Any, Any, Versions | None]]:
+def _declared(
+    entity_type: Any, version: Version | None
+) -> list[tuple[Any, Any, FieldVersions | None]]:
     """Return each field, its type, and its versions if `version` is not one of them."""
     if version is None:
         return [(f, f.type, None) for f in fields(entity_type)]
@@ -128,10 +130,10 @@ def _declared(entity_type: Any, version: Version | None) -> list[tuple[Any, Any,
     found = []
     for entry in fields(entity_type):
         hint = hints[entry.name]
-        known = _extra(hint, Versions) or Versions(0)
+        known = _extra(hint, FieldVersions) or FieldVersions(0)
         tag = _extra(hint, Tagged)
         if tag is not None:
-            known = Versions(tag.since, absent=entry.default)
+            known = FieldVersions(tag.since, absent=entry.default)
         found.append((entry, hint, None if known.has(version.number) else known))
     return found
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
-from sparklog.broker.network.listening import EVERY_INTERFACE
+from sparklog.broker.network.listener_sockets import EVERY_INTERFACE
 
 LOOPBACK: Final = "127.0.0.1"
 ALL: Final = ""

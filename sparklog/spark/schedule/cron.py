@@ -41,7 +41,7 @@ _PART = re.compile(r"(\*|[a-z]{3}|\d{1,4})(?:-([a-z]{3}|\d{1,4}))?(?:/(\d{1,4}))
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _CronField:
     """One of the five fields of an expression: its name, its least and greatest number."""
 
     name: str
@@ -90,14 +90,14 @@ class _Field:
         )
 
 
-_MINUTE: Final = _Field("minute", 0, 59)
-_HOUR: Final = _Field("hour", 0, 23)
-_DAY_OF_MONTH: Final = _Field("day", 1, 31)
-_MONTH: Final = _Field(
+_MINUTE: Final = _CronField("minute", 0, 59)
+_HOUR: Final = _CronField("hour", 0, 23)
+_DAY_OF_MONTH: Final = _CronField("day", 1, 31)
+_MONTH: Final = _CronField(
     "month", 1, 12,
     ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"),
 )  # fmt: skip
-_WEEKDAY: Final = _Field("weekday", 0, 6, ("sun", "mon", "tue", "wed", "thu", "fri", "sat"))
+_WEEKDAY: Final = _CronField("weekday", 0, 6, ("sun", "mon", "tue", "wed", "thu", "fri", "sat"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sparklog.broker.network.listening import EVERY_INTERFACE
+from sparklog.broker.network.listener_sockets import EVERY_INTERFACE
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.spark.jobs.job import JobReport
 from sparklog.spark.schedule.history import DONE, REPAIRED, JobRun

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sparklog.broker.network.listening import EVERY_INTERFACE
+from sparklog.broker.network.listener_sockets import EVERY_INTERFACE
 from sparklog.broker.runtime.async_store import unforced_store
 from sparklog.broker.runtime.diagnostics import LOG_VARIABLE, parse_log_levels
 from sparklog.core.config.broker import parse_broker_configs

@@ -17,7 +17,7 @@ from itertools import count
 from threading import Event, Lock, Thread
 from typing import Any
 
-from sparklog.broker.network.listening import open_sockets
+from sparklog.broker.network.listener_sockets import open_sockets
 from sparklog.core.bounded_json import parse_json
 from sparklog.spark.jobs.addresses import outward_address
 from sparklog.spark.serve.broker_plan import ControlPoint

@@ -19,7 +19,7 @@ from typing import Any, Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from sparklog.broker.network.listening import EVERY_INTERFACE
+from sparklog.broker.network.listener_sockets import EVERY_INTERFACE
 from sparklog.broker.runtime.environment import Address
 from sparklog.core.clock import SYSTEM_CLOCK
 from sparklog.spark.access.log_access import shared_log

@@ -17,7 +17,7 @@ from sparklog.spark.jobs.job import run_job
 from sparklog.spark.serve.arguments import parse_serve
 from sparklog.spark.serve.serve import serve_with
 from sparklog.store.base import Data, ObjectStore, PutOutcome
-from sparklog.store.delegating import DelegatingStore
+from sparklog.store.delegating_store import DelegatingStore
 from sparklog.store.open import open_store
 from tests.bench.broker import slow_broker
 

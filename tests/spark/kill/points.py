@@ -40,7 +40,7 @@ from sparklog.spark.datasource import SparklogDataSource
 from sparklog.spark.sink.transactional_sink import TransactionalAppends
 from sparklog.spark.sink.writer import SparklogStreamWriter, Staged, stream_writer
 from sparklog.store.base import Data, ObjectStore, PutOutcome
-from sparklog.store.delegating import DelegatingStore
+from sparklog.store.delegating_store import DelegatingStore
 
 PLAN_VARIABLE = "SPARKLOG_TEST_POINTS"
 DRIVER_FILE = "driver.pid"

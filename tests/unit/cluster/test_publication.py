@@ -33,7 +33,7 @@ from sparklog.core.types import TopicPartition
 from sparklog.log.layout import commit_key
 from sparklog.log.segment.segment import Reference
 from sparklog.store.base import Data, ObjectStore, PutOutcome
-from sparklog.store.delegating import DelegatingStore
+from sparklog.store.delegating_store import DelegatingStore
 from sparklog.store.memory import MemoryStore
 
 PARTITIONS = 3

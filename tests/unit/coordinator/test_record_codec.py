@@ -10,19 +10,19 @@ import pytest
 from sparklog.coordinator.record_codec import RecordSchema, version_of
 from sparklog.core.errors import DataCorrupt
 from sparklog.protocol.messages.decoder import ELEMENTS_MAX
-from sparklog.protocol.messages.schema import Int8, Int32, Tagged, Versions
+from sparklog.protocol.messages.schema import FieldVersions, Int8, Int32, Tagged
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     number: Int32
-    rack: Annotated[str | None, Versions(1)]
+    rack: Annotated[str | None, FieldVersions(1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
     name: str
-    old: Annotated[Int8, Versions(0, 0, absent=9)]
+    old: Annotated[Int8, FieldVersions(0, 0, absent=9)]
     parts: tuple[Part, ...] | None
     hint: Annotated[Int32, Tagged(7, since=2)] = -1
 

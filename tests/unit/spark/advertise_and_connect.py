@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from sparklog.broker.network.listening import open_sockets
+from sparklog.broker.network.listener_sockets import open_sockets
 from sparklog.spark.jobs.addresses import outward_address, place_of
 
 PLACES = (

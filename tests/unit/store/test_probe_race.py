@@ -10,7 +10,7 @@ from sparklog.core.errors import InvalidConfig
 from sparklog.store.base import Data, PutOutcome, TransientStoreError
 from sparklog.store.file import FileStore
 from sparklog.store.memory import MemoryStore
-from sparklog.store.probe_race import NAMES, Verdict, judge, race
+from sparklog.store.probe_race import NAMES, RaceOutcome, judge, race
 
 C, E, U = PutOutcome.CREATED, PutOutcome.EXISTS, PutOutcome.UNKNOWN
 BODIES = [b"aa", b"bb", b"cc", b"dd"]
@@ -19,24 +19,24 @@ BODIES = [b"aa", b"bb", b"cc", b"dd"]
 @pytest.mark.parametrize(
     ("outcomes", "stored", "verdict"),
     [
-        ([E, C, E, E], b"bb", Verdict.HOLDS),
-        ([E, C, U, E], b"bb", Verdict.HOLDS),
-        ([C, C, E, E], b"aa", Verdict.BROKEN),
-        ([C, C, C, C], b"dd", Verdict.BROKEN),
-        ([E, C, E, E], b"aa", Verdict.BROKEN),  # a refused body is stored
-        ([E, C, U, E], b"cc", Verdict.BROKEN),  # so two creates succeeded
-        ([E, C, E, E], b"bc", Verdict.BROKEN),  # a mixture
-        ([E, C, E, E], b"b", Verdict.BROKEN),  # a part
-        ([E, C, E, E], None, Verdict.BROKEN),  # not there
-        ([U, E, E, E], b"ab", Verdict.BROKEN),
-        ([U, E, E, E], b"aa", Verdict.UNCLEAR),
-        ([U, C, U, U], b"bb", Verdict.UNCLEAR),
-        ([E, E, E, E], b"aa", Verdict.UNCLEAR),  # somebody between repeated a create
-        ([U, U, U, U], None, Verdict.UNCLEAR),
+        ([E, C, E, E], b"bb", RaceOutcome.HOLDS),
+        ([E, C, U, E], b"bb", RaceOutcome.HOLDS),
+        ([C, C, E, E], b"aa", RaceOutcome.BROKEN),
+        ([C, C, C, C], b"dd", RaceOutcome.BROKEN),
+        ([E, C, E, E], b"aa", RaceOutcome.BROKEN),  # a refused body is stored
+        ([E, C, U, E], b"cc", RaceOutcome.BROKEN),  # so two creates succeeded
+        ([E, C, E, E], b"bc", RaceOutcome.BROKEN),  # a mixture
+        ([E, C, E, E], b"b", RaceOutcome.BROKEN),  # a part
+        ([E, C, E, E], None, RaceOutcome.BROKEN),  # not there
+        ([U, E, E, E], b"ab", RaceOutcome.BROKEN),
+        ([U, E, E, E], b"aa", RaceOutcome.UNCLEAR),
+        ([U, C, U, U], b"bb", RaceOutcome.UNCLEAR),
+        ([E, E, E, E], b"aa", RaceOutcome.UNCLEAR),  # somebody between repeated a create
+        ([U, U, U, U], None, RaceOutcome.UNCLEAR),
     ],
 )
 def test_a_raced_name_is_judged(
-    outcomes: list[PutOutcome], stored: bytes | None, verdict: Verdict
+    outcomes: list[PutOutcome], stored: bytes | None, verdict: RaceOutcome
 ) -> None:
     assert judge(outcomes, BODIES, stored) is verdict
 

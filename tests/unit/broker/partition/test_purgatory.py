@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.purgatory import (
     DelayedFetch,
     DelayedProduce,
@@ -16,6 +15,7 @@ from sparklog.broker.partition.purgatory import (
 )
 from sparklog.broker.produce.request import check_all
 from sparklog.broker.runtime.environment import unfolding_budget
+from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.core.errors import InvalidRecord, NotServing, Unavailable
 from sparklog.core.types import PartitionId
 from sparklog.log.tail.batch_validator import BatchRules

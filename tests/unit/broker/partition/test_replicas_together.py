@@ -10,9 +10,9 @@ import pytest
 
 from sparklog.broker.fetch.read import FetchedPartition
 from sparklog.broker.partition.follower import FollowerPartition
-from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.tail import PartitionTail
 from sparklog.broker.produce.request import ProducedPartition
+from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.cluster.controller import election
 from sparklog.cluster.metadata.image import PartitionState
 from sparklog.core.errors import NotServing, Unavailable

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from sparklog.broker.partition.config import TopicRules
-from sparklog.broker.partition.memory_budget import MemoryBudget
 from sparklog.broker.partition.recovering import RecoveringPartition
 from sparklog.broker.partition.tail import PartitionTail
 from sparklog.broker.replication import recovery as takeover
 from sparklog.broker.replication.recovery import BESIDE_OTHERS
+from sparklog.broker.runtime.memory_budget import MemoryBudget
 from sparklog.cluster.metadata.image import PartitionState
 from sparklog.core.types import PartitionId
 from sparklog.log.effects import run

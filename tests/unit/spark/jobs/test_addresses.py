@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from sparklog.broker.network.listening import EVERY_INTERFACE
+from sparklog.broker.network.listener_sockets import EVERY_INTERFACE
 from sparklog.spark.jobs.addresses import Place, is_local, is_loopback, outward_address, place_of
 
 OWN = "192.168.77.5"

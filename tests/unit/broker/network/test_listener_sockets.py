@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from sparklog.broker.network.listening import open_sockets
+from sparklog.broker.network.listener_sockets import open_sockets
 
 
 def reached(host: str, port: int) -> bool:

@@ -13,7 +13,7 @@ from sparklog.core.entropy import SeededEntropy
 from sparklog.core.errors import Unavailable
 from sparklog.store.background_io import IoThrottle, ThrottledStore
 from sparklog.store.base import ObjectStore, TransientStoreError
-from sparklog.store.delegating import DelegatingStore
+from sparklog.store.delegating_store import DelegatingStore
 from sparklog.store.file import FileStore
 from sparklog.store.hedging import HedgingStore
 from sparklog.store.memory import MemoryStore

@@ -1,0 +1,75 @@
+"""Packages form a directed acyclic graph: no two packages import each other, even indirectly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from tests.tidy.imports import imports_between_modules, package_of
+
+LEFT = {
+    ("sparklog.spark.jobs.job", "sparklog.spark.schedule.metrics"),
+    ("sparklog.log.segment.key_index", "sparklog.log.segment.key_kernels"),
+}
+"""Imports inside a function that close a cycle. A job that ends writes its metrics by the module
+that also shows them on a page. An index of keys loads its kernels only when it builds a filter.
+The list may only shrink."""
+
+
+def package_graph(modules: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return for each package the other packages that its modules import."""
+    graph: dict[str, set[str]] = {}
+    for module, imported in modules.items():
+        package = package_of(module)
+        others = {package_of(name) for name in imported} - {package}
+        graph.setdefault(package, set()).update(others)
+    return graph
+
+
+def cycle_of(graph: Mapping[str, set[str]]) -> list[str]:
+    """Return the packages of one cycle, or nothing."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found
+    return []
+
+
+def modules() -> dict[str, set[str]]:
+    """Return the imports between modules, without those that are still to go."""
+    return {
+        name: {one for one in imported if (name, one) not in LEFT}
+        for name, imported in imports_between_modules().items()
+    }
+
+
+def test_packages_have_no_cycle() -> None:
+    graph = package_graph(modules())
+    graph.pop("sparklog")  # the list of public names, which lower packages never import
+    assert len(graph) > 40
+    assert cycle_of(graph) == []
+
+
+def test_modules_have_no_cycle() -> None:
+    assert cycle_of(modules()) == []
+
+
+def test_imports_that_are_still_to_go_are_there() -> None:
+    imports = imports_between_modules()
+    assert {edge for edge in LEFT if edge[1] not in imports[edge[0]]} == set()
+
+
+@pytest.mark.parametrize(
+    ("modules", "cycle"),
+    [
+        ({"sparklog.a.x": {"sparklog.b.y"}, "sparklog.b.z": {"sparklog.a.w"}}, True),
+        ({"sparklog.a.x": {"sparklog.b.y"}, "sparklog.b.y": {"sparklog.c.z"}}, False),
+    ],
+)
+def test_cycle_is_found_through_different_modules(
+    modules: dict[str, set[str]], cycle: bool
+) -> None:
+    assert bool(cycle_of(package_graph(modules))) is cycle
