@@ -3,7 +3,8 @@
 Options have the full names of Kafka's tools. There are no abbreviations: a script with one breaks
 when an option is added.
 
-Commands with several actions, one per call: `--list`, `--describe`, …, and their options.
+It also parses commands with several actions, one per call: `--list`, `--describe`, …, and their
+options.
 
 An option that the action would ignore is an error: the user expects an effect. Actions and options
 have their argparse names, with underscores.

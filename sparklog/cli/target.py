@@ -3,7 +3,7 @@
 A root (a folder or a bucket) is opened here; otherwise brokers serve the log. Commands that work
 with both take an `AdminTarget` and never ask which.
 
-Administered: a log under a root, or a cluster of brokers, behind one interface.
+`AdminTarget` puts a log under a root, or a cluster of brokers, behind one interface.
 
 `AdminTarget` has the methods of `sparklog.client.admin.Admin`, which is one implementation.
 `RootLog` is the other: it uses the storage, without brokers.

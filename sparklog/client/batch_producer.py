@@ -4,7 +4,7 @@ Each step may be repeated after a lost response: the coordinator recognises it. 
 protocol version, the leaders that append the records add the partitions, and every end raises the
 epoch. Source: KIP-98, KIP-447, KIP-890.
 
-Appends one encoded batch to each of many partitions, through their leaders.
+The module also appends one encoded batch to each of many partitions, through their leaders.
 
 For batches that a leader appends once even if sent repeatedly, such as reference batches. An append
 of unknown outcome is sent again. Ordinary records go through `Producer`. Source: KIP-516.

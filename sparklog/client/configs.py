@@ -1,6 +1,6 @@
 """Reads and changes settings of topics, brokers and groups. Source: KIP-226, KIP-339, KIP-1142.
 
-Reads and changes client quotas. Source: KIP-546.
+The module also reads and changes client quotas. Source: KIP-546.
 """
 
 from __future__ import annotations

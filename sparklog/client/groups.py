@@ -3,7 +3,7 @@
 The type of a group decides which request describes it. The client first sends
 ConsumerGroupDescribe, then DescribeGroups for the rest, as Kafka's own client does.
 
-Lag in time: the age of the oldest record that a group has not read.
+Lag in time is the age of the oldest record that a group has not read.
 """
 
 from __future__ import annotations

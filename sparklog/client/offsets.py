@@ -1,6 +1,7 @@
 """Looks up offsets by time, and deletes records before an offset. Source: KIP-79, KIP-107.
 
-Reads, moves and deletes the committed offsets of a group. Source: KIP-496, KIP-709.
+The module also reads, moves and deletes the committed offsets of a group. Source: KIP-496,
+KIP-709.
 """
 
 from __future__ import annotations

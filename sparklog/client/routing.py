@@ -4,7 +4,7 @@ Leaders move. If a leader rejects the request or cannot be reached, it is looked
 time-out. The same holds if it does not know its partition: it learns of a new topic soon. For a
 deleted topic, the metadata response has the error.
 
-Requests that only the coordinator of a group or transactional id can handle.
+Other requests go to the coordinator of a group or transactional id, which alone can handle them.
 
 Coordinators move as leaders do. One that rejects the request, still loads, or cannot be reached is
 looked up again until the time-out. Source: KIP-699.

@@ -1,10 +1,11 @@
 """Creates, grows and deletes topics through the brokers.
 
-Elects leaders through the brokers. Source: KIP-460.
+The module also elects leaders through the brokers. Source: KIP-460.
 
-Starts, lists and cancels reassignments of replicas. Source: KIP-455.
+It starts, lists and cancels reassignments of replicas. Source: KIP-455.
 
-Log directories of brokers, and the sizes of the replicas in them. Source: KIP-113, KIP-827.
+It reads the log directories of brokers, and the sizes of the replicas in them. Source: KIP-113,
+KIP-827.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Immutable values in requests and responses of clients.
 
-Immutable values that describe groups and transactions to clients.
+Other immutable values describe groups and transactions to clients.
 """
 
 from __future__ import annotations

@@ -40,12 +40,12 @@ def create_topic_views(
     """Make (or replace) a view for every topic; returns the views' names by topic.
 
     Args:
-        spark: any session, Spark Connect's too.
-        root: of the log; by default what `SPARKLOG_ROOT` says.
-        topics: which ones; by default all but internal ones. They need not exist yet.
-        database: where the views go, by default the current one.
-        prefix: of every view's name.
-        table: made unless it exists. Temporary views need it too.
+        `spark`: any session, Spark Connect's too.
+        `root`: of the log; by default what `SPARKLOG_ROOT` says.
+        `topics`: which ones; by default all but internal ones. They need not exist yet.
+        `database`: where the views go, by default the current one.
+        `prefix`: of every view's name.
+        `table`: made unless it exists. Temporary views need it too.
         `temporary`: views for this session only.
         `include_headers`: True if the views have the column `headers`.
         `options`: source options for every view, such as `failOnDataLoss`.

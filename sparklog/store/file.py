@@ -6,7 +6,7 @@ object. A killed writer leaves nothing behind. A file system without O_TMPFILE (
 `.put-…` first, which is no key and is never listed. A later put may reuse the file of a retired
 object (`spares`). Sizes are bytes.
 
-The bytes of a file, read and written in parts, so that others get at the disk in between.
+The store reads and writes the bytes of a file in parts, so that others get at the disk in between.
 
 A broker forces a small object to the disk before it acknowledges records, and waits for all that is
 on its way there already. Sizes are bytes.

@@ -1,6 +1,6 @@
 """`sparklog configs`: kafka-configs for topics, brokers and groups, and for clients by `quotas`.
 
-`sparklog configs` for clients and users: their quotas of bytes per second.
+For clients and users, `sparklog configs` handles their quotas of bytes per second.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It shows the stored objects one by one without trusting the log, also damaged and unreferenced ones.
 It names a damaged object and shows the rest.
 
-StoredObject: an object's footer, read without knowledge of its partition.
+`StoredObject` holds an object's footer, read without knowledge of its partition.
 
 `dump-log` also shows objects that were copied from their log, and unreferenced ones.
 """

@@ -3,9 +3,9 @@
 It plans offsets for groups without members, and commits them only with --execute. An offset outside
 a partition's log moves to the nearer end.
 
-Offset plans as CSV: `topic,partition,offset`, with a group before it for several groups.
+Offset plans are CSV: `topic,partition,offset`, with a group before it for several groups.
 
-Times and durations in the format of Kafka's tools: ISO 8601.
+Times and durations have the format of Kafka's tools: ISO 8601.
 """
 
 from __future__ import annotations

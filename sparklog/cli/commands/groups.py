@@ -1,6 +1,6 @@
 """`sparklog groups`: kafka-consumer-groups, plus lag in time.
 
-`sparklog groups --describe`: offsets and lag, members, or state of groups.
+`sparklog groups --describe` prints offsets and lag, members, or state of groups.
 """
 
 from __future__ import annotations

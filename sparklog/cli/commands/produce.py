@@ -1,6 +1,6 @@
 """`sparklog produce`: Kafka's console producer, through brokers or directly into the storage.
 
-LineInput: lines from standard input, with limits for the wait and for the length of a line.
+`LineInput` reads lines from standard input, with limits for the wait and for the length of a line.
 
 It reads the file descriptor itself, and without a thread: a thread in a blocking read would keep an
 interrupted process from ending.

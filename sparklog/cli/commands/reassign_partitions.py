@@ -1,6 +1,6 @@
 """`sparklog reassign-partitions`: kafka-reassign-partitions, moving replicas between brokers.
 
-JSON files with the replicas of partitions, in kafka-reassign-partitions' format.
+JSON files name the replicas of partitions, in kafka-reassign-partitions' format.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`sparklog topics`: kafka-topics, with brokers or without.
 
-Descriptions of a topic: Kafka's lines, and JSON.
+The command prints descriptions of a topic as Kafka's lines or as JSON.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """LineSink: the destination of the lines of `sparklog produce`, a root or brokers.
 
-TopicAppender: appends records to the partitions that Kafka's default partitioner chooses.
+`TopicAppender` appends records to the partitions that Kafka's default partitioner chooses.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Arrivals: records for `sparklog consume`, from the storage or from brokers.
 
-Follower: reads partitions of a root from given positions on, and follows their ends.
+`Follower` reads partitions of a root from given positions on, and follows their ends.
 
 While nothing arrives, a check of a partition is one request: does the object of the next append
 exist? At intervals the follower refreshes all partitions and topics. A job may have rewritten the
 log, and deleted the object that the check waits for.
 
-SnapshotSource: the records of a named snapshot, for `sparklog consume --snapshot`.
+`SnapshotSource` reads the records of a named snapshot, for `sparklog consume --snapshot`.
 """
 
 from __future__ import annotations

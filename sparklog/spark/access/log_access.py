@@ -5,7 +5,7 @@ One open log per root and process.
 Spark reuses its Python workers, so what a log has learnt (topics, manifests, connections) serves
 the next task too. A forked child starts afresh: threads and connections do not survive a fork.
 
-The option that names brokers: `kafka.bootstrap.servers`, of reads and of writes.
+The option `kafka.bootstrap.servers` names brokers, of reads and of writes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The two consumers: one follows by offset and keeps a Delta table, one starts at a time.
 
-Reads a Delta table without Spark and without Delta: its log says which Parquet files count.
+The module reads a Delta table without Spark and without Delta: its log says which Parquet files
+count.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Run as `python -m sparklog.spark.demo.s3_server BUCKET`. It prints its port as a
 answers each line on standard input with the requests so far. It ends when standard input ends, so
 it cannot outlive the process that started it.
 
-moto's S3, with writes that happen at one moment each, as S3's do.
+It is moto's S3, with writes that happen at one moment each, as S3's do.
 
 moto looks whether a name is taken, and then stores: of two conditional puts at once both could get
 the answer that they created it. On S3 one of them gets 412, and all of the log rests on that.

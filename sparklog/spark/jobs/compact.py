@@ -4,9 +4,9 @@ Each partition is compacted by one task, and published by it; a task that Spark 
 is killed, does no harm. A large one is left, then copied by as many tasks as are free, and the
 driver publishes it. Keys that do not fit a task's memory go to files where Spark puts its own.
 
-The command line of `jobs/compact.py`: from words to a `CompactJob`.
+The module parses the command line of `jobs/compact.py` to a `CompactJob`.
 
-Large partitions compacted by several tasks each: shares of one compaction, and one swap.
+Several tasks compact each large partition: shares of one compaction, and one swap.
 
 A task leaves a partition whose compaction writes more than a task's share. Here every free slot
 takes a part of the copying. If one of the shares fails, nothing of the partition is published, and

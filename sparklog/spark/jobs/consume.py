@@ -3,7 +3,7 @@
 The source's options select the records, the job says what the bytes mean, and Spark writes them to
 their target. Nothing is kept in memory but what is being printed.
 
-The command line of `jobs/consume.py`: from words to a `ConsumeJob`.
+The module parses the command line of `jobs/consume.py` to a `ConsumeJob`.
 """
 
 from __future__ import annotations

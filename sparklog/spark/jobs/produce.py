@@ -3,9 +3,10 @@
 The expressions of key, value, headers and time are Spark SQL over the rows; partitions, staging and
 publication are the sink's.
 
-A job that produces: which rows to read, what records to make of them, what to say at the end.
+`ProduceJob` holds the rows to read, the records to make of them, and the report at the end.
 
-Rows of a Spark source sent to brokers, as a Kafka client does: `produce.py --bootstrap-server`.
+With `produce.py --bootstrap-server` it sends rows of a Spark source to brokers, as a Kafka client
+does.
 
 Each task has a producer with acks=all and idempotence: what it sends arrives once and in order. A
 task that Spark repeats sends again, so a record arrives at least once. Only the sink with a root

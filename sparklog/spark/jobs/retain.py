@@ -3,7 +3,7 @@
 A task per share of the partitions moves log starts and deletes objects; what lies beside the
 partitions is looked after by the driver. Runs beside brokers and writers, and never blocks them.
 
-The command line of `jobs/retain.py`: from words to a `RetainJob`.
+The module parses the command line of `jobs/retain.py` to a `RetainJob`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Nothing here is needed for `format("sparklog")` to work; a session made by other means does too.
 
-Options for sparklog's own short-lived or waiting JVMs.
+The module also has options for sparklog's own short-lived or waiting JVMs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Verification as a Spark job: what `jobs/verify.py` does.
 
-The command line of `jobs/verify.py`: from words to a `VerifyJob`.
+The module parses the command line of `jobs/verify.py` to a `VerifyJob`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The command line of `jobs/serve.py` and `sparklog serve`: from words to a `ServeJob`.
 
-Spark's settings for an application that runs brokers; spark-submit's own go before them.
+It also has Spark's settings for an application that runs brokers; spark-submit's own go before
+them.
 """
 
 from __future__ import annotations

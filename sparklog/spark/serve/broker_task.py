@@ -11,7 +11,7 @@ hands its job in again.
 Spark uses worker processes again. One that did upkeep may have threads of the lowest priority, and
 a broker would have them. Such a process ends, and the task starts in another.
 
-A broker dies with its executor: a Python worker whose JVM is gone must not serve on.
+A broker ends with its executor: a Python worker whose JVM is gone must not serve on.
 
 Spark ends workers by SIGHUP when an executor's JVM goes, through a daemon between the two. When
 that daemon dies first (the kernel's out-of-memory killer takes single processes), the worker gets

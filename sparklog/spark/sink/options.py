@@ -4,7 +4,7 @@ Names are case-insensitive, as everywhere in Spark. The sink accepts producer se
 so that a job can be moved as it is. Compression acts; settings of connections or batching have
 nothing to act on. The sink rejects settings that would change the records or their partitions.
 
-Columns that a write accepts: those of Spark's Kafka sink, and `timestamp`.
+A write accepts the columns of Spark's Kafka sink, and `timestamp`.
 
 Other columns are not written, as in the Kafka sink. So rows read from a topic can be written to
 one as they are. Messages are worded as the Kafka sink's.

@@ -13,7 +13,7 @@ that is repeated after a crash reads what it read before.
   R3  records before the start of a planned batch have been processed. Spark asks for a batch after
       the one before has ended, and after a restart repeats that first
 
-Admission: the share of the available records that goes into the next batch of a stream.
+Admission decides the share of the available records that goes into the next batch of a stream.
 
 As in Spark's Kafka source: a maximum is shared out by what each partition has, and a minimum is
 waited for, but not for ever. Pure.
