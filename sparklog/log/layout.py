@@ -21,6 +21,8 @@ SNAPSHOTS_PREFIX = "snapshots/"
 WALS_PREFIX = "wal/"
 TOPICS_PREFIX = "topics/"
 RUNS_PREFIX = "runs/"
+JOB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+"""A regular expression for the name of a scheduled job. Source: FORMAT-UPKEEP.md 13."""
 METADATA_TOPIC = topic_names.METADATA_TOPIC
 METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Kafka's own id for its metadata topic, Uuid(0, 1)."""
@@ -34,7 +36,7 @@ _SNAPSHOT_NAME = re.compile(r"snapshot/(\d{20})\.json")
 _PIN_NAME = re.compile(r"pinned/([0-9a-f]{32})\.arrow")
 _NAMED_SNAPSHOT_KEY = re.compile(r"snapshots/([A-Za-z0-9._-]{1,249})\.json")
 _COMMIT_KEY = re.compile(r"commits/([A-Za-z0-9._-]{1,249})/(\d{20})\.json")
-_RUN_KEY = re.compile(r"runs/([A-Za-z0-9._-]{1,249})/(\d{20})-(\d)\.json")
+_RUN_KEY = re.compile(rf"runs/({JOB_NAME})/(\d{{20}})-(\d)\.json")
 _WAL_KEY = re.compile(r"wal/(0|[1-9]\d{0,9})-([0-9a-f]{32})/(\d{20})\.arrow")
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparklog.core.errors import InvalidConfig, InvalidRequest
+from sparklog.log.layout import JOB_NAME
 from sparklog.spark.jobs.metrics_option import METRICS_OPTION
 from sparklog.spark.schedule.cron import parse_cron, zone_of
 from sparklog.spark.schedule.job_kinds import kind_of
@@ -40,7 +41,7 @@ OWN_OPTIONS: Final = ("--root", "--json", METRICS_OPTION, "--help", "-h")
 _TABLES: Final = ("jobs", "scheduler")
 _SCHEDULER_KEYS: Final = ("at_once", "catch_up_hours", "time_zone")
 _JOB_KEYS: Final = ("arguments", "catch_up_hours", "cron", "enabled", "kind", "time_zone")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAME = re.compile(JOB_NAME)
 
 
 def read_schedule(path: Path) -> Schedule:

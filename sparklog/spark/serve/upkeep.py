@@ -94,6 +94,24 @@ STOP_TIMEOUT_S: Final = 15.0
 """For jobs to end, and for brokers to take what their history says of that."""
 
 
+class BrokerWait:
+    """For how long brokers have waited for an executor without a break. Units: seconds."""
+
+    def __init__(self) -> None:
+        """No broker waits."""
+        self._since_s: float | None = None
+
+    def is_long(self, brokers_wait: bool, now_s: float) -> bool:
+        """Return whether the wait is too long, once for each `GIVE_WAY_AFTER_S` of it."""
+        if not brokers_wait or self._since_s is None:
+            self._since_s = now_s if brokers_wait else None
+            return False
+        if now_s - self._since_s <= GIVE_WAY_AFTER_S:
+            return False
+        self._since_s = now_s
+        return True
+
+
 class Upkeep:
     """The scheduled jobs of a serving application."""
 
@@ -131,7 +149,7 @@ class Upkeep:
         self._requests = Listener(log, application_name(), self._jobs)
         self._warm_up = WarmUp(spark, schedule)
         self._begun = False
-        self._waits_since_s: float | None = None
+        self._broker_wait = BrokerWait()
         self._may_begin_s = SYSTEM_CLOCK.monotonic_s() + BEGIN_AFTER_S
 
     def begin(self, *, brokers_serve: bool) -> None:
@@ -149,11 +167,7 @@ class Upkeep:
         A broker that has an executor of its own needs all of its slots. The tasks of a job may
         have come there in between.
         """
-        now_s = SYSTEM_CLOCK.monotonic_s()
-        if not brokers_wait or self._waits_since_s is None:
-            self._waits_since_s = now_s if brokers_wait else None
-        elif now_s - self._waits_since_s > GIVE_WAY_AFTER_S:
-            self._waits_since_s = now_s
+        if self._broker_wait.is_long(brokers_wait, SYSTEM_CLOCK.monotonic_s()):
             self._jobs.cut_short()
 
     def stop(self) -> bool:

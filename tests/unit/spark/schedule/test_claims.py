@@ -6,9 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from sparklog.core.errors import OutcomeUnknown
+from sparklog.core.errors import InvalidConfig, OutcomeUnknown
 from sparklog.log.effects import GetMany, ListAfter, Put, run
+from sparklog.log.layout import run_key, run_of_key
 from sparklog.spark.schedule.claims import KEPT, RunClaim, newest, take
+from sparklog.spark.schedule.file import parse_schedule
 from sparklog.store.base import PutOutcome
 from sparklog.store.memory import MemoryStore
 
@@ -77,3 +79,18 @@ def test_a_damaged_claim_is_what_its_name_says(store: MemoryStore) -> None:
     assert run(newest("nightly"), store) == RunClaim("nightly", 1000, 1, claimed_ms=1000)
     store.put_if_absent("runs/nightly/zzz", b"somebody else's")
     assert run(newest("nightly"), store) == RunClaim("nightly", 1000, 1, claimed_ms=1000)
+
+
+@pytest.mark.parametrize(
+    ("job", "is_claim"),
+    [("nightly", True), ("a" * 100, True), ("a" * 101, False), ("-a", False), ("..", False)],
+)
+def test_claims_carry_the_names_that_a_schedule_accepts(job: str, is_claim: bool) -> None:
+    key = run_key(job, 1, 0)
+    assert (run_of_key(key) is not None) is is_claim
+    schedule = f'[jobs."{job}"]\nkind = "retain"\ncron = "@daily"\n'
+    if is_claim:
+        assert [one.name for one in parse_schedule(schedule.encode(), "a file").jobs] == [job]
+    else:
+        with pytest.raises(InvalidConfig, match="at most 100 letters"):
+            parse_schedule(schedule.encode(), "a file")
