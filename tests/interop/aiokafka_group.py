@@ -27,7 +27,7 @@ async def main(bootstrap: str, group: str, topic: str, records: str) -> None:
             client_id=f"member-{number}",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=6_000,
+            session_timeout_ms=45_000,  # the clients' default; a busy machine may stall for 6 s
             heartbeat_interval_ms=200,
         )
         for number in range(2)
