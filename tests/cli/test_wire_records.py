@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import uuid4
 
+import confluent_kafka as ck
 import pytest
 
 from tests.cli.conftest import Cli
 from tests.interop.brokers import Brokers
+
+DEADLINE_S = 20.0
 
 
 @pytest.fixture
@@ -177,10 +181,57 @@ def test_the_root_of_a_led_topic_says_who_has_the_newest_records(
     assert "this looks at the storage only" in found.errors
 
 
-def test_groups_and_isolation_need_brokers(brokers: Brokers, cli: Cli, name: str) -> None:
+def test_isolation_level_decides_over_transactions_from_root_as_from_brokers(
+    brokers: Brokers, cli: Cli
+) -> None:
+    topic = f"t-{uuid4().hex[:8]}"
+    cli.ok("topics", "--create", "--topic", topic, "--config", "flush.ms=50")
+    settings = {"bootstrap.servers": brokers.bootstrap, "transactional.id": topic}
+    producer = ck.Producer(settings)
+    producer.init_transactions(DEADLINE_S)
+    transactions: dict[str, Callable[[], object]] = {
+        "c": lambda: producer.commit_transaction(DEADLINE_S),
+        "a": lambda: producer.abort_transaction(DEADLINE_S),
+        "o": producer.flush,
+    }
+    for name, end in transactions.items():
+        producer.begin_transaction()
+        for number in range(3):
+            producer.produce(topic, f"{name}{number}", partition=0)
+        producer.flush()
+        end()
+        cli.ok("produce", "--topic", topic, stdin=f"after-{name}\n".encode())
+    committed = ["c0", "c1", "c2", "after-c", "after-a"]
+    every = ["c0", "c1", "c2", "after-c", "a0", "a1", "a2", "after-a", "o0", "o1", "o2", "after-o"]
+    root = ("--root", brokers.root)
+    begin = ("consume", "--topic", topic, "--from-beginning")
+    only = ("--isolation-level", "read_committed")
+    assert cli.ok(*begin, *root, "--max-messages", "12", "--timeout-ms", "20000").lines == every
+    at_once = ("--timeout-ms", "0")
+    assert cli.ok(*begin, *at_once, *only).lines == committed
+    assert cli.ok(*begin, *at_once, *only, *root).lines == committed
+    uncommitted = ("--isolation-level", "read_uncommitted")
+    assert cli.ok(*begin, *at_once, *uncommitted, *root).lines == every
+
+    place = ("consume", "--topic", topic, "--partition", "0", *at_once, *only, *root, "--offset")
+    marker = "3"
+    assert cli.ok(*place, marker, "--max-messages", "2").lines == ["after-c", "after-a"]
+    assert cli.ok(*place, "latest").lines == []
+    assert cli.ok(*place, "12").lines == [], "an offset of the open transaction"
+
+    cli.root, cli.bootstrap = brokers.root, ""
+    cli.ok("snapshots", "--create", topic, "--topic", topic)
+    pinned = ("consume", "--topic", topic, "--snapshot", topic)
+    assert cli.ok(*pinned, *only).lines == committed
+    assert cli.ok(*pinned).lines == every
+    producer.commit_transaction(DEADLINE_S)
+    whole = cli.ok(*begin, *only, "--max-messages", "9", "--timeout-ms", "20000").lines
+    assert whole == [*committed, "o0", "o1", "o2", "after-o"]
+    assert cli.ok(*pinned, *only).lines == committed, "as it was"
+
+
+def test_groups_need_brokers(brokers: Brokers, cli: Cli, name: str) -> None:
     consume = ("consume", "--topic", name, "--root", brokers.root)
     assert "needs --bootstrap-server" in cli.misused(*consume, "--group", "g")
-    isolation = ("--isolation-level", "read_committed")
-    assert "needs --bootstrap-server" in cli.misused(*consume, *isolation)
     both = ("consume", "--topic", name, "--group", "g", "--partition", "0")
     assert "leave out --partition" in cli.misused(*both)

@@ -72,6 +72,7 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--isolation-level",
         choices=["read_committed", "read_uncommitted"],
+        default="read_uncommitted",
         help="whether to print records of transactions that are open or aborted "
         "(default read_uncommitted)",
     )
@@ -112,7 +113,12 @@ def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Reco
     if args.snapshot is not None:
         with opened_log(args) as log, ThreadPoolExecutor(READ_THREADS) as pool:
             pinned = SnapshotSource(
-                log.store, args.snapshot, printer.columns, pool, unread=_unread(args)
+                log.store,
+                args.snapshot,
+                printer.columns,
+                pool,
+                unread=_unread(args),
+                committed_only=_committed_only(args),
             )
             for topic in _topics(args, lambda: pinned.topics):
                 pinned.add_topic(topic, start, args.partition)
@@ -121,7 +127,13 @@ def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Reco
     bootstrap = bootstrap_of(args)
     if bootstrap is None:
         with opened_log(args) as log:
-            follower = LogFollower(log, printer.columns, say, unread=_unread(args))
+            follower = LogFollower(
+                log,
+                printer.columns,
+                say,
+                unread=_unread(args),
+                committed_only=_committed_only(args),
+            )
             for topic in _topics(args, log.topics):
                 warn_if_led(log.topic(topic))
                 follower.add_topic(topic, start, args.partition)
@@ -130,7 +142,7 @@ def _arrivals(args: Arguments, start: Start, printer: _Printer) -> Iterator[Reco
     from sparklog.cli.console.broker_source import BrokerSource  # noqa: PLC0415 - a root needs none
     from sparklog.client.consumer import Consumer  # noqa: PLC0415 - likewise
 
-    settings = {"isolation.level": args.isolation_level or "read_uncommitted"}
+    settings = {"isolation.level": args.isolation_level}
     if args.group is not None:
         settings["auto.offset.reset"] = "earliest" if args.from_beginning else "latest"
     settings |= key_values(args.consumer_property, "--consumer-property")
@@ -158,7 +170,7 @@ def _check_mode(args: Arguments) -> None:
     if args.snapshot is not None and bootstrap_of(args) is not None:
         raise UsageError("a snapshot is read from the storage; give --root, not --bootstrap-server")
     if bootstrap_of(args) is None:
-        for option in ("group", "isolation_level", "consumer_property"):
+        for option in ("group", "consumer_property"):
             if getattr(args, option):
                 raise UsageError(f"--{option.replace('_', '-')} needs --bootstrap-server")
     elif args.skip_unreadable:
@@ -167,6 +179,10 @@ def _check_mode(args: Arguments) -> None:
 
 def _unread(args: Arguments) -> Unread:
     return Unread.PASS_OVER if args.skip_unreadable else Unread.FAIL
+
+
+def _committed_only(args: Arguments) -> bool:
+    return str(args.isolation_level) == "read_committed"
 
 
 def _timeout_ms(args: Arguments) -> int | None:

@@ -6,6 +6,9 @@ While nothing arrives, a check of a partition is one request: does the object of
 exist? At intervals the follower refreshes all partitions and topics. A job may have rewritten the
 log, and deleted the object that the check waits for.
 
+At `read_committed` both sources end at the last stable offset and leave out the records of aborted
+transactions. The segments and the snapshot of producers say which those are; no broker is asked.
+
 `SnapshotSource` reads the records of a named snapshot, for `sparklog consume --snapshot`.
 """
 
@@ -22,11 +25,12 @@ from sparklog.client.values import EARLIEST, LATEST
 from sparklog.cluster.log import Log
 from sparklog.cluster.named_snapshots import SnapshotReader, read_snapshot
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
-from sparklog.core.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from sparklog.core.errors import OffsetOutOfRange, Unavailable, UnknownTopicOrPartition
 from sparklog.core.types import TopicPartition
 from sparklog.log.manifest.refresh import unreadable
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.partition_log import PartitionLog
+from sparklog.log.partition.read_committed import TransactionOutcomes
 from sparklog.log.segment.unread_batches import Unread
 from sparklog.store.base import ObjectNotFound, ObjectStore
 
@@ -55,8 +59,10 @@ class RecordSource(Protocol):
         """Mark all records yielded so far as consumed."""
 
 
-def checked_start(tp: TopicPartition, start: Start, log_start: int, log_end: int) -> int:
-    """Return the start offset.
+def checked_start(
+    tp: TopicPartition, start: Start, log_start: int, log_end: int, latest: int | None = None
+) -> int:
+    """Return the start offset; `latest` is what LATEST means where that is not `log_end`.
 
     Raises:
         OffsetOutOfRange: the log has no such offset.
@@ -64,13 +70,57 @@ def checked_start(tp: TopicPartition, start: Start, log_start: int, log_end: int
     if start == EARLIEST:
         return log_start
     if start == LATEST:
-        return log_end
+        return log_end if latest is None else latest
     if not log_start <= start <= log_end:
         raise OffsetOutOfRange(
             "there is no such offset to start at; use --offset earliest or latest. "
             f"partition={tp} offset={start} log_start_offset={log_start} log_end_offset={log_end}"
         )
     return start
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionExtent:
+    """A view of a partition, and what an isolation level allows to read of it."""
+
+    view: PartitionView
+    outcomes: TransactionOutcomes | None = None
+    """The transactions' outcomes; None to read uncommitted records, too."""
+
+    @property
+    def readable_end(self) -> int:
+        """Return the log end, or the last stable offset for committed records."""
+        if self.outcomes is None:
+            return self.view.end_offset
+        return max(self.view.log_start_offset, self.outcomes.stable_end)
+
+    def start(self, tp: TopicPartition, start: Start) -> int:
+        """Return the offset that `start` means. Raises OffsetOutOfRange as `checked_start`."""
+        view = self.view
+        return checked_start(tp, start, view.log_start_offset, view.end_offset, self.readable_end)
+
+
+VIEWS_MAX = 5
+"""Views to take while a job replaces the objects that name the aborted transactions."""
+
+
+def extent_of(partition: PartitionLog, *, committed_only: bool) -> PartitionExtent:
+    """Return the partition as it is now.
+
+    Raises:
+        Unavailable: the store does not answer, or objects are replaced all the time.
+        DataCorrupt: a segment that names aborted transactions is damaged.
+    """
+    if not committed_only:
+        return PartitionExtent(partition.readable())
+    for _ in range(VIEWS_MAX - 1):
+        view = partition.readable()
+        try:
+            return PartitionExtent(view, partition.outcomes(view))
+        except Unavailable:
+            continue  # a job replaced an object meanwhile
+    view = partition.readable()
+    return PartitionExtent(view, partition.outcomes(view))
 
 
 CHUNK_OFFSETS = 65_536
@@ -92,10 +142,15 @@ class Position:
 
     topic_partition: TopicPartition
     partition: PartitionLog
-    view: PartitionView
+    extent: PartitionExtent
     seen_s: float
     """Time of the view."""
     next_offset: int
+
+    @property
+    def view(self) -> PartitionView:
+        """Return the last view."""
+        return self.extent.view
 
 
 class LogFollower:
@@ -108,11 +163,18 @@ class LogFollower:
         warn: Callable[[str], None],
         clock: Clock = SYSTEM_CLOCK,
         unread: Unread = Unread.FAIL,
+        *,
+        committed_only: bool = False,
     ) -> None:
-        """Read `columns`; call `warn` for records that were deleted before they were read."""
+        """Read `columns`; call `warn` for records that were deleted before they were read.
+
+        `committed_only`: leave out records of aborted transactions, and wait for open ones.
+        """
         self._log = log
-        self._columns = columns
+        self._columns = list(columns)
+        self._names = self._columns if "offset" in columns else ["offset", *columns]
         self._unread = unread
+        self._committed_only = committed_only
         self._warn = warn
         self._clock = clock
         self._positions: list[Position] = []
@@ -176,25 +238,42 @@ class LogFollower:
 
     def _add(self, tp: TopicPartition, start: Start) -> None:
         partition = self._log.partition(tp.topic, tp.partition)
-        view = partition.readable()
+        extent = extent_of(partition, committed_only=self._committed_only)
+        view = extent.view
         seen_s = self._clock.monotonic_s()
         if view.damage is not None and (start == LATEST or start > view.end_offset):
             raise unreadable(view)
-        first = checked_start(tp, start, view.log_start_offset, view.end_offset)
-        self._positions.append(Position(tp, partition, view, seen_s, first))
+        first = extent.start(tp, start)
+        self._positions.append(Position(tp, partition, extent, seen_s, first))
 
     def _chunk(self, position: Position, records_max: int | None) -> Iterator[pa.RecordBatch]:
         if _behind(position) and self._clock.monotonic_s() - position.seen_s > VIEW_AGE_MAX_S:
             self._refresh(position)
-        base = position.next_offset
-        wanted = CHUNK_OFFSETS if records_max is None else min(CHUNK_OFFSETS, records_max)
-        end = min(position.view.end_offset, base + wanted)
-        if base >= end:
-            return
-        position.next_offset = end
-        yield from position.partition.read(
-            base, end, self._columns, view=position.view, unread=self._unread
-        )
+        left = records_max
+        rows = 0
+        offsets = CHUNK_OFFSETS if left is None else min(CHUNK_OFFSETS, left)
+        # A chunk without any record (markers, compacted, aborted) does not end the turn.
+        while not rows and _behind(position):
+            base = position.next_offset
+            position.next_offset = min(position.extent.readable_end, base + offsets)
+            offsets = CHUNK_OFFSETS
+            for batch in position.partition.read(
+                base,
+                position.next_offset,
+                self._names,
+                view=position.view,
+                unread=self._unread,
+                outcomes=position.extent.outcomes,
+            ):
+                some = batch if left is None else batch.slice(0, left)
+                if some.num_rows:
+                    rows += some.num_rows
+                    yield some.select(self._columns)
+                if left is not None:
+                    left -= some.num_rows
+                    if left == 0:
+                        position.next_offset = some.column("offset")[-1].as_py() + 1
+                        return
 
     def _has_more(self, position: Position) -> bool:
         layout = position.partition.layout
@@ -206,7 +285,7 @@ class LogFollower:
 
     def _refresh(self, position: Position) -> None:
         position.seen_s = self._clock.monotonic_s()
-        position.view = position.partition.readable()
+        position.extent = extent_of(position.partition, committed_only=self._committed_only)
         start = position.view.log_start_offset
         if position.next_offset < start:
             self._warn(
@@ -233,7 +312,7 @@ class LogFollower:
 
 
 def _behind(position: Position) -> bool:
-    return position.next_offset < position.view.end_offset
+    return position.next_offset < position.extent.readable_end
 
 
 class SnapshotSource:
@@ -246,8 +325,10 @@ class SnapshotSource:
         columns: Sequence[str],
         pool: Executor,
         unread: Unread = Unread.FAIL,
+        *,
+        committed_only: bool = False,
     ) -> None:
-        """Read from the snapshot `name`.
+        """Read from the snapshot `name`; `committed_only` as for `LogFollower`.
 
         Raises:
             InvalidRequest: no such snapshot. DataCorrupt: it is damaged.
@@ -255,6 +336,7 @@ class SnapshotSource:
         self._reader = SnapshotReader(store, read_snapshot(store, name), pool)
         self._columns = columns
         self._unread = unread
+        self._committed_only = committed_only
         self._left: list[tuple[TopicPartition, Start]] = []
 
     @property
@@ -285,9 +367,15 @@ class SnapshotSource:
         while self._left and (records_max is None or records_max > 0):
             place, start = self._left[0]
             opened, view = self._reader.partition(place.topic, place.partition)
-            base = checked_start(place, start, view.log_start_offset, view.end_offset)
+            extent = PartitionExtent(view, opened.outcomes(view) if self._committed_only else None)
+            base = extent.start(place, start)
             for batch in opened.read(
-                base, view.end_offset, self._columns, view=view, unread=self._unread
+                base,
+                max(base, extent.readable_end),
+                self._columns,
+                view=view,
+                unread=self._unread,
+                outcomes=extent.outcomes,
             ):
                 some = batch if records_max is None else batch.slice(0, records_max)
                 yield SourceRecord(place, some)

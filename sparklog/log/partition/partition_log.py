@@ -27,6 +27,7 @@ from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition import offset_lookup
 from sparklog.log.partition.append import AppendResult, Candidate, append
 from sparklog.log.partition.key_lookup import FoundKey, find_key
+from sparklog.log.partition.read_committed import TransactionOutcomes, decided
 from sparklog.log.partition.segment_reader import SegmentReader
 from sparklog.log.schema import check_keys, check_record_sizes, normalized, read_schema
 from sparklog.log.segment.builder import SegmentBuilder, build_records, build_references
@@ -210,10 +211,12 @@ class PartitionLog:
         *,
         view: PartitionView | None = None,
         unread: Unread = Unread.FAIL,
+        outcomes: TransactionOutcomes | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records of [base_offset, end_offset) with these columns, in offset order.
 
-        Memory: a few megabytes, whatever the range.
+        With the `outcomes` of `view` (see `outcomes`), committed records only. Memory: a few
+        megabytes, whatever the range.
 
         Raises:
             InvalidRequest: an unknown column. OffsetOutOfRange: not within the log.
@@ -224,7 +227,20 @@ class PartitionLog:
         seen = view if view is not None else self._reaching(end_offset)
         if seen.damage is not None and end_offset > seen.end_offset:
             raise unreadable(seen)
+        if outcomes is not None:
+            return self._reader.read_committed(
+                seen, base_offset, end_offset, columns, outcomes, unread=unread
+            )
         return self._reader.read(seen, base_offset, end_offset, columns, unread=unread)
+
+    def outcomes(self, view: PartitionView) -> TransactionOutcomes:
+        """Return how the transactions in `view` ended, for reads of committed records.
+
+        Raises:
+            Unavailable: an object was replaced meanwhile; take a new view.
+            DataCorrupt: a segment is damaged.
+        """
+        return self._run(decided(view))
 
     def find(
         self,

@@ -22,6 +22,7 @@ from sparklog.log.layout import PartitionLayout
 from sparklog.log.manifest.manifest import Entry
 from sparklog.log.manifest.refresh import read_segment, read_segments
 from sparklog.log.manifest.view import PartitionView
+from sparklog.log.partition.read_committed import TransactionOutcomes, aborted_stretches, without
 from sparklog.log.segment import column_reader
 from sparklog.log.segment.segment import Segment
 from sparklog.log.segment.unread_batches import Unread, unread_rows
@@ -137,6 +138,39 @@ class SegmentReader:
             yield from _decoded(one, columns)
         if damage is not None:  # after all that lies before it
             raise damage
+
+    def read_committed(
+        self,
+        view: PartitionView,
+        base_offset: int,
+        end_offset: int,
+        columns: Sequence[str],
+        outcomes: TransactionOutcomes,
+        *,
+        unread: Unread = Unread.FAIL,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records of [base_offset, end_offset) that no aborted transaction wrote.
+
+        `outcomes` is what `decided` returned for `view`. Records from its `stable_end` on are left
+        out. Cost and errors: as `read`, and the footer of each object where transactions aborted.
+        """
+        end = min(end_offset, outcomes.stable_end)
+        if base_offset >= end:
+            return
+        stretches = [
+            stretch
+            for entry in view.covering(base_offset, end)
+            if outcomes.aborted and entry.rows
+            for stretch in aborted_stretches(
+                self.footer(entry), entry.object_base, outcomes.aborted
+            )
+        ]
+        if not stretches:
+            yield from self.read(view, base_offset, end, columns, unread=unread)
+            return
+        names = columns if "offset" in columns else ["offset", *columns]
+        for rows in self.read(view, base_offset, end, names, unread=unread):
+            yield without(rows, stretches).select(list(columns))
 
     def _pieces(
         self,

@@ -34,7 +34,7 @@ from sparklog.log.effects import run
 from sparklog.log.manifest.refresh import unreadable
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.partition_log import PartitionLog
-from sparklog.log.partition.read_committed import aborted_stretches, decided, without
+from sparklog.log.partition.read_committed import decided
 from sparklog.log.partition.segment_reader import SegmentReader
 from sparklog.log.segment.unread_batches import Unread, report_unreadable
 from sparklog.protocol.records.control import end_transaction, read_control
@@ -193,15 +193,7 @@ class LiveTailReader:
         end = min(end, known.stable_end)
         if self._at >= end:
             return
-        stretches = [
-            stretch
-            for entry in view.covering(self._at, end)
-            if known.aborted and entry.rows
-            for stretch in aborted_stretches(reader.footer(entry), entry.object_base, known.aborted)
-        ]
-        names = columns if "offset" in columns else ["offset", *columns]
-        for rows in reader.read(view, self._at, end, names, unread=self._unread):
-            yield without(rows, stretches).select(columns)
+        yield from reader.read_committed(view, self._at, end, columns, known, unread=self._unread)
         self._at = end
 
 
