@@ -1,8 +1,8 @@
-"""What pure log code asks of a store, and how a shell answers.
+"""Effects: the requests of pure log code to a store, and the function that performs them.
 
-A protocol (append, refresh, change the manifest) is a generator: it yields requests and is sent
-their answers. It never touches a store, so the exhaustive model in `tests/model` runs the very
-code that production runs, one request at a time, in every order.
+A protocol (append, refresh, change the manifest) is a generator: it yields requests and receives
+their answers. It never calls a store itself. So the exhaustive model in `tests/model` runs the
+production code one request at a time, in every order.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Put:
     key: str
     data: Data
     forced: bool = True
-    """Whether it must be on a disk when it counts as created. If not, a power cut may lose or
-    truncate it; a store may force it all the same."""
+    """True if the object must be on a disk when it counts as created. If not, a power cut may lose
+    or truncate it; a store may force it all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class ListAfter:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove an object nobody needs any more. Answer: None."""
+    """Delete an object that is no longer needed. Answer: None."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Compute something that would hold up an event loop. Answer: what the function returns."""
+    """Compute something that would block an event loop. Answer: the function's result."""
 
     function: Callable[[], object]
 
@@ -93,10 +93,10 @@ def put(key: str, data: Data, *, forced: bool = True) -> Program[PutOutcome]:
 
 
 def create(key: str, data: Data) -> Program[None]:
-    """Create an object under a name that nobody else uses.
+    """Create an object under a name that no other writer uses.
 
     Raises:
-        OutcomeUnknown: the store does not tell; use another name.
+        OutcomeUnknown: the result of the put is unknown; use another name.
     """
     for _ in range(CREATE_TRIES_MAX):
         outcome = yield from put(key, data)
@@ -112,7 +112,7 @@ def list_after(prefix: str, start_after: str) -> Program[list[ObjectInfo]]:
 
 
 def delete(key: str) -> Program[None]:
-    """Ask for an object to be removed."""
+    """Ask for an object to be deleted."""
     yield Delete(key)
 
 

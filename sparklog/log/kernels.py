@@ -1,4 +1,4 @@
-"""All compiled kernels: what set-up compiles, so that no process has to wait for it later."""
+"""All compiled kernels: set-up compiles them, so that no process waits for it later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KERNEL_MODULES: Final = (
 
 
 def kernels_are_kept() -> bool:
-    """Return whether all kernels' code is in some folder; loads no compiler."""
+    """Return True if the code of all kernels is in some folder; loads no compiler."""
     environment = os.environ  # noqa: TID251 - numba reads it as well
     return all(is_kept(_source_of(name), environment) for name in KERNEL_MODULES)
 
@@ -34,7 +34,7 @@ def _source_of(name: str) -> Path:
 def compile_kernels() -> list[Path]:
     """Compile all kernels that are not kept yet, which takes seconds each; return the folders.
 
-    An empty list says that no folder can keep them: every process compiles them for itself.
+    An empty list means that no folder can keep them: every process compiles them for itself.
     """
     from sparklog.protocol.jit import kept_in  # noqa: PLC0415 - loads numba
 

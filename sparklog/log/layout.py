@@ -1,4 +1,4 @@
-"""The only place that builds or parses an object's name. Source: FORMAT.md 1, WAL.md 1.
+"""Names of objects: the only module that builds or parses them. Source: FORMAT.md 1, WAL.md 1.
 
 Names are keys relative to the store's root.
 """
@@ -15,7 +15,7 @@ NUMBER_DIGITS = 20
 GENERATION_DIGITS = 10
 SEGMENT_SUFFIX = ".arrow"
 FOLDER_NAME_MAX = 232
-"""Characters of a topic's name in its folder's: with `~` and the id it stays within 255."""
+"""Characters of the topic in a folder's name: with `~` and the id it has at most 255."""
 COMMITS_PREFIX = "commits/"
 SNAPSHOTS_PREFIX = "snapshots/"
 WALS_PREFIX = "wal/"
@@ -46,7 +46,7 @@ class ChainPosition(NamedTuple):
     offset: int
     """Of the next record there."""
     generation: int = 0
-    """How many fences the chain has at this offset before this place."""
+    """Number of fences in the chain at this offset before this position."""
 
 
 def number(value: int) -> str:
@@ -57,7 +57,7 @@ def number(value: int) -> str:
 def topic_folder(topic: str, topic_id: str) -> str:
     """Return the folder of one topic, with a slash at its end.
 
-    A long name is cut, so that the folder's name fits a file system; the id tells topics apart.
+    A long name is cut, so that the folder's name fits a file system; the id distinguishes topics.
     """
     return f"topics/{topic[:FOLDER_NAME_MAX]}~{topic_id}/"
 
@@ -85,7 +85,7 @@ def named_snapshot_key(name: str) -> str:
 
 
 def name_of_snapshot_key(key: str) -> str | None:
-    """Return the name of the snapshot that a key is of, or None for any other object."""
+    """Return the name of the snapshot in a key, or None for any other object."""
     match = _NAMED_SNAPSHOT_KEY.fullmatch(key)
     return match.group(1) if match else None
 
@@ -121,7 +121,7 @@ class WalLayout:
 
     @property
     def broker_prefix(self) -> str:
-        """Return what the folders of all incarnations of this broker begin with."""
+        """Return the common prefix of the folders of all incarnations of this broker."""
         return f"{WALS_PREFIX}{self.broker_id}-"
 
     def key(self, sequence: int) -> str:
@@ -135,7 +135,7 @@ class WalLayout:
 
 
 def wal_of_key(key: str) -> tuple[WalLayout, int] | None:
-    """Return which write-ahead log an object belongs to and its sequence, or None if to none."""
+    """Return the write-ahead log and the sequence of an object, or None if it belongs to none."""
     match = _WAL_KEY.fullmatch(key)
     if match is None:
         return None
@@ -188,7 +188,7 @@ class PartitionLayout:
 
     @staticmethod
     def pin_name(nonce: str) -> str:
-        """Return the relative name of what a named snapshot keeps."""
+        """Return the relative name of a pin of a named snapshot."""
         return f"pinned/{nonce}{SEGMENT_SUFFIX}"
 
     @property
@@ -216,7 +216,7 @@ class PartitionLayout:
         return key.removeprefix(self.folder)
 
     def owns(self, key: str) -> bool:
-        """Say whether an object is one of those that a partition's folder has."""
+        """Return True if an object has a name that belongs in a partition's folder."""
         return (
             is_data_name(self.relative(key))
             or self.manifest_version(key) is not None
@@ -251,12 +251,12 @@ class PartitionLayout:
 
 
 def is_staged_name(name: str) -> bool:
-    """Say whether an object, relative to the partition, was staged by who does not append it."""
+    """Return True if the name, relative to the partition, is that of a staged object."""
     return _STAGED_NAME.fullmatch(name) is not None
 
 
 def is_data_name(name: str) -> bool:
-    """Say whether a manifest or a reference may name this object, relative to the partition.
+    """Return True if a manifest or a reference may name this object, relative to the partition.
 
     Names come from stored bytes, so anything else could point outside the partition's folder.
     """

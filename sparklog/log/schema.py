@@ -24,7 +24,7 @@ COLUMN_TYPES: dict[str, pa.DataType] = {
 """Stored columns, in their order in a file."""
 
 READ_TYPES: dict[str, pa.DataType] = {**COLUMN_TYPES, "timestampType": pa.int32()}
-"""What a reader may ask for: the stored columns and one that comes from the segment's metadata."""
+"""Columns for readers: the stored ones, and one that comes from the segment's metadata."""
 
 APPEND_COLUMNS = ("timestamp", "key", "value", "headers")
 RECORD_OVERHEAD_BYTES_MAX = 70
@@ -104,10 +104,10 @@ def floored(times: pa.Array) -> pa.Array:
 
 
 def check_record_sizes(batch: pa.RecordBatch, max_message_bytes: int) -> None:
-    """Refuse records that Kafka would refuse.
+    """Reject records that Kafka would reject.
 
-    Cheap: a look at the columns' lengths, and at single records only when the batch as a whole is
-    larger than one record may be.
+    Cheap: it reads the columns' lengths, and single records only if the whole batch is larger than
+    one record may be.
 
     Raises:
         RecordTooLarge: a record over `max.message.bytes`; the message names its row and size.
@@ -133,7 +133,7 @@ def check_record_sizes(batch: pa.RecordBatch, max_message_bytes: int) -> None:
 
 
 def check_keys(batch: pa.RecordBatch) -> None:
-    """Refuse records without a key, as Kafka does where a topic is compacted.
+    """Reject records without a key, as Kafka does for a compacted topic.
 
     Raises:
         InvalidRecord: the message names the first such row.

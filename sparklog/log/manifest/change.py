@@ -1,25 +1,20 @@
-"""Changing the manifest: the protocol of FORMAT.md 6, pure, and the plans that use it.
+"""Changes of the manifest: the pure protocol of FORMAT.md 6, and the plans that use it.
 
-A plan looks at a view and returns the next manifest, or None when there is nothing (left) to do.
-Plans are run again after every lost race, so a plan must see its own work as done.
+A plan takes a view and returns the next manifest, or None if no work is left. `change` runs the
+plan again after every lost race, so a plan must recognise its own work as done.
 
-Putting rewritten objects in the place of others: a change of the manifest. Pure.
+`swap` replaces objects by rewritten ones. A job reads entries of one manifest, writes new objects,
+and swaps the entries in the newest manifest. Meanwhile the log start may have moved over some of
+them, or another job may have rewritten them. Replacements that belong together are swapped together
+or not at all: a tombstone must not go before the records that it hides.
 
-A job reads entries of one manifest, writes new objects, and swaps the one for the other in the
-newest. Between, the log start may have moved over some of them, or another job may have rewritten
-them. What belongs together is swapped together or not at all: a tombstone must not go before what
-it hides.
+W1: New entries cover exactly the offsets of the old ones.
+W2: If the newest manifest lacks old entries that are not below its log start, another job has
+    rewritten them. Then nothing is swapped.
 
-  W1  new entries cover the very offsets of the old ones
-  W2  old entries that the newest manifest does not have, and that are not below its log start,
-      were rewritten by somebody else: then nothing is swapped
-
-Putting objects in the place of a segment of the tail that cannot be read. Pure.
-
-In the place of a fence there is nothing to put: the chain just goes on behind it.
-
-The chain ends there for everybody who reads it, so nothing can be planned anew after a lost race:
-whoever wants this has looked, and is told when the log has changed since.
+`publish_over_gap` replaces a segment of the tail that cannot be read. A fence needs no replacement:
+the chain continues after it. Every reader's chain ends at that segment, so no plan can run again
+after a lost race. The caller has read the view before, and gets an error if the log has changed.
 """
 
 from __future__ import annotations
@@ -52,7 +47,7 @@ Plan = Callable[[PartitionView], Manifest | None]
 def change(
     view: PartitionView, plan: Plan, nonce: str, *, over_manifests: bool = False
 ) -> Program[PartitionView]:
-    """Publish what `plan` makes of the newest view. Returns the view afterwards.
+    """Publish the manifest that `plan` makes of the newest view. Returns the view afterwards.
 
     `over_manifests`: see `refresh`.
 
@@ -72,8 +67,8 @@ def change(
         outcome = yield from put(key, data)
         if outcome is not PutOutcome.CREATED and (yield from get(key)) != data:
             continue
-        # A stalled writer may re-create the name of a version that is long gone; then newer ones
-        # exist, ours never counted, and the plan is made again.
+        # A stalled writer may re-create the name of a version that was deleted long ago. Then newer
+        # versions exist and this one never counted, so the plan runs again.
         ours = at_manifest(view, made, version)
         newest, moved = yield from newer_manifest(ours)
         if moved:
@@ -90,7 +85,7 @@ def change(
 
 
 def absorb_tail(segments_min: int, expired_before_ms: int) -> Plan:
-    """Plan to take in a tail of `segments_min` or more; writers long silent are dropped."""
+    """Plan to absorb a tail of `segments_min` or more segments, and to drop expired writers."""
 
     def plan(view: PartitionView) -> Manifest | None:
         if not view.tail or len(view.tail) < segments_min:
@@ -106,7 +101,7 @@ def raise_log_start(before_offset: int) -> Plan:
 
     Raises (from the plan):
         OffsetOutOfRange: beyond the log end.
-        Unavailable: amid what an open transaction refers to; try again when it has ended.
+        Unavailable: inside the records of an open transaction; try again when it has ended.
     """
 
     def plan(view: PartitionView) -> Manifest | None:
@@ -125,10 +120,10 @@ def raise_log_start(before_offset: int) -> Plan:
 
 
 def with_start(view: PartitionView, log_start_offset: int) -> Manifest:
-    """Return the view's manifest with its tail taken in, and a higher log start.
+    """Return the view's manifest with its tail absorbed, and a higher log start.
 
     Raises:
-        Unavailable: the start lies amid what an open transaction refers to.
+        Unavailable: the start lies inside the records of an open transaction.
     """
     for segment in open_references(view):
         if segment.base_offset < log_start_offset < segment.end_offset:
@@ -141,16 +136,16 @@ def with_start(view: PartitionView, log_start_offset: int) -> Manifest:
 
 
 def open_references(view: PartitionView) -> list[Segment]:
-    """Return the reference segments whose transactions have not ended, as far as the view tells."""
+    """Return the reference segments whose transactions have not ended in this view."""
     chain = [one.segment for one in view.tail if one.segment.kind != "fence"]
     known = outcomes(chain)
     return [one for one in chain if known.get(one.base_offset, True) is None]
 
 
 def with_tail(view: PartitionView, expired_before_ms: int, below: int = 0) -> Manifest:
-    """Return the view's manifest with its tail taken in, as far as that may be.
+    """Return the view's manifest with its tail absorbed, as far as that is allowed.
 
-    It ends before a reference segment whose transaction is open (`referred_transactions`), unless
+    It ends before a reference segment whose transaction is open (`reference_transactions`), unless
     that begins before `below`.
     """
     opens = (one.base_offset for one in open_references(view) if one.base_offset >= below)
@@ -188,7 +183,7 @@ def with_tail(view: PartitionView, expired_before_ms: int, below: int = 0) -> Ma
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Neighbouring entries of a manifest, and what takes their place."""
+    """Neighbouring entries of a manifest, and the entries that replace them."""
 
     old: tuple[Entry, ...]
     new: tuple[Entry, ...]
@@ -204,7 +199,7 @@ class Replacement:
         return self.old[-1].end_offset
 
     def __post_init__(self) -> None:
-        """Refuse a replacement that breaks W1."""
+        """Reject a replacement that breaks W1."""
         told = (self.new[0].base_offset, self.new[-1].end_offset)
         if told != (self.base_offset, self.end_offset):
             raise ValueError(f"replacement covers {told}, not what it replaces: {self}")
@@ -215,11 +210,11 @@ def swap(
     cleaning: Cleaning | None = None,
     expired_before_ms: int = 0,
 ) -> Plan:
-    """Plan to publish these replacements, which are in order of offsets, and that they clean.
+    """Plan to publish these replacements, which are in order of offsets, and their `cleaning`.
 
-    Of earlier cleanings those that tell no more than another one before `expired_before_ms` are
-    forgotten. The plan has nothing to do when they are published, when all lie below the log
-    start, or when somebody else was faster (W2); `is_published` tells which.
+    The plan drops earlier cleanings that a later one before `expired_before_ms` makes redundant.
+    It returns None if the replacements are published, if all lie below the log start, or if another
+    job was faster (W2). `is_published` distinguishes these cases.
     """
 
     def plan(view: PartitionView) -> Manifest | None:
@@ -253,7 +248,7 @@ def swap(
 
 
 def is_published(view: PartitionView, replacements: Sequence[Replacement]) -> bool:
-    """Say whether the newest manifest names what replaces, as far as it is not below its start."""
+    """Return True if the newest manifest names all new objects that are not below its log start."""
     named = {e.object for e in view.manifest.entries}
     start = view.log_start_offset
     return all(e.object in named for one in replacements for e in one.new if e.end_offset > start)
@@ -265,7 +260,7 @@ def _left(one: Replacement, log_start_offset: int) -> tuple[Entry, ...]:
 
 
 def forgotten(cleaned: Sequence[Cleaning], expired_before_ms: int) -> tuple[Cleaning, ...]:
-    """Return the cleanings without those that tell no more than a later, expired one."""
+    """Return the cleanings without those that a later, expired one makes redundant."""
     expired = [c for c in cleaned if c.time_ms < expired_before_ms]
     rest = [c for c in cleaned if c.time_ms >= expired_before_ms]
     return (*expired[-1:], *rest)
@@ -274,18 +269,18 @@ def forgotten(cleaned: Sequence[Cleaning], expired_before_ms: int) -> tuple[Clea
 def publish_over_gap(
     view: PartitionView, entries: Sequence[Entry], *, leader_epoch: int, led: bool, nonce: str
 ) -> Program[None]:
-    """Publish a manifest that goes on from the end of `view` with these entries.
+    """Publish a manifest that continues from the end of `view` with these entries.
 
     Args:
-        view: of the partition, up to the segment that cannot be read.
-        entries: in order, the first one where `view` ends; none if it is a fence.
-        leader_epoch: the highest so far.
-        led: whether only a leader may append where they end, if the chain does not go on.
-        nonce: of this attempt.
+        `view`: of the partition, up to the segment that cannot be read.
+        `entries`: in order, the first one where `view` ends; none if the segment is a fence.
+        `leader_epoch`: the highest so far.
+        `led`: True if only a leader may append after the entries, when the chain ends there.
+        `nonce`: of this attempt.
 
     Raises:
-        Unavailable: the log changed meanwhile: look again. Or a transaction is open before the
-            segment, as far as the chain can be read.
+        Unavailable: the log changed meanwhile: refresh the view. Or a transaction is open before
+            the segment, as far as the chain can be read.
     """
     taken = with_tail(view, 0)
     if taken.position != view.position:

@@ -1,9 +1,10 @@
-"""The manifest: which object holds which offsets, below the tail. Source: FORMAT.md 3.
+"""The manifest: the objects below the tail, and their offsets. Source: FORMAT.md 3.
 
 An immutable value: every change returns a new one, with the next version.
-  M1  entries are sorted, contiguous and never overlap
-  M2  the first entry starts at or below the log start offset; the last ends at `end_offset`
-  M3  neither log start offset nor end offset ever moves back from one version to the next
+
+M1: Entries are sorted, contiguous and never overlap.
+M2: The first entry starts at or below the log start offset; the last ends at `end_offset`.
+M3: Neither log start offset nor end offset ever moves back from one version to the next.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One object of the log and the offsets [base_offset, end_offset) it is read for."""
+    """One object of the log and the offsets [base_offset, end_offset) that readers read from it."""
 
     base_offset: int
     end_offset: int
     object: str
     """Name relative to the partition's folder."""
     object_base: int
-    """What to add to offsets that are relative in the object."""
+    """Added to offsets that are relative in the object."""
     size_bytes: int
     rows: int
     min_timestamp_ms: int
@@ -74,7 +75,7 @@ class WriterState:
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """A compaction: at `time_ms` only the newest of each key was left below `end_offset`."""
+    """A compaction: at `time_ms` only the newest record of each key was left below `end_offset`."""
 
     end_offset: int
     time_ms: int
@@ -91,20 +92,20 @@ class Manifest:
     entries: tuple[Entry, ...] = ()
     writers: Mapping[str, WriterState] = field(default_factory=dict)
     leader_epoch: int = UNLED_EPOCH
-    """The highest of any segment so far, those trimmed away included."""
+    """The highest of any segment so far, including deleted ones."""
     led: bool = False
-    """Whether at `end_offset` only a leader may append."""
+    """True if at `end_offset` only a leader may append."""
     generation: int = 0
-    """How many fences the chain has at `end_offset` before its tail begins."""
+    """Number of fences in the chain at `end_offset`, before its tail begins."""
     deleted: bool = False
-    """Whether the topic was deleted: the last version there is."""
+    """True if the topic was deleted: then this is the last version."""
 
     cleaned: tuple[Cleaning, ...] = ()
-    """By end offset, which tells of each tombstone since when it has nothing to hide any more."""
+    """By end offset. They date each tombstone: since that time it has no older record to hide."""
 
     @property
     def position(self) -> ChainPosition:
-        """Return where in the chain the tail begins; names of the chain before it are covered."""
+        """Return the chain position where the tail begins; entries cover all names before it."""
         return ChainPosition(self.end_offset, self.generation)
 
     @property
@@ -124,7 +125,7 @@ EMPTY = Manifest()
 
 
 def entries_of(segment: Segment, name: str, size_bytes: int) -> tuple[Entry, ...]:
-    """Return the entries of a segment that takes offsets: its own, or those of what it names."""
+    """Return the entries of a segment with offsets: its own, or those of its references."""
     if segment.kind == "reference":
         return tuple(
             Entry(
@@ -230,7 +231,7 @@ def decode(data: bytes, layout: PartitionLayout, name: str) -> Manifest:
 
 
 def broken_invariant(manifest: Manifest) -> str:
-    """Return which of M1 and M2 the manifest breaks, or ''."""
+    """Return a text that names the invariant (M1 or M2) that the manifest breaks, or ''."""
     entries = manifest.entries
     for one, next_one in pairwise(entries):
         if one.end_offset != next_one.base_offset:

@@ -1,13 +1,14 @@
-"""Pinning what a partition holds, so that its objects outlive the log's interest in them. Pure.
+"""Pins: they keep the objects of a partition after the log no longer names them. Pure.
 
-A pin is a manifest that no version counts: it freezes which object held which offsets. The log goes
-on as if it were not there; whoever deletes objects leaves those that pins name.
+A pin is a manifest outside the versions: it freezes the map from offsets to objects. The log
+ignores it, but a job that deletes objects keeps those that pins name.
 
-  N1  a pin is taken for complete only if, after it was there, the log still named all it names
-  N2  whoever deletes lists the pins after the look that told him what the log names no more
+N1: A pin counts as complete only if the log named all of its objects after the pin existed.
+N2: A job that deletes lists the pins after it has read the objects that the log names.
 
-Together they leave no gap: an object leaves the log for good, so whoever finds it gone looked after
-the pinner did, and lists the pin. No clock is involved. Source: FORMAT.md 12.
+Together they leave no gap. An object never returns to the log. So a job that no longer finds it in
+the log has read the log after the pinner did, and its list has the pin. No clock is involved.
+Source: FORMAT.md 12.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LOST_RACES_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What is kept of one partition."""
+    """The objects of one partition that a snapshot keeps."""
 
     layout: PartitionLayout
     manifest: Manifest
@@ -48,12 +49,12 @@ class Pin:
 
 
 def pin(view: PartitionView, nonces: Iterator[str]) -> Program[Pin]:
-    """Pin what the partition holds now. Two looks and a put when nothing comes between.
+    """Pin the present objects of the partition. Cost without a race: two refreshes and a put.
 
     Raises:
-        Unavailable: the log was rewritten time and again meanwhile; try later.
-        DataCorrupt: the tail is damaged. TopicDeleted: so it is.
-        OutcomeUnknown: the store does not tell; a pin that nothing names may be left.
+        Unavailable: the log was rewritten again and again meanwhile; try later.
+        DataCorrupt: the tail is damaged. TopicDeleted: the topic was deleted.
+        OutcomeUnknown: the result of the put is unknown; an unused pin may be left.
     """
     layout = view.layout
     view = yield from refresh(view)
@@ -72,23 +73,23 @@ def pin(view: PartitionView, nonces: Iterator[str]) -> Program[Pin]:
 
 
 def frozen(view: PartitionView, nonce: str) -> Manifest:
-    """Return the manifest that says what `view` shows, and nothing of who wrote it."""
+    """Return the manifest of the objects in `view`, without writers and cleanings."""
     return replace(with_tail(view, 0), nonce=nonce, writers={}, cleaned=())
 
 
 def still_named(made: Pin, view: PartitionView) -> bool:
-    """Say whether the log names every object that a pin names (N1)."""
+    """Return True if the log names every object that a pin names (N1)."""
     return {e.object for e in made.manifest.entries} <= {e.object for e in view.entries}
 
 
 def pinned_objects(
     layout: PartitionLayout, *, but: Iterable[str] = ()
 ) -> Program[tuple[set[str], str]]:
-    """Return the objects that pins name, but for the pins `but` (their names in the folder).
+    """Return the objects that pins name, except the pins `but` (their names in the folder).
 
-    And what forbids to delete any, or ''.
+    The second result is the reason not to delete any object, or ''.
 
-    To be asked after the look that says what the log names (N2). Cost: a listing, a GET per pin.
+    Call it after reading the objects that the log names (N2). Cost: a listing, a GET per pin.
     """
     listed = yield from list_after(layout.pin_prefix, "")
     return (yield from objects_of(layout, listed, but=but))
@@ -97,7 +98,7 @@ def pinned_objects(
 def objects_of(
     layout: PartitionLayout, listed: Sequence[ObjectInfo], *, but: Iterable[str] = ()
 ) -> Program[tuple[set[str], str]]:
-    """Return what the pins in this listing name, and why that is not all, or ''."""
+    """Return the objects that the pins in this listing name; and why some are unknown, or ''."""
     dropped = set(but)
     keys = [
         info.key
@@ -131,7 +132,7 @@ def read_pin(layout: PartitionLayout, nonce: str) -> Program[Pin]:
 def left_pins(
     layout: PartitionLayout, listed: Iterable[ObjectInfo], named: Iterable[str], before_ms: int
 ) -> list[ObjectInfo]:
-    """Return the pins that no snapshot names and that are older than any creation takes."""
+    """Return the pins that no snapshot names, and that are older than the longest creation."""
     known = set(named)
     return [
         info

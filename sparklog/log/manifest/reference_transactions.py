@@ -1,12 +1,13 @@
-"""What became of reference segments that are part of a transaction. Pure.
+"""Outcomes of reference segments that are part of a transaction. Pure.
 
-Staged objects do not know of transactions: their footers were written before. So a manifest, which
-names them instead of the reference segment, takes such a segment in only when the transaction has
-ended, by the marker that stands in the chain after it; aborted, it is a gap there. While it is in
-the tail, its own footer tells the producer. Source: FORMAT.md 9, "Reference batches".
+Footers of staged objects are written before the transaction, so they do not name it. A manifest
+names the objects instead of the reference segment. So it absorbs such a segment only after the
+transaction has ended, by a marker later in the chain. An aborted segment becomes a gap. While the
+segment is in the tail, its own footer names the producer.
+Source: FORMAT.md 9, "Reference batches".
 
-  J1  no manifest names objects of an open or aborted transaction by reference
-  J2  a marker is in the tail as long as a reference segment that it ends is
+J1: No manifest names objects of an open or aborted transaction by reference.
+J2: A marker is in the tail as long as a reference segment that it ends is.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from sparklog.protocol.records.header import CONTROL_BIT, increment_sequence
 
 
 def outcomes(chain: Sequence[Segment]) -> Mapping[int, bool | None]:
-    """Return, by base offset, whether each transactional reference segment's records count.
+    """Return, by base offset, True if a transactional reference segment's records are committed.
 
-    None: the chain does not tell yet.
+    False: aborted. None: the chain has no marker for it yet.
     """
     waiting: dict[int, list[int]] = {}
     """Producer id to the base offsets of its segments since its last marker."""
@@ -42,7 +43,7 @@ def outcomes(chain: Sequence[Segment]) -> Mapping[int, bool | None]:
 
 
 def is_transactional(segment: Segment) -> bool:
-    """Say whether it is a reference segment of a transaction."""
+    """Return True if it is a reference segment of a transaction."""
     return segment.kind == "reference" and bool(segment.producers)
 
 
@@ -63,7 +64,7 @@ def gap(segment: Segment, name: str, size_bytes: int) -> Entry:
 
 
 def written_by(chain: Sequence[Segment], entry: Entry) -> ProducerBatch | None:
-    """Return who wrote an entry that a transactional reference segment of the chain points at.
+    """Return the producer's batch of an entry, if a transactional reference segment names it.
 
     Its offsets are relative to the entry's object. None for all other entries.
     """
@@ -84,7 +85,7 @@ def written_by(chain: Sequence[Segment], entry: Entry) -> ProducerBatch | None:
 
 
 def _ends(segment: Segment) -> Iterator[tuple[int, bool]]:
-    """Yield who ends a transaction in a segment, in order, and whether by a commit."""
+    """Yield the producers whose transactions end in a segment, in order, and True for a commit."""
     markers = {marker.base: marker for marker in segment.markers}
     for batch in segment.producers:
         marker = markers.get(batch.base) if batch.attributes & CONTROL_BIT else None
@@ -93,7 +94,7 @@ def _ends(segment: Segment) -> Iterator[tuple[int, bool]]:
         try:
             record = control_record(segment.base_offset + batch.base, marker.key, marker.value)
             ended = end_transaction(record)
-        except DataCorrupt:  # whoever rebuilds the state of producers says so
+        except DataCorrupt:  # the rebuild of producer state reports it
             continue
         if ended is not None:
             yield batch.producer_id, ended.is_commit

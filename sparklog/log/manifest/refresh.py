@@ -1,17 +1,15 @@
-"""Looking at a partition: its newest manifest, and the chain above it, as one view.
+"""Views of a partition: reads its newest manifest and the chain above it. Pure protocols.
 
-Pure; FORMAT.md 4 says when a tail may be believed.
+`refresh` and `readable` look for a newer manifest once more after they have followed the chain.
+FORMAT.md 4 says when a tail is valid.
 
-A cheap look at a partition, good enough to see that nothing is to be done there. Pure.
+`quick_refresh` does not look again, and `quick_refresh_at` takes all names from an existing
+listing. Their view may be slightly old, and its tail may belong to a manifest that was just
+replaced. Use it to decide that there is no work; refresh it before you change anything. Any view,
+including this one, is a valid start for `refresh`.
 
-`refresh` looks for a newer manifest once more after it has followed the chain; a glance does
-not, or takes all names from a listing somebody made anyway. What it sees may be a moment old, and
-its tail may be of a manifest that has just been replaced: whoever finds work refreshes the view
-before it touches anything, and a view from here is as good to begin with as any other.
-
-Reading small objects of a log whole: a pure protocol, for logs such as the metadata log.
-
-Whoever reads much reads ranges instead (`reading`, `ranges`).
+`read_whole` reads small objects whole, for logs such as the metadata log. Readers of much data
+read ranges instead (`segment_reader`, `column_reader`).
 """
 
 from __future__ import annotations
@@ -34,10 +32,10 @@ from sparklog.log.segment.segment import Segment
 from sparklog.store.base import ObjectInfo
 
 FOOTER_READ_BYTES = 64 * 1024
-"""How much of an object's end is read in the hope that it holds the whole footer."""
+"""Bytes read from an object's end first; nearly always they hold the whole footer."""
 REFRESH_ROUNDS_MAX = 16
 PROBES_MAX = 8
-"""Segments found one after the other before a listing is the cheaper way."""
+"""Segments found one after the other before a listing becomes cheaper."""
 NAMES_READ_AT_ONCE = 64
 
 
@@ -90,7 +88,7 @@ def read_stored(
 def _decode_segment(
     layout: PartitionLayout, key: str, tail: bytes, size_bytes: int | None
 ) -> Program[tuple[Segment, int]]:
-    # Positions from the end do not need the size: pretend the file is as large as it may be.
+    # Positions from the end do not need the size: assume the largest possible file.
     pretended = size_bytes if size_bytes is not None else 1 << 62
     footer_bytes = pretended - footer_start(tail, pretended, key)
     if footer_bytes > len(tail):
@@ -118,11 +116,11 @@ def _size_from_index(segment: Segment, footer_bytes: int) -> int:
 def refresh(view: PartitionView, *, over_manifests: bool = False) -> Program[PartitionView]:
     """Return the partition as it is now. One listing of the log and one of manifests when idle.
 
-    `over_manifests` passes over newer manifests that cannot be read: for repair only.
+    `over_manifests` skips newer manifests that cannot be read: for repair only.
 
     Raises:
         DataCorrupt: a segment of the tail is damaged, the chain has a hole, or the newest manifest
-            cannot be read. What lies beyond is not known, so nobody may write there.
+            cannot be read. The log beyond is unknown, so no writer may append there.
     """
     view = yield from readable(view)
     if view.damage is not None and not (over_manifests and view.damage is view.manifest_damage):
@@ -131,18 +129,18 @@ def refresh(view: PartitionView, *, over_manifests: bool = False) -> Program[Par
 
 
 def readable(view: PartitionView) -> Program[PartitionView]:
-    """Return the partition as far as it can be read now; the view's `damage` says why no further.
+    """Return the partition as far as it is readable now; `damage` says why the view ends there.
 
-    Nobody may append where such a view ends: for readers only. Cost: as `refresh`.
+    For readers only: no writer may append at the end of such a view. Cost: as `refresh`.
     """
     for _ in range(REFRESH_ROUNDS_MAX):
-        # The same object is returned where nothing changed.
+        # If nothing changed, the result is the same object.
         known = view if view.damage is None else replace(view, damage=None)
         view, _ = yield from newer_manifest(known)
         listed = yield from _listed_after(view)
         view = yield from _followed(view, positions_from(view, listed))
         beyond = None if view.damage is not None else _beyond(view, listed)
-        # The listing may have missed what was appended while it was made.
+        # The listing may lack segments that were appended while the store made it.
         if beyond and (yield from get(view.layout.key(view.next_name), -1)) is not None:
             continue
         view, moved = yield from newer_manifest(view)
@@ -172,7 +170,7 @@ def _beyond(view: PartitionView, listed: Iterable[ObjectInfo]) -> str | None:
 
 
 def _with_damage(view: PartitionView, beyond: str | None) -> PartitionView:
-    """Return the view with what keeps it from telling where the log ends, if anything does."""
+    """Return the view with the damage that hides the end of the log, if there is any."""
     if view.damage is not None:
         return view
     if beyond is not None:
@@ -185,18 +183,18 @@ def _with_damage(view: PartitionView, beyond: str | None) -> PartitionView:
 
 
 def unreadable(view: PartitionView) -> DataCorrupt:
-    """Return what is told to who wants more than a view with damage has."""
+    """Return the error for a reader that needs more than a view with damage has."""
     return DataCorrupt(
         f"offsets from {view.end_offset} on cannot be read, those before can: {view.damage}"
     )
 
 
 def probe(view: PartitionView) -> Program[PartitionView]:
-    """Return the partition with what was appended since. One request when that is nothing.
+    """Return the partition with segments appended since. One request if there are none.
 
-    Asks for the next name of the chain, as long as one is there. That such an object continues the
-    chain is only sure while no newer manifest exists (FORMAT.md 4), so one look follows; nothing
-    new, however, is no proof that no manifest moved on: `refresh` now and then.
+    Reads the next name of the chain as long as it exists. Such an object continues the chain only
+    while no newer manifest exists (FORMAT.md 4), so one look for a manifest follows. If no segment
+    is new, a newer manifest may still exist: call `refresh` now and then.
 
     Raises:
         DataCorrupt: a segment of the tail is damaged, or the chain is broken.
@@ -219,10 +217,10 @@ def probe(view: PartitionView) -> Program[PartitionView]:
 
 
 def newer_manifest(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
-    """Look for a newer manifest. Returns the view from there, and whether there was a newer name.
+    """Look for a newer manifest. Returns the view from there, and True if there was a newer name.
 
-    The tail that the newer manifest now covers is dropped. Versions that cannot be read are passed
-    over, and the view's `manifest_damage` tells of them.
+    The view drops the tail that the newer manifest covers. Versions that cannot be read are
+    skipped, and the view's `manifest_damage` reports them.
 
     Raises:
         TopicDeleted: the newest manifest says so.
@@ -237,7 +235,7 @@ def newer_manifest(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
 
 
 def look_for_manifest(view: PartitionView) -> Program[tuple[PartitionView, bool]]:
-    """Look for a newer manifest, be it the last one of a deleted topic; see `newer_manifest`."""
+    """Look for a newer manifest, even the last one of a deleted topic; see `newer_manifest`."""
     layout = view.layout
     after = layout.key(layout.manifest_name(view.manifest_name_version))
     listed = yield from list_after(layout.manifest_prefix, after)
@@ -264,7 +262,7 @@ def at_newest(view: PartitionView, versions: Sequence[int]) -> Program[Partition
             continue
         found = candidate
         break
-    else:  # what is known is older still
+    else:  # the known manifest is older still
         damage = damage or view.manifest_damage
     return at_manifest(view, found, max(versions, default=0), damage)
 
@@ -281,7 +279,7 @@ def at_manifest(
     highest: int,
     damage: DataCorrupt | None = None,
 ) -> PartitionView:
-    """Return the view moved to manifest `found`; the tail that it covers is dropped.
+    """Return the view moved to manifest `found`, without the tail that it covers.
 
     `damage` says that a newer version than `found` cannot be read.
     """
@@ -301,8 +299,8 @@ def follow_chain(view: PartitionView) -> Program[PartitionView]:
     """Extend the view by the segments that now follow its end.
 
     Raises:
-        DataCorrupt: one is damaged, or gone, or the newest manifest cannot be read. Or there seems
-            to be a hole: `refresh` tells whether there is.
+        DataCorrupt: a segment is damaged or missing, or the newest manifest cannot be read. Or the
+            chain seems to have a hole: call `refresh` to check.
     """
     return (yield from follow_names(view, (yield from _listed_after(view))))
 
@@ -362,7 +360,7 @@ def _followed(view: PartitionView, sizes: Mapping[ChainPosition, int]) -> Progra
 
 
 def quick_refresh(layout: PartitionLayout) -> Program[PartitionView]:
-    """Return the partition as it was a moment ago. Two listings and a GET when it has no tail.
+    """Return the partition as it was a moment ago. Two listings and a GET if it has no tail.
 
     Raises:
         DataCorrupt: a segment of the tail is damaged, or the chain is broken.
@@ -378,7 +376,7 @@ def quick_refresh(layout: PartitionLayout) -> Program[PartitionView]:
 def quick_refresh_at(
     layout: PartitionLayout, listed: Sequence[ObjectInfo]
 ) -> Program[PartitionView | None]:
-    """Return the partition as a listing of its folder has it; None if that does not tell.
+    """Return the partition as a listing of its folder shows it; None if it cannot be derived.
 
     Cost: a GET for the manifest, and one for each segment of the tail.
     """

@@ -1,8 +1,9 @@
-"""Burying the partitions of a deleted topic: the protocol of FORMAT.md 6, pure.
+"""Tombstones of the partitions of a deleted topic: the protocol of FORMAT.md 6, pure.
 
-A writer that has not heard of the deletion finds the names free again once the objects are gone. So
-a last manifest, the grave, is published before anything is deleted, and stays: whoever confirms an
-append, or looks at the log, meets it. Named snapshots keep what their pins name (FORMAT.md 12).
+A writer that does not know of the deletion finds the names free again after the objects are gone.
+So a last manifest, the tombstone, is published before any object is deleted. It stays for ever, so
+a writer finds it when it confirms an append, and a reader when it refreshes its view. Named
+snapshots keep the objects that their pins name (FORMAT.md 12).
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ LOST_RACES_MAX = 100
 
 
 def write_tombstone(view: PartitionView, nonce: str) -> Program[str]:
-    """Make the partition one of a deleted topic; return the key of its grave. Idempotent.
+    """Mark the partition as one of a deleted topic; return the key of its tombstone. Idempotent.
 
-    The chain is not looked at, so a damaged one is buried as well.
+    It does not read the chain, so a damaged partition gets a tombstone as well.
 
     Raises:
         Unavailable: too many lost races; try again later.
@@ -47,7 +48,7 @@ def write_tombstone(view: PartitionView, nonce: str) -> Program[str]:
             writers={},
             deleted=True,
         )
-        # Created, taken or not known: the next look tells.
+        # Created, already taken or unknown: the next round finds out.
         yield from put(layout.key(layout.manifest_name(version + 1)), encode(grave, layout))
     raise Unavailable(
         "lost too many races for the last manifest; try again later. "
@@ -56,7 +57,7 @@ def write_tombstone(view: PartitionView, nonce: str) -> Program[str]:
 
 
 def deletable_objects(layout: PartitionLayout, grave: str) -> Program[tuple[list[ObjectInfo], str]]:
-    """Return what may be deleted of a buried partition, and why that is not all, or ''.
+    """Return the deletable objects of a deleted partition, and why some must stay, or ''.
 
     A listing, and a GET per pin.
     """
@@ -70,13 +71,13 @@ def unpinned(
     graves: Iterable[str],
     left_pins: Iterable[str] = (),
 ) -> Program[tuple[list[ObjectInfo], str]]:
-    """Return what of a buried partition's listing may be deleted, and why that is not all, or ''.
+    """Return the deletable objects in a deleted partition's listing, and why some stay, or ''.
 
     Args:
-        layout: of the partition.
-        listed: its folder, listed when the grave was there: so every pin that counts is in it.
-        graves: keys that stay.
-        left_pins: names of pins that are needed no more; they may go, and what only they name.
+        `layout`: of the partition.
+        `listed`: its folder, listed after the tombstone existed: so it has every valid pin.
+        `graves`: keys of tombstones, which stay.
+        `left_pins`: names of unused pins; they may go, with the objects that only they name.
     """
     dropped = set(left_pins)
     named, problem = yield from objects_of(layout, listed, but=dropped)

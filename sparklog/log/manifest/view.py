@@ -1,9 +1,10 @@
-"""What one partition looked like at one moment: a manifest, and the chain above it.
+"""PartitionView: one partition at one moment: a manifest, and the chain above it.
 
-A value; `refresh` brings one up to date.
-  V1  the tail joins the manifest's end: its first segment starts there, each next where one ends
-  V2  a view's end offset was a free name after every name below it was taken, unless the view tells
-      of damage there
+An immutable value; `refresh` returns a newer one.
+
+V1: The tail joins the manifest's end: its first segment starts there, each next where one ends.
+V2: The name at a view's end offset was free after every name below it was taken, unless the view
+    has damage there.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ class TailSegment:
     name: str
     size_bytes: int
     generation: int = 0
-    """Of its position: how many fences the chain has before it at its base offset."""
+    """Of its position: the number of fences before it in the chain at its base offset."""
 
     @property
     def position(self) -> ChainPosition:
-        """Return where in the chain it stands."""
+        """Return its position in the chain."""
         return ChainPosition(self.segment.base_offset, self.generation)
 
     @property
     def next_position(self) -> ChainPosition:
-        """Return where the chain goes on: a fence takes no offset but raises the generation."""
+        """Return the next chain position: a fence takes no offset but raises the generation."""
         if self.segment.kind == "fence":
             return ChainPosition(self.segment.base_offset, self.generation + 1)
         return ChainPosition(self.segment.end_offset)
@@ -45,7 +46,7 @@ class TailSegment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """The partition as it was when the view was taken. Later views only ever add to it."""
+    """The partition at the moment of the view. Later views only add to it."""
 
     layout: PartitionLayout
     manifest: Manifest = EMPTY
@@ -53,12 +54,12 @@ class PartitionView:
     """The highest manifest name seen, readable or not."""
     tail: tuple[TailSegment, ...] = ()
     manifest_damage: DataCorrupt | None = field(default=None, compare=False)
-    """Why a newer manifest than this one was passed over, if one was."""
+    """Why a newer manifest than this one was skipped, if one was."""
     damage: DataCorrupt | None = field(default=None, compare=False)
-    """Why it ends where it does, if more may follow. Only views of `readable` tell."""
+    """The reason why the view ends there, if more may follow. Only `readable` sets it."""
 
     def check_manifest(self) -> None:
-        """Reject what would rely on this manifest where a newer one cannot be read.
+        """Reject work that relies on this manifest if a newer one cannot be read.
 
         Raises:
             DataCorrupt: a newer one cannot be read.
@@ -78,7 +79,7 @@ class PartitionView:
 
     @property
     def position(self) -> ChainPosition:
-        """Return where the next segment goes."""
+        """Return the position of the next segment."""
         return self.tail[-1].next_position if self.tail else self.manifest.position
 
     @property
@@ -88,7 +89,7 @@ class PartitionView:
 
     @property
     def is_led(self) -> bool:
-        """Return whether only a leader may append now. Source: FORMAT.md 5."""
+        """Return True if only a leader may append now. Source: FORMAT.md 5."""
         return self.tail[-1].segment.led if self.tail else self.manifest.led
 
     @property
@@ -98,13 +99,13 @@ class PartitionView:
 
     @property
     def is_unwritten(self) -> bool:
-        """Say whether it never had a record, as far as shows: it has fences at most."""
+        """Return True if, in this view, it never had a record: it has fences at most."""
         return not self.manifest.end_offset and all(
             one.segment.kind in {"fence", "control"} for one in self.tail
         )
 
     def tail_entries(self) -> Iterator[Entry]:
-        """Yield the entries of the tail, in offset order; those of what was aborted are gaps."""
+        """Yield the entries of the tail, in offset order; aborted ones are gaps."""
         counts = outcomes([one.segment for one in self.tail])
         for one in self.tail:
             if one.segment.kind == "fence":
@@ -129,7 +130,7 @@ class PartitionView:
         return entries[first:last]
 
     def committed(self, key: CommitKey) -> WriterState | None:
-        """Return where the writer's last commit lies if it is `key` or a later one, else None."""
+        """Return the writer's last commit if it is `key` or a later one, else None."""
         for one in reversed(self.tail):
             commit = one.segment.commit
             if commit is not None and commit.key.writer == key.writer:

@@ -1,15 +1,13 @@
-"""Record batches as Arrow IPC encodes them: where a message's buffers lie, and the numbers in it.
+"""Record batches as Arrow IPC encodes them: positions of buffers, and reads of single columns.
 
 In a compressed batch each buffer has its uncompressed length before it, or -1 if it is stored raw.
+Positions count from the start of the given view.
 
-Positions count from the start of the view that is given. Source: Arrow columnar format,
-"Encapsulated message format"; format/Message.fbs (RecordBatch, BodyCompression).
+Arrow's own reader needs the whole message in one piece, so it would copy each byte there first.
+`read_columns` leaves uncompressed buffers in place and decompresses the others directly from there.
 
-Columns of a stored record batch, made from the bytes of these columns alone.
-
-Arrow's own reader wants the whole message in one piece, so that each byte would be copied there
-first. Here buffers that are not compressed stay where they are, and the rest is decompressed from
-there. Source: Arrow columnar format, "Recursive flattening" and "Buffer compression".
+Source: Arrow columnar format, "Encapsulated message format", "Recursive flattening" and "Buffer
+compression"; format/Message.fbs (RecordBatch, BodyCompression).
 """
 
 from __future__ import annotations
@@ -41,18 +39,18 @@ _NUMBER = struct.Struct("<q")
 
 @dataclass(frozen=True, slots=True)
 class BatchMessage:
-    """Where the parts of one record batch lie."""
+    """Positions of the parts of one record batch."""
 
     start: int
     meta_length: int
     """Of the message's prefix and metadata; the body follows."""
     body_length: int
     body_length_at: int
-    """Where the metadata says so."""
+    """Position of that number in the metadata."""
     batch_at: int
-    """Where the metadata has the table of the record batch."""
+    """Position of the record batch's table in the metadata."""
     buffers_at: int
-    """Where it lists the buffers."""
+    """Position of the table's list of buffers."""
     buffers: tuple[tuple[int, int], ...]
     """Position in the body and length of each."""
     nodes_at: int
@@ -136,10 +134,10 @@ class BatchTemplate:
         """Return the message of another batch.
 
         Args:
-            rows: how many it has.
-            nodes: length and number of nulls of each array, one after the other.
-            buffers: position in the body and length of each buffer, one after the other.
-            body_length: of the body.
+            `rows`: number of rows.
+            `nodes`: length and number of nulls of each array, one after the other.
+            `buffers`: position in the body and length of each buffer, one after the other.
+            `body_length`: bytes of the body.
         """
         message = bytearray(self._message)
         _NUMBER.pack_into(message, self._rows_at, rows)
@@ -238,10 +236,10 @@ def read_columns(
     """Return the columns `wanted`, in the order of `schema`.
 
     Args:
-        meta: the message's prefix and metadata, which have passed their checksum.
-        bytes_of: the body's bytes, as they are stored.
-        schema: of the file.
-        wanted: some of its columns.
+        `meta`: the message's prefix and metadata; the caller has verified their checksum.
+        `bytes_of`: returns bytes of the body as stored.
+        `schema`: of the file.
+        `wanted`: names of the columns to return.
 
     Raises:
         ValueError, OSError, pa.ArrowException: this is no record batch of that schema.

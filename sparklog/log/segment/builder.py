@@ -46,7 +46,7 @@ class SegmentBuilder:
         return finish_file(self.part, to_metadata(self.placed(base_offset, commit)))
 
     def finished(self, base_offset: int) -> Data:
-        """Return what `at` does without a copy: it lies in the draft's memory. Once at most."""
+        """Return the same file as `at`, built in place without a copy. Call it once only."""
         return finish_in_place(self.part, to_metadata(self.placed(base_offset)))
 
 
@@ -87,16 +87,16 @@ def build_rows(
     first_offset: int = 0,
     indexes_keys: bool = False,
 ) -> SegmentBuilder:
-    """Encode rows as the segment that `about` describes, as far as rows do not tell.
+    """Encode rows as the segment that `about` describes, with the metadata that follows from them.
 
     Args:
-        about: with base offset 0, its end offset and number of rows in place.
-        columns: to store, in their stored order. Among them `offset` when offsets have gaps; the
-            segment then fits at `first_offset` only.
-        batches: rows with some of these columns.
-        level: of zstd.
-        first_offset: what the `offset` column counts from.
-        indexes_keys: add what tells which keys are not there.
+        `about`: metadata with base offset 0, the end offset and the number of rows.
+        `columns`: to store, in their stored order. If offsets have gaps, `offset` is one of them,
+            and the segment fits at `first_offset` only.
+        `batches`: rows with some of these columns.
+        `level`: of zstd.
+        `first_offset`: base of the `offset` column.
+        `indexes_keys`: add the key index, which excludes keys that the segment does not have.
     """
     stored_schema = pa.schema([pa.field(n, schema.COLUMN_TYPES[n]) for n in columns])
     pieces = [_aligned(piece, stored_schema) for piece in resized(batches)]
@@ -184,8 +184,8 @@ def build_references(
 def resized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the same rows in record batches of the stored size.
 
-    Small neighbours are joined and large ones cut, so that what a writer happened to hand over does
-    not decide how much a reader must fetch.
+    Small neighbours are joined and large ones cut. So the size of a writer's batches does not
+    decide how much a reader must fetch.
     """
     pending: list[pa.RecordBatch] = []
     rows = size = 0

@@ -1,4 +1,4 @@
-"""Reading record batches by offset range and column: which bytes, checked, decoded.
+"""Reads record batches by offset range and column: selects, verifies and decodes the bytes.
 
 Only the wanted columns' bytes are fetched and only they are decompressed. Every byte that is used
 has passed its CRC. Sizes are bytes.
@@ -20,7 +20,7 @@ from sparklog.log.segment.file import Span
 from sparklog.log.segment.segment import BatchIndex, Segment
 
 FETCH_BYTES_MAX = 4 << 20
-"""About how much one request brings: large enough for throughput, small enough for memory."""
+"""About the bytes of one request: large enough for throughput, small enough for memory."""
 DENSE_ROWS = 65_536
 BATCHES_MAX = 32
 """Record batches decoded together. Each holds about 1 MiB uncompressed, however small it is stored,

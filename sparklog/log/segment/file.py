@@ -1,23 +1,21 @@
-"""Arrow IPC files put together from parts, with our metadata in their footer.
+"""Arrow IPC files assembled from a stream and a footer that carries sparklog's metadata.
 
-pyarrow writes a file's footer metadata only when the file is opened, before anything is known about
-its batches. A file, however, is nothing but `ARROW1`, an IPC stream and a footer; so the stream is
-written first (see `compressed_batch`), and the footer is Arrow's own footer of an empty file of
-that schema, with the list of blocks filled in. The result is an ordinary Arrow file.
+pyarrow fixes a file's footer metadata when it opens the file, before the batches are known. But a
+file consists only of `ARROW1`, an IPC stream and a footer. So this module writes the stream first.
+It then takes Arrow's own footer of an empty file with that schema, and fills in the list of blocks.
+The result is an ordinary Arrow file.
 
-Knows nothing of records or offsets. Sizes and positions are bytes from the file's start.
+`BatchWriter` compresses a buffer only if that makes it smaller. Arrow's writer compresses every
+buffer, and keeps a result that is larger than the original, too. Here such a buffer is stored raw,
+with -1 for its uncompressed length: a reader uses it in place. The writer samples a large buffer
+first, so random or encrypted data costs only a copy.
+
+C1: Arrays and buffers are those that Arrow writes, except that no buffer is padded.
+C2: A stored buffer has at most eight bytes more than the original.
+C3: If a buffer is stored raw without a try at compression, no sample of it became smaller.
+
+This module does not know records or offsets. Sizes and positions are bytes from the file's start.
 Source: Arrow columnar format, "IPC File Format"; format/File.fbs and Message.fbs.
-
-Record batches written as Arrow IPC has them compressed, each buffer only if that pays.
-
-Arrow's writer compresses every buffer, and keeps the result where it is larger, too. Here a buffer
-that does not become smaller is stored raw, with -1 for its uncompressed length: a reader takes it
-as it lies. A large one is sampled before, so that letters drawn at random, or what producers have
-encrypted, cost a copy and no more.
-
-  C1  arrays and buffers are those that Arrow writes, but that none is padded
-  C2  a buffer is never stored in more bytes than it has and eight
-  C3  no sample became smaller of a buffer that is stored raw without having been compressed
 
 Sizes are bytes. Source: Arrow columnar format, "Encapsulated message format", "Buffer compression".
 """
@@ -48,16 +46,16 @@ from sparklog.log.segment.arrow_ipc import (
 from sparklog.store.base import Data
 
 LZ4_WINDOW_BYTES: Final = 64 << 10
-"""How far back LZ4 sees: what repeats only farther away it does not make smaller."""
+"""Distance of LZ4's matches: a repetition farther away makes nothing smaller."""
 SAMPLED_BYTES_MIN: Final = 4 * LZ4_WINDOW_BYTES
-"""Smaller buffers are compressed to see."""
+"""Smaller buffers are compressed without sampling."""
 SPOT_BYTES: Final = 2 << 10
-"""Of each window's worth, so that a stretch as long as that is not passed over. In half of it LZ4,
-which takes long steps after noise, may miss what repeats."""
+"""Bytes sampled of each window, so that no run as long as a window is skipped. LZ4 takes long steps
+after noise, so with half as many bytes it may miss repetitions."""
 STRETCH_BYTES: Final = 2 * LZ4_WINDOW_BYTES
-"""Long enough to show what repeats within the window."""
+"""Long enough to show repetitions within the window."""
 SAMPLED_TOGETHER_BYTES: Final = 1 << 20
-"""Has one such stretch, and its spots in one piece: the more noise, the longer are LZ4's steps."""
+"""Each piece of this size has one stretch, and all its spots: LZ4's steps grow with noise."""
 
 _NOT_COMPRESSED: Final = UNCOMPRESSED_LENGTH.pack(-1)
 
@@ -79,7 +77,7 @@ class BatchWriter:
         self._message = BatchTemplate(message)
         self._codec = codec
         self._shrank = set[int]()
-        """Which buffers became smaller in the last batch: these are not sampled in the next."""
+        """Buffers that became smaller in the last batch: the next batch does not sample them."""
 
     def write(self, sink: pa.NativeFile, batch: pa.RecordBatch) -> None:
         """Write one batch of the schema: its message, then its body."""
@@ -118,9 +116,9 @@ def packed_smaller(data: pa.Buffer, codec: pa.Codec, *, sampled: bool = True) ->
 
 
 def _shrinks(data: pa.Buffer, codec: pa.Codec) -> bool:
-    """Tell whether any sample of `data` becomes smaller.
+    """Return True if any sample of `data` becomes smaller.
 
-    Only of LZ4: ZSTD finds what repeats far away, and is there to make things small.
+    For LZ4 only: ZSTD finds distant repetitions, and its purpose is a small result.
     """
     for start in range(0, data.size, SAMPLED_TOGETHER_BYTES):
         part = data.slice(start, min(SAMPLED_TOGETHER_BYTES, data.size - start))
@@ -168,15 +166,14 @@ def _by_arrow(array: pa.Array) -> _Laid:
 
 MAGIC = b"ARROW1"
 STREAM_START = 8
-"""Where the IPC stream begins: the magic, padded to eight bytes."""
+"""File position of the IPC stream: it follows the magic, padded to eight bytes."""
 MESSAGE_ROOM_BYTES = 8192
-"""What the schema, or a record batch's metadata and padding, take at most beside its buffers: a few
-hundred bytes a column."""
+"""Most bytes of the schema, or of a batch's metadata and padding: a few hundred a column."""
 BEGINNINGS_KEPT_MAX = 64
 """Schemas, each with a codec, whose streams' beginnings are kept: Arrow takes 0.1 ms for one."""
 END_SHARE = 16
-"""Content this many times larger than a file's end leaves room for that. Room that is not written
-to takes no memory."""
+"""The buffer has a spare part of 1/END_SHARE of the content for the file's end. Spare pages that
+are not written take no memory."""
 TRAILER_BYTES = 4 + len(MAGIC)
 _BLOCK = struct.Struct("<qi4xq")
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -194,7 +191,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """Where one record batch lies: its message metadata, its body, each column in the body."""
+    """Position of one record batch: its message metadata, its body, each column in the body."""
 
     position: int
     meta: Span
@@ -215,7 +212,7 @@ class StreamPart:
     room: pa.Buffer
     """The memory that `data` is the beginning of: the file's end may be written behind it."""
     extra: bytes = b""
-    """What lies between the end mark and the footer, where no Arrow reader looks."""
+    """Bytes between the end mark and the footer, which Arrow's readers ignore."""
 
     @property
     def extra_start(self) -> int:
@@ -285,10 +282,10 @@ def finish_file(part: StreamPart, metadata: Mapping[str, str]) -> bytes:
 
 
 def finish_in_place(part: StreamPart, metadata: Mapping[str, str]) -> Data:
-    """Return what `finish_file` does, in the memory of the stream if its end fits there.
+    """Return the same file as `finish_file`, in the memory of the stream if its end fits there.
 
-    A part is finished so once at most: a second end would change the first file. For brokers, where
-    a copy of tens of megabytes keeps everybody else from the interpreter for as many milliseconds.
+    Call it once only for a part: a second end would change the first file. Brokers use it because a
+    copy of tens of megabytes would hold the interpreter lock for as many milliseconds.
     """
     end = _end(part, metadata)
     start, size = part.data.size, part.data.size + len(end)

@@ -1,4 +1,4 @@
-"""The custom metadata of a segment's footer: what `segment` holds, as text. Source: FORMAT.md 2."""
+"""The custom metadata of a segment's footer: a `Segment` as text, and back. Source: FORMAT.md 2."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sparklog.log.segment.segment import (
 )
 
 FORMAT_VERSION = 2
-"""What is written. Format 1, which is read as well: FORMAT.md 10."""
+"""The version that is written. Format 1 is also read: FORMAT.md 10."""
 SEGMENT_KEY = "sparklog.segment"
 CRC_KEY = "sparklog.crc32c"
 
@@ -182,9 +182,9 @@ def checked_document(
 
 
 def leader_epoch(document: dict[str, Any], told: int) -> int:
-    """Return a leader epoch that a document of any format tells.
+    """Return the leader epoch in a document of any format.
 
-    In format 1 leaders began at 1, and 0 was said of direct appends.
+    In format 1 leader epochs began at 1, and 0 meant a direct append.
     """
     return UNLED_EPOCH if told == 0 and document["format"] == 1 else int(told)
 

@@ -1,8 +1,8 @@
-"""Which keys a segment may have: bounds, and a Bloom filter that is read a page at a time.
+"""Index of a segment's keys: bounds, and a Bloom filter that is read a page at a time.
 
 Both may be wrong in one direction only: a segment that they exclude does not have the key. The
-filter is the split block filter of Parquet, over SipHash-1-3 keyed by the segment's nonce, so
-nobody can choose keys that fill it. Source: FORMAT.md 14; Parquet's BloomFilter.md.
+filter is the split block filter of Parquet, over SipHash-1-3 keyed by the segment's nonce. So a
+client cannot choose keys that fill it. Source: FORMAT.md 14; Parquet's BloomFilter.md.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from sparklog.protocol.records.columns import binary_view
 
 BLOCK_BYTES: Final = 32
 PAGE_BYTES: Final = 1 << 16
-"""What one lookup reads; each has its own CRC."""
+"""A lookup reads one page; each page has its own CRC."""
 KEYS_PER_BLOCK: Final = 21
-"""Twelve bits a key: about one key in two hundred that a segment does not have is looked for."""
+"""Twelve bits a key: about one in two hundred of the keys that a segment lacks passes."""
 BOUND_BYTES: Final = 64
 SALTS: Final = (
     0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D,
@@ -35,7 +35,7 @@ _MASK: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class KeyIndex:
-    """What a footer says of a segment's keys. Bounds compare as unsigned bytes."""
+    """The index of a segment's keys in its footer. Bounds compare as unsigned bytes."""
 
     lowest: bytes
     """No key is lower."""
@@ -49,11 +49,11 @@ class KeyIndex:
     """Of each page of the filter; the last may be short."""
 
     def out_of_bounds(self, key: bytes) -> bool:
-        """Say whether the bounds exclude a key."""
+        """Return True if the bounds exclude a key."""
         return key < self.lowest or (self.highest is not None and key > self.highest)
 
     def page(self, hashed: int) -> Span:
-        """Return the page of the filter, by its file position, that tells of a key's hash."""
+        """Return the page of the filter, by its file position, with the bits of a key's hash."""
         return self._page(self._block_at(hashed) // PAGE_BYTES)
 
     def pages(self) -> Iterator[Span]:
@@ -61,7 +61,7 @@ class KeyIndex:
         return map(self._page, range(len(self.crcs)))
 
     def excludes(self, hashed: int, page: bytes) -> bool:
-        """Say whether the filter excludes a key, by its hash and the bytes of `page`."""
+        """Return True if the filter excludes a key, by its hash and the bytes of `page`."""
         at = self._block_at(hashed) % PAGE_BYTES
         words = np.frombuffer(page, "<u4", BLOCK_BYTES // 4, at).tolist()
         low = hashed & _MASK

@@ -1,10 +1,12 @@
-"""Keys by their hash, in compiled code: which row has the newest record of each.
+"""Kernels that hash keys, find the newest row of each key, and fill the key filter.
 
-A key is known by 88 of the 128 bits of SipHash-1-3, keyed at random in each run, so that nobody can
-make two keys collide on purpose, and chance does so once in 10**11 runs of 50 million keys.
-(Kafka's cleaner knows keys by their MD5.) The table is open addressing: a slot holds 64 bits of the
-hash, and in another word the other 24 above the row's number, so a lookup touches one cache line.
-Rows are marked in a bitmap: bit `row & 7` of byte `row >> 3`.
+The table identifies a key by 88 of the 128 bits of SipHash-1-3, keyed at random in each run. So a
+client cannot make two keys collide on purpose. By chance two collide once in 10**11 runs of 50
+million keys. (Kafka's cleaner identifies keys by their MD5.)
+
+The table uses open addressing. A slot has two words: 64 bits of the hash, and the other 24 bits
+above the row's number. So a lookup touches one cache line. A bitmap marks rows: bit `row & 7` of
+byte `row >> 3`.
 
 Importing this module compiles (or loads) the kernels; see `protocol.jit`.
 Source: Aumasson and Bernstein, SipHash: a fast short-input PRF; Kafka's SkimpyOffsetMap.
@@ -46,9 +48,9 @@ def _load(data: Bytes, at: int, count: int) -> np.uint64:
     "uint64[::1], uint64[::1])"
 )
 def hash_keys(data: Bytes, ends: Int32s, key0: int, key1: int, low: UInt64s, high: UInt64s) -> int:
-    """Fill `low` and `high` with the halves of each key's hash; of a null key they mean nothing.
+    """Fill `low` and `high` with the halves of each key's hash; a null key's have no meaning.
 
-    Returns -1, or the row whose Arrow offsets lead outside the data.
+    Returns -1, or the first row whose Arrow offsets point outside the data.
     """
     k0, k1 = np.uint64(key0), np.uint64(key1)
     for row in range(low.size):
@@ -92,17 +94,17 @@ def hash_keys(data: Bytes, ends: Int32s, key0: int, key1: int, low: UInt64s, hig
 
 @kernel("int64(uint64[::1], uint64[::1], uint64[::1], uint8[::1], int64)")
 def keep_newest(low: UInt64s, marked: UInt64s, table: UInt64s, bits: Bytes, room: int) -> int:
-    """Take in rows in order: the newest of each key is marked in `bits`, the one before is not.
+    """Add rows to the table in order; mark each key's newest row in `bits`, clear the previous.
 
     Args:
-        low: half of each key's hash.
-        marked: `MARK_BITS` more of the hash, and below them the row.
-        table: slots of two words, these two; an unused one has EMPTY in the second.
-        bits: of all rows.
-        room: how many new keys may be taken in.
+        `low`: half of each key's hash.
+        `marked`: `MARK_BITS` more of the hash, and below them the row.
+        `table`: slots of these two words; an unused one has EMPTY in the second.
+        `bits`: a bitmap of all rows.
+        `room`: the most new keys to add.
 
-    Stops when `room` new keys were taken in. Returns how many rows were, times 2**32, plus how
-    many keys were new.
+    Stops before the first new key beyond `room`. Returns the number of added rows times 2**32,
+    plus the number of new keys.
     """
     row_mask = np.uint64((1 << ROW_BITS) - 1)
     mask = np.uint64((table.size >> 1) - 1)

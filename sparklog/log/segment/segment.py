@@ -1,6 +1,6 @@
-"""A segment's metadata: what is in the file, where, and who wrote it. Source: FORMAT.md 2.
+"""A segment's metadata: its content, the positions in the file, the writers. Source: FORMAT.md 2.
 
-In the file it is the footer's custom metadata: `segment_footer`.
+`footer` converts it to and from the custom metadata of the file's footer.
 
 Values only: no store, no clock. Offsets in `BatchIndex`, `Reference`, `ProducerBatch`,
 `Marker` and `UnreadBatch` are relative to the segment's base offset.
@@ -16,12 +16,12 @@ from sparklog.log.segment.file import StoredBatch
 from sparklog.log.segment.key_index import KeyIndex
 
 Kind = Literal["data", "reference", "fence", "control"]
-"""`control` is what stood in a fence's place in logs of format 1; it takes an offset."""
+"""`control`: the form of a fence in logs of format 1; it takes an offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitKey:
-    """Names one commit of one writer; a partition takes it at most once.
+    """Names one commit of one writer; a partition accepts it at most once.
 
     `sequence` rises from commit to commit. A streaming query is a writer, its batch
     id the sequence.
@@ -77,7 +77,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class ProducerBatch:
-    """Where an idempotent producer's batch landed."""
+    """An idempotent producer's batch and its offsets."""
 
     producer_id: int
     producer_epoch: int
@@ -89,7 +89,7 @@ class ProducerBatch:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A control record, which no reader of records is shown; its batch is among the producers'."""
+    """A control record. Readers of records never see it; `producers` lists its batch."""
 
     base: int
     timestamp_ms: int
@@ -109,7 +109,7 @@ class UnreadBatch:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Everything a segment's footer says."""
+    """All metadata in a segment's footer."""
 
     topic_id: str
     partition: int
@@ -120,7 +120,7 @@ class Segment:
     kind: Kind = "data"
     leader_epoch: int = UNLED_EPOCH
     led: bool = False
-    """Whether, from here on, only a leader may append."""
+    """True if from here on only a leader may append."""
     min_timestamp_ms: int = NO_TIMESTAMP_MS
     max_timestamp_ms: int = NO_TIMESTAMP_MS
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
@@ -135,7 +135,7 @@ class Segment:
     commit: CommitStamp | None = None
     references: tuple[Reference, ...] = field(default=())
     keys: KeyIndex | None = None
-    """What tells which keys its rows do not have, if it was written."""
+    """Excludes keys that the rows do not have; None if it was not written."""
 
     def nonce_at(self, offset: int) -> str | None:
         """Return the nonce of the append that put `offset` here, or None if not recorded."""

@@ -1,10 +1,10 @@
-"""Arrow IPC files of one plain record batch, put together without asking Arrow for each.
+"""Arrow IPC files of one plain record batch, made from a template that Arrow wrote once.
 
-Arrow takes half a millisecond to write a file of a few small columns, whatever is in them: it sets
-up a writer, and a footer, each time. A broker writes such files hundreds of times a second. Files
-of one schema differ only in their buffers, in the numbers that say where these are, and in the text
-of the footer. So Arrow writes one file, once; here the numbers and texts of that are replaced. The
-bytes are the same as Arrow's.
+Arrow takes half a millisecond to write a file of a few small columns, because it sets up a writer
+and a footer each time. A broker writes such files hundreds of times a second. Files of one schema
+differ only in their buffers, in the positions of the buffers, and in the text of the footer. So
+Arrow writes one file, once, and this module replaces the numbers and texts in it. The bytes are the
+same as Arrow's.
 
 Plain: no nulls, no compression, at least one row, columns of a fixed width or of text or binary.
 Source: Arrow columnar format, "IPC File Format"; format/Message.fbs.
@@ -23,7 +23,7 @@ from sparklog.log.segment.arrow_ipc import BatchTemplate, buffer_count, padding_
 from sparklog.log.segment.file import END_OF_STREAM, MAGIC, StoredBatch, footer_of, write_stream
 
 FOOTERS_KEPT_MAX = 64
-"""Footers differ by the lengths of their texts: by the digits of a few numbers."""
+"""Templates of footers differ in the lengths of their texts: in the digits of a few numbers."""
 _NUMBER = struct.Struct("<q")
 _LENGTH = struct.Struct("<i")
 

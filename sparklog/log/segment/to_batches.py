@@ -1,12 +1,12 @@
-"""Rows of a segment, made into the record batches that Kafka's consumers read. Pure.
+"""Converts rows of a segment to the record batches that Kafka's consumers read. Pure.
 
-Rows become batches of a convenient size; how their producers had cut them is not kept, but where a
-transaction's records begin and end is, and so are its markers, because readers of committed records
-need both. Offsets without a record (what compaction took out, the control segments of old logs)
-become empty batches, which clients pass over, so that none waits for an offset that never comes.
+Rows become batches of a convenient size; the cuts of the producers' batches are not kept. The begin
+and end of each transaction are kept, and so are its markers: readers of committed records need
+both. Offsets without a record (removed by compaction, or control segments of old logs) become empty
+batches. Clients skip these, so no client waits for an offset that never comes.
 
-  B1  the batches of a block cover its offsets without a gap between them
-  B2  a batch is within one transaction, or outside of all
+B1: The batches of a block cover its offsets without a gap between them.
+B2: A batch is within one transaction, or outside of all.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from sparklog.protocol.records.header import (
 from sparklog.protocol.records.record_batch import BatchSettings, Rows, encode
 
 BATCH_BYTES: Final = 128 * 1024
-"""Of a batch before compression: small enough for a consumer that asks for little, large enough
-that what a batch costs by itself does not show."""
+"""Of a batch before compression. It is small enough for a consumer with a small fetch size, and
+large enough that the fixed cost of a batch does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class OffsetSpan:
 
 
 class OffsetSpans:
-    """Where in a segment transactions and markers lie."""
+    """The offsets of the transactions, markers and unread batches of a segment."""
 
     def __init__(self, segment: Segment) -> None:
-        """Sort what the footer tells."""
+        """Sort the entries of the footer by offset."""
         markers = {marker.base: marker for marker in segment.markers}
         unread = {one.base: one for one in segment.unread}
         special = [OffsetSpan(one.base, one.end, unread=one) for one in segment.unread]
@@ -125,7 +125,7 @@ class BlockWriter:
 
     segment: Segment
     object_base: int
-    """What the segment's relative offsets count from."""
+    """Absolute offset of the segment's relative offset 0."""
     leader_epoch: int
     codec: Codec
     stretches: OffsetSpans
@@ -169,7 +169,7 @@ class BlockWriter:
             yield WireBatch(header.base_offset, after, _extended(data, header, after))
 
     def _nothing(self, settings: BatchSettings, low: int, high: int) -> Iterator[WireBatch]:
-        """Yield what covers offsets without records."""
+        """Yield empty batches that cover offsets without records."""
         empty = pa.RecordBatch.from_pylist([], pa.schema([pa.field("value", pa.binary())]))
         plain = replace(settings, codec=Codec.NONE)
         for base in range(low, high, INT32_MAX):

@@ -1,10 +1,10 @@
-"""Batches that were stored as they came, because a flush could not make rows of them.
+"""Batches stored in their wire bytes, because a flush could not convert them to rows.
 
-Versions before took batches unchecked. What such a batch holds may be readable by now: Kafka takes
-some that older versions could not decode. Nobody can read the others.
+Older versions accepted batches without a check. This version can read some of those batches: Kafka
+accepts some that older versions of sparklog could not decode. No reader can read the others.
 
-  U1  a batch that can be read is shown as the rows it holds
-  U2  nobody passes over another without saying so
+U1: A batch that can be read is returned as its rows.
+U2: A reader that skips an unreadable batch logs a warning.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 
 
 class Unread(Enum):
-    """What a reader does about a batch that nobody can read."""
+    """The reaction of a reader to an unreadable batch."""
 
     FAIL = "fail"
     PASS_OVER = "pass over"  # noqa: S105 - no password
-    """With a line in the log."""
+    """Skip it, with a line in the log."""
     KEEP = "keep"
-    """It is upkeep, which leaves all such batches as they are and wants the other rows."""
+    """For maintenance jobs: leave all such batches as they are, and read the other rows."""
 
 
 def unread_rows(
@@ -44,17 +44,17 @@ def unread_rows(
     columns: Sequence[str],
     unread: Unread,
 ) -> pa.RecordBatch | None:
-    """Return the rows of a batch that was kept as it came; None if it is passed over.
+    """Return the rows of a batch that was stored in its wire bytes; None if it is skipped.
 
     Args:
-        layout: of its partition.
-        batch: as the footer has it.
-        base_offset: of its first record, in the log.
-        columns: of the rows.
-        unread: what to do if nobody can read it; not KEEP.
+        `layout`: of its partition.
+        `batch`: its entry in the footer.
+        `base_offset`: of its first record, in the log.
+        `columns`: of the rows.
+        `unread`: the reaction to an unreadable batch; not KEEP.
 
     Raises:
-        UnreadableRecords: nobody can read it, and that is to fail.
+        UnreadableRecords: the batch is unreadable, and `unread` is FAIL.
     """
     assert unread is not Unread.KEEP
     end_offset = base_offset + batch.end - batch.base
@@ -82,10 +82,10 @@ def unread_rows(
 def report_unreadable(
     place: TopicPartition, base_offset: int, end_offset: int, reason: DataCorrupt, unread: Unread
 ) -> None:
-    """Say that nobody can read the records of a batch.
+    """Log that the records of a batch are unreadable, or raise.
 
     Raises:
-        UnreadableRecords: that is to fail.
+        UnreadableRecords: `unread` is FAIL.
     """
     told = (
         "records cannot be read: their producer's batch is malformed, and an older version "
@@ -101,7 +101,7 @@ def report_unreadable(
 
 
 def why_unreadable(batch: UnreadBatch) -> str:
-    """Say why nobody can read a batch, or '' if it can be read."""
+    """Return the reason why a batch is unreadable, or '' if it can be read."""
     try:
         decode(batch.data, verify_crc=False, max_decompressed_bytes=INT32_MAX)
     except DataCorrupt as error:
