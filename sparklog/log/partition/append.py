@@ -1,7 +1,7 @@
-"""Appending directly: the protocol of FORMAT.md 5, pure.
+"""Direct appends: the pure protocol of FORMAT.md 5.
 
-One rule at a time: put at the chain's end; whoever has the name has the offsets; after a put that
-succeeded, look whether the name was free only because it had been deleted.
+A writer puts a segment at the chain's end; the writer that owns the name owns the offsets. After a
+successful put, the writer checks that the name was not free only because it had been deleted.
 `tests/model/test_direct_append.py` runs this code through every interleaving of small cases.
 """
 
@@ -19,14 +19,14 @@ from sparklog.log.segment.segment import CommitStamp
 from sparklog.store.base import PutOutcome
 
 UNKNOWN_TRIES_MAX = 8
-"""How often one put whose outcome stays unknown is sent again."""
+"""Tries of one put whose outcome stays unknown."""
 LOST_RACES_MAX = 10_000
-"""Bound on lost races of one append; each lost race is somebody else's success."""
+"""Bound on lost races of one append; each lost race is another writer's success."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """The offsets an append got."""
+    """The offsets of an append."""
 
     base_offset: int
     end_offset: int
@@ -36,7 +36,7 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What to append: a draft, its nonce, and under which conditions."""
+    """An append: a draft, its nonce, and its conditions."""
 
     draft: SegmentBuilder
     commit: CommitStamp | None = None
@@ -58,8 +58,8 @@ def append(
 
     Raises:
         NotServing: a broker leads the partition; write through it.
-        TopicDeleted: records are of no use here; nobody will read them.
-        OutcomeUnknown: the store did not tell and reading back did not settle it. Read the log
+        TopicDeleted: no reader would ever get the records.
+        OutcomeUnknown: the result of a put is unknown, and reading back did not help. Read the log
             before trying again, or try again with the same commit key.
         DataCorrupt: the chain's end is damaged.
     """
@@ -82,7 +82,7 @@ def append(
 
 
 def _handed_back(view: PartitionView) -> Program[PartitionView]:
-    """Look again whether a broker leads: views may be old, and leaders hand back."""
+    """Check again if a broker leads: the view may be old, and leaders hand back."""
     view = yield from refresh(view)
     if view.is_led:
         raise NotServing(
@@ -105,7 +105,7 @@ def _already(view: PartitionView, candidate: Candidate) -> AppendResult | None:
 def _put_at(
     view: PartitionView, candidate: Candidate
 ) -> Program[tuple[PartitionView, AppendResult | None]]:
-    """Try for the next name. None for "not there": the view then sees further than before."""
+    """Try the next name. None means that it was taken; the returned view is then newer."""
     key = view.layout.key(view.next_name)
     data = candidate.draft.at(view.end_offset, candidate.commit)
     for _ in range(UNKNOWN_TRIES_MAX):
@@ -123,7 +123,7 @@ def _put_at(
 def _taken(
     view: PartitionView, candidate: Candidate
 ) -> Program[tuple[PartitionView, AppendResult | None]]:
-    """The name is somebody's, perhaps ours: store clients retry by themselves."""
+    """Return the outcome for a taken name. It may be ours: store clients retry by themselves."""
     newer = yield from refresh(view)
     nonce = yield from _nonce_at(newer, view.end_offset)
     if nonce == candidate.nonce:
@@ -138,7 +138,7 @@ def _taken(
 def _confirm(
     view: PartitionView, candidate: Candidate, size_bytes: int
 ) -> Program[tuple[PartitionView, AppendResult | None]]:
-    """The name was free. Was it free because nobody had it, or because it had been deleted?"""
+    """Check that a name was free because it was unused, and not because it had been deleted."""
     newer, moved = yield from newer_manifest(view)
     newer.check_manifest()
     base = view.end_offset
@@ -153,7 +153,7 @@ def _confirm(
             return newer, _appended(candidate, view)
         if nonce is None:
             raise _undecided(view, candidate)
-    # Else the name was a fence's: the chain has passed it without giving out an offset.
+    # Else the name was a fence's: the chain has passed it without assigning an offset.
     return (yield from refresh(newer)), None
 
 
@@ -171,7 +171,7 @@ def _undecided(view: PartitionView, candidate: Candidate) -> OutcomeUnknown:
 
 
 def _nonce_at(view: PartitionView, offset: int) -> Program[str | None]:
-    """Return the nonce of the append that gave out `offset`; None when nothing tells (any more)."""
+    """Return the nonce of the append that got `offset`; None if it is not recorded."""
     if offset < view.log_start_offset:
         return None
     for one in view.tail:

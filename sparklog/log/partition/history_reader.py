@@ -1,15 +1,15 @@
-"""A partition's own log (L1), read as record batches: what Kafka's consumers get below the tail.
+"""Reads a partition's own log (L1) as record batches, for Kafka's consumers below the tail.
 
-Segments are read a few record batches at a time, made into wire batches once, and kept in a bounded
-cache that all partitions of a broker share; consumers that follow one another pay once. Fetching
-and computing are asked for as effects, so the same code runs on threads and in the simulation.
+It reads a few record batches of a segment at a time and converts them to wire batches once. A
+bounded cache, shared by all partitions of a broker, keeps blocks of wire batches and footers. So
+consumers that follow one another share the cost. Fetches and computations are effects, so the same
+code runs on threads and in the simulation.
+
+H1: The batches of `read` cover offset after offset: no consumer waits for one that never comes.
+H2: Every byte has passed its checksum, as in all reads of segments.
+H3: An object that vanished was replaced by a newer manifest: after a refresh it is damage.
+
 Offsets: base inclusive, end exclusive. Sizes are bytes.
-
-  H1  what `read` returns covers offset after offset: no consumer waits for one that never comes
-  H2  every byte has passed its checksum, as with all reading of segments
-  H3  an object that vanished was replaced by a newer manifest: look again, then it is damage
-
-What reading history keeps in memory: footers, and segments' blocks as wire batches. Bounded.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from sparklog.protocol.records.header import Codec
 
 _BATCH_OVERHEAD_BYTES: Final = 200
 _FOOTER_ENTRY_BYTES: Final = 200
-"""About what Python's objects take beside the bytes."""
+"""About the memory of Python's objects besides the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of a segment as wire batches, which cover [base_offset, end_offset)."""
+    """A part of a segment as wire batches that cover [base_offset, end_offset)."""
 
     base_offset: int
     end_offset: int
@@ -51,29 +51,29 @@ class Block:
 
     @property
     def size_bytes(self) -> int:
-        """Return what keeping it costs."""
+        """Return the memory that it uses in the cache."""
         return sum(len(b.data) + _BATCH_OVERHEAD_BYTES for b in self.batches)
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a segment's footer says, sorted for reading its blocks."""
+    """The content of a segment's footer, sorted for reading its blocks."""
 
     segment: Segment
     stretches: OffsetSpans
     bases: tuple[int, ...]
-    """Where each block begins, relative; a block reaches to the next, the last to the end."""
+    """Relative start of each block; a block ends at the next one, the last at the end."""
 
     @property
     def size_bytes(self) -> int:
-        """Return what keeping it costs, roughly."""
+        """Return about the memory that it uses in the cache."""
         segment = self.segment
         parts = len(segment.batches) * (2 + len(segment.column_names)) + len(segment.producers)
         return _FOOTER_ENTRY_BYTES * (1 + parts)
 
 
 class HistoryCache:
-    """Blocks and footers, least recently used out first. One per broker; an event loop's only."""
+    """LRU cache of blocks and footers. One per broker; for use on one event loop only."""
 
     def __init__(self, size_bytes_max: int) -> None:
         """Hold at most about `size_bytes_max`."""
@@ -84,12 +84,12 @@ class HistoryCache:
         self.misses = 0
 
     def block(self, key: tuple[object, ...]) -> Block | None:
-        """Return a block, if it is here."""
+        """Return a block, if the cache has it."""
         found = self._find(key)
         return found if isinstance(found, Block) else None
 
     def footer(self, key: tuple[object, ...]) -> Footer | None:
-        """Return a footer, if it is here."""
+        """Return a footer, if the cache has it."""
         found = self._find(key)
         return found if isinstance(found, Footer) else None
 
@@ -103,7 +103,7 @@ class HistoryCache:
         return found
 
     def keep(self, key: tuple[object, ...], one: Block | Footer) -> None:
-        """Keep a block or footer, and let go of others for it."""
+        """Keep a block or footer, and drop others for it."""
         before = self._kept.pop(key, None)
         if before is not None:
             self.size_bytes -= before.size_bytes
@@ -115,22 +115,22 @@ class HistoryCache:
 
 
 BLOCKS_READ: Final = 4
-"""Record batches of a segment fetched and encoded together: about 4 MiB of records, which one
-request brings well and a processor turns into batches in some 20 ms."""
+"""Record batches of a segment fetched and encoded together: about 4 MiB of records. One request
+returns them efficiently, and encoding takes about 20 ms."""
 LOOKS_MAX: Final = 3
 _COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedHistory:
-    """What one read found."""
+    """The result of one read."""
 
     view: PartitionView
-    """Newer than the one given where objects had been replaced."""
+    """Newer than the given one if objects had been replaced."""
     batches: list[bytes]
-    """In order; the first holds the offset asked for."""
+    """In order; the first holds the requested offset."""
     next_offset: int
-    """Where the next read goes on."""
+    """The offset for the next read."""
 
 
 class _Vanished(Exception):
@@ -143,7 +143,7 @@ class HistoryReader:
     def __init__(
         self, layout: PartitionLayout, cache: HistoryCache, codec: Codec = Codec.NONE
     ) -> None:
-        """Read through `cache`; batches are compressed with `codec` for the way to the consumer."""
+        """Read through `cache`; compress batches with `codec` for the network."""
         self._layout = layout
         self._cache = cache
         self._codec = codec
@@ -157,10 +157,10 @@ class HistoryReader:
     ) -> Program[EncodedHistory]:
         """Return batches from the one that holds `offset` on: one at least, then up to `max_bytes`.
 
-        None at the end of the log only. With `limit_offset` (the last stable offset, for readers of
-        committed records) no batch that begins there or later.
+        The result is empty only at the end of the log. With `limit_offset` (the last stable offset,
+        for readers of committed records) it has no batch that begins there or later.
 
-        Cost: nothing when cached; else one request for 4 MiB of records, and one for a footer.
+        Cost: nothing if cached; else one request for 4 MiB of records, and one for a footer.
 
         Raises:
             OffsetOutOfRange: not within [log start, log end] of this log.
@@ -185,7 +185,7 @@ class HistoryReader:
         return EncodedHistory(view, found, at)
 
     def load(self, view: PartitionView, offset: int) -> Program[PartitionView]:
-        """Read ahead: bring what lies at `offset` into the cache, if it is not there."""
+        """Read ahead: load the block at `offset` into the cache, if it is not there."""
         if view.log_start_offset <= offset < view.end_offset:
             view, _ = yield from self._block(view, offset)
         return view
@@ -225,7 +225,7 @@ class HistoryReader:
         writer = written_by([one.segment for one in view.tail], entry)
         key: tuple[object, ...] = (self._layout.key(entry.object),)
         if writer is not None:
-            # Another attempt may refer to the same object, elsewhere and as another producer.
+            # Another attempt may reference the same object at other offsets, as another producer.
             key = (*key, entry.object_base)
         known = self._cache.footer(key)
         if known is not None:
@@ -305,7 +305,7 @@ class HistoryReader:
 
 @dataclass(frozen=True, slots=True)
 class _ReadPlan:
-    """Neighbouring blocks of one segment, to be read together."""
+    """Neighbouring blocks of one segment, read together."""
 
     layout: PartitionLayout
     entry: Entry
@@ -313,7 +313,7 @@ class _ReadPlan:
     indexes: tuple[int, ...]
 
     def offsets(self, index: int) -> tuple[int, int]:
-        """Return what a block covers, within what the entry is read for."""
+        """Return the offsets of a block that its entry covers."""
         bases = self.footer.bases
         base = self.entry.object_base + bases[index]
         end = self.entry.end_offset
@@ -326,7 +326,7 @@ class _ReadPlan:
         return self.footer.segment.batches[self.indexes[0] : self.indexes[-1] + 1]
 
     def piece(self, index: int | None = None) -> column_reader.ColumnPiece:
-        """Return what to fetch for all blocks, or to decode for one."""
+        """Return the piece to fetch for all blocks, or to decode for one."""
         segment = self.footer.segment
         batches = self.batches() if index is None else segment.batches[index : index + 1]
         low, high = self.offsets(self.indexes[0] if index is None else index)
@@ -373,7 +373,7 @@ def _fetch(piece: column_reader.ColumnPiece) -> Program[list[tuple[int, bytes]]]
 
 
 def _key(layout: PartitionLayout, entry: Entry, index: int) -> tuple[object, ...]:
-    # An object is placed, and read for, what its entry says; manifests may say it anew.
+    # An entry defines the offsets of its object; a later manifest may define them anew.
     return (layout.key(entry.object), entry.object_base, entry.base_offset, entry.end_offset, index)
 
 

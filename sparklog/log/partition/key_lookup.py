@@ -1,7 +1,7 @@
-"""Finding the records of one key in a partition, without reading segments that do not have it.
+"""Finds the records of one key in a partition, without reading segments that do not have it.
 
-Segments with an index of their keys (`key_index`) are skipped when it excludes the key, which costs
-their footer and one page of the filter; of the others the key column is read.
+The lookup skips a segment whose key index (`key_index`) excludes the key. That costs its footer and
+one page of the filter. Of the other segments it reads the key column.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from sparklog.log.segment.unread_batches import Unread
 from sparklog.store.base import ObjectStore
 
 AT_ONCE_MAX: Final = 64
-"""Segments whose footers and filters are asked for together."""
+"""Segments whose footers and filters are read together."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundKey:
-    """The records of a key, and what looking for them took."""
+    """The records of a key, and the cost of the lookup."""
 
     records: tuple[pa.RecordBatch, ...] = ()
     """In order of offsets."""
     segments: int = 0
-    """Looked at: all that have rows, or those down to the newest record's."""
+    """Examined: all segments with rows, or those down to the newest record's."""
     out_of_bounds: int = 0
-    """Skipped, as the key is lower or higher than all of theirs, or as they have no keys."""
+    """Skipped, because the key is outside their bounds, or because they have no keys."""
     filtered: int = 0
-    """Skipped, as their filters say that they do not have it."""
+    """Skipped, because their filters exclude the key."""
 
     @property
     def rows(self) -> int:
@@ -50,7 +50,7 @@ class FoundKey:
 
     @property
     def searched(self) -> int:
-        """Return how many segments' keys were read."""
+        """Return the number of segments whose keys were read."""
         return self.segments - self.out_of_bounds - self.filtered
 
 
@@ -63,15 +63,15 @@ def find_key(
     *,
     newest_only: bool,
 ) -> FoundKey:
-    """Return the records of a key that a view has, tombstones too, or only the newest.
+    """Return the records of a key in a view, tombstones too, or only the newest of them.
 
     Args:
-        store: where the partition is.
-        pool: fetches ahead.
-        view: of the partition.
-        key: to be found, byte for byte.
-        columns: of the records.
-        newest_only: stop at the newest record.
+        `store`: of the partition.
+        `pool`: fetches ahead.
+        `view`: of the partition.
+        `key`: to find, byte for byte.
+        `columns`: of the records.
+        `newest_only`: stop at the newest record.
 
     Raises:
         DataCorrupt: an object is damaged or missing.
@@ -153,7 +153,7 @@ def _rows(
     *,
     newest_only: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the key: first keys are read, then what lies between first and last hit."""
+    """Yield the rows of the key: read the keys, then all rows from the first to the last hit."""
     low = max(entry.base_offset, view.log_start_offset)
     hits: list[tuple[int, int]] = []
     for batch in reader.read(

@@ -1,30 +1,30 @@
-"""Bringing committed records from brokers' memory into the partition's own log (L1). Pure.
+"""Leaders' writes to a partition's own log (L1): flushes of committed records, and fences. Pure.
 
-Leaders flush committed records, and what is committed at an offset is the same for every leader
-that ever was or will be. (One that recovers flushes more; its successor begins after that.) So it
-never matters who put the object: whoever meets another's goes on from its end. What can be wrong is
-the epoch: a higher one says that this leader is one no more, and one that differs at the same
-offset says that the invariant is broken.
+Flush: leaders flush committed records, and the committed records at an offset are the same for
+every past and future leader. (A leader that recovers flushes more; its successor begins after
+that.) So a flush that finds an existing segment continues from its end, whichever leader created
+it. Only the epoch can be wrong. A higher epoch means that this leader is deposed. A lower one at
+the same offset means that the invariant is broken.
 
-The look for a newer manifest after the put is needed here as it is for direct appends (FORMAT.md
-5): a deposed leader may have flushed this place with another end; once a manifest covers that and
-the name is deleted, this put succeeds but stands outside the chain, and the next one, at its end,
-would leave a hole behind which the write-ahead log is trimmed.
-Source: FORMAT.md 9. `tests/model/test_led.py` runs this code through every order of small cases.
+After the put, a flush looks for a newer manifest, as direct appends do (FORMAT.md 5). A deposed
+leader may have flushed at this place with another end. If a manifest covers that and the name is
+deleted, this put succeeds but is outside the chain. The next put, at its end, would leave a hole,
+and the write-ahead log would be trimmed behind it.
 
-Fences: leading a partition, and handing it back to direct writers. Pure protocols.
+Fence: it starts the leadership of a partition, or hands the partition back to direct writers. A
+fence is an object of the chain that takes no offset. It takes the name of the next append; after it
+the next name is another one (a higher generation at the same offset). So a direct writer or an
+earlier leader that is about to append loses the name. It reads the fence, which says if only a
+leader may append from there on. No clock is involved. Epochs order leaders: a leader that finds a
+higher epoch in the log is deposed.
 
-A fence is an object of the chain that takes no offset. It has the name that the next append would
-take; after it the next name is another one (a higher generation at the same offset). So whoever was
-about to append, a direct writer or an earlier leader, loses the name, reads the fence and learns
-who may append from there on. No clock is part of it. Epochs order leaders: a leader that finds a
-higher epoch in the log leads no more.
+Every leader puts its fence after it has flushed the records of earlier leaders, and before it
+assigns an offset. An earlier leader can then append nothing, even if it was paused during its own
+recovery. A leader that hands back first flushes all records. Then it records in the cluster's
+metadata that the partition has no leader, under the next epoch. Last it puts the fence with that
+epoch. If the fence came before the metadata, a leader deposed meanwhile could take the name at
+which its successor will flush.
 
-Every leader puts its fence, after it has flushed what others left and before it gives out an
-offset; an earlier leader can then add nothing, were it only paused amid its own recovery. It hands
-back in this order: flush all; record in the cluster's metadata that nobody leads, under the next
-epoch; put the fence with that epoch. Were the fence first, a leader deposed meanwhile could take
-the name at which its successor will flush.
 Source: FORMAT.md 9. `tests/model/test_led.py` runs this code through every order of small cases.
 """
 
@@ -44,24 +44,24 @@ from sparklog.store.base import PutOutcome
 
 
 def flush_at(view: PartitionView, flush: FlushBuilder, leader_epoch: int) -> Program[PartitionView]:
-    """Make sure that the log holds the records of `flush`, or at least the first of them.
+    """Ensure that the log has the records of `flush`, or at least the first of them.
 
-    Returns a view whose end offset is the new flushed end. It may lie below, at or beyond the end
-    of `flush`: somebody else may have flushed the same records in other portions.
+    Returns a view whose end offset is the new flushed end. It may be below, at or beyond the end of
+    `flush`: another leader may have flushed the same records in other portions.
 
     Cost: one put and one listing.
 
     Args:
-        view: of the partition, ending where `flush` begins or later.
-        flush: what to store.
-        leader_epoch: of the leader that flushes; its batches may have an older one.
+        `view`: of the partition, with its end at the start of `flush` or later.
+        `flush`: the segment to store.
+        `leader_epoch`: of the leader that flushes; its batches may have an older one.
 
     Raises:
         Fenced: the log has a higher epoch, so there is another leader.
         DataCorrupt: the log ends before `flush` begins, or has records of another epoch there.
-        Unavailable: a leader later than the one that took these records led without them; look at
-            the log again.
-        OutcomeUnknown: the store did not tell; try again, that is safe.
+        Unavailable: a leader later than the one that appended these records led without them;
+            refresh the view.
+        OutcomeUnknown: the result of the put is unknown; it is safe to try again.
     """
     for _ in range(UNKNOWN_TRIES_MAX):
         if _is_there(view, flush, leader_epoch):
@@ -80,7 +80,7 @@ def flush_at(view: PartitionView, flush: FlushBuilder, leader_epoch: int) -> Pro
 
 
 def _is_there(view: PartitionView, flush: FlushBuilder, leader_epoch: int) -> bool:
-    """Return whether the log has the flush's first offset; see `flush_at`."""
+    """Return True if the log has the flush's first offset; see `flush_at`."""
     if view.leader_epoch > leader_epoch:
         raise Fenced(
             "another leader has written to the partition's log; stop leading it. "
@@ -114,7 +114,7 @@ def _is_there(view: PartitionView, flush: FlushBuilder, leader_epoch: int) -> bo
 
 
 def _epoch_at(view: PartitionView, offset: int) -> int | None:
-    """Return the epoch of the segment that holds `offset`, or None if nothing tells any more."""
+    """Return the epoch of the segment that holds `offset`, or None if it is no longer recorded."""
     for one in view.covering(offset, offset + 1):
         return one.leader_epoch if one.nonce != REWRITTEN_NONCE else None
     return None
@@ -123,12 +123,13 @@ def _epoch_at(view: PartitionView, offset: int) -> int | None:
 def take_leadership(view: PartitionView, leader_epoch: int, nonce: str) -> Program[PartitionView]:
     """Put a leader's fence at the end of the log. Idempotent.
 
-    To be called once all that was recovered is flushed, and before anything else is taken in.
-    Cost: one put and one listing, unless somebody appended since `view` was taken.
+    Call it after all recovered records are flushed, and before the leader accepts new ones.
+    Cost: one put and one listing, unless a writer appended since `view` was read.
 
     Raises:
         Fenced: the log has a higher epoch.
-        OutcomeUnknown: lost too many races to direct writers, or the store did not tell; try again.
+        OutcomeUnknown: lost too many races to direct writers, or the result of a put is unknown;
+            try again.
     """
 
     def is_done(now: PartitionView) -> bool:
@@ -140,11 +141,11 @@ def take_leadership(view: PartitionView, leader_epoch: int, nonce: str) -> Progr
 def hand_back(view: PartitionView, leader_epoch: int, nonce: str) -> Program[PartitionView]:
     """Put the fence that lets direct writers append again. Idempotent.
 
-    `leader_epoch` is that of the metadata record which says that nobody leads.
+    `leader_epoch` is the epoch of the metadata record that leaves the partition without a leader.
 
     Raises:
-        Fenced: the log has a higher epoch: somebody leads again.
-        OutcomeUnknown: the store did not tell; try again.
+        Fenced: the log has a higher epoch: the partition has a leader again.
+        OutcomeUnknown: the result of the put is unknown; try again.
     """
 
     def is_done(now: PartitionView) -> bool:
@@ -180,7 +181,7 @@ def _fence(
             newer.check_manifest()
             if newer.position == view.position:
                 return newer.extended(draft.placed(base), len(data))
-        # Only this leader writes this epoch, so the log itself tells whether the fence is in.
+        # Only this leader writes this epoch, so the log itself shows if it has the fence.
         view = yield from refresh(view)
     raise OutcomeUnknown(
         "the fence could not be put, direct writers were always faster or the store did not tell; "

@@ -1,12 +1,12 @@
-"""Finding a record by time: as in Kafka, the first offset whose timestamp is not before it.
+"""Lookups in a partition's own log: a record by its time, and leader epochs.
 
-Cost: one footer and one small range, whatever the size of the log; the next segment's too when the
-log start hides the match.
+As in Kafka, a lookup by time returns the first record whose timestamp is not before that time. It
+costs one footer and one small range for a log of any size. If the log start hides the match, it
+also reads the next segment.
 
-Leader epochs of the partition's own log: who led at an offset, and where an epoch ended.
-
-Direct appends have no leader of their own; they count for the epoch before them, so that epochs
-never fall from offset to offset, as clients expect. Pure. Source: FORMAT.md 9; KIP-320.
+The functions for leader epochs are pure: the epoch at an offset, and the end of an epoch. A direct
+append has no leader; it counts for the epoch before it. So epochs never fall from offset to offset,
+as clients expect. Source: FORMAT.md 9; KIP-320.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def epoch_at(view: PartitionView, offset: int) -> int:
 def end_of_epoch(view: PartitionView, leader_epoch: int) -> tuple[int, int]:
     """Return the highest epoch of the log that is at most `leader_epoch`, and its end offset.
 
-    The end is where the next epoch begins, or the end of the log. Without such an epoch, it is
-    UNLED_EPOCH, and the end that of what nobody led.
+    The end is the start of the next epoch, or the end of the log. If the log has no such epoch, the
+    result is UNLED_EPOCH and the end of the records without a leader.
     """
     found = UNLED_EPOCH
     for entry in view.entries:

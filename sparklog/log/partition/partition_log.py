@@ -1,7 +1,7 @@
-"""One partition's log: the shell that runs the pure protocols on a store.
+"""PartitionLog: runs the pure protocols of one partition on a store.
 
-Holds the newest view it knows and one thread pool. Thread-safe: appends of one PartitionLog go one
-after the other (FORMAT.md 5 allows one put in flight per writer), reads run beside them.
+It holds the newest known view and one thread pool. It is thread-safe. Appends of one PartitionLog
+run one after the other (FORMAT.md 5 allows one put in flight per writer); reads run beside them.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from sparklog.store.base import ObjectStore
 logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 60.0
-"""A direct writer lists the log again before it appends, if it did so longer ago than this."""
+"""A direct writer lists the log again before an append, if the last listing is older."""
 DEFAULT_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """What a partition's log needs of its topic's configuration."""
+    """The settings of a topic that its partitions' logs need."""
 
     codec: str = "lz4"
-    """none, lz4 or zstd: what Arrow stores (`compression.type`)."""
+    """none, lz4 or zstd: the codec of segments (`compression.type`)."""
     zstd_level: int = 3
     max_message_bytes: int = 1_048_588
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     requires_keys: bool = False
-    """A compacted topic takes no record without a key (`cleanup.policy`)."""
+    """A compacted topic accepts no record without a key (`cleanup.policy`)."""
     indexes_keys: bool = False
     """Segments carry bounds and a filter of their keys (`sparklog.key.index`)."""
     tail_segments_max: int = 32
-    """A tail this long is taken into the manifest by whoever appends next."""
+    """The next append absorbs a tail of this length into the manifest."""
     writer_expiry_ms: int = 7 * 24 * 3600 * 1000
-    """A writer of idempotent commits that is silent this long is forgotten
+    """A writer of idempotent commits expires after it is silent for this time
     (`transactional.id.expiration.ms`)."""
 
 
@@ -75,7 +75,7 @@ class PartitionLog:
         entropy: Entropy = SYSTEM_ENTROPY,
         pool: Executor | None = None,
     ) -> None:
-        """Open the log; nothing is read before it is needed. A missing `pool` is made here."""
+        """Open the log without reading it. Without a `pool` it creates one."""
         self._store = store
         self.layout = layout
         self.config = config if config is not None else LogConfig()
@@ -86,11 +86,11 @@ class PartitionLog:
         self._view = PartitionView(layout)
         self._fresh = False
         self._looked_s = -inf
-        """When all names of the log were listed last."""
+        """Time of the last listing of all names of the log."""
         self._lock = Lock()
 
     def view(self, *, refreshed: bool = True) -> PartitionView:
-        """Return the partition as it is now, or as it was when last looked at.
+        """Return the partition as it is now, or its last view.
 
         Cost: a listing of the log and one or two of manifests, plus a footer per new segment.
 
@@ -108,9 +108,10 @@ class PartitionLog:
         self._looked_s = self._clock.monotonic_s()
 
     def readable(self, *, probing: bool = False) -> PartitionView:
-        """Return the partition as far as it can be read; the view's `damage` says why no further.
+        """Return the partition as far as it is readable; `damage` says why the view ends there.
 
-        For readers, who get what lies before a damaged segment. Cost: as `view`, or as `probe`.
+        For readers, which then get the records before a damaged segment. Cost: as `view`, or as
+        `probe`.
         """
         with self._lock:
             if probing and self._fresh:
@@ -120,15 +121,15 @@ class PartitionLog:
                 except DataCorrupt as error:
                     logger.warning("looking how far the log can be read: %s", error)
             self._view = self._run(readable(self._view))
-            # Who wants to append looks again, and hears of the damage.
+            # The next append refreshes the view, and then raises the damage.
             self._fresh = self._view.damage is None
             return self._view
 
     def probe(self) -> PartitionView:
-        """Return the partition with what was appended since it was last looked at.
+        """Return the partition with the segments appended since the last view.
 
-        For whoever asks often. Sees appends, and rewrites only when there are appends too: a view
-        from it may be old in its log start and its objects, so call `view` every few seconds.
+        For frequent calls. It finds appends, but finds rewrites only if there are appends, too. So
+        its view may have an old log start and old objects: call `view` every few seconds.
 
         Cost: one request when nothing was appended, else one more per segment and a listing.
 
@@ -152,7 +153,7 @@ class PartitionLog:
 
         Raises:
             InvalidRequest: wrong columns, no records. RecordTooLarge: over `max.message.bytes`.
-            InvalidRecord: without a key, where the topic is compacted.
+            InvalidRecord: a record without a key in a compacted topic.
             OutcomeUnknown: read the log before trying again, or try again with the same key.
             Unavailable: the store does not answer; nothing was appended.
         """
@@ -181,11 +182,11 @@ class PartitionLog:
         return self._append(draft, key, None)
 
     def stage(self, batches: Sequence[pa.RecordBatch]) -> Reference:
-        """Upload records without appending them. An object nobody appends is collected later.
+        """Upload records without appending them. Garbage collection deletes unused objects later.
 
         Raises:
             InvalidRequest, RecordTooLarge: as `append`.
-            OutcomeUnknown, Unavailable: the store; stage again.
+            OutcomeUnknown, Unavailable: the store failed; stage again.
         """
         draft = self._draft(batches)
         segment = draft.segment
@@ -216,11 +217,11 @@ class PartitionLog:
         """Yield the records of [base_offset, end_offset) with these columns, in offset order.
 
         With the `outcomes` of `view` (see `outcomes`), committed records only. Memory: a few
-        megabytes, whatever the range.
+        megabytes for any range.
 
         Raises:
             InvalidRequest: an unknown column. OffsetOutOfRange: not within the log.
-            UnreadableRecords: nobody can read a batch of a producer, unless `unread` passes over.
+            UnreadableRecords: a producer's batch is unreadable, and `unread` does not skip it.
             DataCorrupt: an object in that range is damaged or missing; the message names it.
         """
         read_schema(columns)
@@ -252,8 +253,8 @@ class PartitionLog:
     ) -> FoundKey:
         """Return the records of a key, tombstones too, or only the newest of them.
 
-        Cost: a footer per segment; where they have filters (`sparklog.key.index`) a page of each,
-        and the keys of those that may have it. Else all keys are read.
+        Cost: a footer per segment. With filters (`sparklog.key.index`) also a page of each, and the
+        keys of the segments that may have the key. Without filters it reads all keys.
 
         Raises:
             InvalidRequest: an unknown column. DataCorrupt: an object is damaged or missing.
@@ -285,13 +286,13 @@ class PartitionLog:
             return self._view.log_start_offset
 
     def absorb_tail(self, segments_min: int = 1) -> PartitionView:
-        """Take the tail into the manifest when it is `segments_min` long; readers then ask less."""
+        """Absorb a tail of `segments_min` segments into the manifest: it saves readers requests."""
         with self._lock:
             self._absorb(segments_min)
             return self._view
 
     def _reaching(self, end_offset: int) -> PartitionView:
-        """Return a view that holds all below `end_offset`, or as much as can be read."""
+        """Return a view with all records below `end_offset`, or as many as can be read."""
         with self._lock:
             if self._fresh and end_offset <= self._view.end_offset:
                 return self._view
@@ -328,7 +329,7 @@ class PartitionLog:
     ) -> AppendResult | None:
         commit = CommitStamp(key, self._clock.now_ms()) if key is not None else None
         with self._lock:
-            # A name below later ones may have got lost, and would be taken for the next free one.
+            # A name below later ones may be lost, and then seems to be the next free one.
             if not self._fresh or self._clock.monotonic_s() - self._looked_s > LOOK_AGAIN_S:
                 self._refresh()
             self._view, done = self._run(append(self._view, Candidate(draft, commit, only_at)))

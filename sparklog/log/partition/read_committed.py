@@ -1,8 +1,8 @@
-"""Reading a partition's own log as `read_committed` does: without what was aborted. Pure.
+"""Reads a partition's own log as `read_committed` does: without aborted records. Pure.
 
-Footers say which batches are of transactions and how those ended; producers' snapshots sum it up.
-A reader stops at the first offset of the oldest transaction that is open at the end of what it
-reads (the last stable offset), and drops the batches of those that were aborted before that.
+Footers record the batches of transactions and their outcomes; producers' snapshots summarise them.
+A reader stops at the last stable offset: the first offset of the oldest transaction that is open at
+the end of the log. It drops the batches of transactions that were aborted before that.
 Offsets: base inclusive, end exclusive; `last_offset` is a marker's. Source: KIP-98; FORMAT.md 9.
 """
 
@@ -29,7 +29,7 @@ AbortedRange = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class TransactionOutcomes:
-    """How far the ends of all transactions are known, and which were aborted."""
+    """The last stable offset, and the aborted transactions."""
 
     stable_end: int
     """The last stable offset of the partition's own log."""
@@ -38,13 +38,13 @@ class TransactionOutcomes:
 
 
 def decided(view: PartitionView) -> Program[TransactionOutcomes]:
-    """Return what a reader of committed records must know of a partition's own log.
+    """Return the outcomes of transactions in a partition's own log, for `read_committed`.
 
-    Cost: nothing where no broker ever led; else a listing, the newest snapshot of producers, and a
-    footer for each segment since.
+    Cost: nothing if no broker ever led the partition. Else a listing, the newest snapshot of
+    producers, and a footer for each segment since.
 
     Raises:
-        Unavailable: an object was replaced meanwhile; look at the partition again.
+        Unavailable: an object was replaced meanwhile; refresh the view.
         DataCorrupt: a segment is damaged.
     """
     if view.leader_epoch == UNLED_EPOCH:
@@ -64,11 +64,11 @@ def decided(view: PartitionView) -> Program[TransactionOutcomes]:
 def met(
     aborted: Sequence[AbortedTransaction], batches: Sequence[BytesLike]
 ) -> list[AbortedTransaction]:
-    """Return the aborted transactions that these batches have records of.
+    """Return the aborted transactions with records in these batches.
 
-    A client that is told of one drops the producer's batches until it meets the marker. Where
-    compaction removed the records it removed the marker, too: told of that, a client would drop
-    committed records.
+    A client drops the producer's batches from such a transaction's start until it finds the marker.
+    If compaction removed the records, it removed the marker, too. A client would then drop
+    committed records, so the result leaves such transactions out.
     """
     if not aborted or not batches:
         return []
@@ -90,7 +90,7 @@ def met(
 def aborted_stretches(
     segment: Segment, object_base: int, aborted: Sequence[AbortedRange]
 ) -> list[tuple[int, int]]:
-    """Return the offsets (base, end) that a segment holds of aborted transactions, in order."""
+    """Return the offsets (base, end) of aborted transactions in a segment, in order."""
     found = []
     for batch in segment.producers:
         if batch.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) != TRANSACTIONAL_BIT:

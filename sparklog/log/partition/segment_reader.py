@@ -1,9 +1,8 @@
-"""Reading a partition from a store: footers cached, the next bytes fetched ahead.
+"""Reads a partition from a store, with cached footers and read-ahead.
 
-Reading neighbouring entries from end to end, for jobs.
-
-Footers are read many at once before the rows they belong to, which helps where entries are small
-and the store is far. Rows below the log start are left out.
+`Region` reads neighbouring entries from end to end, for jobs. It reads many footers at once before
+their rows, which helps if entries are small and the store is distant. It leaves out rows below the
+log start.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from sparklog.store.base import ObjectNotFound, ObjectStore
 
 FOOTERS_CACHED = 256
 PIECES_AHEAD = 2
-"""Pieces fetched beyond the one being decoded; with `ranges.FETCH_BYTES_MAX` this bounds memory."""
+"""Pieces fetched ahead of the decoded one; with `FETCH_BYTES_MAX` this bounds memory."""
 
 
 _Ahead: TypeAlias = (
     "tuple[column_reader.ColumnPiece, Future[list[tuple[int, bytes]]]] | pa.RecordBatch"
 )
-"""Bytes under way, or rows."""
+"""Bytes in flight, or rows."""
 
 
 class SegmentReader:
@@ -54,7 +53,7 @@ class SegmentReader:
         """Return the metadata of an entry's object.
 
         Raises:
-            DataCorrupt: damaged, or not the object that the entry means.
+            DataCorrupt: damaged, or not the object of the entry.
         """
         with self._lock:
             known = self._footers.get(entry.object)
@@ -77,7 +76,7 @@ class SegmentReader:
         return segment
 
     def keep(self, entry: Entry, segment: Segment) -> None:
-        """Take in the metadata of an entry's object that was read by other means."""
+        """Cache the metadata of an entry's object that the caller has read."""
         with self._lock:
             self._footers[entry.object] = segment
             while len(self._footers) > FOOTERS_CACHED:
@@ -92,7 +91,7 @@ class SegmentReader:
         *,
         unread: Unread = Unread.FAIL,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records of [base_offset, end_offset) in order, as a rule 16,384 a batch.
+        """Yield the records of [base_offset, end_offset) in order, usually 16,384 a batch.
 
         Cost: one request per object for its footer and about one per 4 MiB.
 
@@ -101,11 +100,11 @@ class SegmentReader:
             base_offset: the first offset.
             end_offset: the offset after the last.
             columns: of READ_TYPES.
-            unread: what to do about a batch that nobody can read.
+            unread: the reaction to an unreadable batch.
 
         Raises:
             OffsetOutOfRange: the range is not within [log start, log end).
-            UnreadableRecords: nobody can read some of the records, and that is to fail.
+            UnreadableRecords: some records are unreadable, and `unread` is FAIL.
             DataCorrupt: an object is damaged or missing.
         """
         if not view.log_start_offset <= base_offset <= end_offset <= view.end_offset:
@@ -136,7 +135,7 @@ class SegmentReader:
                 yield from _decoded(ahead.popleft(), columns)
         for one in ahead:
             yield from _decoded(one, columns)
-        if damage is not None:  # after all that lies before it
+        if damage is not None:  # after all records before it
             raise damage
 
     def read_committed(
@@ -183,7 +182,7 @@ class SegmentReader:
         for entry in entries:
             if not entry.rows and unread is Unread.KEEP:
                 continue  # one that compaction emptied
-            # An entry may be read for fewer offsets than its object holds.
+            # An entry may cover fewer offsets than its object holds.
             low, high = max(base_offset, entry.base_offset), min(end_offset, entry.end_offset)
             segment = self.footer(entry)
             key = self._layout.key(entry.object)
@@ -244,7 +243,7 @@ class Region:
 
     @property
     def rows_max(self) -> int:
-        """Return how many rows there are at most."""
+        """Return the most rows that the entries can have."""
         return sum(entry.rows for entry in self.entries)
 
     def segments(self) -> Iterator[tuple[Entry, Segment]]:

@@ -1,16 +1,16 @@
-"""What a leader takes from a producer: one record batch of magic 2, checked before its append.
+"""Validates producers' batches: one record batch of magic 2, before the leader appends it.
 
-Decides and never appends; knows neither producers' sequences (`producer_state`) nor offsets given
-out (`tail`). Every record is looked at, by compiled code (`record_survey`), since a batch that is
-acknowledged must be readable. The codec stays what the producer chose, whatever `compression.type`
-says: segments are encoded anew when they are flushed.
+It decides and never appends. It does not know producers' sequences (`producer_state`) or assigned
+offsets (`tail`). Compiled code (`record_survey`) checks every record, because an acknowledged batch
+must be readable. The producer's codec stays, even if `compression.type` is another one: a flush
+encodes segments anew.
 
-  B1  bytes from a client raise one of the errors below, or are a batch that every client can read
-  B2  offsets in a batch are dense: compaction leaves gaps, producers do not. An uncompressed batch
-      with other offset deltas, which Kafka takes, is numbered anew; a compressed one is refused,
-      as by Kafka
-  B3  markers are written by coordinators, never by clients
-  B4  the header's max timestamp is that of the records, whatever the producer wrote there
+B1: Bytes from a client raise one of the errors below, or are a batch that every client can read.
+B2: Offsets in a batch are dense: compaction leaves gaps, producers do not. An uncompressed batch
+    with other offset deltas, which Kafka accepts, gets new deltas. A compressed one is rejected,
+    as by Kafka.
+B3: Coordinators write markers, clients never do.
+B4: The header's max timestamp is that of the records, even if the producer wrote another one.
 
 Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
 Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.
@@ -67,34 +67,34 @@ from sparklog.protocol.records.record_survey import Survey, survey
 
 RECORD_COST_BYTES: Final = 48
 HEADER_COST_BYTES: Final = 16
-"""What a record and a header take as columns besides their bytes: offsets, timestamps, lengths."""
+"""Cost of a record and a header as columns, besides their bytes: offsets, timestamps, lengths."""
 
 
 class NeedsTime(Exception):
-    """A check would hold up an event loop: run it elsewhere."""
+    """A check would block an event loop: run it elsewhere."""
 
 
 class LoopTime:
-    """What may be decompressed while an event loop waits."""
+    """The bytes that a check may still decompress on an event loop."""
 
     __slots__ = ("left_bytes",)
 
     def __init__(self, left_bytes: int) -> None:
-        """Let so many bytes be decompressed."""
+        """Start with this limit."""
         self.left_bytes = left_bytes
 
 
 class CheckedBatch(NamedTuple):
-    """One whole batch and its header; header, checksum and records were looked at."""
+    """One whole batch and its header; header, checksum and records were checked."""
 
     header: BatchHeader
     data: BytesLike
-    """Exactly the batch. It may be a view of a larger buffer: whoever keeps it copies it."""
+    """Exactly the batch. It may be a view of a larger buffer: copy it before you keep it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRules:
-    """What one topic asks of a batch."""
+    """The requirements of one topic for a batch."""
 
     max_message_bytes: int
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
@@ -105,7 +105,7 @@ class BatchRules:
 
     @classmethod
     def of(cls, config: TopicConfig) -> BatchRules:
-        """Return the rules that a topic's settings make."""
+        """Return the rules that follow from a topic's settings."""
         is_append_time = config.text("message.timestamp.type") == "LogAppendTime"
         return cls(
             max_message_bytes=config.whole("max.message.bytes"),
@@ -124,21 +124,21 @@ class BatchRules:
 def check_batch(
     records: BytesLike, rules: BatchRules, now_ms: int, *, loop_time: LoopTime | None = None
 ) -> CheckedBatch:
-    """Check what a Produce request carries for one partition: exactly one batch, as in Kafka.
+    """Check the records of a Produce request for one partition: exactly one batch, as in Kafka.
 
-    One batch, because a request is answered per partition: half of it appended has no answer.
+    One batch, because the response has one result per partition: there is none for half an append.
 
     Args:
-        records: the bytes of the request for this partition.
-        rules: of the topic.
-        now_ms: the time.
-        loop_time: what is left for checks while an event loop waits; None: none does.
+        `records`: the bytes of the request for this partition.
+        `rules`: of the topic.
+        `now_ms`: the time.
+        `loop_time`: the bytes left for checks on an event loop; None: the caller is not on one.
 
     Raises:
-        NeedsTime: the check is not done within `loop_time`.
+        NeedsTime: the check does not fit into `loop_time`.
         CorruptMessage: no batch, damaged or cut short.
         InvalidRecord: a batch that no client may send, that some client could not read, or that
-            this topic does not take.
+            this topic does not accept.
         InvalidTimestamp: outside `message.timestamp.before.max.ms` or `.after.max.ms`.
         RecordTooLarge: over `max.message.bytes`.
     """
@@ -152,10 +152,10 @@ def check_batch(
 def check_reference(
     records: BytesLike, rules: BatchRules, now_ms: int
 ) -> tuple[CheckedBatch, ReferenceBatch]:
-    """Check a reference batch as `check_batch` does; return what it says, too.
+    """Check a reference batch as `check_batch` does; also return its decoded content.
 
     Raises:
-        InvalidRecord: it is none. Others: as `check_batch`.
+        InvalidRecord: it is no reference batch. Others: as `check_batch`.
     """
     header = _sized_header(records, rules)
     if not header.is_reference:
@@ -181,7 +181,7 @@ def _checked_records(
     now_ms: int,
     loop_time: LoopTime | None,
 ) -> CheckedBatch:
-    """Look at every record; return the batch with what its header must say of them."""
+    """Check every record; return the batch with a header that agrees with them."""
     if header.codec is Codec.NONE:
         data, first_byte = records, HEADER_BYTES
     else:
@@ -238,7 +238,7 @@ def _decompressed(
 def _check_unfolded(
     header: BatchHeader, found: Survey, plain_bytes: int, rules: BatchRules
 ) -> None:
-    """Refuse what takes far more memory as rows than its bytes do: millions of empty headers."""
+    """Reject a batch whose rows take far more memory than its bytes: millions of empty headers."""
     costs = RECORD_COST_BYTES * header.record_count + HEADER_COST_BYTES * found.headers
     if costs > rules.decompressed_bytes_max:
         raise _too_large(header, rules.decompressed_bytes_max, headers=found.headers)
@@ -262,7 +262,7 @@ def _in_time(found: Survey, rules: BatchRules, now_ms: int) -> bool:
 def _record_errors(
     header: BatchHeader, data: BytesLike, first_byte: int, rules: BatchRules, now_ms: int
 ) -> InvalidRecord | InvalidTimestamp:
-    """Return the error that names every record which the topic does not take."""
+    """Return the error that names every record which the topic does not accept."""
     rows = rows_of_batch(header, data, first_byte)
     problems: dict[int, str] = {}
     if rules.timestamp_type is TimestampType.CREATE_TIME:
@@ -284,7 +284,7 @@ def _record_errors(
 
 
 def _out_of_time(stamps: npt.NDArray[np.int64], rules: BatchRules, now_ms: int) -> dict[int, str]:
-    """Return the records whose timestamps are outside of what the topic takes, with the reason."""
+    """Return the records with timestamps outside the topic's limits, and the reason."""
     oldest_ms = now_ms - rules.timestamp_before_max_ms
     newest_ms = min(LONG_MAX, now_ms + rules.timestamp_after_max_ms)
     wrong = (stamps != NO_TIMESTAMP_MS) & ((stamps > newest_ms) | (stamps < oldest_ms))
@@ -312,7 +312,7 @@ def _renumbered(header: BatchHeader, data: BytesLike, first_byte: int) -> Checke
 
 
 def check_replicated(records: BytesLike) -> Iterator[CheckedBatch]:
-    """Yield the batches a leader sent to its follower, each with its checksum compared.
+    """Yield the batches that a leader sent to its follower, each with its checksum verified.
 
     Raises:
         DataCorrupt: not whole batches, or damaged on the way; fetch them again.
@@ -323,7 +323,7 @@ def check_replicated(records: BytesLike) -> Iterator[CheckedBatch]:
 
 
 def _only_header(records: BytesLike) -> BatchHeader:
-    """Return the header of the one batch. Its checksum comes first, or damage looks like misuse."""
+    """Return the header of the one batch. It verifies the checksum before it blames the client."""
     view = memoryview(records)
     if not view.nbytes:
         raise InvalidRecord("no record batch for this partition; send exactly one. bytes=0")
@@ -350,9 +350,9 @@ def _only_header(records: BytesLike) -> BatchHeader:
 
 
 def _misuse_or_damage(view: memoryview, error: DataCorrupt) -> SparklogError:
-    """Return the error of a header that contradicts itself: a right checksum makes it misuse.
+    """Return the error for a header that contradicts itself: with a valid checksum it is misuse.
 
-    A client sends what was damaged again, and again; what it wrote itself will not become right.
+    A client sends a damaged batch again. A batch that the client itself wrote wrongly stays wrong.
     """
     if view.nbytes >= HEADER_BYTES and view[MAGIC_AT] == MAGIC:
         header = BatchHeader._make(LAYOUT.unpack_from(view))
@@ -366,7 +366,7 @@ def _misuse_or_damage(view: memoryview, error: DataCorrupt) -> SparklogError:
 
 
 def _check_fields(header: BatchHeader) -> None:
-    """Refuse what a header alone shows to be no producer's batch."""
+    """Reject a batch whose header shows that no producer may send it."""
     base, _, _, _, _, attributes, delta, _, _, producer, epoch, sequence, count = header
     problem = None
     if base != 0:
@@ -395,9 +395,9 @@ def _check_fields(header: BatchHeader) -> None:
 def _reference(
     header: BatchHeader, records: BytesLike, rules: BatchRules, now_ms: int
 ) -> tuple[CheckedBatch, ReferenceBatch]:
-    """Check what a reference batch says by itself; the objects it names are looked at elsewhere.
+    """Check the content of a reference batch; `check_references` checks the objects that it names.
 
-    What the records are like, their sizes and that they have keys, is up to who staged them.
+    The writer that staged the objects is responsible for the records: their sizes and keys.
     """
     if header.base_offset != 0:
         raise InvalidRecord(

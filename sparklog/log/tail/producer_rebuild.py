@@ -1,9 +1,9 @@
-"""The state of a partition's producers, made again from what the log holds, or from a snapshot.
+"""Rebuilds the state of a partition's producers from its log, or from a snapshot.
 
-A new leader starts from a snapshot if there is one, then takes in the segments after it, then the
-batches that are in no segment yet. Nothing is checked on the way: it is in the log, so it counts.
-What is older than the first of these is not known: the further back, the older the retries that
-are still recognised. Offsets are absolute here; a segment's own are relative.
+A new leader starts from a snapshot if there is one. It then replays the segments after it, and then
+the batches that are in no segment yet. The replay checks nothing: these batches are in the log, so
+they count. Older batches are unknown. The further back the replay begins, the older the retries
+that the leader recognises. Offsets are absolute here; a segment's own are relative.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def rebuilt(
 ) -> ProducerStates:
     """Return the state after these segments and then these batches, both in order.
 
-    All count as written now, so that none is forgotten for being read late.
+    All count as written now, so that a late replay expires no producer.
 
     Raises:
         DataCorrupt: a marker that cannot be read.
@@ -61,7 +61,7 @@ def rebuilt(
 
 
 def replay_segment(states: ProducerStates, segment: Segment, now_ms: int) -> None:
-    """Take in what a segment's footer says of producers.
+    """Replay the producers' batches and markers in a segment's footer.
 
     Raises:
         DataCorrupt: a marker that cannot be read.
@@ -77,7 +77,7 @@ def replay_segment(states: ProducerStates, segment: Segment, now_ms: int) -> Non
 
 
 def replay_batch(states: ProducerStates, data: BytesLike, now_ms: int) -> None:
-    """Take in a batch that has its offset.
+    """Replay a batch that has its offset.
 
     Raises:
         DataCorrupt: a marker that cannot be read.
@@ -93,10 +93,10 @@ def replay_batch(states: ProducerStates, data: BytesLike, now_ms: int) -> None:
 
 
 def snapshot(states: ProducerStates) -> Document:
-    """Return everything as JSON values.
+    """Return the whole state as JSON values.
 
-    It is true for the end of the log now: store it with that offset, and not before all below it
-    is in the partition's own log.
+    It is valid for the present end of the log. Store it with that offset, and only after the
+    partition's own log has all records below it.
     """
     return {
         "format": SNAPSHOT_FORMAT,
@@ -117,10 +117,10 @@ def snapshot(states: ProducerStates) -> Document:
 
 
 def restored(document: Document) -> ProducerStates:
-    """Return the state that `snapshot` gave; replay the log from its offset on into it.
+    """Return the state from the result of `snapshot`; then replay the log from its offset on.
 
     Raises:
-        DataCorrupt: it is none, or of a newer format; rebuild from the log.
+        DataCorrupt: it is no snapshot, or of a newer format; rebuild from the log.
     """
     states = ProducerStates()
     try:

@@ -1,9 +1,10 @@
-"""What a partition knows of its producers, stored beside its log, so that no leader replays it all.
+"""Snapshots of producer state, stored beside the log, so that no leader replays the whole log.
 
-A snapshot is true for one offset; all below it is in the partition's own log. It may be missing or
-damaged, since the log tells the same: then the footers of all leaders' segments are read instead.
+A snapshot is valid for one offset; the partition's own log has all records below it. A snapshot may
+be missing or damaged, because the log has the same data. The leader then reads the footers of all
+segments that leaders wrote.
 
-Object: `{"format": 1, "end_offset", "crc32c", "producers"}`, the last a text of which the CRC is.
+Object: `{"format": 1, "end_offset", "crc32c", "producers"}`. The last is a text; the CRC covers it.
 Source: FORMAT.md 9.
 """
 
@@ -34,13 +35,14 @@ SEGMENTS_READ_AT_ONCE: Final = 32
 
 
 def save_producers(layout: PartitionLayout, end_offset: int, document: Document) -> Program[None]:
-    """Store what `producer_rebuild.snapshot` gave when the log ended at `end_offset`.
+    """Store the result of `producer_rebuild.snapshot` for a log that ended at `end_offset`.
 
-    Not before the partition's own log reaches that offset. Older ones are deleted but the last.
+    Call it only after the partition's own log reaches that offset. It deletes all older snapshots
+    except the newest of them.
     Cost: one put, one listing.
     """
     data = encode(end_offset, document)
-    # Whoever was faster stored the same; a put without an answer leaves the older ones.
+    # A faster writer stored the same object. If the put gets no answer, the older ones stay.
     yield from put(layout.key(layout.snapshot_name(end_offset)), data)
     ends = yield from _snapshots(layout)
     for end in ends[:-SNAPSHOTS_KEPT]:
@@ -50,12 +52,12 @@ def save_producers(layout: PartitionLayout, end_offset: int, document: Document)
 def load_producers(view: PartitionView, now_ms: int) -> Program[ProducerStates]:
     """Return the state of the partition's producers at the end of `view`.
 
-    All that is read counts as written now, so that none is forgotten for being read late.
-    Cost: a listing, the newest snapshot, and a footer for each segment since; nothing at all when
-    `view` itself has every segment, as it has of a log that no manifest covers yet.
+    All replayed batches count as written now, so that a late replay expires no producer.
+    Cost: a listing, the newest snapshot, and a footer for each segment since. There is no cost if
+    `view` has every segment, as for a log that no manifest covers yet.
 
     Raises:
-        Unavailable: an object was replaced meanwhile; look at the partition again.
+        Unavailable: an object was replaced meanwhile; refresh the view.
         DataCorrupt: a segment is damaged.
     """
     start, states = 0, ProducerStates()
@@ -90,7 +92,7 @@ def encode(end_offset: int, document: Document) -> bytes:
 
 
 def decode(data: bytes, end_offset: int) -> ProducerStates | None:
-    """Return the state in a snapshot object, or None if it cannot be read: the log says it all."""
+    """Return the state in a snapshot object, or None if unreadable: the log has the same data."""
     try:
         whole = parse_json(data, "snapshot of producers", bytes_max=OBJECT_BYTES_MAX)
         text = whole["producers"]
@@ -103,7 +105,7 @@ def decode(data: bytes, end_offset: int) -> ProducerStates | None:
 
 
 def _has_producers(entry: Entry) -> bool:
-    """Say whether a segment may have producers: direct appends and staged objects have none."""
+    """Return True if a segment may have producers: direct appends and staged objects have none."""
     return entry.leader_epoch > UNLED_EPOCH and not is_staged_name(entry.object)
 
 
@@ -128,7 +130,7 @@ def _segments(
 
 
 def _since(segment: Segment, base_offset: int, offset: int) -> Segment:
-    """Return the segment at its place, without what the snapshot has."""
+    """Return the segment at its offsets, without the batches that the snapshot covers."""
     start = offset - base_offset
     return replace(
         segment,

@@ -1,28 +1,27 @@
-"""What one partition knows of its idempotent producers: the sequence each has come to.
+"""ProducerStates: the sequences and transactions of the producers of one partition.
 
-A producer numbers its records; the partition takes each number once and in order. The leader asks
-`check` before an append and tells `record` after it, without anything in between. Whoever becomes
-leader rebuilds the state from what the log has. Knows nothing of time but what it is told.
+A producer numbers its records; the partition accepts each number once and in order. The leader
+calls `check` before an append and `record` after it, with no other call in between. A new leader
+rebuilds the state from the log. The caller passes the time; the state has no clock.
 
-  P1  a batch that was appended is recognised while it is among its producer's last five
-  P2  records of one producer epoch are appended in the order of their sequence numbers
-  P3  after an epoch was seen, nothing of an older one is appended
-  P4  a producer with an open transaction is never forgotten
+P1: A batch that was appended is recognised while it is among its producer's last five.
+P2: Records of one producer epoch are appended in the order of their sequence numbers.
+P3: After an epoch was seen, no batch of an older one is appended.
+P4: A producer with an open transaction never expires.
 
-A producer that is unknown, because it is new or was forgotten, may begin with any sequence number
-(as in Kafka since 2.5, which answers UNKNOWN_PRODUCER_ID no more). Sequence numbers go from 0 to
-2**31 - 1 and on at 0. Source: KIP-98, KIP-360; Kafka's ProducerAppendInfo.
+An unknown producer (new or expired) may begin with any sequence number. Kafka does the same since
+2.5, and no longer returns UNKNOWN_PRODUCER_ID. Sequence numbers go from 0 to 2**31 - 1, then start
+at 0 again.
 
-Transactions in one partition: which are open, how far readers of committed records may read.
+`OpenTransactions` holds the transactions of the partition: the open ones, and the last stable
+offset. It knows only offsets and producer ids, and has no state per record.
 
-Knows offsets and producer ids only; `producer_state` feeds it. Nothing here is per record.
+X1: The last stable offset is at most the first offset of every open transaction. The same holds for
+    every transaction whose end is not yet below the high watermark.
+X2: It never moves back while the high watermark does not.
 
-  X1  the last stable offset is at most the first offset of every transaction that is open, or
-      whose end is not yet below the high watermark
-  X2  it never moves back while the high watermark does not
-
-Offsets: `first_offset` and `last_offset` are inclusive, the last one is the marker's. Source:
-KIP-98; Kafka's ProducerStateManager and TransactionIndex.
+Offsets: `first_offset` and `last_offset` are inclusive, the last one is the marker's.
+Source: KIP-98, KIP-360; Kafka's ProducerAppendInfo, ProducerStateManager and TransactionIndex.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class EndedTransaction(NamedTuple):
 class AbortedTransaction(NamedTuple):
     """An aborted transaction: a reader drops the producer's records from its first offset on.
 
-    It stops at the marker. `last_stable_offset` is what it became when this one ended.
+    The reader stops at the marker. `last_stable_offset` is its value after this transaction ended.
     """
 
     producer_id: int
@@ -75,12 +74,12 @@ class OpenTransactions:
         self._open: dict[int, int] = {}
         """Producer id to the first offset of its transaction, in the order they began."""
         self._unreplicated: list[EndedTransaction] = []
-        """Ended, the marker not below the high watermark yet; in the order they ended."""
+        """Ended; the marker is not below the high watermark yet. In the order of their ends."""
         self.aborted: list[AbortedTransaction] = []
         """By last offset."""
 
     def __contains__(self, producer_id: int) -> bool:
-        """Tell whether the producer has an open transaction."""
+        """Return True if the producer has an open transaction."""
         return producer_id in self._open
 
     def open(self) -> list[tuple[int, int]]:
@@ -88,11 +87,11 @@ class OpenTransactions:
         return list(self._open.items())
 
     def begin(self, producer_id: int, first_offset: int) -> None:
-        """Note the first record of a transaction; those after it change nothing."""
+        """Record the first offset of a transaction; later calls for it change nothing."""
         self._open.setdefault(producer_id, first_offset)
 
     def end(self, producer_id: int, last_offset: int, *, is_commit: bool) -> None:
-        """Note a marker at `last_offset`. It may end a transaction that wrote nothing here."""
+        """Record a marker at `last_offset`. Its transaction may have no record here."""
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
             return
@@ -113,7 +112,7 @@ class OpenTransactions:
         return min(first, self._first_open(high_watermark), high_watermark)
 
     def aborted_between(self, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that a reader of these offsets must know of."""
+        """Return the aborted transactions that a reader of these offsets needs."""
         at = bisect_left(self.aborted, base_offset, key=_last_offset_of)
         found = []
         for one in self.aborted[at:]:
@@ -124,7 +123,7 @@ class OpenTransactions:
         return found
 
     def forget_below(self, offset: int) -> None:
-        """Forget aborted transactions that ended below `offset`: nobody reads there from here."""
+        """Drop aborted transactions that ended below `offset`: no reader needs them now."""
         del self.aborted[: bisect_left(self.aborted, offset, key=_last_offset_of)]
 
     def _first_open(self, otherwise: int) -> int:
@@ -136,18 +135,18 @@ def _last_offset_of(one: AbortedTransaction) -> int:
 
 
 HALF_ROUND: Final = 1 << 30
-"""Sequences go round: what is less than this ahead of another comes after it."""
+"""Sequences wrap around: a sequence less than this ahead of another one comes after it."""
 REMEMBERED_BATCHES: Final = 5
-"""How many batches a producer may have in flight and still be recognised; a client's limit too."""
+"""Batches per producer for which retries are recognised; clients have as many in flight."""
 
 
 class Duplicate(NamedTuple):
-    """The batch is in the log already: answer with its old place, once that is committed."""
+    """The batch is in the log already: respond with its old offsets, once they are committed."""
 
     base_offset: int
     end_offset: int
     append_time_ms: int
-    """NO_TIMESTAMP_MS when it is not known any more."""
+    """NO_TIMESTAMP_MS if it is unknown."""
 
 
 class AppendedBatchMetadata(NamedTuple):
@@ -166,7 +165,7 @@ class ProducerEntry:
 
     epoch: int
     last_sequence: int | None
-    """NO_SEQUENCE when this epoch wrote nothing, None when what it wrote is not known."""
+    """NO_SEQUENCE if this epoch wrote nothing, None if its sequence is unknown."""
     coordinator_epoch: int = NO_EPOCH
     written_ms: int = NO_TIMESTAMP_MS
     batches: deque[AppendedBatchMetadata] = field(
@@ -174,7 +173,7 @@ class ProducerEntry:
     )
 
     def enter(self, epoch: int) -> None:
-        """Go on with `epoch`: a new one begins with sequence 0."""
+        """Continue with `epoch`: a new one begins with sequence 0."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.last_sequence = NO_SEQUENCE
@@ -183,21 +182,21 @@ class ProducerEntry:
 
 @dataclass(slots=True, eq=False)
 class Verification:
-    """Stands for a question under way: is this partition in the producer's transaction?
+    """A pending verification: is this partition in the producer's transaction?
 
-    It is worth something until the first records of the transaction were appended, or its marker:
-    an answer that comes after the marker was for a transaction that is over (KIP-890).
+    It is valid until the first records of the transaction, or its marker, are appended. An answer
+    after the marker is about a transaction that has ended (KIP-890).
     """
 
     epoch: int
     lowest_sequence: int
     began_ms: int
     is_over: bool = False
-    """A marker came: ask again, as it may have been that of the transaction before."""
+    """A marker came: verify again, because it may be that of the previous transaction."""
 
 
 UNVERIFIED: Final = Verification(NO_EPOCH, NO_SEQUENCE, NO_TIMESTAMP_MS)
-"""For appends that nobody verifies, because that is switched off."""
+"""For appends without verification, because a setting turns it off."""
 
 
 class ProducerStates:
@@ -212,26 +211,27 @@ class ProducerStates:
         self.transactions = OpenTransactions()
 
     def __len__(self) -> int:
-        """Return how many producers are known."""
+        """Return the number of known producers."""
         return len(self._producers)
 
     def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
-        """Yield producer ids and what is known of them."""
+        """Yield producer ids and their state."""
         return iter(self._producers.items())
 
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, is_over: bool = False
     ) -> Verification | None:
-        """Return what goes with the question whether a producer's transaction has this partition.
+        """Return a verification for the question whether a transaction has this partition.
 
-        None: there is no need to ask, its records are here already, or will be refused anyway.
+        None: no question is needed. The transaction has records here already, or the leader will
+        reject them anyway.
 
         Args:
-            producer_id: whose transaction.
-            epoch: the producer's.
-            sequence: of the first record that is to be appended.
-            now_ms: the time.
-            is_over: a marker is about to be appended for the transaction that is open.
+            `producer_id`: of the transaction's producer.
+            `epoch`: the producer's.
+            `sequence`: of the first record to append.
+            `now_ms`: the time.
+            `is_over`: a marker is about to be appended for the open transaction.
         """
         known = self._producers.get(producer_id)
         if known is not None and epoch < known.epoch:
@@ -245,23 +245,23 @@ class ProducerStates:
         return verifying
 
     def end_verification(self, producer_id: int) -> None:
-        """Take in that a marker is about to be appended: answers under way are worth nothing."""
+        """Invalidate a pending verification, because a marker is about to be appended."""
         verifying = self._verifying.pop(producer_id, None)
         if verifying is not None:
             verifying.is_over = True
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
-        """Tell whether this very producer has records in an open transaction here."""
+        """Return True if the producer, with this epoch, has records in an open transaction here."""
         known = self._producers.get(producer_id)
         return known is not None and known.epoch == epoch and producer_id in self.transactions
 
     def check_verified(
         self, producer_id: int, epoch: int, verification: Verification | None
     ) -> None:
-        """Tell whether a transaction may have its first records here.
+        """Check that a transaction may have its first records here.
 
         Raises:
-            InvalidTxnState: nobody asked the coordinator, or the transaction ended since.
+            InvalidTxnState: the coordinator was not asked, or the transaction has ended since.
         """
         if verification is UNVERIFIED or self.is_open(producer_id, epoch):
             return
@@ -272,7 +272,7 @@ class ProducerStates:
             )
 
     def is_ahead(self, header: BatchHeader) -> bool:
-        """Say whether a batch before this one is missing, or, of a producer not known, may be."""
+        """Return True if an earlier batch is missing, or may be missing for an unknown producer."""
         first = header.base_sequence
         if header.producer_id == NO_PRODUCER_ID or first == NO_SEQUENCE:
             return False
@@ -286,18 +286,19 @@ class ProducerStates:
     def check(
         self, header: BatchHeader, verification: Verification | None = UNVERIFIED
     ) -> Duplicate | None:
-        """Tell whether a client's batch may be appended now: None, or where it already is.
+        """Check that a client's batch may be appended now; return its offsets if it is a duplicate.
 
-        Batches without a producer id may always.
+        Batches without a producer id always pass.
 
         Args:
-            header: the batch's.
-            verification: what `begin_verification` returned, the coordinator having agreed since.
+            `header`: the batch's.
+            `verification`: the result of `begin_verification`, after the coordinator has agreed.
 
         Raises:
-            OutOfOrderSequence: a batch before it is missing, or it is older than what is recalled.
+            OutOfOrderSequence: an earlier batch is missing, or this one is older than the
+                remembered ones.
             InvalidProducerEpoch: a newer producer has the id.
-            InvalidTxnState: a plain write amid the producer's own transaction, or a transactional
+            InvalidTxnState: a plain write inside the producer's own transaction, or a transactional
                 one outside.
         """
         if header.producer_id == NO_PRODUCER_ID:
@@ -340,7 +341,7 @@ class ProducerStates:
         return None
 
     def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
-        """Tell whether a coordinator may append records for a producer: they have no sequence.
+        """Check that a coordinator may append records for a producer: they have no sequence.
 
         Raises:
             InvalidProducerEpoch: a newer producer has the id.
@@ -350,7 +351,7 @@ class ProducerStates:
             raise _stale_epoch(producer_id, producer_epoch, known.epoch)
 
     def record(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Note that a batch of records (no marker) was appended at `base_offset`."""
+        """Record that a batch of records (no marker) was appended at `base_offset`."""
         if header.producer_id == NO_PRODUCER_ID:
             return
         end_offset = base_offset + header.last_offset_delta + 1
@@ -374,7 +375,7 @@ class ProducerStates:
         *,
         is_transactional: bool,
     ) -> None:
-        """Note that a batch is in the log, wherever that is known from; nothing is checked."""
+        """Record that the log has a batch, without a check; it may come from a replay."""
         known = self._producers.get(producer_id)
         if known is None:
             known = self._producers[producer_id] = ProducerEntry(producer_epoch, NO_SEQUENCE)
@@ -388,7 +389,7 @@ class ProducerStates:
             self.transactions.begin(producer_id, batch.base_offset)
 
     def restore(self, producer_id: int, known: ProducerEntry) -> None:
-        """Put back what `__iter__` yielded."""
+        """Restore an entry that `__iter__` yielded."""
         self._producers[producer_id] = known
 
     def check_marker(
@@ -399,14 +400,14 @@ class ProducerStates:
         *,
         ends_older: bool = False,
     ) -> None:
-        """Tell whether a coordinator may append a marker now.
+        """Check that a coordinator may append a marker now.
 
         Args:
-            producer_id: whose transaction ends.
-            producer_epoch: of the marker.
-            coordinator_epoch: of who sends it.
-            ends_older: the marker's epoch was raised for it: it ends only transactions of older
-                epochs, and one that is open with its epoch is a later one (KIP-890).
+            `producer_id`: of the producer whose transaction ends.
+            `producer_epoch`: of the marker.
+            `coordinator_epoch`: of the coordinator that sends it.
+            `ends_older`: the epoch was raised for this marker (KIP-890). Then it ends only
+                transactions of older epochs; an open one with its epoch is a later transaction.
 
         Raises:
             InvalidProducerEpoch: a newer producer has the id; or a later transaction is open.
@@ -433,7 +434,7 @@ class ProducerStates:
         offset: int,
         now_ms: int,
     ) -> None:
-        """Note that a marker was appended at `offset`."""
+        """Record that a marker was appended at `offset`."""
         known = self._producers.get(producer_id)
         if known is None:
             known = self._producers[producer_id] = ProducerEntry(producer_epoch, None)
@@ -444,7 +445,7 @@ class ProducerStates:
         self.transactions.end(producer_id, offset, is_commit=marker.is_commit)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that wrote nothing for `producer.id.expiration.ms`; return how many."""
+        """Drop producers that were idle for `producer.id.expiration.ms`; return their number."""
         oldest_ms = now_ms - expiration_ms
         gone = [
             producer_id
@@ -459,7 +460,7 @@ class ProducerStates:
 
 
 def _check_first(header: BatchHeader, verification: Verification) -> None:
-    """Refuse a batch that overtook the first of its transaction."""
+    """Reject a batch that overtook the first one of its transaction."""
     if header.base_sequence > verification.lowest_sequence:
         raise OutOfOrderSequence(
             "an earlier batch of the transaction is under way; send it again after that one. "

@@ -1,26 +1,27 @@
-"""Reference batches: one small record batch that stands for records which lie in staged objects.
+"""Reference batches: small record batches that stand for the records in staged objects.
 
-Whoever writes much to a partition that brokers lead uploads it as staged objects, as direct
-appenders do, and produces this batch. It takes as many offsets as the objects have rows. To
-leaders, followers and write-ahead logs it is a batch like any other; flushing makes a reference
-segment of it, and consumers are shown the records themselves, from there.
-Pure: what is wrong with a batch by itself is said by `decode_references`, what is wrong with the
-objects by `check_references`. Source: FORMAT.md 9, "Reference batches".
+A writer with much data for a partition that a leader owns uploads it as staged objects, as direct
+appends do. It then produces a reference batch, which takes as many offsets as the objects have
+rows. Leaders, followers and write-ahead logs handle it as any other batch. A flush turns it into a
+reference segment, and consumers read the records themselves from there.
 
-  Q1  references are dense and in order, each object once, all under `staged/` of the partition's
-      own folder, which they are relative to
-  Q2  a batch that is accepted names objects that exist, are whole in their metadata, and are
-      exactly what it says of them
+This module is pure. `decode_references` finds the errors of a batch, `check_references` those of
+its objects.
 
-Which reference batches a leader has taken, so that one that is sent again is taken once.
+Q1: References are dense and in order, each object once. All are under `staged/` of the partition's
+    own folder, and their names are relative to that folder.
+Q2: The objects of an accepted batch exist, their metadata is whole, and the batch describes them
+    exactly.
 
-In the log they are known by their commit keys and by the objects they name; those in the tail are
-remembered here until they are flushed. Nothing has to be rebuilt: a leader's tail is empty when it
-begins. Source: FORMAT.md 5 and 9.
+`PendingReferences` recognises a reference batch that a writer sends again, so that the leader
+appends it once. The log identifies a batch by its commit key and by its objects. Batches in the
+tail are remembered until they are flushed. No rebuild is needed: a new leader's tail is empty.
 
-  Y1  of one writer, no sequence is taken after it or a higher one was
-  Y2  without a commit key, no batch is taken whose first object the log names (unless a rewrite
-      has replaced that since)
+Y1: After a writer's sequence was appended, neither that nor a lower one of that writer is.
+Y2: Without a commit key, no batch is appended whose first object the log names (unless a rewrite
+    has replaced that object since).
+
+Source: FORMAT.md 5 and 9, "Reference batches".
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ from sparklog.protocol.records.record_batch import BatchSettings, decode, encode
 
 VERSION: Final = 1
 OBJECTS_MAX: Final = 8192
-"""Objects of one batch: 128 GiB at the usual size of a staged object. It bounds what a leader must
-look at before it takes a batch, whoever sent it."""
+"""Objects of one batch: 128 GiB at the usual size of a staged object. It bounds the objects that a
+leader must check before it appends any client's batch."""
 TEXT_BYTES_MAX: Final = 4 << 20
-"""Twice what OBJECTS_MAX references take. It bounds what a small batch may unfold to."""
+"""Twice the size of OBJECTS_MAX references. It bounds the decompressed size of a small batch."""
 _VALUES_PER_OBJECT: Final = 16
 OBJECTS_CHECKED_AT_ONCE: Final = 32
 _UNLIKE_THE_FORMAT: Final = (
@@ -76,7 +77,7 @@ _WRITER: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True)
 class ReferenceBatch:
-    """What a reference batch says."""
+    """The content of a reference batch."""
 
     references: tuple[Reference, ...]
     """In order; their offsets are relative to the batch's base offset."""
@@ -85,7 +86,7 @@ class ReferenceBatch:
 
     @property
     def count(self) -> int:
-        """Return how many records, and offsets, it stands for."""
+        """Return the number of records, and offsets, that it stands for."""
         return self.references[-1].end if self.references else 0
 
 
@@ -151,10 +152,10 @@ def encode_references(batch: ReferenceBatch, enlisted: ReferencedObject | None =
 
 
 def decode_references(data: BytesLike, header: BatchHeader | None = None) -> ReferenceBatch:
-    """Return what a batch with the reference bit says; its checksum was compared before.
+    """Return the content of a batch with the reference bit; its checksum was verified before.
 
     Raises:
-        DataCorrupt: it is not as the format says.
+        DataCorrupt: it does not follow the format.
     """
     header = header or parse_header(data)
     _check_header(header)
@@ -178,10 +179,10 @@ def decode_references(data: BytesLike, header: BatchHeader | None = None) -> Ref
 
 
 def _text(data: BytesLike) -> bytes:
-    """Return the text of a batch, if what JSON makes of it is no more than a batch needs.
+    """Return the text of a batch, if it has no more JSON values than a valid batch needs.
 
     Raises:
-        DataCorrupt: it unfolds to too much. ValueError: it is not one record with a value.
+        DataCorrupt: it decompresses to too much. ValueError: it is not one record with a value.
     """
     rows = decode(data, verify_crc=False, max_decompressed_bytes=TEXT_BYTES_MAX).records
     (value,) = rows.column("value").to_pylist()
@@ -194,12 +195,12 @@ def _text(data: BytesLike) -> bytes:
 
 
 def check_references(layout: PartitionLayout, batch: ReferenceBatch) -> Program[None]:
-    """Compare what a batch says of its objects with the objects' own metadata.
+    """Compare the references of a batch with the objects' own metadata.
 
     Cost: a request per object, for its footer.
 
     Raises:
-        InvalidRecord: an object is missing, damaged, or another than the batch says.
+        InvalidRecord: an object is missing or damaged, or differs from its reference.
     """
     references = batch.references
     for at in range(0, len(references), OBJECTS_CHECKED_AT_ONCE):
@@ -236,7 +237,7 @@ def _check_header(header: BatchHeader) -> None:
 
 
 def _check_references(batch: ReferenceBatch, header: BatchHeader) -> None:
-    """Check Q1, and that the header tells what the references do."""
+    """Check Q1, and that the header agrees with the references."""
     if len(batch.references) > OBJECTS_MAX:
         raise DataCorrupt(f"reference batch names too many objects. max={OBJECTS_MAX}")
     end = 0
@@ -262,7 +263,7 @@ def _check_references(batch: ReferenceBatch, header: BatchHeader) -> None:
 
 
 def _mismatch(told: Reference, stored: Segment, size_bytes: int) -> str | None:
-    """Say what differs between a reference and its object, if anything does."""
+    """Return the difference between a reference and its object, or None."""
     if stored.kind != "data" or (stored.base_offset, stored.end_offset) != (0, stored.rows):
         return "the kind or the offsets are not those of a staged object"
     pairs: Sequence[tuple[str, Any, Any]] = (
@@ -304,9 +305,9 @@ class PendingReferences:
         self._taken: deque[KnownReferences] = deque()
 
     def find(self, batch: ReferenceBatch, view: PartitionView) -> tuple[int, int] | None:
-        """Return the base and end offset that the batch has already, or None.
+        """Return the base and end offset of the batch if it was appended before, or None.
 
-        Cost: without a commit key, a look at every entry of the log.
+        Cost: without a commit key, a comparison with every entry of the log.
         """
         name = batch.references[0].object
         if batch.commit is None:
@@ -322,7 +323,7 @@ class PendingReferences:
         return None if known is None else (known.base_offset, known.end_offset)
 
     def took(self, batch: ReferenceBatch, base_offset: int) -> None:
-        """Note a batch that was appended to the tail."""
+        """Record a batch that was appended to the tail."""
         key = batch.commit.key if batch.commit is not None else None
         self._taken.append(
             KnownReferences(
@@ -335,7 +336,7 @@ class PendingReferences:
         )
 
     def flushed(self, end_offset: int) -> bool:
-        """Forget what the log has below `end_offset`; say whether there was any."""
+        """Drop batches that the log has below `end_offset`; return True if there were any."""
         before = len(self._taken)
         while self._taken and self._taken[0].end_offset <= end_offset:
             self._taken.popleft()

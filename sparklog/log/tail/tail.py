@@ -1,14 +1,14 @@
 """The tail of one partition: the newest records, in memory, as the wire batches they came in.
 
 The tail covers [start offset, end offset), dense. Below it lies the partition's own log on storage
-(L1). A leader stamps and appends what producers send; a follower appends what its leader sent. No
-operation looks at a record, but for the two lookups by timestamp, which open a batch. Refuses to
-know what is committed, durable or flushed. Not thread-safe; what it returns is immutable and may
-go to any thread.
+(L1). A leader stamps and appends producers' batches; a follower appends those of its leader. No
+operation reads a record, except the two lookups by timestamp, which decode a batch. The tail does
+not know which records are committed, durable or flushed. It is not thread-safe; its results are
+immutable and may go to any thread.
 
-  T1  batches are kept whole and lie offset to offset: a cut or a limit inside one leaves it out
-  T2  leader epochs never fall from one batch to the next
-  T3  the start moves only up, the end only down by `truncate` and `reset`
+T1: Batches are whole and contiguous: a cut or a limit inside a batch excludes it.
+T2: Leader epochs never fall from one batch to the next.
+T3: The start moves only up; the end moves down only by `truncate` and `reset`.
 
 Offsets: base inclusive, end exclusive. Timestamps are milliseconds, sizes bytes.
 Source: DESIGN.md 4; KIP-101 and KIP-279 for epochs.
@@ -42,11 +42,11 @@ NO_LEADER_EPOCH: Final = -1
 NO_OFFSET: Final = -1
 
 _PLACE: Final = struct.Struct(">qii")
-"""Base offset, length, leader epoch: what a leader writes, and no checksum covers."""
+"""Base offset, length, leader epoch: fields that a leader writes, outside the checksum."""
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader epoch ended, or the newest one before it that is known here."""
+    """The end of a leader epoch, or of the newest known one before it."""
 
     leader_epoch: int
     end_offset: int
@@ -80,7 +80,7 @@ class Tail:
         self._ends = array("q")
         """End offset of each batch."""
         self._bytes_before = array("q", [0])
-        """Bytes before each batch, and before the next one to come; counted from any origin."""
+        """Bytes before each batch, and before the next one; counted from any origin."""
         self._max_timestamps = array("q")
         self._epochs: list[tuple[int, int]] = []
         """(leader epoch, its first offset), rising in both. The first may begin below the tail."""
@@ -88,17 +88,17 @@ class Tail:
         """Base offsets of the reference batches, rising."""
 
     def __len__(self) -> int:
-        """Return how many batches there are."""
+        """Return the number of batches."""
         return len(self._batches)
 
     @property
     def start_offset(self) -> int:
-        """Return the base offset of the first batch; that of the next one to come when empty."""
+        """Return the base offset of the first batch; that of the next one if the tail is empty."""
         return self._start
 
     @property
     def end_offset(self) -> int:
-        """Return the log end offset: that of the next record to come."""
+        """Return the log end offset: that of the next record."""
         return self._ends[-1] if self._ends else self._start
 
     @property
@@ -115,22 +115,22 @@ class Tail:
     def first_reference(self) -> int | None:
         """Return the base offset of the first reference batch, if there is one.
 
-        What it stands for is read from the log on storage, once that has it.
+        Readers get its records from the log on storage, after the flush.
         """
         return self._references[0] if self._references else None
 
     def bytes_from(self, offset: int) -> int:
-        """Return the bytes of the batches that end above `offset`: what is left to do from there.
+        """Return the bytes of the batches that end above `offset`: the work that is left there.
 
-        Batches, not records, are counted.
+        It counts whole batches, not records.
         """
         return self._bytes_before[-1] - self._bytes_before[bisect_right(self._ends, offset)]
 
     def start_epoch(self, leader_epoch: int) -> None:
-        """Note that a new leader epoch begins at the end of the log, with or without records.
+        """Record that a new leader epoch begins at the end of the log, with or without records.
 
-        A leader does so before it serves: a follower with more records of an older epoch then
-        learns where that one ended.
+        A leader calls it before it serves requests. A follower with more records of an older epoch
+        then learns the end of that epoch.
         """
         assert leader_epoch >= self.latest_epoch, (leader_epoch, self.latest_epoch)
         self._note_epoch(leader_epoch, self.end_offset)
@@ -138,14 +138,14 @@ class Tail:
     def append_as_leader(
         self, batch: CheckedBatch, leader_epoch: int, append_time_ms: int | None = None
     ) -> bytes:
-        """Append a producer's batch at the end of the log; return it as it is kept from now on.
+        """Append a producer's batch at the end of the log; return it as the tail keeps it.
 
-        The bytes are copied once. `batch.header.base_offset` is not looked at.
+        It copies the bytes once, and ignores `batch.header.base_offset`.
 
         Args:
-            batch: from `check_batch`, or a marker of a coordinator's.
+            batch: from `check_batch`, or a marker of a coordinator.
             leader_epoch: the leader's own; not below the latest.
-            append_time_ms: now, where `message.timestamp.type` is LogAppendTime.
+            append_time_ms: now, if `message.timestamp.type` is LogAppendTime.
         """
         assert leader_epoch >= self.latest_epoch, (leader_epoch, self.latest_epoch)
         header, source = batch
@@ -163,13 +163,13 @@ class Tail:
         return data
 
     def append(self, batch: CheckedBatch) -> None:
-        """Append a batch that has its offset and epoch: a follower's, or one read back.
+        """Append a batch that has its offset and epoch: a follower's, or a recovered one.
 
         The bytes are copied unless they are `bytes` already.
 
         Raises:
-            DataCorrupt: it does not begin where the log ends, or its epoch is older than the
-                latest: fetch again from the end of the log. Nothing was appended.
+            DataCorrupt: it does not begin at the end of the log, or its epoch is older than the
+                latest. Nothing was appended. Fetch again from the end of the log.
         """
         header, source = batch
         if header.base_offset != self.end_offset or header.leader_epoch < self.latest_epoch:
@@ -194,12 +194,12 @@ class Tail:
         """Return the batches from the one that holds `offset` on; nothing is copied.
 
         Args:
-            offset: where the reader is; not below the start of the tail.
-            max_bytes: bound on the sum of the batches.
-            limit_offset: batches that end above it are left out: the high watermark, the last
-                stable offset, or for followers the end of the log.
-            at_least_one: return the first batch even when it is over `max_bytes`, so that a reader
-                gets on.
+            `offset`: the reader's position; not below the start of the tail.
+            `max_bytes`: bound on the sum of the batches.
+            `limit_offset`: the result excludes batches that end above it. It is the high watermark,
+                the last stable offset, or for followers the end of the log.
+            `at_least_one`: return the first batch even if it exceeds `max_bytes`, so that a reader
+                makes progress.
 
         Raises:
             OffsetOutOfRange: beyond the end of the log.
@@ -227,7 +227,7 @@ class Tail:
         return self._batches[first : self._batches_below(end_offset)]
 
     def trim(self, to_offset: int) -> None:
-        """Forget the batches that end at or below `to_offset`: the log on storage has them."""
+        """Drop the batches that end at or below `to_offset`: the log on storage has them."""
         assert to_offset <= self.end_offset, (to_offset, self.end_offset)
         gone = self._batches_below(to_offset)
         if not gone:
@@ -241,9 +241,9 @@ class Tail:
         del self._epochs[: max(0, known - 1)]
 
     def truncate(self, to_offset: int) -> None:
-        """Forget every record at or above `to_offset`: the leader's log has others there.
+        """Drop every record at or above `to_offset`: the leader's log has others there.
 
-        A batch across it goes whole, so the log may end below `to_offset`.
+        It drops a batch across that offset whole, so the log may end below `to_offset`.
         """
         assert to_offset >= self._start, (to_offset, self._start)
         kept = self._batches_below(to_offset)
@@ -255,18 +255,18 @@ class Tail:
             self._references.pop()
 
     def reset(self, start_offset: int) -> None:
-        """Forget everything and begin anew at an offset below which storage has all."""
+        """Drop everything and begin anew at an offset below which storage has all records."""
         self._start = start_offset
         del self._batches[:], self._ends[:], self._epochs[:]
         del self._bytes_before[1:], self._max_timestamps[:]
         self._references.clear()
 
     def end_of_epoch(self, leader_epoch: int) -> EpochEnd:
-        """Return where `leader_epoch` ended, as Kafka's leader answers a follower.
+        """Return the end of `leader_epoch`, as Kafka's leader reports it to a follower.
 
-        That is the end of the log for the latest epoch, else where the next known one began; an
-        epoch between two known ones is answered with the one before it. Below all known ones the
-        answer is exact only from the start of the tail on, and nothing differs below that. An
+        For the latest epoch it is the end of the log, for others the start of the next known one.
+        For an epoch between two known ones, the result is about the one before it. Below all known
+        ones the result is exact only from the start of the tail on; below that no logs differ. An
         epoch that is newer than all gets (NO_LEADER_EPOCH, NO_OFFSET).
         """
         at = bisect_right(self._epochs, leader_epoch, key=_epoch_itself)
@@ -278,14 +278,14 @@ class Tail:
         return EpochEnd(floor, self._epochs[at][1])
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the record at `offset`, NO_LEADER_EPOCH when not known."""
+        """Return the leader epoch of the record at `offset`, NO_LEADER_EPOCH if unknown."""
         at = bisect_right(self._epochs, offset, key=_start_of_epoch)
         return self._epochs[at - 1][0] if at else NO_LEADER_EPOCH
 
     def find_timestamp(self, timestamp_ms: int, limit_offset: int) -> TimestampedOffset | None:
         """Return the first record at or after `timestamp_ms` below `limit_offset`, if any.
 
-        Opens the batches whose header promises one: one, unless a header is wrong.
+        It decodes the batches whose header promises one: one batch, unless a header is wrong.
         """
         below = self._batches_below(limit_offset)
         for index, newest_ms in enumerate(self._max_timestamps[:below]):
@@ -298,7 +298,7 @@ class Tail:
     def max_timestamp(self, limit_offset: int) -> TimestampedOffset | None:
         """Return the first record with the highest timestamp below `limit_offset`, if any.
 
-        Batches whose header claims more than their records say are passed over.
+        It skips batches whose header has a higher timestamp than their records.
         """
         below = self._max_timestamps[: self._batches_below(limit_offset)]
         for index in sorted(range(len(below)), key=below.__getitem__, reverse=True):
@@ -325,7 +325,7 @@ class Tail:
         self._epochs.append((leader_epoch, first_offset))
 
     def _batches_below(self, offset: int) -> int:
-        """Return how many batches end at or below `offset`."""
+        """Return the number of batches that end at or below `offset`."""
         return bisect_right(self._ends, offset)
 
     def _base_of(self, index: int) -> int:
@@ -360,7 +360,7 @@ def _restamped(
 def _first_record(data: bytes, timestamp_ms: int) -> TimestampedOffset | None:
     """Return a batch's first record that is not older than `timestamp_ms`.
 
-    None, too, where a client sent records that nobody can read.
+    Also None if a client sent unreadable records.
     """
     header = parse_header(data)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:

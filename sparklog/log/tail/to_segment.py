@@ -1,8 +1,9 @@
-"""Record batches as producers sent them, made into a segment of the partition's own log (L1).
+"""Converts producers' record batches to a segment of the partition's own log (L1).
 
-Records become rows. What only producers and transactions need goes to the footer: who wrote which
-batch, and the markers that end transactions, which are no rows, so a reader of records never meets
-one. `history` makes batches of it again. Heavy on the processor; knows no store.
+Records become rows. The footer has the data that only producers and transactions need: the producer
+of each batch, and the markers that end transactions. Markers are no rows, so a reader of records
+never gets one. `to_batches` converts segments back to batches. The conversion uses much CPU, and
+does not access the store.
 Source: FORMAT.md 2.
 """
 
@@ -36,24 +37,24 @@ from sparklog.protocol.records.record_batch import decode
 from sparklog.store.base import Data
 
 PLAIN_BYTES_MAX: Final = 64 << 20
-"""Decompressed records that end a segment, so that what compresses well does not take the memory
-of the executor when it unfolds."""
+"""Decompressed bytes of records that end a segment. So well compressed data does not exhaust the
+memory of the executor."""
 UNREAD_BYTES_MAX: Final = 4 << 20
-"""Batches kept unread that end a segment: they lie in its footer, which readers read whole."""
+"""Bytes of unread batches that end a segment: its footer has them, and readers read it whole."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class FlushBuilder:
-    """A segment that fits one place in the log: the offsets its batches were given."""
+    """A segment that fits one place in the log: the offsets of its batches."""
 
     segment: Segment
     """In its place: offsets are absolute."""
     data: Data
     """The whole file."""
     batches: int
-    """How many of the batches given it holds, from the first on."""
+    """Number of the given batches that it holds, from the first on."""
 
     @property
     def base_offset(self) -> int:
@@ -67,7 +68,7 @@ class FlushBuilder:
 
     @property
     def leader_epoch(self) -> int:
-        """Return the epoch of the batches, which may be older than that of who flushes them."""
+        """Return the epoch of the batches, which may be older than the flushing leader's."""
         return self.segment.leader_epoch
 
 
@@ -84,18 +85,18 @@ def build_flush(
     """Encode as many of `batches` as one segment takes: one leader epoch, one timestamp type.
 
     Args:
-        layout: the partition.
-        batches: each one whole batch with base offset and leader epoch in place, without gaps
-            between them. Their checksums were compared when they came.
-        nonce: of this attempt.
-        codec: of the segment: none, lz4 or zstd.
-        level: of zstd.
-        indexes_keys: add what tells which keys are not there.
-        plain_bytes_max: decompressed records that end the segment.
+        `layout`: the partition.
+        `batches`: whole batches with base offset and leader epoch, without gaps between them. Their
+            checksums were verified when they arrived.
+        `nonce`: of this attempt.
+        `codec`: of the segment: none, lz4 or zstd.
+        `level`: of zstd.
+        `indexes_keys`: add the key index, which excludes keys that the segment does not have.
+        `plain_bytes_max`: decompressed bytes of records that end the segment.
 
-    A reference batch makes a segment of its own, which points where it does.
-    A batch whose records cannot be read, though its checksum is right, is kept as it came:
-    consumers get it back, readers of rows pass it over. So no client can bring flushing to a halt.
+    A reference batch becomes a segment of its own, with the same references.
+    A batch with a valid checksum but unreadable records is stored in its wire bytes. Consumers get
+    it back, readers of rows skip it. So no client can stop the flush.
 
     Raises:
         InvalidRequest: no batches, or they do not join.
@@ -124,7 +125,7 @@ def build_flush(
 def _referring(layout: PartitionLayout, data: BytesLike, nonce: str) -> FlushBuilder:
     """Return the reference segment of a reference batch.
 
-    Of a transaction, it has no rows by itself: whether what it refers to counts is told later.
+    As part of a transaction it has no rows: a later marker decides if its records count.
     """
     header = parse_header(data)
     batch = decode_references(data, header)
@@ -141,7 +142,7 @@ def _referring(layout: PartitionLayout, data: BytesLike, nonce: str) -> FlushBui
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What the first of the batches hold."""
+    """The content of the first of the batches."""
 
     batches: int
     runs: Sequence[pa.RecordBatch]
@@ -152,7 +153,7 @@ class _Content:
 def _decoded(
     batches: Sequence[BytesLike], headers: Headers, unread: Sequence[int], plain_bytes_max: int
 ) -> _Content:
-    """Decode all but those at `unread`, as far as one segment goes."""
+    """Decode all batches except those at `unread`, up to the limit of one segment."""
     is_readable = np.ones(len(headers), bool)
     is_readable[unread] = False
     is_control = headers["attributes"] & CONTROL_BIT != 0
@@ -180,7 +181,7 @@ def _decoded(
 def _unreadable(
     layout: PartitionLayout, batches: Sequence[BytesLike], headers: Headers
 ) -> list[int]:
-    """Return which batches cannot be read, up to UNREAD_BYTES_MAX and one more."""
+    """Return the indexes of unreadable batches, up to the one that reaches UNREAD_BYTES_MAX."""
     found: list[int] = []
     size = 0
     for at, offset in enumerate(headers["base_offset"].tolist()):
@@ -203,7 +204,7 @@ def _unreadable(
 def _about(
     layout: PartitionLayout, nonce: str, codec: str, headers: Headers, content: _Content
 ) -> Segment:
-    """Return what is known of the segment before its rows are encoded."""
+    """Return the segment's metadata that is known before its rows are encoded."""
     base_offset = int(headers["base_offset"][0])
     end_offset = int(headers["base_offset"][-1]) + int(headers["last_offset_delta"][-1]) + 1
     of_data = headers[headers["attributes"] & CONTROL_BIT == 0]
@@ -243,13 +244,13 @@ def _draft(
 
 
 def _one_kind(headers: Headers) -> int:
-    """Return how many batches, from the first on, have one leader epoch and one timestamp type.
+    """Return the number of first batches with one leader epoch and one timestamp type.
 
     None of them is a reference batch.
     """
     attributes = headers["attributes"]
     other_epoch = headers["leader_epoch"] != headers["leader_epoch"][0]
-    # A marker is no row, so its timestamp's type does not matter.
+    # A marker is no row, so the type of its timestamp does not matter.
     of_data = np.flatnonzero(attributes & CONTROL_BIT == 0)
     types = attributes[of_data] & TIMESTAMP_TYPE_BIT
     ends = [

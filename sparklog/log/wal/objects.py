@@ -1,6 +1,6 @@
-"""One object of a broker's write-ahead log: what it says, and its bytes. Source: WAL.md 2.
+"""Objects of a broker's write-ahead log: their content, and their bytes. Source: WAL.md 2.
 
-Values and a codec: no store, no clock. Record batches pass through as bytes, unread.
+Values and a codec: no store, no clock. Record batches pass through as bytes, not decoded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FORMAT_VERSION: Final = 1
 FOOTER_READ_BYTES = 8 * 1024
 """The last bytes of an object that hold its whole footer, which is about 1 KiB and bounded."""
 WINDOW_BYTES_MIN = 4097
-"""No window is smaller, and no seal or barrier as large: a listing tells one from the other."""
+"""No window is smaller, and no seal or barrier as large: sizes in a listing distinguish them."""
 BLANKS_STEP = 512
 WINDOW_BYTES_MAX = 1 << 30
 """Arrow's `binary` counts a column's bytes with 31 bits."""
@@ -56,14 +56,14 @@ _JSON = json.JSONEncoder(separators=(",", ":"))
 
 
 class WalKind(StrEnum):
-    """What an object of the log is for."""
+    """The purpose of an object of the log."""
 
     REGISTRATION = "registration"
     """Sequence 0: the incarnation exists."""
     WINDOW = "window"
     """Record batches of every partition that the broker leads; perhaps none."""
     BARRIER = "barrier"
-    """A sealer's: the broker stops here, but where the log ends is not decided yet."""
+    """A sealer's: the broker stops here, but the end of the log is not decided yet."""
     SEAL = "seal"
     """A sealer's: the log ends here."""
 
@@ -83,7 +83,7 @@ class WalBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WalHeader:
-    """What an object's footer says."""
+    """The content of an object's footer."""
 
     kind: WalKind
     sequence: int
@@ -92,7 +92,7 @@ class WalHeader:
     nonce: str
     """Of the attempt to write it."""
     forced: bool = True
-    """Whether each window of the log is on the disk before it counts. If not, a power cut may have
+    """True if each window of the log is on the disk before it counts. If not, a power cut may have
     truncated some, or lost their names; never one whose boundary is above those before it."""
 
 
@@ -118,7 +118,7 @@ def encode(layout: WalLayout, header: WalHeader, batches: Sequence[WalBatch] = (
 
 
 def _columns(batches: Sequence[WalBatch]) -> tuple[Sequence[Pieces], ...]:
-    """Return the buffers of the columns. Producers compressed their batches: nothing is tried."""
+    """Return the buffers of the columns, uncompressed: producers have compressed their batches."""
     ids = [b.topic_id.encode() for b in batches]
     data = [b.data for b in batches]
     return (
@@ -131,7 +131,7 @@ def _columns(batches: Sequence[WalBatch]) -> tuple[Sequence[Pieces], ...]:
 
 
 def _offsets(texts: Sequence[bytes]) -> Pieces:
-    """Return where each text begins in their column, and where the last ends."""
+    """Return the start of each text in their column, and the end of the last."""
     return _numbers("i", [0, *accumulate(map(len, texts))])
 
 
@@ -142,7 +142,7 @@ def _numbers(kind: str, values: Sequence[int]) -> Pieces:
 def _about(
     layout: WalLayout, header: WalHeader, rows: int, body: tuple[int, int]
 ) -> dict[str, str]:
-    """Return the footer's metadata; `body` is the length and CRC of what is before its mark."""
+    """Return the footer's metadata; `body`: length and CRC of the bytes before the end mark."""
     document = {
         "format": FORMAT_VERSION,
         "kind": header.kind,
@@ -158,7 +158,7 @@ def _about(
         document["unforced"] = True
     text = _JSON.encode(document)
     if header.kind is WalKind.WINDOW:
-        # Blanks, should there be little else; in steps, so that few footers are to be made.
+        # Blanks fill up a small window. Steps limit the number of different footers.
         text = text.ljust(-(-(WINDOW_BYTES_MIN - body[0]) // BLANKS_STEP) * BLANKS_STEP)
     return {WAL_KEY: text, CRC_KEY: str(crc32c(text.encode()))}
 
@@ -185,7 +185,7 @@ def decode(data: bytes, layout: WalLayout, sequence: int) -> WalObject:
         length, crc = document["body"]
         if crc32c(data[:length]) != crc:
             raise DataCorrupt(f"WAL object fails its checksum; run verify. object={name}")
-        # The stream is under the checksum, the Arrow footer's block list is not: read the stream.
+        # The checksum covers the stream but not the Arrow footer's block list: read the stream.
         with pa.ipc.open_stream(pa.py_buffer(data)[STREAM_START:length]) as reader:
             table = reader.read_all()
         table.validate(full=True)
@@ -199,7 +199,7 @@ def decode(data: bytes, layout: WalLayout, sequence: int) -> WalObject:
 
 
 def _document(data: bytes, name: str) -> dict[str, Any]:
-    # The footer is short, so a tail that holds it whole is as good as the file.
+    # The footer is short, so a tail that holds it whole is enough.
     footer = data[footer_start(data, len(data), name) :]
     return checked_document(footer_metadata(footer, name), WAL_KEY, name, FORMAT_VERSION)
 
@@ -229,7 +229,7 @@ def _header(document: dict[str, Any], layout: WalLayout, sequence: int) -> WalHe
 
 
 def _problem(header: WalHeader) -> str:
-    """Return what is impossible about a header, or ''."""
+    """Return the contradiction in a header, or ''."""
     if not 0 <= header.boundary <= header.sequence:
         return f"its boundary {header.boundary} is not within [0, {header.sequence}]"
     if header.kind is WalKind.REGISTRATION and header.sequence != 0:

@@ -1,11 +1,11 @@
-"""What deposed leaders left in their write-ahead logs, sorted by partition. Source: WAL.md 5.
+"""Recovers the batches of deposed leaders from write-ahead logs, by partition. Source: WAL.md 5.
 
-A log is sealed and read once, and serves every partition that its broker led. What a partition
-takes of it joins the end of the partition's own log (L1), which must be read *after* the sealed
-logs: what is missing there was flushed before it went.
+A log is sealed and read once, for every partition that its broker led. The batches of a partition
+join the end of the partition's own log (L1). Read that end *after* the sealed logs: an object that
+is missing from them was flushed before it was deleted.
 
-  R1  what is returned joins: batch to batch, and the first to the end of the partition's own log
-  R2  leader epochs never fall from one batch to the next
+R1: The batches in a result join each other, and the first joins the partition's own log.
+R2: Leader epochs never fall from one batch to the next.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from sparklog.protocol.records.header import BatchHeader, parse_header
 
 @dataclass(frozen=True, slots=True)
 class SealedTail:
-    """What a sealed write-ahead log may hold beyond the partitions' own logs."""
+    """Batches that a sealed write-ahead log may have beyond the partitions' own logs."""
 
     layout: WalLayout
     sealed: Sealed
     batches: Mapping[PartitionId, tuple[WalBatch, ...]]
-    """In the order in which the broker took them."""
+    """In the order in which the broker appended them."""
     broken_at: int | None = None
     """See `LogTail.broken_at`."""
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all batches: what holding this costs."""
+        """Return the bytes of all batches: the memory that this object uses."""
         return sum(len(b.data) for batches in self.batches.values() for b in batches)
 
 
 def seal_and_read(layout: WalLayout, nonce: str) -> Program[SealedTail]:
-    """Read what is left of a log that the metadata says is sealed. Idempotent.
+    """Read the rest of a log that is sealed according to the metadata. Idempotent.
 
-    One that shows no seal is sealed first. Memory: the tail, which flushing bounds. Cost: WAL.md 6.
+    It first seals a log without a visible seal. Cost: WAL.md 6. Flushes bound its memory, the tail.
 
     Raises:
-        Unavailable: the store does not answer, or the log will not keep still; try again.
+        Unavailable: the store does not answer, or the log keeps changing; try again.
         DataCorrupt: an object is damaged.
     """
     found: tuple[Sealed, LogTail] | None = yield from read_sealed(layout)
@@ -70,23 +70,22 @@ def by_partition(windows: Iterable[WalObject]) -> Mapping[PartitionId, tuple[Wal
 
 
 def recover_batches(tails: Sequence[SealedTail], view: PartitionView) -> tuple[WalBatch, ...]:
-    """Return what the sealed logs hold of a partition beyond the end of its own log, in order.
+    """Return the batches of a partition in the sealed logs beyond the end of its own log, in order.
 
-    A leader takes batches only after all that it found at its election, so where a later epoch
-    begins, earlier ones end: what a deposed leader took beyond that was never committed.
+    A leader appends only after all batches that it found at its election. So earlier epochs end
+    where a later one begins: batches of a deposed leader beyond that were never committed.
 
     Args:
-        tails: of every broker that led the partition since it was last known to be flushed, in any
-            order.
-        view: of the partition, looked at after all of `tails` were read.
+        `tails`: of every broker that led the partition since its last known flush, in any order.
+        `view`: of the partition, read after all of `tails`.
 
     Raises:
-        DataCorrupt: records are missing, or of one epoch there are two for the same offset.
+        DataCorrupt: records are missing, or one epoch has two for the same offset.
     """
     partition = PartitionId(view.layout.topic_id, view.layout.partition)
     given = [batch for tail in tails for batch in tail.batches.get(partition, ())]
     found = [(batch, _header(batch).end_offset) for batch in given]
-    # A leader may lose and win a partition again, so epochs, not logs, tell the order.
+    # A leader may lose and win a partition again, so epochs, not logs, define the order.
     found.sort(key=lambda one: (one[0].leader_epoch, one[0].base_offset))
     limits = _limits([batch for batch, _ in found])
     end = view.end_offset

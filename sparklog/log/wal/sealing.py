@@ -1,19 +1,20 @@
-"""Deposing a broker by sealing its write-ahead log, and reading what it left. Pure protocols.
+"""Seals the write-ahead log of a broker to depose it, and reads the rest. Pure protocols.
 
-The broker acknowledges in order, so whoever takes the first free name of its log stops it for good.
-But a name may be free because it was trimmed away; hence a sealer never believes its own put: only
-a look begun when the seal was there, that shows no boundary beyond it, ends the matter.
-Any number of sealers may work at once, and all of them find the same seal.
+The broker acknowledges in order. So a sealer that takes the first free name of its log stops the
+broker for good. But a name may be free because it was trimmed. Hence a sealer never relies on its
+own put. The log is sealed only when a look that began after the seal existed shows no boundary
+beyond it. Any number of sealers may work at once, and all of them find the same seal.
 
-A log that is not forced to the disk may have torn objects, and miss some, once the machine with the
-disk has lost its power. A torn one is no mark, and not one whose boundary let names go: these are
-forced. So sealing passes over it, and the log's windows end before it. Elsewhere it is damage.
-Source: WAL.md 4 and 5. `tests/model/test_wal.py` runs this code through every order of small cases.
+After a power cut, a log that is not forced to the disk may have torn or missing objects. A torn
+object is neither a mark nor one whose boundary allowed deletions, because the writer forces those.
+So sealing skips it, and the log's windows end before it. In a forced log it is damage.
 
-Reading a write-ahead log that may be written and trimmed meanwhile. Pure protocols.
+The broker may write and trim a log while it is read. A function that reads returns None if a listed
+object has vanished: list again. It returns a `TornWindow` for an object that cannot be read.
+`whole` decides if the log may have such objects.
 
-Everything here answers None if an object that was listed has vanished: list again. What cannot be
-read comes back as `TornWindow`; `whole` says whether the log may have such. Source: WAL.md 2 and 4.
+Source: WAL.md 2, 4 and 5. `tests/model/test_wal.py` runs this code through every order of small
+cases.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from sparklog.log.wal.objects import (
 from sparklog.store.base import PutOutcome
 
 MARK_BYTES_MAX = WINDOW_BYTES_MIN - 1
-"""What is larger is a window, whose kind need not be read. What is not may be one as well: older
-versions wrote small ones."""
+"""A larger object is a window, so its kind need not be read. A smaller one may also be a window:
+older versions wrote small ones."""
 FOOTERS_READ_AT_ONCE = 64
 OBJECTS_READ_AT_ONCE = 32
-"""Whole objects. What they hold is kept anyway, so reading many at once costs no more memory."""
+"""Whole objects. The result keeps their content, so reading many at once costs no more memory."""
 
 Read = TypeVar("Read", WalHeader, WalObject)
 
@@ -57,11 +58,13 @@ class TornWindow:
 
 
 def whole(headers: Sequence[WalHeader | TornWindow], *, forced: bool = True) -> list[WalHeader]:
-    """Return the headers that could be read; any of them may say that others may be torn.
+    """Return the headers that could be read, if the log may have torn objects or has none.
+
+    Any header may say that the log was not forced to the disk.
 
     Args:
         headers: of one log.
-        forced: whether nothing else is known to say so.
+        forced: False if the caller knows that the log was not forced to the disk.
 
     Raises:
         DataCorrupt: an object cannot be read, in a log whose objects were forced to the disk.
@@ -79,12 +82,12 @@ def header_of(one: WalObject | TornWindow) -> WalHeader | TornWindow:
 
 
 def listed(layout: WalLayout) -> Program[list[int]]:
-    """Return the sequences there are, ascending."""
+    """Return the existing sequences, ascending."""
     return list((yield from sizes_of(layout)))
 
 
 def sizes_of(layout: WalLayout) -> Program[dict[int, int]]:
-    """Return the sizes of the objects there are by their sequences, which ascend."""
+    """Return the sizes of the existing objects by their sequences, which ascend."""
     infos = yield from list_after(layout.folder, "")
     found = [(layout.sequence(info.key), info.size_bytes) for info in infos]
     return dict(sorted((s, size_bytes) for s, size_bytes in found if s is not None))
@@ -93,10 +96,11 @@ def sizes_of(layout: WalLayout) -> Program[dict[int, int]]:
 def read_headers(
     layout: WalLayout, sizes: Mapping[int, int], known: dict[int, WalHeader]
 ) -> Program[list[WalHeader | TornWindow] | None]:
-    """Return the headers that tell all there is to know; None if one of them has vanished.
+    """Return the headers that are needed to judge the log; None if one of them has vanished.
 
-    Boundaries are true whoever carries them, so nothing below the newest object's need be read.
-    Windows' never fall, so of those that are too large for a mark only the newest need be.
+    A boundary is valid in any object, so no object below the newest one's boundary need be read.
+    Boundaries of windows never fall. So of the objects too large for a mark, only the newest is
+    read.
     """
     newest = yield from read_newest(layout, list(sizes), known)
     if newest is None:
@@ -120,7 +124,7 @@ def read_headers(
 def read_newest(
     layout: WalLayout, sequences: Sequence[int], known: dict[int, WalHeader]
 ) -> Program[list[WalHeader | TornWindow] | None]:
-    """Return the newest header, or the newest that can be read and those that cannot be."""
+    """Return the newest header; if it is torn, also older ones down to a readable header."""
     found: list[WalHeader | TornWindow] = []
     end, step = len(sequences), 1
     while end > 0 and all(isinstance(one, TornWindow) for one in found):
@@ -135,7 +139,7 @@ def read_newest(
 def _read_unknown(
     layout: WalLayout, sequences: Sequence[int], known: dict[int, WalHeader]
 ) -> Program[list[WalHeader | TornWindow] | None]:
-    """Return headers; those that were read are added to `known`. None if one has vanished."""
+    """Return headers, and add those that it reads to `known`. None if one has vanished."""
     unread = [s for s in sequences if s not in known]
     found: list[WalHeader | TornWindow] = [known[s] for s in sequences if s in known]
     for at in range(0, len(unread), FOOTERS_READ_AT_ONCE):
@@ -179,37 +183,37 @@ def _decoded(
 
 
 SEAL_ROUNDS_MAX = 100
-"""Rounds lost to a busy broker, or to the weather. Barriers end a race after about ten."""
+"""Rounds lost to a busy broker, or to store errors. Barriers end a race after about ten."""
 LOOKS_MAX = 100
-"""Looks in a row that objects vanished from. A broker trims once per flush, not once per look."""
+"""Looks in a row during which objects vanished. A broker trims once per flush, not per look."""
 BARRIER_DISTANCE_MAX = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """Where a log ends for good."""
+    """The final end of a log."""
 
     sequence: int
-    """The seal's. The broker has acknowledged nothing at or above it and never will."""
+    """The seal's. The broker has acknowledged no object at or above it and never will."""
     boundary: int
-    """The highest trim boundary known. Nothing below it matters any more."""
+    """The highest known trim boundary. Objects below it no longer matter."""
     forced: bool = True
-    """Whether the log is one whose windows were all forced to the disk."""
+    """True if all windows of the log were forced to the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogTail:
-    """What a sealed log may hold beyond the partitions' own logs."""
+    """Windows that a sealed log may have beyond the partitions' own logs."""
 
     windows: tuple[WalObject, ...]
     broken_at: int | None = None
-    """Where a log that is not forced to the disk ends early: the first object that is torn or gone.
-    A power cut took it, and records with it; or it was cleared by now, and none were."""
+    """Sequence of the first torn or missing object, where an unforced log ends early. Either a
+    power cut took it, with its records; or a recovery cleared the log, and no record is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What one look at a log showed."""
+    """The result of one look at a log."""
 
     boundary: int
     gap: int
@@ -220,11 +224,11 @@ class _Look:
 
 
 def seal(layout: WalLayout, nonce: str) -> Program[Sealed]:
-    """Make sure that the log is sealed, by whomever, and return where.
+    """Seal the log, unless another sealer has sealed it; return its end.
 
-    Idempotent, and may be abandoned at any point. Two looks and one put when the broker is dead; a
-    look is a listing and the footers of the newest window and of small objects from the boundary
-    on, each read once.
+    Idempotent, and may be abandoned at any point. For a dead broker it costs two looks and one put.
+    A look is a listing, and the footers of the newest window and of small objects from the boundary
+    on. Each footer is read once.
 
     Raises:
         Unavailable: lost every round; try again.
@@ -238,15 +242,15 @@ def seal(layout: WalLayout, nonce: str) -> Program[Sealed]:
             return Sealed(look.seal, look.boundary, look.forced)
         known = look.seal
         if known is not None:
-            # Its name may have been trimmed and taken by the seal between listing and reading.
-            # Only a listing made when the seal was there shows what was acknowledged before it.
+            # Between listing and reading, its name may have been trimmed and taken by the seal.
+            # Only a listing made after the seal existed shows all windows acknowledged before it.
             continue
         outcome = yield from _put_mark(layout, WalKind.SEAL, look.gap, look, nonce)
         if outcome is PutOutcome.CREATED:
             known = look.gap
         elif outcome is PutOutcome.EXISTS:
-            # The broker lives and was faster, and would be each time if it is busy. A barrier ahead
-            # stops it; the next rounds then find a log that no longer moves.
+            # The broker is alive and was faster; a busy broker would win every time. A barrier
+            # ahead stops it. The next rounds then find a log that no longer grows.
             ahead = look.gap + min(1 << lost, BARRIER_DISTANCE_MAX)
             yield from _put_mark(layout, WalKind.BARRIER, ahead, look, nonce)
     raise Unavailable(
@@ -256,12 +260,12 @@ def seal(layout: WalLayout, nonce: str) -> Program[Sealed]:
 
 
 def read_tail(layout: WalLayout, sealed: Sealed) -> Program[LogTail]:
-    """Return the windows of a sealed log that may hold more than the partitions' own logs.
+    """Return the windows of a sealed log that may have more than the partitions' own logs.
 
-    Every acknowledged window is returned or its batches were flushed, or a power cut took it or one
-    before; so read the ends of the partitions' logs *after* this and leave out what they cover.
-    Windows missing before or between those returned were flushed by a faster recovery. Needs the
-    memory of the tail, which flushing bounds.
+    The result has every acknowledged window, with two exceptions. Its batches were flushed, or a
+    power cut took it or one before it. So read the ends of the partitions' logs *after* this call,
+    and ignore batches that they cover. If windows are missing before or between those in the
+    result, a faster recovery has flushed them. Memory: the tail, which flushes bound.
 
     Raises:
         Unavailable: objects vanished during every look; try again.
@@ -277,11 +281,11 @@ def read_tail(layout: WalLayout, sealed: Sealed) -> Program[LogTail]:
 
 
 def read_sealed(layout: WalLayout) -> Program[tuple[Sealed, LogTail] | None]:
-    """Return where a log ends and what `read_tail` returns; None when no seal is seen.
+    """Return the end of a log and the result of `read_tail`; None if no seal is visible.
 
-    Only for a log that is known to be sealed, as are those that metadata names: a seal that `seal`
-    has not settled may be one that stopped nobody. Every object is read once: a listing, the footer
-    of the newest object and all from its boundary on.
+    Use it only for a log that is known to be sealed, as are those that the metadata names. A seal
+    that `seal` has not confirmed may not have stopped the broker. Cost: a listing, the footer of
+    the newest object, and all objects from its boundary on, each read once.
 
     Raises:
         Unavailable: objects vanished during every look; try again.
@@ -305,7 +309,7 @@ def read_sealed(layout: WalLayout) -> Program[tuple[Sealed, LogTail] | None]:
 
 
 def clear(layout: WalLayout, sealed: Sealed) -> Program[None]:
-    """Delete a sealed log, once all that `read_tail` returned is in the partitions' own logs.
+    """Delete a sealed log, after all batches of `read_tail` are in the partitions' own logs.
 
     The seal stays for ever: without it a paused broker would find its next name free.
     """
@@ -315,11 +319,11 @@ def clear(layout: WalLayout, sealed: Sealed) -> Program[None]:
 
 
 def _survey(layout: WalLayout, known: dict[int, WalHeader]) -> Program[_Look]:
-    """Look at the log. Headers in `known` are not read again, those read are added.
+    """Look at the log. It adds the headers that it reads to `known`, and reads none of those again.
 
-    What a name held may have been trimmed since, and taken by a late seal. But a name is trimmed
-    only below the boundary that a newer object carries, and that one stays: such a seal counts for
-    nothing, whatever its name is taken for.
+    The object of a known header may have been trimmed since, and a late seal may have its name. But
+    a name is trimmed only below the boundary of a newer object, and that object stays. So such a
+    seal has no effect, even if this function takes it for the old object.
     """
     for _ in range(LOOKS_MAX):
         sizes = yield from sizes_of(layout)
@@ -331,8 +335,8 @@ def _survey(layout: WalLayout, known: dict[int, WalHeader]) -> Program[_Look]:
 
 def _judged(sequences: Sequence[int], headers: Sequence[WalHeader]) -> _Look:
     boundary = max((h.boundary for h in headers), default=0)
-    # A seal below the boundary took a name that had been trimmed away, and stopped nobody. So did
-    # one below another: its name had been cleared away after the other was settled.
+    # A seal below the boundary took a trimmed name, and did not stop the broker. The same holds for
+    # a seal below another one: its name was cleared after the other was confirmed.
     seal_at = max((h.sequence for h in headers if h.kind is WalKind.SEAL), default=-1)
     counts = seal_at >= boundary
     return _Look(
@@ -352,10 +356,10 @@ def _first_gap(sequences: Sequence[int], boundary: int) -> int:
 
 
 def _tail(objects: Sequence[WalObject | TornWindow], sealed: Sealed) -> LogTail:
-    """Leave out what is below the boundary, and what follows a barrier: none was acknowledged.
+    """Return the windows from the boundary up to a barrier: none after a barrier was acknowledged.
 
-    In a log that is not forced to the disk so is what follows an object that is torn or missing: it
-    would not join what is before. If all was cleared meanwhile, all is in the partitions' own logs.
+    In a log that is not forced, they also end at a torn or missing object: later ones would not
+    join those before. If the log was cleared meanwhile, the partitions' own logs have all records.
 
     Raises:
         DataCorrupt: an object is torn, in a log whose objects were forced to the disk.
@@ -378,8 +382,8 @@ def _tail(objects: Sequence[WalObject | TornWindow], sealed: Sealed) -> LogTail:
 def _put_mark(
     layout: WalLayout, kind: WalKind, sequence: int, look: _Look, nonce: str
 ) -> Program[PutOutcome]:
-    # It carries the boundary on: when all else is cleared away, it must still tell a seal that
-    # counts from one that landed on a trimmed name.
+    # The mark repeats the boundary. After all other objects are cleared, the boundary must still
+    # distinguish a valid seal from one that took a trimmed name.
     data = encode(layout, WalHeader(kind, sequence, look.boundary, nonce, look.forced))
     assert len(data) <= MARK_BYTES_MAX, len(data)
     return (yield from put(layout.key(sequence), data))

@@ -1,16 +1,18 @@
-"""The broker's side of its write-ahead log, pure: putting objects and deciding what they prove.
+"""WalWriter: the broker's side of its write-ahead log. Pure.
 
-`place` settles what became of one put. `WalWriter` numbers the windows, keeps several puts in
-flight, acknowledges them strictly in order and tells which names may be deleted. Neither reads a
-clock nor a store, and when a window is due is the caller's business. Sequences number objects.
-  W1  a window is acknowledged only when it and all before it are durable
-  W2  an object's boundary is at most the newest sequence acknowledged when it was numbered, and
-      never lower than the boundary of the object before
-  W3  a name may be deleted only when it is below the boundary of an acknowledged object, so the
-      newest acknowledged object always stays
-  W4  once one name turned out to be somebody else's, nothing more is acknowledged
-  W5  in a log that is not forced to the disk, an object whose boundary is above those before it is
-      forced all the same: no name is deleted by a boundary that a power cut could take back
+`place` determines the outcome of one put. `WalWriter` numbers the windows and keeps several puts in
+flight. It acknowledges them strictly in order, and reports the names that may be deleted. Neither
+reads a clock or a store. The caller decides when a window is due. Sequences number objects.
+
+W1: A window is acknowledged only when it and all before it are durable.
+W2: An object's boundary is at most the newest sequence acknowledged when it was numbered, and never
+    lower than the boundary of the object before.
+W3: A name may be deleted only when it is below the boundary of an acknowledged object. So the
+    newest acknowledged object always stays.
+W4: After one name belongs to another writer, no further window is acknowledged.
+W5: In a log that is not forced to the disk, an object that raises the boundary is forced all the
+    same. So no name is deleted by a boundary that a power cut could take back.
+
 Source: WAL.md 3. `tests/model/test_wal.py` runs this code through every order of small cases.
 """
 
@@ -34,16 +36,16 @@ from sparklog.log.wal.objects import (
 from sparklog.store.base import PutOutcome
 
 UNKNOWN_TRIES_MAX = 8
-"""How often one put whose outcome stays unknown is sent again."""
+"""Tries of one put whose outcome stays unknown."""
 
 
 class PutOutcomes(Enum):
-    """What a put turned out to be."""
+    """The final outcome of a put."""
 
     DURABLE = "durable"
-    """The object is under its name, and will be read by whoever recovers the log."""
+    """The object has its name, and a recovery of the log will read it."""
     FENCED = "fenced"
-    """The name is somebody else's, as a rule a seal: the broker is deposed."""
+    """Another object has the name, usually a seal: the broker is deposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +56,21 @@ class WindowRow:
     header: WalHeader
     data: bytes
     forced: bool = True
-    """Whether it must be on the disk when it counts."""
+    """True if it must be on the disk when it counts."""
 
 
 def register(layout: WalLayout, nonce: str, *, forced: bool = True) -> Program[None]:
     """Create sequence 0: from then on the incarnation exists and may write. One request.
 
     Args:
-        layout: the incarnation's log.
-        nonce: of this attempt.
-        forced: whether windows will be on the disk before they count; sequence 0 itself always is.
+        `layout`: the incarnation's log.
+        `nonce`: of this attempt.
+        `forced`: True if windows will be on the disk before they count. Sequence 0 always is.
 
     Raises:
         Fenced: the incarnation was sealed before it started; start with a new one.
-        OutcomeUnknown: the store does not tell; register again with the same nonce.
-        DataCorrupt: what is there cannot be read.
+        OutcomeUnknown: the result of the put is unknown; register again with the same nonce.
+        DataCorrupt: the existing object cannot be read.
     """
     header = WalHeader(WalKind.REGISTRATION, 0, 0, nonce, forced)
     settled = yield from place(WindowRow(layout, header, encode(layout, header)))
@@ -80,15 +82,15 @@ def register(layout: WalLayout, nonce: str, *, forced: bool = True) -> Program[N
 
 
 def place(placed: WindowRow) -> Program[PutOutcomes]:
-    """Put an object under its name until it is settled whose the name is. One request, as a rule.
+    """Put an object under its name until the owner of the name is known. Usually one request.
 
-    After an unknown outcome the same bytes are put again under the same name: a late first put and
+    After an unknown outcome it puts the same bytes again under the same name. A late first put and
     the second cannot both win, and either is the same object.
 
     Raises:
-        OutcomeUnknown: the store does not tell; place the very same object again, and acknowledge
-            nothing from this sequence on until it is settled.
-        DataCorrupt: what is under the name cannot be read.
+        OutcomeUnknown: the result of the put is unknown. Place the very same object again, and
+            acknowledge no window from this sequence on until then.
+        DataCorrupt: the object under the name cannot be read.
     """
     layout, sequence = placed.layout, placed.header.sequence
     key = layout.key(sequence)
@@ -99,8 +101,8 @@ def place(placed: WindowRow) -> Program[PutOutcomes]:
         tail = yield from get(key, -FOOTER_READ_BYTES)
         if tail is not None:
             return _whose(decode_header(tail, layout, sequence), placed.header)
-        # Absent after Unknown: not arrived. Absent after Exists: ours, read by whoever sealed
-        # the log, taken into the partitions' logs and cleared away. Both ways another put is right.
+        # Absent after Unknown: not arrived. Absent after Exists: it was ours, and a recovery has
+        # flushed it to the partitions' logs and cleared it. In both cases another put is right.
     raise OutcomeUnknown(
         "the store does not tell whether a WAL object was written; place it again. "
         f"object={key} nonce={placed.header.nonce}"
@@ -108,19 +110,19 @@ def place(placed: WindowRow) -> Program[PutOutcomes]:
 
 
 def _whose(found: WalHeader, ours: WalHeader) -> PutOutcomes:
-    """Store clients retry by themselves and then report our own object as somebody else's."""
+    """Return the outcome of a lost put. Store clients retry, so the object may be our own."""
     mine = found.kind is ours.kind and found.nonce == ours.nonce
     return PutOutcomes.DURABLE if mine else PutOutcomes.FENCED
 
 
 @dataclass(frozen=True, slots=True)
 class WindowReady:
-    """Event: batches have gathered and shall be written. Only while `has_room`."""
+    """Event: batches have gathered and must be written. Only while `has_room`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PutSettled:
-    """Event: `place` came to an end for a sequence."""
+    """Event: `place` has ended for a sequence."""
 
     sequence: int
     settled: PutOutcomes
@@ -138,24 +140,24 @@ Event = WindowReady | PutSettled | Flushed
 
 @dataclass(frozen=True, slots=True)
 class PutWindow:
-    """Instruction: make the ready window an object with this number and boundary; `place` it."""
+    """Instruction: encode the ready window with this number and boundary, and `place` it."""
 
     sequence: int
     boundary: int
     log_forced: bool = True
-    """Whether the log is one whose windows are all forced."""
+    """True if all windows of the log are forced."""
     forced: bool = True
-    """Whether this one is."""
+    """True if this one is."""
 
     def placed(self, layout: WalLayout, batches: Sequence[WalBatch], nonce: str) -> WindowRow:
-        """Return the object that carries `batches` as instructed."""
+        """Return the object with `batches` as instructed."""
         header = WalHeader(WalKind.WINDOW, self.sequence, self.boundary, nonce, self.log_forced)
         return WindowRow(layout, header, encode(layout, header, batches), self.forced)
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Instruction: every window below `end_sequence` is durable, in order; tell the producers."""
+    """Instruction: every window below `end_sequence` is durable; respond to the producers."""
 
     end_sequence: int
 
@@ -170,7 +172,7 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Instruction: deposed. Acknowledge nothing more, for good; the name is for the message."""
+    """Instruction: deposed, so acknowledge no further window; the sequence is for the message."""
 
     sequence: int
 
@@ -184,7 +186,7 @@ class WalWriter:
     def __init__(self, in_flight_max: int, *, forced: bool = True) -> None:
         """Allow `in_flight_max` puts at once; one is enough for order, more hide latency.
 
-        `forced` is what `register` was told.
+        `forced`: the same value as for `register`.
         """
         assert in_flight_max > 0, in_flight_max
         self.in_flight_max = in_flight_max
@@ -194,29 +196,29 @@ class WalWriter:
         self.stopped = False
         self._next = 1
         self._durable: set[int] = set()
-        """Settled, but something before it is not."""
+        """Durable, but an earlier window is not."""
         self._boundaries = {0: 0}
-        """What each object from the newest acknowledged one on carries."""
+        """The boundaries of the newest acknowledged object and of all after it."""
         self._flushed_end = 0
         self._trimmed = 0
 
     @property
     def in_flight(self) -> int:
-        """Return how many windows are numbered and not acknowledged yet."""
+        """Return the number of windows that are numbered and not acknowledged yet."""
         return self._next - 1 - self.acknowledged
 
     @property
     def trimmable(self) -> int:
-        """Return how many names one more window, once acknowledged, would let go at once."""
+        """Return the number of names that the acknowledgement of one more window would release."""
         return min(self._flushed_end, self.acknowledged) - self._trimmed
 
     @property
     def has_room(self) -> bool:
-        """Say whether another window may be put now."""
+        """Return True if another window may be put now."""
         return not self.stopped and self.in_flight < self.in_flight_max
 
     def handle(self, event: Event) -> tuple[Instruction, ...]:
-        """Take in what happened; return what to do, in this order. Nothing once stopped."""
+        """Handle an event; return instructions in order. After a stop there are none."""
         if self.stopped:
             return ()
         match event:
@@ -267,5 +269,5 @@ class WalWriter:
         return (Trim(start, end),)
 
     def _trim_end(self) -> int:
-        """Return the boundary that the newest acknowledged object carries."""
+        """Return the boundary of the newest acknowledged object."""
         return self._boundaries[self.acknowledged]
