@@ -1,9 +1,9 @@
-"""What to compact, and when: decisions from a manifest alone. Pure.
+"""Plans of compactions and merges, from a manifest alone. Pure.
 
-As in Kafka, a log has a clean part, where every key was the newest when it was compacted, and a
-dirty one after it. Compacting looks at both, up to the first segment that is too young or lies
-beyond the last stable offset. It is worth it when the dirty part is large enough, or too old.
-A segment here is an object. The newest one is compacted like any other: it is written whole and
+As in Kafka, a log has a clean part and a dirty part after it. In the clean part, every record was
+the newest of its key at the last compaction. A compaction reads both, up to the first segment that
+is too young or lies beyond the last stable offset. It runs when the dirty part is large enough, or
+too old. A segment here is an object. A compaction includes the newest one: it is written whole and
 does not grow.
 
 Times are milliseconds, sizes bytes. Source: Kafka's LogCleanerManager, KIP-58, KIP-354, KIP-534.
@@ -22,16 +22,16 @@ from sparklog.log.manifest.manifest import Entry, Manifest
 from sparklog.log.manifest.view import PartitionView
 
 OFFSETS_MAX: Final = 1 << 30
-"""Offsets that one rewritten object covers at most: what is left of them must fit batches, whose
+"""Most offsets that one rewritten object covers. Its remaining records must fit into batches, whose
 offsets count up to 2**31."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPolicy:
-    """What a topic's settings say of compaction, and of merging."""
+    """The settings of a topic for compactions and merges."""
 
     compacts: bool
-    """Whether `cleanup.policy` has `compact`."""
+    """True if `cleanup.policy` has `compact`."""
     dirty_ratio_min: float
     lag_min_ms: int
     lag_max_ms: int
@@ -55,18 +55,18 @@ class CompactionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What one compaction of a partition covers."""
+    """The scope of one compaction of a partition."""
 
     entries: tuple[Entry, ...]
     """From the log start on, clean and dirty."""
     dirty_bytes: int
     dirty_ratio: float
     tombstones_below: int
-    """Tombstones at lower offsets have been kept for `delete.retention.ms`: they go."""
+    """Tombstones at lower offsets were kept for `delete.retention.ms`: they go."""
 
     @property
     def end_offset(self) -> int:
-        """Return the offset up to which the log is clean afterwards."""
+        """Return the end offset of the clean part afterwards."""
         return self.entries[-1].end_offset
 
 
@@ -79,15 +79,15 @@ def plan_compaction(
     force: bool,
     written: WrittenTime = just_written,
 ) -> CompactionPlan | None:
-    """Return what to compact now, or None when it is not worth it.
+    """Return the compaction to run now, or None if it is not worth the cost.
 
     Args:
-        view: of the partition.
-        policy: of the topic.
-        stable_end: the last stable offset: what is beyond may yet be aborted.
-        now_ms: the time now.
-        force: compact whatever the dirty ratio, if anything is dirty.
-        written: tells when objects were written whose records have no usable timestamp.
+        `view`: of the partition.
+        `policy`: of the topic.
+        `stable_end`: the last stable offset: later records may still be aborted.
+        `now_ms`: the time now.
+        `force`: compact at any dirty ratio, if there is a dirty part.
+        `written`: returns the write time of an object whose records have no usable timestamp.
     """
     if not policy.compacts:
         return None
@@ -109,9 +109,10 @@ def plan_compaction(
 
 
 def tombstones_below(manifest: Manifest, policy: CompactionPolicy, now_ms: int) -> int:
-    """Return below which offset tombstones have been kept long enough.
+    """Return the offset below which tombstones were kept long enough.
 
-    A tombstone is kept from when it was first compacted: before that, what it hides was there.
+    The time counts from a tombstone's first compaction: before that, the log had the records that
+    it hides.
     """
     ends = [
         c.end_offset for c in manifest.cleaned if c.time_ms <= now_ms - policy.delete_retention_ms
@@ -140,11 +141,12 @@ def _cleanable(
 
 
 def merge_runs(manifest: Manifest, policy: CompactionPolicy) -> list[tuple[Entry, ...]]:
-    """Return neighbouring entries that are better one object each.
+    """Return runs of neighbouring entries, each to be merged into one object.
 
-    A run stays within one leader epoch, `segment.bytes` and `segment.ms`, and on one side of what
-    is clean. One that can still grow is merged when it has RUN_MIN entries; and nothing is copied
-    for the sake of entries that together are smaller than it, so each byte is copied few times.
+    A run stays within one leader epoch, `segment.bytes` and `segment.ms`, and on one side of the
+    clean part's end. A run that can still grow is merged when it has RUN_MIN entries. An entry is
+    not copied for later entries that together are smaller than it. So each byte is copied few
+    times.
     """
     runs: list[tuple[Entry, ...]] = []
     run: list[Entry] = []
@@ -164,7 +166,7 @@ def merge_runs(manifest: Manifest, policy: CompactionPolicy) -> list[tuple[Entry
 
 
 RUN_MIN: Final = 8
-"""Entries at the end of the log that are worth a merge, though more will follow."""
+"""Entries at the end of the log that are worth a merge, although more will follow."""
 
 
 def _goes_on(run: list[Entry], entry: Entry, manifest: Manifest, policy: CompactionPolicy) -> bool:
@@ -188,15 +190,15 @@ def output_runs(
     transactional: Collection[Entry],
     policy: CompactionPolicy,
 ) -> list[tuple[Entry, ...]]:
-    """Return the neighbours to be rewritten together, once it is known what stays of each.
+    """Return the neighbours to rewrite together, from the number of rows that stay of each.
 
     Args:
-        entries: what was compacted.
-        rows: how many each has.
-        kept: how many of these stay.
-        transactional: those with batches of transactions. They are rewritten though all rows stay:
-            rewriting leaves out markers, so what these end must not be transactional any more.
-        policy: of the topic.
+        `entries`: the compacted entries.
+        `rows`: the number of rows of each.
+        `kept`: the number of rows of each that stay.
+        `transactional`: entries with batches of transactions. They are rewritten even if all rows
+            stay: a rewrite omits markers, so the batches that these end must become plain ones.
+        `policy`: of the topic.
     """
     changed = {e for e in entries if kept[e] < rows[e] or e in transactional}
     runs: list[list[Entry]] = [[]]

@@ -1,8 +1,8 @@
-"""A compaction in shares, so that several tasks copy what stays of one large partition.
+"""Shares of a compaction: several tasks copy the remaining rows of one large partition.
 
-Each task looks for the newest rows by itself, which is cheap, and copies some of the runs of
-objects. For that all must see the same log: the digest tells. Nothing of a share is seen by anybody
-before one swap publishes all of them.
+Each task finds the newest rows by itself, which is cheap, and copies some of the runs of objects.
+All tasks must read the same log: a digest verifies that. No reader sees a share before one swap
+publishes all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparklog.log.manifest.view import PartitionView
 
 @dataclass(frozen=True, slots=True)
 class ShareOutcome:
-    """What a compaction or a merge did, or would do."""
+    """The outcome of a compaction or a merge, real or planned."""
 
     rows_before: int = 0
     rows_after: int = 0
@@ -31,22 +31,22 @@ class ShareOutcome:
     objects_after: int = 0
     dirty_ratio: float = 0.0
     overtaken: bool = False
-    """Another job rewrote the same first: nothing was changed."""
+    """Another job rewrote the same objects first: nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionShares:
-    """A compaction to be done in shares, by tasks that must see the same log. JSON values."""
+    """A compaction in shares, by tasks that must read the same log. JSON values."""
 
     digest: str
-    """Of the objects to look at, and of the log start."""
+    """Of the objects to compact, and of the log start."""
     end_offset: int
     dirty_bytes: int
     dirty_ratio: float
     tombstones_below: int
     started_ms: int
     bytes_left: int
-    """To be written by all."""
+    """Bytes that all tasks together write."""
 
     @classmethod
     def of(
@@ -60,7 +60,7 @@ class CompactionShares:
         )  # fmt: skip
 
     def plan(self, view: PartitionView) -> CompactionPlan | None:
-        """Return the same plan, if a view still has what it was made for."""
+        """Return the same plan, if a view still has the same objects."""
         entries = tuple(e for e in view.manifest.entries if e.end_offset <= self.end_offset)
         if _digest(view, entries) != self.digest:
             return None
@@ -69,7 +69,7 @@ class CompactionShares:
 
 @dataclass(frozen=True, slots=True)
 class CompactionShare:
-    """What one task did of a compaction: nothing that anybody sees before it is published."""
+    """The share of one task in a compaction: no reader sees it before it is published."""
 
     told: ShareOutcome
     """Of the whole compaction."""
@@ -81,7 +81,7 @@ class CompactionShare:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> CompactionShare:
-        """Return what `to_json` told."""
+        """Return the share from the result of `to_json`."""
         return cls(
             ShareOutcome(**document["told"]),
             tuple(

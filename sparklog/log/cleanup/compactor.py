@@ -1,9 +1,10 @@
-"""Compacting and merging one partition: the shell around the decisions.
+"""Compactor: compacts and merges one partition.
 
-Two passes over the cleanable part: keys first, which tell the newest row of each; then the rows
-that stay are copied, segment by segment, and one swap of the manifest publishes all of them. Killed
-anywhere before that, the log is as it was; what was uploaded is an orphan. Runs beside leaders,
-writers, retention and other compactions: whoever swaps first wins, the other has done nothing.
+It makes two passes over the cleanable part. It first reads the keys, to find the newest row of
+each. It then copies the rows that stay, segment by segment, and one swap of the manifest publishes
+all of them. If it is killed before the swap, the log is unchanged, and the uploaded objects are
+orphans. It runs beside leaders, writers, retention and other compactions. The job that swaps first
+wins; the other changes nothing.
 
 Memory: one bit per row, a table of keys, and one object's rows.
 """
@@ -53,7 +54,7 @@ from sparklog.store.base import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What stays of a log, and which objects are to be rewritten together."""
+    """The rows of a log that stay, and the objects to rewrite together."""
 
     segments: Mapping[Entry, Segment]
     survivors: KeptOffsets
@@ -61,13 +62,13 @@ class _Found:
 
     @property
     def bytes_left(self) -> int:
-        """Return about how many bytes are to be written."""
+        """Return about the bytes to write."""
         rows, kept = self.survivors.rows, self.survivors.kept
         entries = [e for one in self.runs for e in one]
         return round(sum(e.size_bytes * kept[e] / max(1, rows[e]) for e in entries))
 
     def told(self, plan: CompactionPlan) -> ShareOutcome:
-        """Return what is known before anything is rewritten."""
+        """Return the outcome as far as it is known before the rewrite."""
         before = [e for one in self.runs for e in one]
         return ShareOutcome(
             rows_before=sum(self.survivors.rows.values()),
@@ -93,7 +94,7 @@ class Compactor:
         clock: Clock = SYSTEM_CLOCK,
         entropy: Entropy = SYSTEM_ENTROPY,
     ) -> None:
-        """Work through `store`; keys that do not fit memory go to files under `keys_folder`."""
+        """Work through `store`; keys that exceed the memory go to files under `keys_folder`."""
         self._store = store
         self._layout = layout
         self._policy = policy
@@ -104,7 +105,7 @@ class Compactor:
         self._entropy = entropy
 
     def glance(self) -> PartitionView:
-        """Return a look that serves until something is to be done. Two listings and a GET.
+        """Return a view that suffices to decide that there is no work. Two listings and a GET.
 
         Raises:
             DataCorrupt: the tail of the log is damaged. Unavailable: try again.
@@ -112,13 +113,13 @@ class Compactor:
         return run(quick_refresh(self._layout), self._store, self._pool)
 
     def compact(self, *, force: bool = False, dry_run: bool = False) -> ShareOutcome | None:
-        """Keep the newest record of each key; None when it is not worth it.
+        """Keep the newest record of each key; None if it is not worth the cost.
 
-        Cost: a glance; what is not worth it although it might be costs a look at the partition,
-        and `isolation.decided`, too.
+        Cost: a quick view. If that shows possible work, also a refresh of the view and
+        `read_committed.decided`.
 
         Raises:
-            DataCorrupt: an object is damaged; the log is as it was. Unavailable: try again.
+            DataCorrupt: an object is damaged; the log is unchanged. Unavailable: try again.
         """
         done = self.compact_or_share(None, force=force, dry_run=dry_run)
         assert not isinstance(done, CompactionShares), "nothing is too large for one"
@@ -132,10 +133,10 @@ class Compactor:
         dry_run: bool = False,
         glanced: PartitionView | None = None,
     ) -> ShareOutcome | CompactionShares | None:
-        """Compact as `compact`, unless more than `whole_bytes_max` would have to be written.
+        """Compact as `compact`, unless it would write more than `whole_bytes_max`.
 
-        Then nothing is done, and what to hand to `share` and `publish` is returned. `glanced` is
-        what `quick_refresh` returned a moment ago.
+        Then it changes nothing, and returns the argument for `share` and `publish`. `glanced` is a
+        recent result of `quick_refresh`.
 
         Raises:
             DataCorrupt, Unavailable: as `compact`.
@@ -162,9 +163,9 @@ class Compactor:
             raise
 
     def share(self, shares: CompactionShares, number: int, count: int) -> CompactionShare | None:
-        """Do share `number` of `count` of a compaction; None if the log is no more what it was.
+        """Do share `number` of `count` of a compaction; None if the log has changed.
 
-        Each looks for the newest rows by itself, but copies only its own runs of objects.
+        Each share finds the newest rows by itself, but copies only its own runs of objects.
 
         Raises:
             DataCorrupt: an object is damaged. Unavailable: try again.
@@ -193,12 +194,12 @@ class Compactor:
     def merge(
         self, *, dry_run: bool = False, glanced: PartitionView | None = None
     ) -> ShareOutcome | None:
-        """Make one object of many small neighbours, run by run; None when there are none.
+        """Merge many small neighbours into one object, run by run; None if there are none.
 
-        `glanced` is what `quick_refresh` returned a moment ago.
+        `glanced` is a recent result of `quick_refresh`.
 
         Raises:
-            DataCorrupt: an object is damaged; what is merged stays so. Unavailable: try again.
+            DataCorrupt: an object is damaged; finished merges stay. Unavailable: try again.
         """
         view = self.glance() if glanced is None else glanced
         runs = merge_runs(with_tail(view, 0), self._policy)
@@ -249,7 +250,7 @@ class Compactor:
     def _look(
         self, view: PartitionView, plan: CompactionPlan, aborted: Sequence[AbortedRange]
     ) -> _Found:
-        """Read the keys, and decide what to rewrite."""
+        """Read the keys, and select the objects to rewrite."""
         region = Region(self._store, view, plan.entries, self._pool)
         segments = dict(region.segments())
         stretches = [
@@ -280,7 +281,7 @@ class Compactor:
     def _rewrite(
         self, view: PartitionView, segments: Mapping[Entry, Segment], found: KeptOffsets | None
     ) -> Iterator[Replacement]:
-        """Upload what replaces neighbouring entries, one replacement per type of timestamps."""
+        """Upload the objects that replace neighbouring entries, by their timestamp types."""
         reader = SegmentReader(self._store, self._layout, self._pool)
         for entry, segment in segments.items():
             reader.keep(entry, segment)
@@ -320,7 +321,7 @@ class Compactor:
         return replace(told, bytes_after=sum(e.size_bytes for e in new), objects_after=len(new))
 
     def _has_changed(self, view: PartitionView, entries: Sequence[Entry]) -> bool:
-        """Say whether objects may be gone because somebody else replaced them."""
+        """Return True if another job has replaced some of these objects."""
         newer = run(refresh(view), self._store, self._pool)
         return not set(entries) <= set(newer.entries)
 
@@ -337,7 +338,7 @@ def _base_offset(one: Replacement) -> int:
 
 
 def _are_fewer_merged(segments: Collection[Segment]) -> bool:
-    """Say whether few enough objects are left: what compresses well may fill one when unfolded."""
+    """Return True if a merge leaves few enough objects: well compressed data may fill many."""
     unfolded = sum(len(segment.batches) for segment in segments) * BATCH_BYTES
     return 2 * -(-unfolded // PLAIN_BYTES_MAX) <= len(segments)
 
@@ -348,7 +349,7 @@ def _has_transactions(segment: Segment) -> bool:
 
 
 def _of_one_type(segments: Mapping[Entry, Segment], found: KeptOffsets | None) -> list[list[Entry]]:
-    """Cut neighbours where the type of their timestamps changes; without rows it does not count."""
+    """Cut neighbours where the timestamp type changes; that of an entry without rows is ignored."""
     parts: list[list[Entry]] = [[]]
     kind: TimestampType | None = None
     for entry, segment in segments.items():

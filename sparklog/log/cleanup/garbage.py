@@ -1,20 +1,20 @@
-"""Which objects of a partition nothing needs any more. A pure protocol; whoever runs it deletes.
+"""Finds the objects of a partition that are no longer needed. A pure protocol; the caller deletes.
 
-The boundary moves first, by a manifest; the objects behind it go later. Nothing is told that a
-reader may still want who looked at the partition at most `delay_ms` ago:
+A manifest moves the boundary first; the objects behind it are deleted later. A reader may still
+need objects if it read the partition's view at most `delay_ms` ago. They are never in the result:
 
-  G1  what a manifest names that was the newest at any time within the delay stays, and so does
-      the chain from the lowest end of these manifests on, with all that it points at
-  G2  a name of the chain goes only when its position is before that of a published manifest
-  G3  what no manifest ever named, as far as is known, goes only when it is older than any task
-      that might still publish it; what a publication record names stays until it is published
-  G4  when the manifests do not tell what was the newest within the delay, nothing goes
-  G5  what a pin names stays (N2 of `pins`); a pin goes only when no snapshot names it and whoever
-      made it is long gone
+G1: An object stays if it is named by a manifest that was the newest at any time within the delay.
+    So does the chain from the lowest end of these manifests on, with all objects it references.
+G2: A name of the chain goes only when its position is before that of a published manifest.
+G3: An object that no known manifest ever named goes only when it is older than any task that might
+    still publish it. An object in a publication record stays until it is published.
+G4: If the manifests do not show which was the newest within the delay, nothing goes.
+G5: An object that a pin names stays (N2 of `pins`). A pin goes only when no snapshot names it, and
+    its creator must have ended long ago.
 
-The listing is made before the look, so nothing in it can be newer than what the look knows of.
-Times are milliseconds on the store's clock, which the caller's is taken to agree with to within a
-fraction of the delay. Source: FORMAT.md 6.
+The listing is made before the view is read, so no object in it is newer than the view. Times are
+milliseconds on the store's clock. The caller's clock agrees with it to within a fraction of the
+delay. Source: FORMAT.md 6.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from sparklog.store.base import ObjectInfo
 
 DAY_MS = 86_400_000
 ORPHAN_AGE_MS = 7 * DAY_MS
-"""How old an object is that no task will publish any more; as long as writers are remembered."""
+"""Age at which no task can still publish an object; equal to the expiry of writers."""
 
 
 @dataclass(frozen=True, slots=True)
 class GarbageRules:
-    """When an object is let go."""
+    """The conditions for deleting an object."""
 
     now_ms: int
     delay_ms: int
@@ -50,42 +50,42 @@ class GarbageRules:
     unpublished: frozenset[str] = field(default=frozenset())
     """Staged objects that publication records name, relative to the partition's folder."""
     snapshots: frozenset[str] | None = None
-    """Pins that named snapshots have, looked up before the listing; None leaves every pin alone."""
+    """Pins of named snapshots, looked up before the listing; None keeps every pin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What was found in a partition's folder."""
+    """The garbage in a partition's folder."""
 
     doomed: tuple[ObjectInfo, ...] = ()
-    """What may be deleted now."""
+    """Objects that may be deleted now."""
     waiting: int = 0
-    """Objects that nothing in the log names, but that are too young to go."""
+    """Number of objects that the log does not name, but that are too young to go."""
     problem: str = ""
-    """Why nothing can be told, or ''."""
+    """The reason why no garbage can be found, or ''."""
 
 
 def list_folder(layout: PartitionLayout) -> Program[list[ObjectInfo]]:
-    """Return all objects of a partition: to be asked for before the look that judges them."""
+    """Return all objects of a partition. Call it before reading the view for `find_garbage`."""
     return (yield from list_after(layout.folder, ""))
 
 
 def find_garbage(
     view: PartitionView, listed: Sequence[ObjectInfo], rules: GarbageRules
 ) -> Program[Garbage]:
-    """Return what may be deleted of a partition.
+    """Return the objects of a partition that may be deleted.
 
-    Cost: nothing when there is nothing; a GET for each manifest that was in use within the delay,
-    and for those kept when an object's past matters; when something may go, a listing and a GET
-    for each pin.
+    Cost: a GET for each manifest that was in use within the delay. If an object's past matters,
+    also a GET for each older manifest. If an object may go, a listing and a GET for each pin. There
+    is no cost if no object may go.
 
     Args:
-        view: of the partition, looked at after the listing was made.
-        listed: what `list_folder` returned.
-        rules: when an object is let go.
+        `view`: of the partition, read after the listing was made.
+        `listed`: the result of `list_folder`.
+        `rules`: the conditions for deleting an object.
 
     Raises:
-        DataCorrupt: a segment of the tail is damaged; mend that first.
+        DataCorrupt: a segment of the tail is damaged; repair that first.
     """
     found = _Listing(view.layout, listed)
     recent, problem = yield from _recent(view, found, rules)
@@ -119,7 +119,7 @@ def find_garbage(
 
 
 class _Listing:
-    """The objects of a partition's folder, by what their names say they are."""
+    """The objects of a partition's folder, grouped by their names."""
 
     def __init__(self, layout: PartitionLayout, listed: Sequence[ObjectInfo]) -> None:
         self.manifests: dict[int, ObjectInfo] = {}
@@ -155,7 +155,7 @@ def _left_pins(
 def _recent(
     view: PartitionView, found: _Listing, rules: GarbageRules
 ) -> Program[tuple[list[Manifest], str]]:
-    """Return every manifest that was the newest within the delay, or why that is not known."""
+    """Return every manifest that was the newest within the delay, or why they are unknown."""
     since_ms = rules.now_ms - rules.delay_ms
     versions = list(found.manifests)
     wanted = [
@@ -178,7 +178,7 @@ def _recent(
 
 
 def _load(view: PartitionView, versions: Sequence[int]) -> Program[Mapping[int, Manifest]]:
-    """Return those of these versions that can be read."""
+    """Return the readable ones of these versions."""
     keys = [view.layout.key(view.layout.manifest_name(version)) for version in versions]
     stored = yield from get_many(tuple(Range(key) for key in keys))
     loaded = {}
@@ -192,7 +192,7 @@ def _load(view: PartitionView, versions: Sequence[int]) -> Program[Mapping[int, 
 
 
 def _referenced(layout: PartitionLayout, names: Sequence[str]) -> Program[set[str]]:
-    """Return what reference segments among these objects point at."""
+    """Return the objects that reference segments among these objects name."""
     found = yield from read_segments(layout, names)
     return {r.object for segment in found if segment is not None for r in segment.references}
 
@@ -200,10 +200,10 @@ def _referenced(layout: PartitionLayout, names: Sequence[str]) -> Program[set[st
 def _once_named(
     view: PartitionView, found: _Listing, loose: Mapping[str, ObjectInfo], rules: GarbageRules
 ) -> Program[set[str]]:
-    """Return which of these were part of the log, according to the manifests that are left."""
+    """Return the objects of these that were part of the log, by the manifests that are left."""
     if all(_is_old(info, rules) for info in loose.values()):
         return set()
-    # A name that was pruned may have been taken again by a manifest that never counted.
+    # A manifest that never counted may have taken a pruned name again.
     oldest = view.manifest_name_version - VERSIONS_KEPT
     older = yield from _load(view, [v for v in found.manifests if v > oldest])
     return {e.object for m in older.values() for e in m.entries} & loose.keys()

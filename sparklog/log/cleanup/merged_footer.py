@@ -1,13 +1,13 @@
-"""What a rewritten segment keeps of those it replaces, beside rows. Pure.
+"""MergedFooter: data that a rewritten segment keeps from the footers of those it replaces. Pure.
 
-Who wrote which offsets (a stalled appender may ask), what producers had come to, markers, and
-batches that could not be read. Offsets are absolute here; a segment's own are relative.
+It keeps the append of each offset (a stalled writer may look for it), the state of producers,
+markers, and unreadable batches. Offsets are absolute here; a segment's own are relative.
 
-  N1  an offset's append is told as long as it is among the last APPENDS_KEPT; older ones are
-      forgotten, and an appender stalled that long is told that its outcome is not known
-  N2  each producer's last batches stay, those that a leader recognises a retry by
-  N3  a merge keeps where transactions begin and end; a compaction does not need to: below the last
-      stable offset all have ended, what was aborted goes, and what is left is records like any
+N1: The append of an offset is recorded while it is among the last APPENDS_KEPT. Older ones are
+    dropped. A writer that stalled that long gets OutcomeUnknown.
+N2: Each producer's last batches stay: a leader recognises retries by them.
+N3: A merge keeps transaction markers. A compaction drops them: below the last stable offset every
+    transaction has ended. Records of aborted ones are removed, and the others become plain records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparklog.protocol.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, inc
 
 APPENDS_KEPT: Final = 4096
 PRODUCERS_KEPT: Final = 10_000
-"""Producers that wrote last, of which a compacted segment keeps anything."""
+"""Number of producers, those that wrote last, whose state a compacted segment keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class MergedFooter:
     unread: tuple[UnreadBatch, ...] = ()
 
     def within(self, base_offset: int, end_offset: int) -> MergedFooter:
-        """Return what belongs to [base_offset, end_offset); batches are cut at its edges."""
+        """Return the part within [base_offset, end_offset); batches are cut at its edges."""
         return MergedFooter(
             tuple(
                 replace(
@@ -58,10 +58,10 @@ class MergedFooter:
         )
 
     def relative(self, segment: Segment, base_offset: int) -> Segment:
-        """Return a segment that begins at `base_offset` with all this in its footer."""
+        """Return a segment that begins at `base_offset` with this data in its footer."""
         return replace(
             segment,
-            # Without any, the segment would pass for an append of its own.
+            # Without an entry, the segment would look like an append of its own.
             appends=self.appends or (Append(base_offset, base_offset, 0, REWRITTEN_NONCE),),
             producers=tuple(
                 replace(p, base=p.base - base_offset, end=p.end - base_offset)
@@ -75,7 +75,7 @@ class MergedFooter:
 
 
 def lineage_of(sources: Iterable[tuple[Entry, Segment]], *, compacted: bool) -> MergedFooter:
-    """Return what is kept of neighbouring entries, in order of offsets."""
+    """Return the data to keep from neighbouring entries, in order of offsets."""
     appends: list[Append] = []
     producers: list[ProducerBatch] = []
     markers: list[Marker] = []
@@ -109,7 +109,7 @@ def lineage_of(sources: Iterable[tuple[Entry, Segment]], *, compacted: bool) -> 
 
 
 def _compacted(producers: Sequence[ProducerBatch]) -> list[ProducerBatch]:
-    """Keep of each producer its last batches, as plain ones, and its last marker."""
+    """Keep the last batches of each producer, as plain ones, and its last marker."""
     batches: defaultdict[int, list[ProducerBatch]] = defaultdict(list)
     ends: dict[int, ProducerBatch] = {}
     for one in producers:
@@ -128,7 +128,7 @@ def _compacted(producers: Sequence[ProducerBatch]) -> list[ProducerBatch]:
 
 
 def _merged(producers: Sequence[ProducerBatch]) -> list[ProducerBatch]:
-    """Keep of each producer its last batches; of those before them, where transactions lie."""
+    """Keep the last batches of each producer, and the offsets of its transactions before them."""
     left: defaultdict[int, int] = defaultdict(lambda: REMEMBERED_BATCHES)
     recent: set[int] = set()
     for one in reversed(producers):

@@ -1,15 +1,14 @@
-"""Which rows have the newest record of their key, of any number of keys, in bounded memory.
+"""OffsetMap: finds the newest record of each key, for any number of keys in bounded memory.
 
-Rows come in order. While the keys fit a table of `keys_max`, each row marks itself and unmarks the
-one before it. When they do not, what the table knows and all that follows goes to files by hash;
-each file then has few enough keys for a table of its own. So the keys are read once, and memory is
-one table and one bit per row, whatever the number of keys.
+Rows come in order. While the keys fit into a table of `keys_max`, each row marks itself and clears
+the mark of the previous row of its key. When they no longer fit, the content of the table and all
+later rows go to files by hash. Each file then has few enough keys for a table of its own. So the
+keys are read once. Memory is one table and one bit per row for any number of keys.
 
-What a compaction keeps: the newest record of each key, by the number of its row.
-
-Rows are numbered from 0 in order of offsets, those below the log start left out. A record of an
-aborted transaction goes and hides nothing; one without a key goes; a tombstone hides what is before
-it and goes itself once it was kept long enough. Source: Kafka's Cleaner.
+`survivors` and `kept_rows` return the rows that a compaction keeps. Rows are numbered from 0 in
+order of offsets, without those below the log start. A record of an aborted transaction goes and
+hides no other record. A record without a key goes. A tombstone hides older records of its key, and
+goes itself after it was kept long enough. Source: Kafka's Cleaner.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from sparklog.protocol.arrays import Bytes
 from sparklog.protocol.records.columns import binary_view
 
 KEYS_MAX: Final = 1 << 22
-"""Keys in one table: with twice the slots, of 16 bytes, 128 MiB, and 192 while it grows."""
+"""Keys in one table: twice as many slots of 16 bytes take 128 MiB, and 192 while it grows."""
 _FIRST_SLOTS: Final = 1 << 16
 _PART_SLOTS: Final = 1 << 18
 _FILES_MAX: Final = 256
@@ -58,7 +57,7 @@ class OffsetMap(Closeable):
         folder: str | None = None,
         entropy: Entropy = SYSTEM_ENTROPY,
     ) -> None:
-        """Take at most `rows_max` rows; files go under `folder`, or where temporary files go."""
+        """Accept at most `rows_max` rows; files go under `folder`, or to the temporary folder."""
         assert rows_max < 1 << ROW_BITS, rows_max
         seed = entropy.random_bytes(16)
         self._seed = int.from_bytes(seed[:8], "little"), int.from_bytes(seed[8:], "little")
@@ -78,11 +77,11 @@ class OffsetMap(Closeable):
 
     @property
     def spilled(self) -> bool:
-        """Return whether the keys did not fit memory."""
+        """Return True if the keys did not fit into memory."""
         return self._spill is not None
 
     def add(self, keys: pa.Array, counts: npt.NDArray[np.bool_] | None = None) -> None:
-        """Take in the next rows. Those with a null key, or where `counts` is False, do not count.
+        """Add the next rows. Those with a null key, or where `counts` is False, do not count.
 
         Raises:
             DataCorrupt: the array's offsets lead outside its data.
@@ -99,7 +98,7 @@ class OffsetMap(Closeable):
                 "Arrow array is malformed: its offsets lead outside its data; run verify. "
                 f"column=key row={bad_row}"
             )
-        # What tells keys apart beside `low`, and the row's number below it.
+        # The other bits of the hash besides `low`, and below them the row's number.
         marked = (high >> _ROWS << _ROWS) | np.arange(first, self._taken, dtype=np.uint64)
         wanted = counts
         if keys.null_count:
@@ -143,7 +142,7 @@ class _Table:
         self._slots: UInt64s = np.full(2 * slots, EMPTY, np.uint64)
 
     def take(self, low: UInt64s, marked: UInt64s, bits: Bytes, *, keys_max: int | None) -> int:
-        """Take in rows, and return how many: all, unless there would be more than `keys_max`."""
+        """Add rows, and return their number: all, unless the keys would exceed `keys_max`."""
         done = 0
         while done < len(low):
             half = len(self._slots) // 4
@@ -158,7 +157,7 @@ class _Table:
         return done
 
     def content(self) -> Iterator[tuple[UInt64s, UInt64s]]:
-        """Yield what is kept of all keys, in no order, part by part."""
+        """Yield the content of all keys, in no order, part by part."""
         pairs = self._slots.reshape(-1, 2)
         for at in range(0, len(pairs), _PART_SLOTS):
             part = pairs[at : at + _PART_SLOTS]
@@ -168,13 +167,13 @@ class _Table:
     def _grow(self, bits: Bytes) -> None:
         bigger = _Table(len(self._slots))
         for low, marked in self.content():
-            # Each key is there once and its row marked, so no bit changes.
+            # Each key is there once, with its row marked, so no bit changes.
             bigger.take(low, marked, bits, keys_max=None)
         self._slots = bigger._slots
 
 
 class _Spill:
-    """Hashes and rows in files: all of one key are in one file, in the order they came."""
+    """Hashes and rows in files: all rows of one key are in one file, in the order they came."""
 
     def __init__(self, files: int, folder: str | None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="sparklog-keys-", dir=folder)
@@ -196,7 +195,7 @@ class _Spill:
                 file.write(part.tobytes())
 
     def replay(self, take: Callable[..., None]) -> None:
-        """Give the content of file after file; `fresh` says that a file begins."""
+        """Pass the content of file after file; `fresh` marks the start of a file."""
         for file in self._files:
             file.flush()
             file.seek(0)
@@ -217,7 +216,7 @@ def _slots_for(keys: int) -> int:
 
 
 BLOCKS_BETWEEN_MAX = 4
-"""Record batches of which nothing stays that are read all the same, rather than ask once more."""
+"""Record batches without a kept row that are read anyway, because one more request costs more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,14 +224,14 @@ class KeptOffsets:
     """See the module."""
 
     bits: Bytes
-    """Bit `row & 7` of byte `row >> 3` says whether a row stays."""
+    """Bit `row & 7` of byte `row >> 3` is set if a row stays."""
     first: Mapping[Entry, int]
     """Number of each entry's first row."""
     rows: Mapping[Entry, int]
     kept: Mapping[Entry, int]
 
     def chosen(self, first: int, count: int) -> npt.NDArray[np.bool_]:
-        """Return for `count` rows from number `first` on whether they stay."""
+        """Return, for `count` rows from number `first` on, True if a row stays."""
         low = first >> 3
         part = np.unpackbits(self.bits[low : (first + count + 7) >> 3], bitorder="little")
         found: npt.NDArray[np.bool_] = part[first - 8 * low :][:count].view(bool)
@@ -245,13 +244,13 @@ def survivors(
     tombstones_below: int,
     keys_folder: str | None = None,
 ) -> KeptOffsets:
-    """Read the keys of a region, and return what stays of it.
+    """Read the keys of a region, and return the rows that stay.
 
     Args:
-        region: everything from the log start up to where it shall be clean.
-        aborted: stretches of offsets (base, end) of aborted transactions, in order.
-        tombstones_below: tombstones at lower offsets go.
-        keys_folder: where keys go that do not fit memory.
+        `region`: all entries from the log start up to the end of the part to clean.
+        `aborted`: ranges of offsets (base, end) of aborted transactions, in order.
+        `tombstones_below`: tombstones at lower offsets go.
+        `keys_folder`: folder for keys that do not fit into memory.
 
     Raises:
         DataCorrupt: an object is damaged or missing.
@@ -294,9 +293,9 @@ def kept_rows(
     segments: Mapping[Entry, Segment],
     found: KeptOffsets | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what stays of neighbouring entries, whole rows in order; everything without `found`.
+    """Yield the kept rows of neighbouring entries, whole and in order; all rows without `found`.
 
-    Record batches of which nothing stays are not read.
+    It does not read record batches without a kept row.
 
     Raises:
         DataCorrupt: an object is damaged or missing.
@@ -322,7 +321,7 @@ def kept_rows(
 
 
 def _keys(region: Region, tombstones_below: int) -> Iterator[pa.RecordBatch]:
-    """Yield offsets and keys, and values as far as it matters whether they are null."""
+    """Yield offsets and keys, and also values below `tombstones_below`, where nulls matter."""
     start, end = region.entries[0].base_offset, region.entries[-1].end_offset
     edge = min(max(start, tombstones_below), end)
     if start < edge:
@@ -334,7 +333,7 @@ def _keys(region: Region, tombstones_below: int) -> Iterator[pa.RecordBatch]:
 def _outside(
     offsets: npt.NDArray[np.int64], stretches: Sequence[tuple[int, int]]
 ) -> npt.NDArray[np.bool_]:
-    """Return which offsets lie in none of the stretches."""
+    """Return True for each offset that lies in none of the stretches."""
     table = np.array(stretches, np.int64)
     at = np.searchsorted(table[:, 0], offsets, "right") - 1
     inside: npt.NDArray[np.bool_] = (at >= 0) & (offsets < table[at, 1])
@@ -344,12 +343,12 @@ def _outside(
 def _ranges(
     entry: Entry, low: int, segment: Segment, found: KeptOffsets
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield what to read of an entry: offsets [base, end), and the number of the first row."""
+    """Yield the ranges of an entry to read: offsets [base, end), and the first row's number."""
     first, rows = found.first[entry], found.rows[entry]
     if not found.kept[entry]:
         return
     if rows != sum(batch.rows for batch in segment.batches):
-        yield low, entry.end_offset, first  # read for less than the object holds
+        yield low, entry.end_offset, first  # the entry covers less than the object holds
         return
     pending: tuple[int, int, int] | None = None
     skipped = 0

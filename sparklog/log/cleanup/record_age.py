@@ -1,7 +1,7 @@
-"""How old the records of an object are, for retention and compaction.
+"""Ages of the records of an object, for retention and compaction.
 
 Records may have no timestamp (-1), or one before 1970. As in Kafka, an object whose newest
-timestamp is negative has the time at which it was written: its timestamps say nothing of its age.
+timestamp is negative has the time at which it was written: its timestamps do not show its age.
 
 Times are milliseconds since the Unix epoch. Source: Kafka's LogSegment.largestTimestamp.
 """
@@ -16,25 +16,25 @@ from sparklog.log.manifest.manifest import Entry
 from sparklog.store.base import ObjectNotFound, ObjectStore
 
 WrittenTime = Callable[[Entry], int]
-"""Returns when an entry's object was written."""
+"""Returns the write time of an entry's object, in milliseconds."""
 
 
 def just_written(entry: Entry) -> int:
-    """Return a time that is never old: for whoever cannot ask a store."""
+    """Return a time that is never old: for callers without a store."""
     return LONG_MAX
 
 
 class WrittenTimes:
-    """Asks the store when objects were written, each once. Cost: a HEAD for each that is asked."""
+    """Reads the write times of objects from the store, each once. Cost: a HEAD for each."""
 
     def __init__(self, store: ObjectStore, layout: PartitionLayout) -> None:
-        """Ask about the objects of one partition."""
+        """Read from the folder of one partition."""
         self._store = store
         self._layout = layout
         self._known: dict[str, int] = {}
 
     def __call__(self, entry: Entry) -> int:
-        """Return when an entry's object was written; an object that is gone is never old."""
+        """Return the write time of an entry's object; a missing object is never old."""
         known = self._known.get(entry.object)
         if known is None:
             try:

@@ -1,10 +1,10 @@
-"""Which records retention lets go, decided from a manifest and the tail alone. Pure.
+"""Retention: decides the new log start from a manifest and the tail alone. Pure.
 
 As in Kafka, whole segments go, oldest first, while each is beyond a limit. An object is a segment
-here. The newest one goes by time only when it has rolled: it is `segment.bytes` large, or its
-first record `segment.ms` old. Objects without records (what compaction emptied) have no age, so
-they go with the records after them. Where the newest timestamp is negative, the age is that of the
-object (`entry_times`).
+here. The newest one goes by time only when it has rolled: it is `segment.bytes` large, or its first
+record `segment.ms` old. Objects without records (emptied by compaction) have no age, so they go
+with the records after them. If the newest timestamp is negative, the age is that of the object
+(`record_age`).
 
 Times are milliseconds since the Unix epoch, sizes bytes. Source: Kafka's UnifiedLog,
 deleteRetentionMsBreachedSegments and deleteRetentionSizeBreachedSegments.
@@ -24,10 +24,10 @@ from sparklog.log.manifest.view import PartitionView
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What a topic's settings say of how long its records stay."""
+    """The retention settings of a topic."""
 
     deletes: bool
-    """Whether `cleanup.policy` has `delete`; without it only DeleteRecords moves the log start."""
+    """True if `cleanup.policy` has `delete`; else only DeleteRecords moves the log start."""
     retention_ms: int
     retention_bytes: int
     segment_bytes: int
@@ -53,13 +53,13 @@ def retained_start(
     now_ms: int,
     written: WrittenTime = just_written,
 ) -> int:
-    """Return the log start offset that the policy asks for; never below the present one.
+    """Return the log start offset that the policy requires; never below the present one.
 
     Args:
-        view: of the partition.
-        policy: of its topic.
-        now_ms: the time now.
-        written: tells when objects were written whose records have no usable timestamp.
+        `view`: of the partition.
+        `policy`: of its topic.
+        `now_ms`: the time now.
+        `written`: returns the write time of an object whose records have no usable timestamp.
     """
     start = view.log_start_offset
     if not policy.deletes:
@@ -72,7 +72,7 @@ def retained_start(
 def raise_to_retained(
     policy: RetentionPolicy, now_ms: int, written: WrittenTime = just_written
 ) -> Plan:
-    """Plan to let go what is beyond the policy at `now_ms`."""
+    """Plan to delete the records that are beyond the policy at `now_ms`."""
 
     def plan(view: PartitionView) -> Manifest | None:
         start = retained_start(view, policy, now_ms, written)
@@ -89,7 +89,7 @@ def raise_to_retained(
 def has_rolled(
     entry: Entry, policy: RetentionPolicy, now_ms: int, written: WrittenTime = just_written
 ) -> bool:
-    """Say whether a segment would take no more records if it were a file that grows."""
+    """Return True if a growing file in the segment's place would accept no more records."""
     is_old = entry.rows > 0 and now_ms - oldest_ms(entry, written) >= policy.segment_ms
     return is_old or entry.size_bytes >= policy.segment_bytes
 
@@ -97,7 +97,7 @@ def has_rolled(
 def _expired(
     entries: Sequence[Entry], policy: RetentionPolicy, now_ms: int, written: WrittenTime
 ) -> int:
-    """Return where the records begin that time does not let go; 0 if it lets none go."""
+    """Return the offset of the first record that is not expired; 0 if none is expired."""
     end = 0
     if policy.retention_ms == NO_LIMIT:
         return end
@@ -115,7 +115,7 @@ def _expired(
 
 
 def _beyond_size(entries: Sequence[Entry], policy: RetentionPolicy) -> int:
-    """Return where the records begin that fit `retention.bytes`; 0 if all do."""
+    """Return the offset of the first record that fits into `retention.bytes`; 0 if all do."""
     end = 0
     if policy.retention_bytes == NO_LIMIT:
         return end

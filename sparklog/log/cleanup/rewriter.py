@@ -1,7 +1,7 @@
-"""Writing rewritten segments: rows of neighbouring entries, made into as few objects as fit.
+"""Encodes rewritten segments: rows of neighbouring entries, in as few objects as possible.
 
-Rows come in order of offsets, with gaps where some were left out. An object is cut when its rows,
-decompressed, take PLAIN_BYTES_MAX, as it is encoded from memory. Knows no store.
+Rows come in order of offsets, with gaps where some were removed. An object ends when its
+decompressed rows take PLAIN_BYTES_MAX, because it is encoded from memory. It does not use a store.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sparklog.log.segment.builder import build_rows
 from sparklog.log.segment.segment import Segment
 
 PLAIN_BYTES_MAX: Final = 80 << 20
-"""With its encoded form, and the file made of that, a task holds an object three times at most."""
+"""With its encoded form and the file, a task holds an object in memory three times at most."""
 ROW_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How rewritten segments are stored."""
+    """The encoding of rewritten segments."""
 
     codec: str
     """none, lz4 or zstd."""
@@ -36,7 +36,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class RewritePosition:
-    """What the rewritten segments of one run have in common."""
+    """The common properties of the rewritten segments of one run."""
 
     layout: PartitionLayout
     base_offset: int
@@ -54,15 +54,15 @@ def rewritten(
     nonces: Iterator[str],
     plain_bytes_max: int = PLAIN_BYTES_MAX,
 ) -> Iterator[tuple[Entry, bytes]]:
-    """Yield the objects that hold these rows, and cover all of `place`: entry and file.
+    """Yield the objects with these rows, which cover all of `place`: entry and file.
 
     Args:
-        place: the offsets to cover, and what is the same in all of them.
-        rows: with ROW_COLUMNS, in order of their offsets, within `place`.
-        lineage: what is kept of the segments that are replaced.
-        encoding: of the objects.
-        nonces: one for each object.
-        plain_bytes_max: uncompressed rows of one object.
+        `place`: the offsets to cover, and the common properties of the objects.
+        `rows`: with ROW_COLUMNS, in order of their offsets, within `place`.
+        `lineage`: the data to keep from the footers of the replaced segments.
+        `encoding`: of the objects.
+        `nonces`: one for each object.
+        `plain_bytes_max`: bytes of uncompressed rows of one object.
     """
     pending: list[pa.RecordBatch] = []
     size = 0
@@ -88,7 +88,7 @@ def _object(
     encoding: Encoding,
     nonce: str,
 ) -> tuple[Entry, bytes]:
-    """Return one object of these rows; the list is emptied."""
+    """Return one object of these rows; it empties the list."""
     count = sum(batch.num_rows for batch in rows)
     columns = ["timestamp", "value"]
     if count < end - base:
@@ -131,7 +131,7 @@ def _object(
 
 
 def _released(rows: list[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches and let go of each, so that what is joined is not in memory twice."""
+    """Yield the batches and release each, so that memory does not hold joined rows twice."""
     rows.reverse()
     while rows:
         yield rows.pop().select(columns)

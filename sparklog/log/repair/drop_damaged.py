@@ -1,10 +1,10 @@
-"""Giving up records that cannot be read, so that the rest of the partition can be.
+"""Gives up unreadable records, so that the rest of the partition can be read.
 
-Somebody has to ask for it, and to name the offsets as verification told them. An object that is
-damaged is replaced by one that covers the same offsets and has the rows that can still be read; a
-segment of the tail that says nothing of itself by one without rows, after which the chain goes on.
-A producer's batch that nobody can read is left out of a copy of its object.
-Both are a change of the manifest: no name of the chain is ever written twice.
+An operator must ask for it, and name the offsets as verification reported them. A damaged object is
+replaced by one that covers the same offsets and has the rows that can still be read. A segment of
+the tail with an unreadable footer is replaced by one without rows, after which the chain continues.
+An unreadable producer's batch is left out of a copy of its object. All of these are changes of the
+manifest: no name of the chain is ever written twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparklog.log.repair.repair import Repair, RepairResult
 
 @dataclass(frozen=True, slots=True)
 class LeadNow:
-    """Who leads the partition, by the registry: what a segment that says nothing may have said."""
+    """The leader of the partition, by the registry: the likely content of an unreadable footer."""
 
     led: bool = False
     leader_epoch: int = UNLED_EPOCH
@@ -34,17 +34,17 @@ class Dropper:
     """Gives up damaged records of one partition."""
 
     def __init__(self, repair: Repair, lead: LeadNow) -> None:
-        """Work on what `repair` found damaged."""
+        """Work on the damages that `repair` has found."""
         self._repair = repair
         self._found = repair.found
         self._layout = repair.layout
         self._lead = lead
 
     def drop(self, ranges: Collection[OffsetRange]) -> list[RepairResult]:
-        """Give up these offsets, each range just as it was told.
+        """Give up these offsets, each range exactly as verification reported it.
 
         Raises:
-            InvalidRequest: no such damage, or not all of an object's. Nothing was changed.
+            InvalidRequest: no such damage, or not all damages of an object. Nothing was changed.
             Unavailable: the log changed meanwhile; verify it again.
         """
         chain = {d.lost_base: d for d in self._found.damages if d.kind is DamageKind.CHAIN}
@@ -59,7 +59,7 @@ class Dropper:
                 damage = self._damage_at(one)
                 self._refuse_half(damage, ranges)
                 replaced.setdefault(damage.object, []).append(damage)
-        # While the chain is broken no manifest can be planned, so that comes first.
+        # While the chain is broken no manifest can be planned, so its repair comes first.
         done = [self._covered(damage, one) for damage, one in covered]
         return [*done, *(self._replaced(given_up) for given_up in replaced.values())]
 
@@ -107,7 +107,7 @@ class Dropper:
             )
 
     def _replaced(self, damages: Sequence[Damage]) -> RepairResult:
-        """Replace an object by one with the rows that can be read, without the batches named."""
+        """Replace an object by one with the readable rows, without the given batches."""
         key = damages[0].object
         entries = [
             e
@@ -128,7 +128,7 @@ class Dropper:
         return told
 
     def _covered(self, damage: Damage, wanted: OffsetRange) -> RepairResult:
-        """Put an object without rows in the place of a segment that cannot be read at all."""
+        """Replace an unreadable segment by an object without rows."""
         what = f"offsets {wanted.base_offset} to {wanted.end_offset} given up"
         told = RepairResult(damage.object, what)
         if not self._repair.dry_run:

@@ -1,26 +1,22 @@
-"""What every repair of a partition works with: what was found there, and how objects are written.
+"""Repairs a partition: only changes that provably keep every readable record.
 
-A repair changes the manifest and makes new objects; no name of the chain is ever written twice.
+A repair changes the manifest and writes new objects; no name of the chain is ever written twice.
 
-Repairing a partition: only what provably changes nothing that anybody could read.
+R1: A damaged or wrong hint is deleted: the log has the same data.
+R2: If the newest manifest is damaged, the version before it and the chain become the next one.
+    This does not apply if later records may exist or have been deleted. Objects of damaged versions
+    are deleted when nothing depends on them.
+R3: A damaged merged object is replaced by copies of its source objects. An older manifest must name
+    these, all must be whole, and no compaction may be in between. A compaction may have removed
+    their rows, or the markers with the outcomes of their transactions. They are copied, because
+    garbage collection may have found that nothing names them: an object never returns to the log.
+R4: A leader's damaged segment is rebuilt from a write-ahead log that has its batches.
+R5: An object with whole records and a damaged filter of keys is written anew.
+R6: A damaged fence is replaced by a manifest that continues after it, if the segment after it can
+    be read. That segment itself says if only a leader may append from there on.
 
-  R1  a hint that is damaged or wrong is deleted: the log tells the same
-  R2  where the newest manifest is damaged, the version before it and the chain become the next
-      one, unless later records may exist or have been deleted; of damaged versions that nothing
-      depends on any more the objects go
-  R3  a merged object that is damaged gives way to copies of the objects it was made of, where an
-      older manifest names them, all are whole, and no compaction came between: that may have
-      removed their rows, or the markers that tell what became of these. Copies, since whoever
-      collects garbage may have seen that nothing names them: an object leaves the log for good
-  R4  a leader's segment that is damaged is made again from a write-ahead log that has its batches
-  R5  an object whose records are whole and whose filter of keys is not is written anew
-  R6  a fence that is damaged gives way to a manifest that goes on behind it, where the segment
-      after it can be read: it says itself who may append from there on
-
-Everything else stays as it is: an object that holds the only copy of anything is never touched.
-What is left can be given up with `drop_damaged`, which somebody has to ask for.
-
-Writing anew what can be read of an object.
+Nothing else changes: an object that holds the only copy of any data is never touched. An operator
+can give up the rest with `drop_damaged`.
 """
 
 from __future__ import annotations
@@ -71,13 +67,13 @@ def salvage_rows(
     *,
     given_up: Collection[OffsetRange] = (),
 ) -> Replacement:
-    """Upload objects with the rows of an entry that can be read, for the very offsets it covers.
+    """Upload objects with the readable rows of an entry, for exactly the offsets that it covers.
 
-    Nothing names them yet. Of an object whose footer cannot be read there are no rows. The footer
-    keeps producers' batches that nobody can read, except those in `given_up`.
+    No manifest names them yet. An object with an unreadable footer has no readable rows. The footer
+    keeps unreadable producers' batches, except those in `given_up`.
 
     Raises:
-        OutcomeUnknown, Unavailable: the store; nothing was changed.
+        OutcomeUnknown, Unavailable: the store failed; nothing was changed.
     """
     reader = SegmentReader(store, view.layout, pool)
     try:
@@ -120,16 +116,16 @@ def _readable(
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One partition that is repaired, after it was verified."""
+    """The repair of one partition, after its verification."""
 
     store: ObjectStore
     found: Findings
-    """What is damaged."""
+    """The damages."""
     pool: Executor
     encoding: Encoding
     """Of the objects that are written."""
     dry_run: bool
-    """Say what would be done, and do nothing."""
+    """Report the repairs, and change nothing."""
     entropy: Entropy = SYSTEM_ENTROPY
 
     @property
@@ -147,9 +143,9 @@ class Repair:
         return run(protocol, self.store, self.pool)
 
     def change(self, plan: Plan, *, over_manifests: bool = False) -> PartitionView:
-        """Change the newest manifest; the plan looks again after every lost race.
+        """Change the newest manifest; the plan runs again after every lost race.
 
-        `over_manifests`: go by the newest that can be read.
+        `over_manifests`: use the newest readable version.
         """
         view, nonce = PartitionView(self.layout), next(self.nonces())
         return self.run(change(view, plan, nonce, over_manifests=over_manifests))
@@ -160,9 +156,9 @@ class Repair:
         view: PartitionView | None = None,
         given_up: Collection[OffsetRange] = (),
     ) -> Replacement:
-        """Write an object with the rows that can be read of one that `view` has, or the newest.
+        """Write an object with the readable rows of one in `view`, or in the newest view.
 
-        Batches that nobody can read stay in it, except those in `given_up`.
+        Unreadable batches stay in it, except those in `given_up`.
         """
         seen = view or self.found.view
         encoding, nonces = self.encoding, self.nonces()
@@ -170,12 +166,12 @@ class Repair:
 
 
 SETTLED_MS = DAY_MS
-"""Longer than `file.delete.delay.ms` is anywhere: who looked at an older version has finished."""
+"""Longer than any `file.delete.delay.ms`: a reader of an older version has finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """Something that was put right, or would be."""
+    """One repair that was done, or that a dry run reports."""
 
     object: str
     what: str
@@ -185,7 +181,7 @@ class Repairer:
     """Repairs one partition."""
 
     def __init__(self, repair: Repair, now_ms: int) -> None:
-        """Repair what `repair` found damaged."""
+        """Repair the damages that `repair` has found."""
         self._repair = repair
         self._found = repair.found
         self._layout = repair.layout
@@ -195,17 +191,17 @@ class Repairer:
         }
 
     def mend(self) -> list[RepairResult]:
-        """Do what is safe; look again afterwards for what is left.
+        """Do all safe repairs; verify again afterwards to find the remaining damages.
 
         Raises:
-            Unavailable: the store, or others were faster time and again; run it again.
+            Unavailable: the store failed, or other jobs were faster again and again; run it again.
         """
         done = [self._without_hint(d) for d in self._of(DamageKind.HINT)]
         broken = self._of(DamageKind.CHAIN)
         if broken:
             return [*done, *(one for damage in broken for one in self._rejoined(damage))]
         if self._newest_is_damaged():
-            return [*done, *self._new_manifest()]  # nothing else may be changed before
+            return [*done, *self._new_manifest()]  # no other change is allowed before
         for entry in self._entries_with(DamageKind.INDEX):
             done += self._reindexed(entry)
         for entry in self._entries_with(DamageKind.SEGMENT):
@@ -248,7 +244,7 @@ class Repairer:
         return self._swapped(Replacement((entry,), tuple(new)))
 
     def _refilled(self, entry: Entry) -> list[RepairResult]:
-        """Make a leader's segment again from a write-ahead log (R4)."""
+        """Rebuild a leader's segment from a write-ahead log (R4)."""
         if entry.leader_epoch == UNLED_EPOCH or entry.nonce == REWRITTEN_NONCE:
             return []
         finding = wal_batches(self._layout, entry.base_offset, entry.end_offset, entry.leader_epoch)
@@ -262,7 +258,7 @@ class Repairer:
         return [told] if self._swapped(Replacement((entry,), tuple(new))) else []
 
     def _reindexed(self, entry: Entry) -> list[RepairResult]:
-        """Write an object anew for the sake of its filter (R5)."""
+        """Write an object anew, because its filter is damaged (R5)."""
         told = [
             RepairResult(self._layout.key(entry.object), "written anew, with its filter of keys")
         ]
@@ -272,9 +268,9 @@ class Repairer:
         return told if self._swapped(made) else []
 
     def _rejoined(self, damage: Damage) -> list[RepairResult]:
-        """Make a segment of the tail again, so that the chain goes on (R4).
+        """Rebuild a segment of the tail, so that the chain continues (R4).
 
-        Its epoch is known only where the segments before and after it have the same.
+        Its epoch is known only if the segments before and after it have the same.
         """
         view = self._found.view
         if damage.lost_end == damage.lost_base:
@@ -294,7 +290,7 @@ class Repairer:
         return [RepairResult(damage.object, "made again from a write-ahead log")]
 
     def _unfenced(self, damage: Damage) -> list[RepairResult]:
-        """Let the chain go on behind a fence, of which nothing but its name can be read (R6)."""
+        """Let the chain continue after a fence, of which only the name can be read (R6)."""
         view = self._found.view
         offset, generation = view.position
         after = self._segment_at(self._layout.chain_name(offset, generation + 1))
@@ -323,7 +319,7 @@ class Repairer:
         return repair.run(refilled(self._layout, batches, repair.encoding, repair.nonces()))
 
     def _older_manifests(self) -> Iterator[Manifest]:
-        """Yield the versions before the newest that can be read, newest first."""
+        """Yield the readable versions before the newest one, newest first."""
         for key in sorted((info.key for info in self._found.listed), reverse=True):
             version = self._layout.manifest_version(key)
             if version is None or version >= self._found.view.manifest.version:
@@ -343,7 +339,7 @@ class Repairer:
         return is_published(after, [replacement])
 
     def _new_manifest(self) -> list[RepairResult]:
-        """Write down what the older version tells, and delete the damaged versions (R2)."""
+        """Publish the content of the older version anew, and delete the damaged versions (R2)."""
         damaged = [d.object for d in self._of(DamageKind.MANIFEST)]
         done = []
         newest = self._newest_key()
@@ -369,7 +365,7 @@ class Repairer:
         return any(d.object == self._newest_key() for d in self._of(DamageKind.MANIFEST))
 
     def _may_be_longer(self, written_ms: int) -> bool:
-        """Say whether a manifest written then may name records after the end that is read."""
+        """Return True if a manifest written then may name records after the readable end."""
         view = self._found.view
         named = {e.object for e in view.entries} | {one.name for one in view.tail}
         for name, info in self._names.items():
@@ -381,16 +377,16 @@ class Repairer:
             base = at.offset if at is not None else self._layout.rewritten_base(info.key)
             if segment is None or base is None:
                 return True
-            # A put by an old view may have taken a merged object's offsets: told as a failure.
+            # A put by an old view may have taken a merged object's offsets: its append has failed.
             known = view.end_offset if at is not None else view.manifest.end_offset
             if base + segment.end_offset - segment.base_offset > known:
                 return True
         return False
 
     def _is_kept(self, written_ms: int) -> bool:
-        """Say whether an object shows that nothing was deleted from the older manifest's end on.
+        """Return True if an object proves that nothing was deleted from the older end on.
 
-        Retention deletes from the start, so an object from just before or after that end shows it.
+        Retention deletes from the start, so an object just before or after that end proves it.
         """
         view = self._found.view
         names = [view.tail[0].name] if view.tail else []
@@ -412,14 +408,14 @@ class Repairer:
 
 
 def _as_read(view: PartitionView) -> Manifest | None:
-    """Plan to write down what is read because the newest version cannot be."""
+    """Plan to publish the readable version anew, if the newest version is unreadable."""
     if view.manifest_name_version == view.manifest.version:
         return None
     return with_tail(view, 0)
 
 
 def _covering(manifest: Manifest, entry: Entry) -> tuple[Entry, ...]:
-    """Return the entries of a manifest that cover the very offsets of `entry`, or none."""
+    """Return the entries of a manifest that cover exactly the offsets of `entry`, or none."""
     found: Sequence[Entry] = [
         e
         for e in manifest.entries

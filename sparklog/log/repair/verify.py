@@ -1,14 +1,13 @@
-"""Looking a partition over: every object, every checksum, and what is lost if one is damaged.
+"""Verifies a partition: every object, every checksum, and the offsets lost to damage.
 
-Damage is collected, not raised: one bad object must not hide another. Changes nothing. The shell
-reads through a store; offsets lost are told as far as names and manifests tell them: by the record
-batch where a segment's index can be read, else by the segment.
+A verification collects damages and does not raise them: one bad object must not hide another. It
+changes nothing. It reports lost offsets as far as names and manifests show them: by the record
+batch if a segment's index is readable, else by segment.
 
-Checking what lies beside a partition's log: hints, which the log tells as well, and pins.
-
-A snapshot of producers is compared with what the batch tables of the segments before its offset
-say: who wrote last, with which sequence, and which transactions were open. It may know more, of
-segments that are gone, and less, of producers that were forgotten.
+It also checks objects beside the log: hints, which repeat data of the log, and pins. It compares a
+snapshot of producers with the footers of the segments before its offset: last batches, their
+sequences, and open transactions. The snapshot may have more, from deleted segments. It may have
+less, because producers expire.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from sparklog.protocol.records.header import parse_header
 from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore
 
 _TEXTS = ("producers", "image")
-"""Fields of which a hint's CRC is: of a snapshot of producers, and of the registry."""
+"""Fields that a hint's CRC covers: of a snapshot of producers, and of the registry."""
 
 
 class HintCheck:
-    """Compares a partition's hints with its segments, which it is shown in order."""
+    """Compares a partition's hints with its segments, which come in order."""
 
     def __init__(
         self, store: ObjectStore, layout: PartitionLayout, listed: Sequence[ObjectInfo]
@@ -54,7 +53,7 @@ class HintCheck:
         """Read the hints in this listing."""
         self._bad: list[tuple[str, str]] = []
         self._known: dict[int, tuple[str, ProducerStates, ProducerStates]] = {}
-        """By end offset: key, what the hint says, what the segments say."""
+        """By end offset: key, state in the hint, state in the segments."""
         for info in listed:
             end = layout.snapshot_end(info.key)
             if end is None:
@@ -73,7 +72,7 @@ class HintCheck:
                     self._known[end] = info.key, said, ProducerStates()
 
     def take(self, entry: Entry, segment: Segment) -> None:
-        """Take in a segment that the log has, the next one.
+        """Add the next segment of the log.
 
         Raises:
             DataCorrupt: a marker in it cannot be read.
@@ -83,7 +82,7 @@ class HintCheck:
                 replay_segment(found, _until(segment, entry.object_base, end), 0)
 
     def problems(self, *, complete: bool) -> Iterator[tuple[str, str]]:
-        """Yield the keys of hints that are wrong, and how; `complete`: all segments were seen."""
+        """Yield the keys of wrong hints, and their errors; `complete`: all segments were added."""
         yield from self._bad
         for key, said, found in self._known.values() if complete else ():
             what = _difference(said, found)
@@ -97,9 +96,9 @@ def pin_problems(
     listed: Sequence[ObjectInfo],
     wanted: Collection[str],
 ) -> Iterator[tuple[str, str]]:
-    """Yield the keys of pins that are damaged, or name what is not there, and what is wrong.
+    """Yield the keys of pins that are damaged, or name missing objects, and their errors.
 
-    `wanted`: the pins that snapshots have.
+    `wanted`: the pins of snapshots.
     """
     names = {layout.relative(info.key) for info in listed}
     for name in sorted(set(map(layout.pin_name, wanted)) - names):
@@ -130,7 +129,7 @@ def _is_whole(data: bytes, end_offset: int) -> bool:
 
 
 def _until(segment: Segment, base_offset: int, end: int) -> Segment:
-    """Return the segment at its place, without what comes at or after `end`."""
+    """Return the segment at its offsets, without the batches at or after `end`."""
     return replace(
         segment,
         base_offset=base_offset,
@@ -158,7 +157,7 @@ def _difference(said: ProducerStates, found: ProducerStates) -> str:
             )
     began = dict(said.transactions.open())
     for producer_id, first_offset in found.transactions.open():
-        # What began in a segment that is gone looks younger than it is.
+        # A transaction that began in a deleted segment looks younger than it is.
         if producer_id in told and began.get(producer_id, first_offset + 1) > first_offset:
             return f"a transaction of producer {producer_id} is open from offset {first_offset}"
     return ""
@@ -166,7 +165,7 @@ def _difference(said: ProducerStates, found: ProducerStates) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found, and the partition as far as it can be read."""
+    """The results, and the partition as far as it can be read."""
 
     verified: Verified
     view: PartitionView
@@ -174,24 +173,24 @@ class Findings:
 
     @property
     def damages(self) -> tuple[Damage, ...]:
-        """Return what is damaged."""
+        """Return the damages."""
         return self.verified.damages
 
 
 def verify(
     store: ObjectStore, layout: PartitionLayout, pool: Executor, *, deep: bool, now_ms: int
 ) -> Verified:
-    """Look a partition over.
+    """Verify a partition.
 
-    Cost: two listings, a GET per manifest, hint and pin, and a footer per segment; `deep`, all of
-    the records.
+    Cost: two listings, a GET per manifest, hint and pin, and a footer per segment. With `deep` also
+    all records.
 
     Args:
-        store: where it is.
-        layout: which it is.
-        pool: fetches ahead.
-        deep: read the records, too, and compare their checksums.
-        now_ms: the time now, to tell orphans from what is being written.
+        `store`: of the partition.
+        `layout`: names of the partition's objects.
+        `pool`: fetches ahead.
+        `deep`: also read the records, and verify their checksums.
+        `now_ms`: the time now, to distinguish orphans from unfinished uploads.
     """
     return examine(store, layout, pool, deep=deep, now_ms=now_ms).verified
 
@@ -205,7 +204,7 @@ def examine(
     now_ms: int,
     pins: Collection[str] = (),
 ) -> Findings:
-    """Look a partition over; see `verify`. `pins`: those that named snapshots have of it."""
+    """Verify a partition; see `verify`. `pins`: those of named snapshots."""
     listed = run(list_folder(layout), store)
     pinned = [
         Damage(key, what, kind=DamageKind.PIN)
@@ -286,7 +285,7 @@ def _tail(
             what = str(error)
         if not what:
             return view, []
-        # Names tell where the next segment begins; what lies beyond is not part of the log now.
+        # Names show the start of the next segment; later segments are not part of the log now.
         beyond = _after(view, names)
         told = f"{what}; {len(beyond)} segments after it cannot be reached"
         following = beyond[0].offset if beyond else base + 1
@@ -305,7 +304,7 @@ def _tail(
 
 
 def _end_of(store: ObjectStore, layout: PartitionLayout, positions: Sequence[ChainPosition]) -> int:
-    """Return where the last of these segments of the chain ends, as far as it tells; 0 of none."""
+    """Return the end of the last of these segments, or its start if unreadable; 0 without any."""
     if not positions:
         return 0
     try:
@@ -330,7 +329,7 @@ def entry_damages(
     *,
     deep: bool,
 ) -> list[Damage]:
-    """Return what of an entry's offsets cannot be read, by runs of record batches."""
+    """Return the unreadable offsets of an entry, by runs of record batches."""
     key = view.layout.key(entry.object)
     low = max(entry.base_offset, view.log_start_offset)
     times = (entry.min_timestamp_ms, entry.max_timestamp_ms)
@@ -358,7 +357,7 @@ def entry_damages(
 def _index_damages(
     store: ObjectStore, layout: PartitionLayout, entry: Entry, segment: Segment
 ) -> Iterator[Damage]:
-    """Yield that an object's key filter fails a checksum."""
+    """Yield a damage if an object's key filter fails a checksum."""
     key = layout.key(entry.object)
     for span in segment.keys.pages() if segment.keys is not None else ():
         try:
@@ -401,7 +400,7 @@ def _batch_damages(
 def batch_problem(
     reader: SegmentReader, view: PartitionView, entry: Entry, batch: BatchIndex
 ) -> str:
-    """Say why a record batch of an entry's object cannot be read, or ''."""
+    """Return the reason why a record batch of an entry's object is unreadable, or ''."""
     low, high = clipped(view, entry, batch.base, batch.end)
     if low >= high:
         return ""
@@ -414,13 +413,13 @@ def batch_problem(
 
 
 def clipped(view: PartitionView, entry: Entry, base: int, end: int) -> tuple[int, int]:
-    """Return which offsets of the log a stretch of an entry's object is read for."""
+    """Return the offsets of the log for a range of an entry's object."""
     low = max(entry.object_base + base, entry.base_offset, view.log_start_offset)
     return low, max(low, min(entry.object_base + end, entry.end_offset))
 
 
 def _misplaced(entry: Entry, segment: Segment) -> str:
-    """Return how a segment's own offsets contradict what it is read for, or ''."""
+    """Return how a segment's own offsets contradict those of its entry, or ''."""
     low, high = entry.base_offset - entry.object_base, entry.end_offset - entry.object_base
     if low < 0 or high > segment.end_offset - segment.base_offset:
         return "object covers fewer offsets than the log says"
@@ -432,13 +431,13 @@ def _misplaced(entry: Entry, segment: Segment) -> str:
 
 
 def _unreadable(reader: SegmentReader, view: PartitionView) -> Iterator[Damage]:
-    """Yield the batches of producers that were acknowledged and that nobody can read."""
+    """Yield the unreadable batches of producers, which were acknowledged."""
     for entry in view.entries:
         if entry.rows == entry.end_offset - entry.base_offset:
             continue
         try:
             segment = reader.footer(entry)
-        except DataCorrupt:  # told as damage of the object
+        except DataCorrupt:  # reported as damage of the object
             continue
         for one in segment.unread:
             base, end = clipped(view, entry, one.base, one.end)
@@ -451,7 +450,7 @@ def _unreadable(reader: SegmentReader, view: PartitionView) -> Iterator[Damage]:
 
 
 def _epoch_damages(view: PartitionView) -> Iterator[Damage]:
-    """Yield where leader epochs fall; direct appends, which have none, belong to those before."""
+    """Yield damages where leader epochs fall; a direct append counts for the epoch before it."""
     highest = UNLED_EPOCH
     for entry in view.entries:
         if UNLED_EPOCH < entry.leader_epoch < highest:

@@ -1,8 +1,8 @@
-"""Making a lost segment again from a write-ahead log that still has its batches.
+"""Rebuilds a lost segment from a write-ahead log that still has its batches.
 
-A leader gives out each offset once in its epoch, and a segment holds batches of one epoch. So
-whatever write-ahead log has batches of that epoch for just these offsets has what the segment
-held, whether it was acknowledged, sealed or left behind. Source: WAL.md 2.
+A leader assigns each offset once in its epoch, and a segment holds batches of one epoch. So if any
+write-ahead log has batches of that epoch for exactly these offsets, they are those of the segment.
+The log may be acknowledged, sealed or left behind. Source: WAL.md 2.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ OBJECTS_READ_AT_ONCE = 16
 def wal_batches(
     layout: PartitionLayout, base_offset: int, end_offset: int, leader_epoch: int
 ) -> Program[list[bytes]]:
-    """Return the batches of one epoch that hold just these offsets, in order; or none.
+    """Return the batches of one epoch for exactly these offsets, in order; or none.
 
-    Reads every object of every write-ahead log: for a repair.
+    It reads every object of every write-ahead log: use it for repairs only.
     """
     keys = [info.key for info in (yield from list_after(WALS_PREFIX, ""))]
     known: dict[int, tuple[int, bytes]] = {}
@@ -69,7 +69,7 @@ def refilled(
     """Upload segments that hold these batches; return their entries.
 
     Raises:
-        DataCorrupt: a batch contradicts itself. OutcomeUnknown: the store does not tell.
+        DataCorrupt: a batch contradicts itself. OutcomeUnknown: the result of a put is unknown.
     """
     entries: list[Entry] = []
     left = list(batches)

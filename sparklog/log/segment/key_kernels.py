@@ -98,7 +98,7 @@ def keep_newest(low: UInt64s, marked: UInt64s, table: UInt64s, bits: Bytes, room
 
     Args:
         `low`: half of each key's hash.
-        `marked`: `MARK_BITS` more of the hash, and below them the row.
+        `marked`: 24 more bits of the hash, above the `ROW_BITS` of the row's number.
         `table`: slots of these two words; an unused one has EMPTY in the second.
         `bits`: a bitmap of all rows.
         `room`: the most new keys to add.
