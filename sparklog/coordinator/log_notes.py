@@ -1,6 +1,6 @@
-"""What the log says of groups, in Kafka's words: joins, rebalances with their reasons, removals.
+"""Log lines about groups, in Kafka's words: joins, rebalances with their reasons, removals.
 
-Names come from clients, so control characters become escapes and a long name is cut: a name can
+Names come from clients, so control characters become escapes, and a long name is cut. So a name can
 neither forge a line nor fill the log.
 Source: Kafka's `GroupMetadataManager`.
 """
@@ -14,7 +14,7 @@ from sparklog.core.terminal_text import printable
 
 CHARACTERS_MAX: Final = 250
 NAMED: Final = 5
-"""How many members a line names."""
+"""Most members that a line names."""
 
 
 def name(text: str) -> str:

@@ -1,8 +1,6 @@
-"""Values behind the messages of classic groups.
+"""Values behind the messages of classic groups, and of requests for committed offsets.
 
 An error is Kafka's code, as in the response. Time-outs are ms.
-
-Values behind the requests for committed offsets and their responses.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
 """GroupOffsets: commits, fetches and expires the offsets of a shard's groups.
 
-An offset expires `offsets.retention.minutes` after its last use:
+`CommittedOffsets` holds them, and those that wait for a transaction. An offset expires
+`offsets.retention.minutes` after its last use:
 
 - group whose last member left: after that.
 - group that never had members: after the commit.
 - group with members: after the commit, if no member reads the topic.
 
-Source: KIP-211, KIP-496; Kafka's `OffsetMetadataManager`.
-
-CommittedOffsets: the offsets of one shard's groups, and those that wait for a transaction.
-
 O1: Of two commits for one partition the later one in the log wins. That holds even if the earlier
     one belongs to a transaction that ends after it.
 O2: A transaction's offsets are invisible until it commits, and for ever if it aborts.
 O3: A deleted offset stays deleted. A transaction that ends later does not restore an older commit.
+
+Source: KIP-211, KIP-496; Kafka's `OffsetMetadataManager`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """RecordSchema: keys and values of internal topics, declared as dataclasses.
 
-Each begins with a version of 16 bits. What follows is encoded as in Kafka's messages, by the same
+Each begins with a version of 16 bits. The rest is encoded as in Kafka's messages, by the same
 codec. A schema knows the versions that may be read, and which of them are flexible.
 Source: Kafka protocol guide, protocol primitive types; KIP-482.
 """

@@ -31,9 +31,9 @@ def parse_json(
     """Return the value of one JSON document.
 
     Args:
-        data: the document, in UTF-8 where it is bytes.
-        what: names the document in errors: a kind, with the object where the caller knows it.
-        bytes_max: of the document in UTF-8.
+        `data`: the document, in UTF-8 if it is bytes.
+        `what`: names the document in errors: a kind, with the object if the caller knows it.
+        `bytes_max`: limit of the document in UTF-8.
 
     Raises:
         InvalidJson: too large, nested too deeply, a number that is not finite, or no JSON.
@@ -60,7 +60,7 @@ def _too_large(what: str, size_bytes: int, bytes_max: int) -> InvalidJson:
 
 
 def _nesting_exceeds(data: bytes, limit: int) -> bool:
-    """Say whether brackets nest deeper; malformed documents may pass with twice the limit."""
+    """Return True if brackets nest deeper; malformed documents may pass with twice the limit."""
     if data.count(b"[") + data.count(b"{") <= limit:
         return False
     brackets = _STRING.sub(b"", data).translate(_BRACKETS, _OTHERS)

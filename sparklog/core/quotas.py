@@ -1,15 +1,17 @@
-"""Client quotas: bytes per second that a client may send or read, by user and client id. Pure.
+"""Client quotas, and the token buckets that enforce them. Pure.
+
+A client quota is the bytes per second that a client may send or read, by user and client id.
 
 An entity is a user, a client id, or both; the name None stands for all without a quota of their
 own. The most specific quota of a client applies, in Kafka's order. Clients with a shared quota
 share its bytes. A user's quota is shared by all clients of the user. A quota with a client id, or
 for all client ids, applies to each client id separately. Values are bytes per second at each
 broker.
+
+`TokenBucket` limits a rate. A caller that overdraws waits until the balance is positive. Its times
+are seconds of any clock that never goes back.
+
 Source: KIP-13, KIP-55, KIP-546; Kafka's documentation, section Quotas.
-
-TokenBucket: limits a rate. A caller that overdraws waits until the balance is positive.
-
-Pure; times are seconds of any clock that never goes back.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Plain immutable values that all packages share.
+"""Types that all packages share: plain immutable values, and `Closeable`.
 
 Offsets count records in one partition. `base_offset` is inclusive, `end_offset` exclusive and
 `last_offset` inclusive, everywhere. Timestamps are milliseconds since the Unix epoch, UTC.
-
-Closeable: objects that a `with` block closes at its end.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def private_cache_folder() -> Path:
 
 
 def is_kept(source: Path, environment: Mapping[str, str]) -> bool:
-    """Return whether some folder holds compiled kernels of a source file."""
+    """Return True if some folder holds compiled kernels of a source file."""
     folders = _folders_of(source, environment)
     return any(any(folder.glob(f"{source.stem}.*.nbi")) for folder in folders)
 

@@ -1,12 +1,11 @@
-"""JoinGroup of classic groups: new members, and members that join again.
+"""Requests of classic groups: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-The response waits until the rebalance has all members; it comes at once if the join changes
-nothing. Source: Kafka `GroupMetadataManager.classicGroupJoinToClassicGroup`.
+A JoinGroup comes from a new member, or from one that joins again. Its response waits until the
+rebalance has all members; it comes at once if the join changes nothing. SyncGroup, Heartbeat and
+LeaveGroup have one table each, by the group's state.
 
-SyncGroup, Heartbeat and LeaveGroup of a classic group: one table each, by the group's state.
-
-Source: Kafka `GroupMetadataManager.classicGroupSync`, `classicGroupHeartbeat`,
-`classicGroupLeave`.
+Source: Kafka `GroupMetadataManager.classicGroupJoinToClassicGroup`, `classicGroupSync`,
+`classicGroupHeartbeat`, `classicGroupLeave`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ConsumerGroups: the consumer groups (KIP-848) of one shard, and their timers.
 
-`group_shard` uses it beside the classic groups and the offsets of all groups.
+`GroupShard` uses it beside the classic groups and the offsets of all groups.
 Source: Kafka's `GroupMetadataManager`.
 """
 

@@ -1,9 +1,7 @@
 """Heartbeats of consumer groups: the checks, and the records that result.
 
-Every check comes before the first record. Source: Kafka's
-`GroupMetadataManager.consumerGroupHeartbeat`; KIP-848, KIP-345 (static members).
-
-Reconciliation: one step of a member from its current to its target assignment.
+Every check comes before the first record. Each heartbeat reconciles: it takes one step of a member
+from its current to its target assignment.
 
 - Stable, Unreleased -> Unrevoked: the target lacks some of its partitions, so it must revoke them.
 - Unrevoked -> Unrevoked: it still owns some of them, or does not report its partitions.
@@ -14,7 +12,8 @@ A member revokes partitions by leaving them out of the owned ones in its heartbe
 keeps the epoch in which it was assigned as long as the member keeps it. A partition that was
 revoked and assigned again has the new epoch. A static member that returns under its instance id
 (epoch 0) holds its partitions from its first epoch.
-Source: Kafka's `CurrentAssignmentBuilder`.
+Source: Kafka's `GroupMetadataManager.consumerGroupHeartbeat`, `CurrentAssignmentBuilder`; KIP-848,
+KIP-345 (static members).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Topics: the cluster's topics, as consumer groups need them.
+"""Topics: the cluster's topics, and the patterns of their names, as consumer groups need them.
 
-Patterns of topic names from clients: matched by RE2, in time linear in the name.
-
-Python's own engine takes unbounded time for malicious patterns. RE2, which Kafka's brokers use as
-well, comes with Arrow. A pattern must match the whole name. Source: KIP-848.
+Clients send patterns. RE2 matches them, in time linear in the name; Python's own engine takes
+unbounded time for malicious patterns. RE2, which Kafka's brokers use as well, comes with Arrow. A
+pattern must match the whole name. Source: KIP-848.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ States and their numbers are Kafka's. `TRANSITIONS` is the whole automaton:
   the abort are one step, so no transaction is ever in it.
 
 A producer id has epochs up to EPOCH_MAX - 1; the last one only fences.
-Times are ms. Source: KIP-98, KIP-360, KIP-890; Kafka's TransactionState and TransactionMetadata.
 
-Records of `__transaction_state`, in Kafka's formats: one key for each transactional id.
+The log records are those of `__transaction_state`, in Kafka's formats: one key for each
+transactional id.
 
 - key version 0: `transactional id string`
 - value version 0: `producer id int64 | epoch int16 | time-out int32 | state int8 | partitions |
@@ -27,7 +27,9 @@ Records of `__transaction_state`, in Kafka's formats: one key for each transacti
 The coordinator writes version 1 and reads both. Tag 100 is an extension of sparklog; Kafka's
 readers ignore it. It lets a producer repeat its request for the next epoch after a change of
 coordinator.
-Source: Kafka's TransactionLogKey.json, TransactionLogValue.json; KIP-915.
+
+Times are ms. Source: KIP-98, KIP-360, KIP-890, KIP-915; Kafka's TransactionState,
+TransactionMetadata, TransactionLogKey.json and TransactionLogValue.json.
 """
 
 from __future__ import annotations

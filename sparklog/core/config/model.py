@@ -1,6 +1,6 @@
 """Settings under Kafka's names: their definition, and the conversion of texts to checked values.
 
-The tables are in `settings` (a topic's) and `broker_settings`. A setting arrives as text, as in
+The tables are in `topic` and `broker` beside this module. A setting arrives as text, as in
 Kafka. It is checked once, at the edge; other code gets only typed values.
 
 C1: A given unknown name or value is an error, never ignored. One that a newer version has stored
@@ -8,10 +8,9 @@ C1: A given unknown name or value is an error, never ignored. One that a newer v
 C2: A value is within its limits, and relations between settings hold for the values together.
 C3: A setting without a value has its default; only given values are stored.
 
-ConfigChange: a change of stored settings, of which only the new part is checked.
-
-A newer version may have stored settings that this one does not understand. They block no other
-change, stay when others change, and are removed by name.
+`ConfigChange` is a change of stored settings, of which only the new part is checked. A newer
+version may have stored settings that this one does not understand. They block no other change, stay
+when others change, and are removed by name.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ frame without its size.
 
 Headers have tags if the message's version is flexible. The response to ApiVersions never has them:
 its reader does not know the broker's versions yet.
+
+A frame in a stream of bytes is a 4-byte size and as many bytes. The reader of a connection feeds
+received bytes and takes the complete frames.
+
 Source: Kafka protocol guide; KIP-482, KIP-511.
-
-Frames in a stream of bytes: a 4-byte size and as many bytes. Sans-IO.
-
-The reader of a connection feeds received bytes and takes the complete frames.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def _read_gzip(view: memoryview, max_bytes: int) -> BytesLike:
 def _read_stream(view: memoryview, codec: Codec, max_bytes: int) -> BytesLike:
     """Decompress small data in one piece; larger data into one buffer, which is never copied.
 
-    The buffer has room for `max_bytes`; only the pages that are written take memory.
+    The buffer has space for `max_bytes`; only the written pages take memory.
     """
     wanted = min(max(_READ_BYTES_MIN, _EXPECTED_RATIO * len(view)), max_bytes + 1)
     with pa.CompressedInputStream(pa.py_buffer(view), _STREAMED[codec]) as stream:

@@ -1,21 +1,17 @@
 """Decodes the bytes of record batches to Arrow rows: checksum, codec, then the compiled scan.
 
 It does not know where batches come from, or which records a reader may see (transactions, control
-batches). Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
+batches). It also decodes many batches together, so that the cost of a call is shared. A leader's
+flush brings thousands of small batches at a time. Their headers become one table, their records one
+buffer, and one call of the compiled scan decodes all of it.
 
 R1: On any bytes, `decode` returns or raises DataCorrupt.
 R2: Gaps in offsets, which compaction leaves, appear in the offset column.
 R3: With LogAppendTime every row has the header's max timestamp.
-
-Decodes many record batches together, so that the cost of a call is shared.
-
-A leader's flush brings thousands of small batches at a time. Their headers become one table, their
-records one buffer, and one call of the compiled scan decodes all of it.
-
-N1: The rows are those of `decode`, batch after batch, each with its own offset.
+N1: The rows of `decode_runs` are those of `decode`, batch after batch, each with its own offset.
 N2: Each item is exactly one batch whose checksum the caller has verified.
 
-Sizes are bytes.
+Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
 """
 
 from __future__ import annotations

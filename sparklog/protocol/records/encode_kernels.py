@@ -1,7 +1,7 @@
 """Kernels that encode Arrow columns as the records of one batch.
 
 `measure_records` checks the columns and finds how many rows fit one batch, then `write_records`
-writes exactly those. `arrow_records.Columns` groups the columns. Importing this module compiles (or
+writes exactly those. `columns.Columns` groups the columns. Importing this module compiles (or
 loads) the kernels; see `jit`.
 
 E1: Nothing is written outside `out`, and nothing read outside the columns' own buffers.
@@ -25,7 +25,7 @@ Longs: TypeAlias = tuple[Int64s, Int64s]
 Ends: TypeAlias = tuple[Int32s, Int32s, Int32s, Int32s, Int32s]
 Data: TypeAlias = tuple[Bytes, Bytes, Bytes, Bytes, Bytes, Bytes, Bytes]
 Columns: TypeAlias = tuple[Longs, Ends, Data, Int64s]
-"""The buffers of `arrow_records.Columns`."""
+"""The buffers of `columns.Columns`."""
 
 
 class EncodeFault(IntEnum):

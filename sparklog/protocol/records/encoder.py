@@ -1,20 +1,17 @@
 """Encodes Arrow rows to record batches: the compiled writer, then codec, header, checksum.
 
-Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
+`encode_small` encodes a few small records, field by field, uncompressed. `encode` writes columns,
+at a fixed cost of a third of a millisecond. A coordinator or a transaction marker writes one or two
+records, thousands of times a second. Each costs some microseconds in `encode_small`; `encode` is
+faster from about a hundred records on.
 
 W1: Decoding returns the same rows, except that empty header lists become null.
 W2: Rows without an offset column are dense from the base offset. With one, gaps stay, and
     `last_offset` keeps a gap at the end.
 W3: With LogAppendTime a batch has only one timestamp, so all rows of a batch share it.
+S1: The bytes of `encode_small` are those that `encode` writes for the same records.
 
-Encodes record batches of a few small records, field by field, uncompressed.
-
-`batch_encoder` writes columns, at a fixed cost of a third of a millisecond. A coordinator or a
-transaction marker writes one or two records, thousands of times a second. Each costs some
-microseconds here; `batch_encoder` is faster from about a hundred records on.
-
-S1: The bytes are those that `batch_encoder.encode` writes for the same records.
-
+Offsets count records, timestamps are milliseconds since the Unix epoch, sizes are bytes.
 Source: Kafka protocol guide, record batch and record.
 """
 
@@ -381,7 +378,7 @@ def _kernels() -> ModuleType:
 
 
 SMALL_RECORDS_MAX: Final = 100
-"""Beyond this `batch_encoder` is faster."""
+"""Beyond this `encode` is faster."""
 
 KeyValue = tuple[bytes | None, bytes | None]
 

@@ -5,7 +5,7 @@
 - `encode_many`: rows to as many batches as a size limit requires.
 - `Rows`: rows, of which parts become batches one after the other.
 
-`arrow_records` defines rows and columns. numba loads at the first call, not at import.
+`columns` defines rows and columns. numba loads at the first call, not at import.
 """
 
 from sparklog.protocol.records.decoder import DecodedBatch, decode
