@@ -348,7 +348,7 @@ class ControllerShell:
         if kept is None or _eligible(kept) != _eligible(image):
             names = list(image.topics)
         else:
-            names = [n for n, t in image.topics.items() if kept.topics.get(n) is not t]
+            names = [topic.name for topic in image.changed_topics(kept)]
         decide = self._as_controller(
             lambda newest: decisions.upkeep(newest, names, self._replication_factor)
         )

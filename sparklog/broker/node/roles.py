@@ -131,12 +131,12 @@ class RoleAssigner:
         if mine is None or mine.incarnation != me.incarnation or mine.fenced:
             self.retire_all("this incarnation is deposed")
             return
-        for topic_id, name in before.names.items():
-            if topic_id not in image.names:
-                self._drop_topic(before.topics[name])
-        known = {topic.topic_id: topic for topic in before.topics.values()}
-        for topic in image.topics.values():
-            self._apply_topic(topic, known.get(topic.topic_id))
+        if image.names is not before.names:
+            for topic_id, name in before.names.items():
+                if topic_id not in image.names:
+                    self._drop_topic(before.topics[name])
+        for topic in image.changed_topics(before):
+            self._apply_topic(topic, before.topic_of(topic.topic_id))
         if image.brokers is not before.brokers:
             for replica in self.replicas.values():
                 self._tell_metadata(replica)
@@ -203,8 +203,6 @@ class RoleAssigner:
     # Roles.
 
     def _apply_topic(self, topic: Topic, before: Topic | None) -> None:
-        if topic is before:
-            return
         changed = before is None or topic.settings != before.settings
         rules = TopicRules.of(topic.settings, self._parts.lag_ms, topic.name) if changed else None
         for number, state in enumerate(topic.partition_states):

@@ -68,13 +68,14 @@ def upkeep(
     """Return the records that bring topics to their wanted state, as far as live brokers allow.
 
     They elect leaders for partitions without one, add missing replicas, and take the next step of
-    reassignments. Repeated calls reach a state without records. Cost: the partitions of `topics`.
+    reassignments. Repeated calls reach a state without records. Cost: the partitions of `topics`,
+    and once those of the image if one of `topics` has a partition without replicas.
     """
     brokers = image.eligible_brokers()
     if not brokers:
         return []
     records: list[Record] = []
-    start = _started(image)
+    start: int | None = None
     for name in topics:
         topic = image.topics.get(name)
         if topic is None:
@@ -84,6 +85,7 @@ def upkeep(
             where = PartitionId(topic.topic_id, number)
             after = before
             if not after.replicas:
+                start = _started(image) if start is None else start
                 replicas = replica_placer.place(brokers, 1, wanted, start)[0]
                 after, start = replace(after, replicas=replicas), start + 1
             if after.leader == NO_LEADER:
