@@ -8,7 +8,8 @@ from tests.cli.conftest import Cli
 
 
 def test_warm_up_names_the_folders_that_keep_compiled_code(cli: Cli) -> None:
-    lines = cli.ok("warm-up").text.splitlines()
-    assert lines
-    for line in lines:
+    *kernels, classes = cli.ok("warm-up").text.splitlines()
+    assert kernels
+    for line in kernels:
         assert list(Path(line.removeprefix("kernels are kept in ")).glob("*.nbc"))
+    assert Path(classes.removeprefix("Spark's classes are kept in ")).stat().st_size > 50_000_000

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from sparklog.cluster.log import Log, open_log
 from sparklog.spark.jobs.jars import delta_conf
 from sparklog.spark.jobs.session import session_builder
-from tests.harness.quick_jvm import make_archive
 
 MakeLog = Callable[..., Log]
 
@@ -24,12 +23,6 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     # Tests look into Delta tables of a few files; by default that takes fifty tasks each time.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _classes() -> None:
-    """Have what all Spark processes here map."""
-    make_archive()
 
 
 @pytest.fixture(scope="session")

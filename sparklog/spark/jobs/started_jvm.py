@@ -19,6 +19,7 @@ from pyspark.java_gateway import launch_gateway
 
 from sparklog.core.errors import Unavailable
 from sparklog.spark.jobs.addresses import LOOPBACK, is_local, outward_address
+from sparklog.spark.jobs.class_archive import with_archive
 from sparklog.spark.jobs.work_folder import ServeFolder
 
 LOCAL_ADDRESS: Final = "SPARK_LOCAL_IP"  # Spark's, read by its JVM at the start
@@ -28,9 +29,11 @@ ADDRESS_VARIABLES: Final = (LOCAL_ADDRESS, "SPARK_LOCAL_HOSTNAME")
 
 def start_jvm(settings: Mapping[str, str]) -> SparkConf:
     """Start Spark's JVM unless one runs; return its settings: these and those of Spark's files."""
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    conf = with_archive(settings, ("spark.driver.defaultJavaOptions",))
     with _variables(_address_for(settings.get("spark.master"))):
-        SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001 - Python has no other way
+        SparkContext._ensure_initialized(  # noqa: SLF001 - Python has no other way
+            conf=SparkConf(loadDefaults=False).setAll(list(conf.items()))
+        )
     return SparkConf()
 
 

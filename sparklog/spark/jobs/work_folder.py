@@ -26,6 +26,8 @@ from typing import Final
 
 from pyspark.find_spark_home import _find_spark_home
 
+from sparklog.spark.jobs.class_archive import with_archive
+
 _PREFIX: Final = "serve-"
 _LOCK: Final = "lock"
 _WORK: Final = "work"
@@ -57,13 +59,16 @@ class ServeFolder:
 
 
 def conf_of_folder(conf: Mapping[str, str], folder: ServeFolder) -> dict[str, str]:
-    """Return settings with which Spark's temporary files, and Java's, are in a folder."""
+    """Return settings with which Spark's temporary files, and Java's, are in a folder.
+
+    Its JVMs map the archive of Spark's classes, if there is one.
+    """
     own = {_LOCAL_DIR: str(folder.scratch), **conf}
     for name in _JAVA_OPTIONS:
         own[name] = (
             f"-Djava.io.tmpdir={shlex.quote(str(folder.scratch))} {own.get(name, '')}".strip()
         )
-    return own
+    return with_archive(own, _JAVA_OPTIONS)
 
 
 @contextmanager
@@ -84,7 +89,7 @@ def serve_folder(parent: Path | None = None) -> Iterator[ServeFolder]:
         lock = _lock(folder.path / _LOCK)
     try:
         folder.scratch.mkdir()
-        _link_home(Path(_find_spark_home()), folder.spark_home)
+        link_spark_home(folder.spark_home)
         yield folder
         shutil.rmtree(folder.path, ignore_errors=True)
     finally:
@@ -100,9 +105,10 @@ def _private_parent() -> Path:
     return folder
 
 
-def _link_home(spark: Path, home: Path) -> None:
+def link_spark_home(home: Path) -> None:
+    """Make a home of Spark: links to all of the installed one, and a `work` of its own."""
     (home / _WORK).mkdir(parents=True)
-    for entry in spark.iterdir():
+    for entry in Path(_find_spark_home()).iterdir():
         if entry.name != _WORK:
             (home / entry.name).symlink_to(entry)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.spark.jobs.class_archive import archive_option
 from sparklog.spark.jobs.work_folder import conf_of_folder, serve_folder
 from sparklog.spark.serve.arguments import ONE_MACHINE_CONF
 
@@ -15,6 +16,7 @@ LEAVE_ONE = """
 import os, signal, sys
 from pathlib import Path
 from sparklog.spark.serve.arguments import ONE_MACHINE_CONF
+from sparklog.spark.jobs.class_archive import archive_option
 from sparklog.spark.jobs.work_folder import conf_of_folder, serve_folder
 with serve_folder(Path(sys.argv[1])):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -41,7 +43,8 @@ def test_sparks_and_javas_temporary_files_are_in_the_folder(tmp_path: Path) -> N
         conf = conf_of_folder(ONE_MACHINE_CONF, folder)
     assert conf["spark.local.dir"] == str(folder.scratch)
     for name in ("spark.driver.defaultJavaOptions", "spark.executor.extraJavaOptions"):
-        assert conf[name] == f"-Djava.io.tmpdir={folder.scratch} {ONE_MACHINE_CONF[name]}"
+        own = f"-Djava.io.tmpdir={folder.scratch} {ONE_MACHINE_CONF[name]}"
+        assert conf[name] == f"{archive_option()} {own}"
     assert conf_of_folder({"spark.local.dir": "/disk"}, folder)["spark.local.dir"] == "/disk"
 
 
