@@ -19,6 +19,7 @@ import pytest
 from pyspark.find_spark_home import _find_spark_home as find_spark_home
 
 from sparklog.core.shipped_files import JOB_NAMES
+from tests.asyncio_errors import OpenLogs
 from tests.docs.test_readme import blocks
 from tests.peers.bare import ADDRESS, BareShell, bare_shell
 from tests.peers.wheel import PROJECT, install_wheel
@@ -95,12 +96,15 @@ def test_readmes_command_serves_clients_beside_another_network(
     texts = [b for b in blocks("sh") if "localhost:9092" in b]
     ours = re.findall(r"^sparklog (?:.*\\\n)*.*", "\n".join(texts), re.MULTILINE)
     work_before = sorted(Path(find_spark_home()).glob("work/*"))
+    logs = OpenLogs()
     with shell.running(serve, tmp_path) as served:
         log = Path(served.until("starting Spark").rpartition(" ")[2])
         told = served.until("serving: ")
         assert log.is_file()
         assert list((log.parent / "scratch").glob("artifacts-*")), "Java's temporary files, too"
         assert told.endswith("serving: 127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"), told
+        logs.open([log, *log.parent.glob("spark/work/*/*/stderr")])
+        assert len(logs.paths) == 4, "Spark's, and one of each executor"
         said = "".join(shell.run(command, tmp_path) for command in ours)
         assert served.end(signal.SIGINT) == 130
     assert len(ours) == 11
@@ -110,6 +114,7 @@ def test_readmes_command_serves_clients_beside_another_network(
     assert served.lines[-1].endswith("3 of 3 brokers drained")
     assert not [line for line in served.lines if "WARN" in line], "that is for Spark's log"
     assert not log.parent.exists()
+    assert not logs.close()
     assert sorted(Path(find_spark_home()).glob("work/*")) == work_before
 
 

@@ -3,7 +3,8 @@
     with SparklogCluster(folder, "--brokers", "3") as cluster:
         cluster.bootstrap   # "127.0.0.1:40123,…"
 
-A broker can be killed, and Spark brings it back. All processes end with the cluster.
+A broker can be killed, and Spark brings it back. All processes end with the cluster, and an error
+that asyncio logged in one of the brokers fails the block.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any
 
+from tests.asyncio_errors import OpenLogs
 from tests.peers.guard import die_with_parent
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -42,16 +44,25 @@ class SparklogCluster:
         program: Sequence[str] = LAUNCHER,
         root: str | None = None,
         environment: Mapping[str, str] | None = None,
+        waits: bool = True,
     ) -> None:
-        """Prepare `program` with its options; the log is in `folder` unless `root` says where."""
+        """Prepare `program` with its options; the log is in `folder` unless `root` says where.
+
+        Args:
+            waits: whether the block begins when all brokers serve, or at once.
+        """
         self.folder = folder
         self.root = root or (folder / "log").as_uri()
         self._words = [*program, "--root", self.root, "--port", "0", "--json", *options]
         self._environment = dict(environment or {})
+        self._waits = waits
         self._events: SimpleQueue[Event] = SimpleQueue()
         self.seen: list[Event] = []
         self.brokers: dict[int, Event] = {}
         """What was last told of each broker that is ready."""
+        self.logs = OpenLogs()
+        """The logs of all executors that run or ran a broker, and Spark's own."""
+        self._spark_log: Path | None = None
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -130,10 +141,11 @@ class SparklogCluster:
         self._process.wait()
 
     def __enter__(self) -> SparklogCluster:
-        """Start it, and wait until all brokers serve."""
+        """Start it, and wait until all brokers serve unless it was made not to wait."""
         self.launch()
         try:
-            self.await_serving()
+            if self._waits:
+                self.await_serving()
         except BaseException:
             self.close()
             raise
@@ -145,20 +157,40 @@ class SparklogCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it."""
+        """End it.
+
+        Raises:
+            AssertionError: a broker has logged an error of asyncio, and the block raised nothing.
+        """
         self.close()
+        complaints = self.logs.close()
+        if error is None:
+            assert not complaints, complaints
 
     def _take(self, event: Event) -> None:
         self.seen.append(event)
         if event["event"] == "ready":
             self.brokers[event["broker"]] = event
 
+    def _open_logs(self, event: Event) -> None:
+        """Open the logs that are there at an event; a launcher that ends removes its folder."""
+        self.logs.open([self.log_file])
+        if event["event"] == "starting":
+            self._spark_log = Path(event["log"])
+        if self._spark_log is not None:
+            executors = self._spark_log.parent.glob("spark/work/*/*/stderr")
+            self.logs.open([self._spark_log, *executors])
+        if "folder" in event:  # where the executor of one broker works
+            self.logs.open([Path(event["folder"]) / "stderr"])
+
     def _listen(self) -> None:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
             for line in lines:
                 if line.startswith("{"):
-                    self._events.put(json.loads(line))
+                    event = json.loads(line)
+                    self._open_logs(event)
+                    self._events.put(event)
         self._events.put({"event": "no more"})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -10,6 +11,8 @@ from sparklog.broker.runtime.identity import Ready
 from sparklog.core.errors import InvalidConfig
 
 POLL_S = 0.1
+COMPLAIN = b"complain"
+"""At this text it logs an error as asyncio does."""
 
 
 def run(
@@ -34,7 +37,10 @@ def run(
             except TimeoutError:
                 continue
             with client:
-                client.sendall(f"{os.getpid()} ".encode() + client.recv(4096))
+                text = client.recv(4096)
+                if text == COMPLAIN:
+                    logging.getLogger("asyncio").error("Task exception was never retrieved")
+                client.sendall(f"{os.getpid()} ".encode() + text)
 
 
 def _address(listener: str) -> tuple[str, int]:

@@ -21,6 +21,7 @@ import pytest
 from sparklog.spark.serve.broker_task import parent_of
 from tests.harness.waiting import eventually
 from tests.peers.sparklog import DEADLINE_S, SparklogCluster
+from tests.spark.echo_broker import COMPLAIN
 
 PROGRAM = Path(__file__).with_name("serve_echo.py")
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -29,12 +30,8 @@ SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 @contextmanager
 def launched(words: Sequence[str], folder: Path) -> Iterator[SparklogCluster]:
     """Start a launcher of brokers that echo, and end it in any case."""
-    one = SparklogCluster(folder, program=words)
-    one.launch()
-    try:
+    with SparklogCluster(folder, program=words, waits=False) as one:
         yield one
-    finally:
-        one.close()
 
 
 def echo(broker: Mapping[str, Any], text: bytes) -> bytes:
@@ -98,8 +95,15 @@ def test_killed_brokers_come_back_and_a_signal_drains_them_all(tmp_path: Path) -
         assert written["bootstrap_servers"] == ",".join(f"127.0.0.1:{port}" for port in ports)
         assert back["port"] in ports
 
+        echo(back, COMPLAIN)
         os.killpg(launcher.process.pid, signal.SIGINT)  # as a terminal does: to executors, too
         ended = launcher.rest()
+        assert not Path(back["folder"]).exists(), "the logs of executors are gone with it"
+        complaints = launcher.logs.close()  # the block would fail
+    (stderr, (line,)) = complaints.popitem()
+    assert Path(stderr).parent == Path(back["folder"])
+    assert line.endswith("ERROR asyncio Task exception was never retrieved")
+    assert not complaints
     assert [one["drained"] for one in ended if one["event"] == "stopped"] == [True] * 3
     assert ended[-1]["drained"] == 3
     assert launcher.process.returncode == 130

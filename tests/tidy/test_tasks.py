@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
+from pathlib import Path
 
-from tests.asyncio_errors import IN_A_LOG, lines_of
+from sparklog.broker.runtime.diagnostics import LOG_FORMAT
+from tests.asyncio_errors import OpenLogs, lines_of
 from tests.tidy.tree import Source, python_sources
 
 STARTS = {"create_task", "ensure_future"}
@@ -33,6 +37,41 @@ def test_a_bare_start_is_found() -> None:
     assert bare_starts(Source("a.py", text)) == ["a.py:1", "a.py:3"]
 
 
-def test_an_error_of_asyncio_is_found_in_a_brokers_log() -> None:
-    bad = f"2026-01-01 00:00:00,000 {IN_A_LOG}Task exception was never retrieved"
-    assert lines_of(f"INFO sparklog fine\n{bad}\nTraceback\n") == [bad]
+BAD_PROGRAM = f"""
+import asyncio, gc, logging
+logging.basicConfig(format={LOG_FORMAT!r})
+async def fail(): raise OSError
+async def start():
+    failed = asyncio.ensure_future(fail())
+    pending = asyncio.ensure_future(asyncio.sleep(9))
+    fail()
+    await asyncio.sleep(0)
+loop = asyncio.new_event_loop()
+loop.run_until_complete(start())
+unclosed = asyncio.new_event_loop().create_task
+del loop
+gc.collect()
+"""
+"""Python itself then says what is wrong, in its own words."""
+
+
+def test_every_error_of_asyncio_is_found_in_a_brokers_log() -> None:
+    words = [sys.executable, "-W", "always", "-c", BAD_PROGRAM]
+    log = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+    found = "\n".join(lines_of(f"INFO sparklog fine\n{log}INFO sparklog awaited\n"))
+    for phrase in ("Task exception was never", "Task was destroyed", "coroutine 'fail' was never",
+                   "unclosed event loop"):  # fmt: skip
+        assert phrase in found, log
+    assert "sparklog" not in found
+
+
+def test_lines_of_an_open_log_are_found_when_its_folder_is_gone(tmp_path: Path) -> None:
+    logs = OpenLogs()
+    stderr = tmp_path / "stderr"
+    stderr.write_text("INFO sparklog fine\n")
+    logs.open([stderr, tmp_path / "nothing"])
+    bad = "2026-01-01 00:00:00,000 ERROR asyncio Task exception was never retrieved"
+    with stderr.open("a") as file:
+        file.write(f"{bad}\nTraceback\n")
+    stderr.unlink()
+    assert logs.close() == {str(stderr): [bad]}
