@@ -16,8 +16,12 @@
     - PolicyViolation: the topic's settings, or a limit of the cluster, do not allow it.
     - ClusterAuthorizationFailed: only brokers of the cluster may send the request.
     - SecurityDisabled: there is no authorizer, so there are no ACLs.
-    - UnsupportedSaslMechanism: brokers do not authenticate.
+    - UnsupportedSaslMechanism: the listener does not offer the mechanism.
+    - IllegalSaslState: the request is not allowed in this state of the authentication.
+    - SaslAuthenticationFailed: the credentials are wrong, or the session cannot be renewed.
     - ResourceNotFound: no such user has credentials.
+    - DuplicateResource: the request names a user twice.
+    - UnacceptableCredential: a password or its number of iterations is not allowed.
     - RecordTooLarge: over `max.message.bytes`.
     - RecordsRefused: a batch, possibly for some of its records only.
       - InvalidRecord: the topic does not accept a record or batch.
@@ -145,9 +149,33 @@ class SecurityDisabled(InvalidRequest):
 
 
 class UnsupportedSaslMechanism(InvalidRequest):
-    """Brokers do not authenticate."""
+    """The listener does not offer the SASL mechanism."""
 
     kafka_code = 33
+
+
+class IllegalSaslState(InvalidRequest):
+    """The request is not allowed in this state of the authentication."""
+
+    kafka_code = 34
+
+
+class SaslAuthenticationFailed(InvalidRequest):
+    """The client did not prove its identity."""
+
+    kafka_code = 58
+
+
+class DuplicateResource(InvalidRequest):
+    """A request names a resource twice."""
+
+    kafka_code = 92
+
+
+class UnacceptableCredential(InvalidRequest):
+    """A credential is not allowed: empty, too long, or with too few or too many iterations."""
+
+    kafka_code = 93
 
 
 class ResourceNotFound(InvalidRequest):

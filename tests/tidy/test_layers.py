@@ -17,7 +17,7 @@ from tests.tidy.tree import Source, python_sources
 
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("core",),
-    ("protocol", "store"),
+    ("protocol", "security", "store"),
     ("log",),
     ("coordinator", "cluster"),
     ("broker", "client"),

@@ -1,0 +1,1 @@
+"""Authentication and authorization as pure code: SASL, principals. It imports `core` only."""
