@@ -70,8 +70,10 @@ def _make(folder: Path) -> None:
             f"Spark did not end within {MADE_WITHIN_S:.0f} s, so its classes have no archive"
         ) from error
     if done.returncode != 0:
-        log = ServeFolder(folder).log
-        raise Unavailable(f"Spark's classes have no archive: Spark failed, and {log} says why")
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1].strip()
+        raise Unavailable(
+            f"Spark's classes have no archive: {last} (Spark's log is {ServeFolder(folder).log})"
+        )
     if not draft.is_file():
         raise Unavailable(f"this Java keeps no archive of classes. java={java_program()}")
     draft.rename(folder / ARCHIVE)
