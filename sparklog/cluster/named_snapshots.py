@@ -9,22 +9,19 @@ NamedSnapshot: a value, and its encoding as a stored object. Source: FORMAT.md 1
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
-from crc32c import crc32c
 
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata import changes
 from sparklog.cluster.metadata.image import PartitionState, Topic
-from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import (
@@ -35,6 +32,7 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.core.types import PartitionId, TopicPartition
+from sparklog.log.checked_json import decode_checked, encode_checked
 from sparklog.log.effects import Program, Range, get, get_many, list_after, put, run
 from sparklog.log.layout import (
     SNAPSHOTS_PREFIX,
@@ -48,8 +46,6 @@ from sparklog.log.manifest.refresh import refresh
 from sparklog.log.manifest.view import PartitionView
 from sparklog.log.partition.partition_log import DEFAULT_COLUMNS, PartitionLog
 from sparklog.store.base import ObjectStore, PutOutcome
-
-FORMAT_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +156,7 @@ def encode(snapshot: NamedSnapshot) -> bytes:
             for one in snapshot.partitions
         ],
     }
-    text = json.dumps(document, separators=(",", ":"))
-    told = {"format": FORMAT_VERSION, "crc32c": crc32c(text.encode()), "snapshot": text}
-    return json.dumps(told).encode()
+    return encode_checked(document)
 
 
 def decode(data: bytes, name: str) -> NamedSnapshot:
@@ -173,16 +167,7 @@ def decode(data: bytes, name: str) -> NamedSnapshot:
     """
     key = named_snapshot_key(name)
     try:
-        told = parse_json(data, f"snapshot {key}", bytes_max=OBJECT_BYTES_MAX)
-        text = told["snapshot"]
-        if told["format"] != FORMAT_VERSION:
-            raise DataCorrupt(
-                f"snapshot is of another format; use a newer sparklog. format={told['format']} "
-                f"object={key}"
-            )
-        if told["crc32c"] != crc32c(text.encode()):
-            raise DataCorrupt(f"snapshot fails its checksum. object={key}")
-        document = parse_json(text, f"snapshot {key}", bytes_max=OBJECT_BYTES_MAX)
+        document = decode_checked(data, f"snapshot {key}")
         if document["name"] != name:
             raise DataCorrupt(f"snapshot has another name. object={key}")
         return NamedSnapshot(

@@ -20,18 +20,14 @@ Source: FORMAT.md 7. `cluster.publication` creates and publishes such records.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
-
-from crc32c import crc32c
+from typing import Any
 
 from sparklog.cluster.log import Log
 from sparklog.cluster.metadata.image import MetadataImage
-from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.clock import SYSTEM_CLOCK, Clock
 from sparklog.core.entropy import SYSTEM_ENTROPY, Entropy, new_nonce
 from sparklog.core.errors import (
@@ -44,6 +40,7 @@ from sparklog.core.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.core.types import TopicPartition
+from sparklog.log.checked_json import decode_checked, encode_checked
 from sparklog.log.effects import Program, get, put, run
 from sparklog.log.layout import commit_key
 from sparklog.log.partition.append import AppendResult
@@ -51,8 +48,6 @@ from sparklog.log.partition.partition_log import PartitionLog
 from sparklog.log.segment.footer import reference_document, reference_from_document
 from sparklog.log.segment.segment import CommitKey, CommitStamp, Reference
 from sparklog.store.base import PutOutcome
-
-FORMAT_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +99,7 @@ def merged(staged: Iterable[StagedPartition]) -> tuple[StagedPartition, ...]:
 
 def encode(publication: Publication) -> bytes:
     """Return the bytes of the record's object."""
-    text = json.dumps(
+    return encode_checked(
         {
             "nonce": publication.nonce,
             "writer": publication.writer,
@@ -120,11 +115,8 @@ def encode(publication: Publication) -> bytes:
                 }
                 for p in publication.partitions
             ],
-        },
-        separators=(",", ":"),
+        }
     )
-    document = {"format": FORMAT_VERSION, "crc32c": crc32c(text.encode()), "commit": text}
-    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def decode(data: bytes, name: str) -> Publication:
@@ -134,18 +126,7 @@ def decode(data: bytes, name: str) -> Publication:
         DataCorrupt: damaged, or of a newer format.
     """
     try:
-        outer = parse_json(data, f"record of a batch {name}", bytes_max=OBJECT_BYTES_MAX)
-        version, text = outer["format"], outer["commit"]
-        if version > FORMAT_VERSION:
-            raise DataCorrupt(
-                "the batch's record was written by a newer sparklog; upgrade. "
-                f"object={name} format={version} known={FORMAT_VERSION}"
-            )
-        if crc32c(text.encode()) != outer["crc32c"]:
-            raise DataCorrupt(f"the batch's record fails its checksum. object={name}")
-        return _publication(
-            parse_json(text, f"record of a batch {name}", bytes_max=OBJECT_BYTES_MAX)
-        )
+        return _publication(decode_checked(data, f"the batch's record {name}"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataCorrupt(
             f"the batch's record is not as the format says: {error!r}. object={name}"

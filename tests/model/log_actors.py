@@ -101,7 +101,7 @@ def merger(nonce: str = "f" * 32, *, deletes: bool = True) -> Actor:
             if replaced != view.entries:
                 return None  # done already, or overtaken by another merge
             kept = whole.entries[len(replaced) :]
-            entry = Entry(0, end, name, 0, len(data), end, -1, -1, epoch, REWRITTEN_NONCE)
+            entry = Entry(0, end, name, len(data), end, -1, -1, epoch, REWRITTEN_NONCE)
             return replace(whole, entries=(entry, *kept))
 
         published = yield from change(view, plan, nonce)

@@ -43,7 +43,7 @@ def rewriter(nonce: str) -> Actor:
         segment = Segment(LAYOUT.topic_id, 0, base, end, end - base, nonce, appends=tuple(appends))
         data = file(replace(segment, head=(PART.head.length, PART.head.crc)))
         yield from create(LAYOUT.key(name), data)
-        new = Entry(base, end, name, base, len(data), end - base, -1, -1, 0, REWRITTEN_NONCE)
+        new = Entry(base, end, name, len(data), end - base, -1, -1, 0, REWRITTEN_NONCE)
         plan = swap([Replacement(old, (new,))], Cleaning(end, 7))
         yield from change(view, plan, nonce)
 

@@ -191,7 +191,7 @@ class _Walk:
             except ObjectNotFound:
                 continue  # an old version that was deleted meanwhile
             self._manifest(manifest)
-            return {entry.object: entry.object_base for entry in manifest.entries}
+            return {entry.object: entry.base_offset for entry in manifest.entries}
         return {}
 
     def _segment(
@@ -236,7 +236,7 @@ class _Walk:
                 "lastOffset": entry.end_offset - 1,
                 "count": entry.rows,
                 "object": entry.object,
-                "objectBase": entry.object_base,
+                "objectBase": entry.base_offset,
                 "size": entry.size_bytes,
                 "minTimestamp": entry.min_timestamp_ms,
                 "maxTimestamp": entry.max_timestamp_ms,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
-
-from crc32c import crc32c
 
 from sparklog.cluster.metadata.image import Broker, Controller, MetadataImage, PartitionState, Topic
 from sparklog.cluster.metadata.records import EVERY_BROKER, quota_entity
-from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.config.topic_defaults import inherited
+from sparklog.core.errors import DataCorrupt
+from sparklog.log.checked_json import decode_checked, encode_checked
 
-SNAPSHOT_FORMAT = 1
 SNAPSHOT_EVERY = 256
 """Metadata records between snapshots: bounds the replay of a new reader."""
 
@@ -46,27 +43,15 @@ def is_due(image: MetadataImage, last_end: int) -> bool:
 
 def encode(image: MetadataImage) -> bytes:
     """Return the snapshot object of an image."""
-    text = json.dumps(to_document(image), separators=(",", ":"))
-    document = {
-        "format": SNAPSHOT_FORMAT,
-        "end_offset": image.end_offset,
-        "crc32c": crc32c(text.encode()),
-        "image": text,
-    }
-    return json.dumps(document).encode()
+    return encode_checked(to_document(image), end_offset=image.end_offset)
 
 
 def decode(data: bytes, end_offset: int) -> MetadataImage | None:
     """Return the image in a snapshot object; None if unreadable, as the log has everything."""
     try:
-        document = parse_json(data, "metadata snapshot", bytes_max=OBJECT_BYTES_MAX)
-        text = document["image"]
-        if document["crc32c"] != crc32c(text.encode()) or document["format"] != SNAPSHOT_FORMAT:
-            return None
-        return from_document(
-            parse_json(text, "metadata snapshot", bytes_max=OBJECT_BYTES_MAX), end_offset
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
+        document = decode_checked(data, "metadata snapshot", end_offset=end_offset)
+        return from_document(document, end_offset)
+    except (ValueError, KeyError, TypeError, AttributeError, DataCorrupt):
         return None
 
 

@@ -254,7 +254,7 @@ class Compactor:
         region = Region(self._store, view, plan.entries, self._pool)
         segments = dict(region.segments())
         stretches = [
-            s for e in plan.entries for s in aborted_stretches(segments[e], e.object_base, aborted)
+            s for e in plan.entries for s in aborted_stretches(segments[e], e.base_offset, aborted)
         ]
         found = survivors(region, stretches, plan.tombstones_below, self._keys_folder)
         transactional = {e for e, segment in segments.items() if _has_transactions(segment)}

@@ -81,23 +81,23 @@ def lineage_of(sources: Iterable[tuple[Entry, Segment]], *, compacted: bool) -> 
     markers: list[Marker] = []
     unread: list[UnreadBatch] = []
     for entry, segment in sources:
-        base, low, high = entry.object_base, entry.base_offset, entry.end_offset
+        base, end = entry.base_offset, entry.end_offset
         if entry.nonce == REWRITTEN_NONCE:
-            appends += [a for a in segment.appends if a.base_offset < high and a.end_offset > low]
+            appends += [a for a in segment.appends if a.base_offset < end and a.end_offset > base]
         else:
-            appends.append(Append(low, high, entry.leader_epoch, entry.nonce))
+            appends.append(Append(base, end, entry.leader_epoch, entry.nonce))
         producers += [
             replace(p, base=p.base + base, end=p.end + base)
             for p in segment.producers
-            if low <= p.base + base < high
+            if 0 <= p.base < end - base
         ]
         markers += [
-            replace(m, base=m.base + base) for m in segment.markers if low <= m.base + base < high
+            replace(m, base=m.base + base) for m in segment.markers if 0 <= m.base < end - base
         ]
         unread += [
             replace(u, base=u.base + base, end=u.end + base)
             for u in segment.unread
-            if low <= u.base + base < high
+            if 0 <= u.base < end - base
         ]
     if compacted:
         kept = _compacted(producers)

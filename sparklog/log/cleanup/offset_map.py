@@ -353,8 +353,8 @@ def _ranges(
     pending: tuple[int, int, int] | None = None
     skipped = 0
     for batch in segment.batches:
-        base = max(low, entry.object_base + batch.base)
-        end = entry.object_base + batch.end
+        base = max(low, entry.base_offset + batch.base)
+        end = entry.base_offset + batch.end
         wanted = found.chosen(first, batch.rows).any()
         if wanted and pending is not None and skipped <= BLOCKS_BETWEEN_MAX:
             pending = (pending[0], end, pending[2])

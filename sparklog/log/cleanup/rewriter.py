@@ -119,7 +119,6 @@ def _object(
         base_offset=base,
         end_offset=end,
         object=place.layout.rewritten_name(base, nonce),
-        object_base=base,
         size_bytes=len(data),
         rows=count,
         min_timestamp_ms=draft.segment.min_timestamp_ms,

@@ -34,7 +34,6 @@ _SCHEMA = pa.schema(
         pa.field("base", pa.int64()),
         pa.field("end", pa.int64()),
         pa.field("object", pa.string()),
-        pa.field("object_base", pa.int64()),
         pa.field("bytes", pa.int64()),
         pa.field("rows", pa.int64()),
         pa.field("min_timestamp", pa.int64()),
@@ -52,9 +51,7 @@ class Entry:
     base_offset: int
     end_offset: int
     object: str
-    """Name relative to the partition's folder."""
-    object_base: int
-    """Added to offsets that are relative in the object."""
+    """Name relative to the partition's folder. Relative offsets in it count from `base_offset`."""
     size_bytes: int
     rows: int
     min_timestamp_ms: int
@@ -132,7 +129,6 @@ def entries_of(segment: Segment, name: str, size_bytes: int) -> tuple[Entry, ...
                 base_offset=segment.base_offset + r.base,
                 end_offset=segment.base_offset + r.end,
                 object=r.object,
-                object_base=segment.base_offset + r.base,
                 size_bytes=r.size_bytes,
                 rows=r.rows,
                 min_timestamp_ms=r.min_timestamp_ms,
@@ -147,7 +143,6 @@ def entries_of(segment: Segment, name: str, size_bytes: int) -> tuple[Entry, ...
             base_offset=segment.base_offset,
             end_offset=segment.end_offset,
             object=name,
-            object_base=segment.base_offset,
             size_bytes=size_bytes,
             rows=segment.rows,
             min_timestamp_ms=segment.min_timestamp_ms,
@@ -248,7 +243,14 @@ def broken_invariant(manifest: Manifest) -> str:
     return ""
 
 
+def _check_object_bases(table: pa.Table) -> None:
+    """Reject a column of older manifests whose values, which always were `base`, are others."""
+    if "object_base" in table.column_names and table["object_base"] != table["base"]:
+        raise ValueError("object_base is not base")
+
+
 def _manifest(document: dict[str, Any], table: pa.Table) -> Manifest:
+    _check_object_bases(table)
     columns: Sequence[list[Any]] = [
         [leader_epoch(document, told) for told in column] if f.name == "leader_epoch" else column
         for f in _SCHEMA

@@ -53,7 +53,6 @@ def gap(segment: Segment, name: str, size_bytes: int) -> Entry:
         base_offset=segment.base_offset,
         end_offset=segment.end_offset,
         object=name,
-        object_base=segment.base_offset,
         size_bytes=size_bytes,
         rows=0,
         min_timestamp_ms=NO_TIMESTAMP_MS,
@@ -71,7 +70,7 @@ def written_by(chain: Sequence[Segment], entry: Entry) -> ProducerBatch | None:
     for segment in chain:
         if not segment.base_offset <= entry.base_offset < segment.end_offset:
             continue
-        if not is_transactional(segment) or entry.object_base != entry.base_offset:
+        if not is_transactional(segment):
             return None
         batch = segment.producers[0]
         first = entry.base_offset - segment.base_offset

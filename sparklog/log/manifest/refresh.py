@@ -426,5 +426,5 @@ def _records(
     footer = data[footer_start(data, len(data), key) :]
     segment = from_metadata(footer_metadata(footer, key), view.layout, key)
     low, high = max(base_offset, entry.base_offset), min(end_offset, entry.end_offset)
-    pieces = column_reader.pieces(key, segment, entry.object_base, low, high, columns)
+    pieces = column_reader.pieces(key, segment, entry.base_offset, low, high, columns)
     return [batch for p in pieces for batch in column_reader.decode(p, [(0, data)], columns)]

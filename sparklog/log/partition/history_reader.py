@@ -226,7 +226,7 @@ class HistoryReader:
         key: tuple[object, ...] = (self._layout.key(entry.object),)
         if writer is not None:
             # Another attempt may reference the same object at other offsets, as another producer.
-            key = (*key, entry.object_base)
+            key = (*key, entry.base_offset)
         known = self._cache.footer(key)
         if known is not None:
             return known
@@ -246,7 +246,7 @@ class HistoryReader:
     def _read_block(
         self, view: PartitionView, entry: Entry, footer: Footer, offset: int
     ) -> Program[Block]:
-        relative = offset - entry.object_base
+        relative = offset - entry.base_offset
         first = int(np.searchsorted(footer.bases, relative, side="right")) - 1
         wanted = self._cache.block(_key(self._layout, entry, first))
         if wanted is not None:
@@ -256,7 +256,7 @@ class HistoryReader:
         fetched = yield from _fetch(plan.piece())
         writer = BlockWriter(
             footer.segment,
-            entry.object_base,
+            entry.base_offset,
             epoch_at(view, entry.base_offset),
             self._codec,
             footer.stretches,
@@ -283,11 +283,11 @@ class HistoryReader:
         for batch in segment.batches:
             if batch.max_timestamp_ms < timestamp_ms:
                 continue
-            base, end = entry.object_base + batch.base, entry.object_base + batch.end
+            base, end = entry.base_offset + batch.base, entry.base_offset + batch.end
             some = column_reader.pieces(
                 self._layout.key(entry.object),
                 segment,
-                entry.object_base,
+                entry.base_offset,
                 max(base, low),
                 min(end, entry.end_offset),
                 columns,
@@ -315,10 +315,10 @@ class _ReadPlan:
     def offsets(self, index: int) -> tuple[int, int]:
         """Return the offsets of a block that its entry covers."""
         bases = self.footer.bases
-        base = self.entry.object_base + bases[index]
+        base = self.entry.base_offset + bases[index]
         end = self.entry.end_offset
         if index + 1 < len(bases):
-            end = min(self.entry.object_base + bases[index + 1], end)
+            end = min(self.entry.base_offset + bases[index + 1], end)
         return max(base, self.entry.base_offset), end
 
     def batches(self) -> tuple[BatchIndex, ...]:
@@ -335,7 +335,7 @@ class _ReadPlan:
         key = self.layout.key(self.entry.object)
         names = segment.column_names
         return column_reader.ColumnPiece(
-            key, segment, self.entry.object_base, batches, names, low, high
+            key, segment, self.entry.base_offset, batches, names, low, high
         )
 
 
@@ -374,7 +374,7 @@ def _fetch(piece: column_reader.ColumnPiece) -> Program[list[tuple[int, bytes]]]
 
 def _key(layout: PartitionLayout, entry: Entry, index: int) -> tuple[object, ...]:
     # An entry defines the offsets of its object; a later manifest may define them anew.
-    return (layout.key(entry.object), entry.object_base, entry.base_offset, entry.end_offset, index)
+    return (layout.key(entry.object), entry.base_offset, entry.base_offset, entry.end_offset, index)
 
 
 def _check(view: PartitionView, offset: int) -> None:

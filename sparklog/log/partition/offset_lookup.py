@@ -57,7 +57,7 @@ def _candidate_ranges(
 ) -> Iterator[tuple[int, int]]:
     for batch in reader.footer(entry).batches:
         if batch.max_timestamp_ms >= timestamp_ms:
-            low, high = entry.object_base + batch.base, entry.object_base + batch.end
+            low, high = entry.base_offset + batch.base, entry.base_offset + batch.end
             yield max(low, entry.base_offset), min(high, entry.end_offset)
 
 

@@ -161,7 +161,7 @@ class SegmentReader:
             for entry in view.covering(base_offset, end)
             if outcomes.aborted and entry.rows
             for stretch in aborted_stretches(
-                self.footer(entry), entry.object_base, outcomes.aborted
+                self.footer(entry), entry.base_offset, outcomes.aborted
             )
         ]
         if not stretches:
@@ -187,19 +187,19 @@ class SegmentReader:
             segment = self.footer(entry)
             key = self._layout.key(entry.object)
             for one in segment.unread if unread is not Unread.KEEP else ():
-                base, end = entry.object_base + one.base, entry.object_base + one.end
+                base, end = entry.base_offset + one.base, entry.base_offset + one.end
                 if end <= low or base >= high:
                     continue
                 if low < base:
                     yield from column_reader.pieces(
-                        key, segment, entry.object_base, low, base, columns
+                        key, segment, entry.base_offset, low, base, columns
                     )
                 rows = unread_rows(self._layout, one, base, columns, unread)
                 if rows is not None:
                     yield rows.slice(max(0, low - base), min(end, high) - max(base, low))
                 low = end
             if low < high:
-                yield from column_reader.pieces(key, segment, entry.object_base, low, high, columns)
+                yield from column_reader.pieces(key, segment, entry.base_offset, low, high, columns)
 
     def _started(self, piece: column_reader.ColumnPiece | pa.RecordBatch) -> _Ahead:
         if isinstance(piece, column_reader.ColumnPiece):

@@ -19,9 +19,9 @@ from itertools import pairwise
 
 from crc32c import crc32c
 
-from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.errors import DataCorrupt
 from sparklog.core.types import UNLED_EPOCH
+from sparklog.log.checked_json import decode_checked
 from sparklog.log.cleanup.garbage import GarbageRules, find_garbage, list_folder
 from sparklog.log.cleanup.rewriter import ROW_COLUMNS
 from sparklog.log.effects import run
@@ -39,9 +39,6 @@ from sparklog.log.tail.producer_snapshot import decode
 from sparklog.log.tail.producer_state import ProducerStates
 from sparklog.protocol.records.header import parse_header
 from sparklog.store.base import ObjectInfo, ObjectNotFound, ObjectStore
-
-_TEXTS = ("producers", "image")
-"""Fields that a hint's CRC covers: of a snapshot of producers, and of the registry."""
 
 
 class HintCheck:
@@ -79,7 +76,7 @@ class HintCheck:
         """
         for end, (_, _, found) in self._known.items():
             if entry.base_offset < end:
-                replay_segment(found, _until(segment, entry.object_base, end), 0)
+                replay_segment(found, _until(segment, entry.base_offset, end), 0)
 
     def problems(self, *, complete: bool) -> Iterator[tuple[str, str]]:
         """Yield the keys of wrong hints, and their errors; `complete`: all segments were added."""
@@ -121,11 +118,10 @@ def pin_problems(
 
 def _is_whole(data: bytes, end_offset: int) -> bool:
     try:
-        whole = parse_json(data, "snapshot", bytes_max=OBJECT_BYTES_MAX)
-        text = next(whole[name] for name in _TEXTS if name in whole)
-        return bool(whole["end_offset"] == end_offset and whole["crc32c"] == crc32c(text.encode()))
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        decode_checked(data, "snapshot", end_offset=end_offset)
+    except DataCorrupt:
         return False
+    return True
 
 
 def _until(segment: Segment, base_offset: int, end: int) -> Segment:
@@ -414,14 +410,13 @@ def batch_problem(
 
 def clipped(view: PartitionView, entry: Entry, base: int, end: int) -> tuple[int, int]:
     """Return the offsets of the log for a range of an entry's object."""
-    low = max(entry.object_base + base, entry.base_offset, view.log_start_offset)
-    return low, max(low, min(entry.object_base + end, entry.end_offset))
+    low = max(entry.base_offset + base, view.log_start_offset)
+    return low, max(low, min(entry.base_offset + end, entry.end_offset))
 
 
 def _misplaced(entry: Entry, segment: Segment) -> str:
     """Return how a segment's own offsets contradict those of its entry, or ''."""
-    low, high = entry.base_offset - entry.object_base, entry.end_offset - entry.object_base
-    if low < 0 or high > segment.end_offset - segment.base_offset:
+    if entry.end_offset - entry.base_offset > segment.end_offset - segment.base_offset:
         return "object covers fewer offsets than the log says"
     if any(a.end != b.base for a, b in pairwise(segment.batches)):
         return "record batches of the object do not join"

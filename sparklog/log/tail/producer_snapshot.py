@@ -4,22 +4,18 @@ A snapshot is valid for one offset; the partition's own log has all records belo
 be missing or damaged, because the log has the same data. The leader then reads the footers of all
 segments that leaders wrote.
 
-Object: `{"format": 1, "end_offset", "crc32c", "producers"}`. The last is a text; the CRC covers it.
-Source: FORMAT.md 9.
+The object is a checked JSON document (`log.checked_json`). Source: FORMAT.md 9.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from crc32c import crc32c
-
-from sparklog.core.bounded_json import OBJECT_BYTES_MAX, parse_json
 from sparklog.core.errors import DataCorrupt, Unavailable
 from sparklog.core.types import UNLED_EPOCH
+from sparklog.log.checked_json import decode_checked, encode_checked
 from sparklog.log.effects import Program, delete, get, list_after, put
 from sparklog.log.layout import PartitionLayout, is_staged_name
 from sparklog.log.manifest.manifest import Entry
@@ -29,7 +25,6 @@ from sparklog.log.segment.segment import Segment
 from sparklog.log.tail.producer_rebuild import Document, replay_segment, restored
 from sparklog.log.tail.producer_state import ProducerStates
 
-FORMAT: Final = 1
 SNAPSHOTS_KEPT: Final = 2
 SEGMENTS_READ_AT_ONCE: Final = 32
 
@@ -72,7 +67,7 @@ def load_producers(view: PartitionView, now_ms: int) -> Program[ProducerStates]:
     for at in range(0, len(entries), SEGMENTS_READ_AT_ONCE):
         some = entries[at : at + SEGMENTS_READ_AT_ONCE]
         for entry, segment in (yield from _segments(view, some)):
-            replay_segment(states, _since(segment, entry.object_base, start), now_ms)
+            replay_segment(states, _since(segment, entry.base_offset, start), now_ms)
     for one in view.tail:
         if one.segment.end_offset > start:
             replay_segment(states, _since(one.segment, one.segment.base_offset, start), now_ms)
@@ -81,25 +76,13 @@ def load_producers(view: PartitionView, now_ms: int) -> Program[ProducerStates]:
 
 def encode(end_offset: int, document: Document) -> bytes:
     """Return the object of a snapshot."""
-    text = json.dumps(document, separators=(",", ":"))
-    whole = {
-        "format": FORMAT,
-        "end_offset": end_offset,
-        "crc32c": crc32c(text.encode()),
-        "producers": text,
-    }
-    return json.dumps(whole).encode()
+    return encode_checked(document, end_offset=end_offset)
 
 
 def decode(data: bytes, end_offset: int) -> ProducerStates | None:
     """Return the state in a snapshot object, or None if unreadable: the log has the same data."""
     try:
-        whole = parse_json(data, "snapshot of producers", bytes_max=OBJECT_BYTES_MAX)
-        text = whole["producers"]
-        told = whole["format"], whole["end_offset"], whole["crc32c"]
-        if told != (FORMAT, end_offset, crc32c(text.encode())):
-            return None
-        return restored(parse_json(text, "snapshot of producers", bytes_max=OBJECT_BYTES_MAX))
+        return restored(decode_checked(data, "snapshot of producers", end_offset=end_offset))
     except (ValueError, KeyError, TypeError, AttributeError, DataCorrupt):
         return None
 

@@ -346,5 +346,5 @@ class PendingReferences:
 def _place_of(name: str, batch: ReferenceBatch, view: PartitionView) -> tuple[int, int] | None:
     for entry in view.entries:
         if entry.object == name:
-            return entry.object_base, entry.object_base + batch.count
+            return entry.base_offset, entry.base_offset + batch.count
     return None

@@ -53,7 +53,7 @@ TIMESTAMP_MS_MAX = (2**63 - 1) // 1_000
 
 _FROM_PLACE = ("topic", "partition")
 
-_PackedEntry = tuple[int, int, str, int, int, int]
+_PackedEntry = tuple[int, int, str, int, int]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def slice_of(task: Task, view: ReadablePartition) -> Slice:
         base,
         end,
         tuple(
-            (e.base_offset, e.end_offset, e.object, e.object_base, e.size_bytes, e.rows)
+            (e.base_offset, e.end_offset, e.object, e.size_bytes, e.rows)
             for e in view.covering(base, stored_end)
         ),
         stored_end,
@@ -164,7 +164,7 @@ class Scan:
             stretch
             for entry in _view(layout, part).entries
             if entry.rows
-            for stretch in aborted_stretches(reader.footer(entry), entry.object_base, part.aborted)
+            for stretch in aborted_stretches(reader.footer(entry), entry.base_offset, part.aborted)
         ]
         names = columns if "offset" in columns else ["offset", *columns]
         for rows in self._stored(part, names):
@@ -173,7 +173,7 @@ class Scan:
     def _stored(self, part: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         layout = PartitionLayout(part.topic, part.topic_id, part.partition)
         view = _view(layout, part)
-        dense = all(rows == end - base for base, end, _, _, _, rows in part.entries)
+        dense = all(rows == end - base for base, end, _, _, rows in part.entries)
         # Gaps have their offsets stored and read anyway; these show the progress.
         names = list(columns) if dense or "offset" in columns else ["offset", *columns]
         at = part.base_offset
@@ -303,8 +303,8 @@ def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _view(layout: PartitionLayout, part: Slice) -> PartitionView:
     entries = tuple(
-        Entry(base, end, name, object_base, size_bytes, rows, 0, 0, 0, "")
-        for base, end, name, object_base, size_bytes, rows in part.entries
+        Entry(base, end, name, size_bytes, rows, 0, 0, 0, "")
+        for base, end, name, size_bytes, rows in part.entries
     )
     manifest = Manifest(
         log_start_offset=part.base_offset, end_offset=part.stored_end, entries=entries

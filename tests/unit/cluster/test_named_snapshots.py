@@ -329,7 +329,7 @@ def test_malformed_snapshot_object_is_rejected(log: Log, clock: ManualClock) -> 
         b"",
         b"[]",
         b"{}",
-        data.replace(b'"format": 1', b'"format": 2'),
+        data.replace(b'"format":1', b'"format":2'),
         data.replace(b"timestamp", b"timestemp"),
     ):
         with pytest.raises(DataCorrupt):

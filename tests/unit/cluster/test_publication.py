@@ -272,7 +272,7 @@ def _damaged() -> Iterable[bytes]:
     yield good[:-5]
     yield good.replace(b"staged/", b"st\\u0061ged/").replace(b'rows\\":3', b'rows\\":4')
     yield json.dumps({**json.loads(good), "format": 2}).encode()
-    yield json.dumps({**json.loads(good), "commit": None}).encode()
+    yield json.dumps({**json.loads(good), "body": None}).encode()
     for at in range(0, len(good), 7):
         yield good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :]
 

@@ -66,18 +66,19 @@ def test_parse_json_rejects_documents_beyond_the_limit(data: str | bytes) -> Non
         parse_json(data, "object 7", bytes_max=5)
 
 
-def _sealed(field: str, **more: object) -> bytes:
+def _sealed(**more: object) -> bytes:
     text = CLOSED.decode()
-    return json.dumps({"format": 1, "crc32c": crc32c(text.encode()), field: text, **more}).encode()
+    sealed = {"format": 1, "crc32c": crc32c(text.encode()), "body": text, **more}
+    return json.dumps(sealed).encode()
 
 
 @pytest.mark.parametrize(
     "read",
     [
         lambda: publication.decode(CLOSED, "w-1"),
-        lambda: publication.decode(_sealed("commit"), "w-1"),
+        lambda: publication.decode(_sealed(), "w-1"),
         lambda: named_snapshots.decode(CLOSED, "named"),
-        lambda: named_snapshots.decode(_sealed("snapshot"), "named"),
+        lambda: named_snapshots.decode(_sealed(), "named"),
         lambda: records.decode(batch([CLOSED]), 0),
         lambda: checked_document(
             {"sparklog": CLOSED.decode(), "sparklog.crc32c": str(crc32c(CLOSED))}, "sparklog", "o"
@@ -93,9 +94,9 @@ def test_decoders_report_deep_json_as_damage(read: Callable[[], object]) -> None
     "read",
     [
         lambda: snapshot.decode(CLOSED, 1),
-        lambda: snapshot.decode(_sealed("image"), 1),
+        lambda: snapshot.decode(_sealed(end_offset=1), 1),
         lambda: producer_snapshot.decode(CLOSED, 1),
-        lambda: producer_snapshot.decode(_sealed("producers", end_offset=1), 1),
+        lambda: producer_snapshot.decode(_sealed(end_offset=1), 1),
         lambda: parse_commit(CLOSED.decode()),
         lambda: history.decode(b"run/a", CLOSED),
     ],

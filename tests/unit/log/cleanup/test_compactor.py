@@ -224,8 +224,7 @@ def test_a_tombstone_hides_what_is_before_it_then_goes(pool: ThreadPoolExecutor)
 
 def test_segments_of_two_leaders_are_not_made_one() -> None:
     entries = tuple(
-        Entry(n, n + 1, "o", n, 10, 1, 0, 0, epoch, "n")
-        for n, epoch in enumerate([1] * 3 + [2] * 3)
+        Entry(n, n + 1, "o", 10, 1, 0, 0, epoch, "n") for n, epoch in enumerate([1] * 3 + [2] * 3)
     )
     runs = merge_runs(Manifest(1, "n", 0, 6, entries), COMPACT)
     assert runs == [entries[:3]], "three at the end are too few yet"
@@ -233,7 +232,7 @@ def test_segments_of_two_leaders_are_not_made_one() -> None:
 
 def test_records_without_a_time_are_protected_by_the_age_of_their_object() -> None:
     """`min.compaction.lag.ms` did not hold for them, and they kept neighbours from merging."""
-    timeless = tuple(Entry(n, n + 1, f"o{n}", n, 10, 1, -1, -1, 0, "n") for n in range(3))
+    timeless = tuple(Entry(n, n + 1, f"o{n}", 10, 1, -1, -1, 0, "n") for n in range(3))
     view = PartitionView(LAYOUT, Manifest(1, "n", 0, 3, timeless))
     policy = replace(COMPACT, lag_min_ms=1_000)
     written = {"o0": 100, "o1": 200, "o2": 5_000}
@@ -252,7 +251,7 @@ def test_records_without_a_time_are_protected_by_the_age_of_their_object() -> No
         )
         assert (found is not None) is is_due
     mixed = tuple(
-        Entry(n, n + 1, "o", n, 10, 1, stamp, stamp, 0, "n")
+        Entry(n, n + 1, "o", 10, 1, stamp, stamp, 0, "n")
         for n, stamp in enumerate([-1, 1_700_000_000_000] * 4)
     )
     assert merge_runs(Manifest(1, "n", 0, 8, mixed), COMPACT) == [mixed]
@@ -264,7 +263,7 @@ def test_what_is_large_or_spans_a_long_time_is_not_merged() -> None:
 
     def entries(step_ms: int) -> tuple[Entry, ...]:
         return tuple(
-            Entry(n, n + 1, "o", n, size, 1, step_ms * n, step_ms * n, 0, "n")
+            Entry(n, n + 1, "o", size, 1, step_ms * n, step_ms * n, 0, "n")
             for n, size in enumerate(sizes)
         )
 
@@ -293,13 +292,13 @@ def test_what_unfolds_to_full_objects_is_not_merged_again_and_again(
 
 def test_a_large_object_is_not_copied_for_the_sake_of_small_ones() -> None:
     sizes = [1000, *[10] * 9]
-    entries = tuple(Entry(n, n + 1, "o", n, s, 1, 0, 0, 0, "n") for n, s in enumerate(sizes))
+    entries = tuple(Entry(n, n + 1, "o", s, 1, 0, 0, 0, "n") for n, s in enumerate(sizes))
     (run,) = merge_runs(Manifest(1, "n", 0, 10, entries), COMPACT)
     assert run == entries[1:]
 
 
 def entry(base: int, end: int, name: str) -> Entry:
-    return Entry(base, end, name, base, 10, end - base, 0, 0, 0, "n")
+    return Entry(base, end, name, 10, end - base, 0, 0, 0, "n")
 
 
 def test_a_swap_needs_all_that_it_replaces_but_what_was_trimmed() -> None:
@@ -331,7 +330,7 @@ def test_appends_too_many_to_keep_are_not_taken_for_others() -> None:
     count = APPENDS_KEPT + 10
     appends = tuple(Append(n, n + 1, 0, f"{n:032x}") for n in range(count))
     whole = Segment(LAYOUT.topic_id, 0, 0, count, 0, "r", appends=appends)
-    source = Entry(0, count, "o", 0, 1, 0, -1, -1, 0, REWRITTEN_NONCE)
+    source = Entry(0, count, "o", 1, 0, -1, -1, 0, REWRITTEN_NONCE)
     kept = lineage_of([(source, whole)], compacted=True)
     made = kept.within(0, count).relative(whole, 0)
     assert made.nonce_at(9) is None

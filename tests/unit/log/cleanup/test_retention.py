@@ -40,9 +40,7 @@ def policy(**settings: object) -> RetentionPolicy:
 
 
 def entry(base: int, end: int, size: int = 10, oldest: int = 0, newest: int = 0) -> Entry:
-    return Entry(
-        base, end, f"log/{base:020d}.arrow", base, size, end - base, oldest, newest, 0, "n"
-    )
+    return Entry(base, end, f"log/{base:020d}.arrow", size, end - base, oldest, newest, 0, "n")
 
 
 def view_of(*entries: Entry, log_start: int = 0) -> PartitionView:
@@ -51,7 +49,7 @@ def view_of(*entries: Entry, log_start: int = 0) -> PartitionView:
 
 
 def mark(at: int) -> Entry:
-    return Entry(at, at + 1, f"log/{at:020d}.arrow", at, 5, 0, -1, -1, 1, "m")
+    return Entry(at, at + 1, f"log/{at:020d}.arrow", 5, 0, -1, -1, 1, "m")
 
 
 def test_segments_go_while_their_newest_record_is_too_old() -> None:
@@ -136,7 +134,7 @@ def test_retention_is_kafkas_rule_said_segment_by_segment(
     entries = []
     for base, (rows, size, newest) in enumerate(shapes):
         entries.append(
-            Entry(base, base + 1, "o", base, size, rows, newest if rows else -1,
+            Entry(base, base + 1, "o", size, rows, newest if rows else -1,
                   newest if rows else -1, 0, "n")
         )  # fmt: skip
     rules = RetentionPolicy(True, keep_ms, keep_bytes, 1 << 20, 10, 0)

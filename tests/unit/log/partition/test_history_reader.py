@@ -222,7 +222,7 @@ def test_what_compaction_emptied_is_covered_by_a_batch_without_records(world: Wo
     world.store.put_if_absent(LAYOUT.key(name), data)
 
     def plan(view: PartitionView) -> Manifest | None:
-        entry = Entry(0, 5, name, 0, len(data), 0, -1, -1, -1, REWRITTEN_NONCE)
+        entry = Entry(0, 5, name, len(data), 0, -1, -1, -1, REWRITTEN_NONCE)
         return None if view.manifest.entries else Manifest(end_offset=5, entries=(entry,))
 
     world.run(change(COLD, plan, "f" * 32))
@@ -309,7 +309,7 @@ def _merge(world: World) -> None:
     (low, high) = draft.segment.min_timestamp_ms, draft.segment.max_timestamp_ms
 
     def plan(now: PartitionView) -> Manifest | None:
-        entry = Entry(0, 4, name, 0, len(data), 4, low, high, -1, REWRITTEN_NONCE)
+        entry = Entry(0, 4, name, len(data), 4, low, high, -1, REWRITTEN_NONCE)
         return None if now.manifest.entries else Manifest(end_offset=4, entries=(entry,))
 
     world.run(change(COLD, plan, "f" * 32))

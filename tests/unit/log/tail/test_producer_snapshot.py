@@ -139,7 +139,7 @@ def test_a_snapshot_within_a_segment_is_not_counted_twice() -> None:
     assert snapshot(leader.loaded()) == snapshot(leader.states)
 
 
-@pytest.mark.parametrize("spoiled", [b"", b"{}", b"[1]", b'{"format": 1, "producers": "{}"}'])
+@pytest.mark.parametrize("spoiled", [b"", b"{}", b"[1]", b'{"format": 1, "body": "{}"}'])
 def test_a_snapshot_that_cannot_be_read_is_passed_over(leader: Leader, spoiled: bytes) -> None:
     leader.store.put(LAYOUT.key(LAYOUT.snapshot_name(leader.view.end_offset)), spoiled)
     check_same(leader)

@@ -186,7 +186,7 @@ def test_ten_thousand_segments_are_let_go_without_reading_one(clock: ManualClock
     layout = log.partition("t", 0).layout
     count = 10_000
     entries = tuple(
-        Entry(n, n + 1, layout.chain_name(n), n, 10, 1, 0, 0, 0, "0" * 32) for n in range(count)
+        Entry(n, n + 1, layout.chain_name(n), 10, 1, 0, 0, 0, "0" * 32) for n in range(count)
     )
     for entry in entries:
         store.put(layout.key(entry.object), b"not a segment")

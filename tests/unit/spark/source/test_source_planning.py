@@ -39,7 +39,7 @@ def view(number: int, sizes: Sequence[tuple[int, int]]) -> PartitionView:
     """A partition of objects with these (rows, bytes)."""
     entries, at = [], 0
     for rows, size_bytes in sizes:
-        entries.append(Entry(at, at + rows, f"o{at}", at, size_bytes, rows, 0, 0, 0, ""))
+        entries.append(Entry(at, at + rows, f"o{at}", size_bytes, rows, 0, 0, 0, ""))
         at += rows
     layout = PartitionLayout("t", "i" * 22, number)
     return PartitionView(layout, Manifest(end_offset=at, entries=tuple(entries)))
