@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.core.errors import InvalidRecord, InvalidRequest, RecordTooLarge
+from sparklog.log.numpy_arrays import int64_array
 
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
 HEADERS = pa.list_(
@@ -161,4 +162,4 @@ def _header_bytes(headers: pa.Array) -> pa.Array:
         weights=lengths.to_numpy(zero_copy_only=False),
         minlength=len(headers),
     )
-    return pa.array(rows.astype(np.int64))
+    return int64_array(rows)

@@ -29,6 +29,7 @@ from sparklog.core.types import Closeable
 from sparklog.log.cleanup.rewriter import ROW_COLUMNS
 from sparklog.log.manifest.manifest import Entry
 from sparklog.log.manifest.view import PartitionView
+from sparklog.log.numpy_arrays import bool_array
 from sparklog.log.partition.segment_reader import Region, SegmentReader
 from sparklog.log.segment.key_kernels import EMPTY, ROW_BITS, UInt64s, hash_keys, keep_newest
 from sparklog.log.segment.segment import Segment
@@ -317,7 +318,7 @@ def kept_rows(
                 if stays.all():
                     yield batch
                 elif stays.any():
-                    yield batch.filter(pa.array(stays))
+                    yield batch.filter(bool_array(stays))
 
 
 def _keys(region: Region, tombstones_below: int) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from sparklog.core.types import UNLED_EPOCH
 from sparklog.log.effects import Program
 from sparklog.log.manifest.view import PartitionView
+from sparklog.log.numpy_arrays import bool_array
 from sparklog.log.segment.segment import Segment
 from sparklog.log.tail.producer_snapshot import load_producers
 from sparklog.log.tail.producer_state import AbortedTransaction
@@ -108,4 +109,4 @@ def without(rows: pa.RecordBatch, stretches: Iterable[tuple[int, int]]) -> pa.Re
     for base, end in stretches:
         first, last = np.searchsorted(offsets, (base, end))
         keep[first:last] = False
-    return rows if keep.all() else rows.filter(pa.array(keep))
+    return rows if keep.all() else rows.filter(bool_array(keep))

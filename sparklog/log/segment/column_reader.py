@@ -14,6 +14,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from sparklog.core.errors import DataCorrupt
+from sparklog.log.numpy_arrays import int64_array
 from sparklog.log.schema import COLUMN_TYPES, READ_TYPES
 from sparklog.log.segment.arrow_ipc import read_columns
 from sparklog.log.segment.file import Span
@@ -128,7 +129,7 @@ def dense_batches(
     """Yield records of which nothing but the offset is wanted, and every offset exists."""
     for low in range(base_offset, end_offset, DENSE_ROWS):
         high = min(low + DENSE_ROWS, end_offset)
-        arrays = [pa.array(np.arange(low, high, dtype=np.int64)) for _ in columns]
+        arrays = [int64_array(np.arange(low, high, dtype=np.int64)) for _ in columns]
         yield batch_of(arrays, columns, high - low)
 
 
@@ -148,7 +149,7 @@ def _column(
     segment: Segment,
 ) -> pa.Array:
     if name == "offset":
-        return pa.array(offsets)
+        return int64_array(offsets)
     if name == "timestampType":
         return pa.repeat(pa.scalar(int(segment.timestamp_type), pa.int32()), index.rows)
     if loaded is None or name not in loaded.schema.names:

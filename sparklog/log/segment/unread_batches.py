@@ -18,6 +18,7 @@ import pyarrow as pa
 from sparklog.core.errors import DataCorrupt, UnreadableRecords
 from sparklog.core.types import TopicPartition
 from sparklog.log.layout import PartitionLayout
+from sparklog.log.numpy_arrays import int64_array
 from sparklog.log.schema import READ_TYPES
 from sparklog.log.segment.column_reader import batch_of
 from sparklog.log.segment.segment import UnreadBatch
@@ -67,7 +68,7 @@ def unread_rows(
         return None
     offsets = rows.column("offset").to_numpy() + (base_offset - header.base_offset)
     arrays = {
-        "offset": pa.array(offsets),
+        "offset": int64_array(offsets),
         "timestampType": pa.repeat(
             pa.scalar(int(header.timestamp_type), pa.int32()), rows.num_rows
         ),

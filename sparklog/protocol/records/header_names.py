@@ -1,8 +1,9 @@
 """Names of record headers as text, which loses none of their bytes.
 
 Kafka's wire has bytes there, and Arrow and Spark have text. A name that is UTF-8 is that text.
-Any other name becomes `ESCAPE` and the base64 of its bytes. So does a name that begins with
-`ESCAPE` itself, so that no two names have the same text. Source: FORMAT.md 2.
+Any other name becomes `ESCAPE` and the base64 of its bytes. So does a name that is itself the
+escaped text of another name. Each name has one text, and each text is that of one name.
+Source: FORMAT.md 2.
 """
 
 from __future__ import annotations
@@ -14,29 +15,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 ESCAPE: Final = "\ufffdbase64:"
-_ESCAPE_BYTES: Final = ESCAPE.encode()
 
 
 def text_of(name: bytes) -> str:
     """Return a header's name as text."""
-    if not name.startswith(_ESCAPE_BYTES):
-        try:
-            return name.decode()
-        except UnicodeDecodeError:
-            pass
-    return ESCAPE + b64encode(name).decode("ascii")
+    try:
+        text = name.decode()
+    except UnicodeDecodeError:
+        return ESCAPE + b64encode(name).decode("ascii")
+    return text if _unescaped(text) is None else ESCAPE + b64encode(name).decode("ascii")
 
 
 def name_of(text: str) -> bytes:
-    """Return the name that a text stands for; after `ESCAPE`, text that is not base64 is a name."""
-    if text.startswith(ESCAPE):
-        try:
-            name = b64decode(text[len(ESCAPE) :], validate=True)
-        except ValueError:
-            return text.encode()
-        if text == ESCAPE + b64encode(name).decode("ascii"):
-            return name
-    return text.encode()
+    """Return the name that a text stands for: its bytes, unless it is an escaped name."""
+    name = _unescaped(text)
+    return text.encode() if name is None else name
+
+
+def _unescaped(text: str) -> bytes | None:
+    """Return the name that `text_of` turns into this text by escaping it, or None."""
+    if not text.startswith(ESCAPE):
+        return None
+    try:
+        name = b64decode(text[len(ESCAPE) :], validate=True)
+    except ValueError:
+        return None
+    return name if text_of(name) == text else None  # ends: the name is shorter than its text
 
 
 def texts(names: pa.Array) -> pa.Array:
