@@ -12,9 +12,10 @@ from datetime import timedelta
 from typing import Final
 
 from sparklog.broker.runtime.metrics import BrokerMetrics
-from sparklog.broker.runtime.request import ANONYMOUS, UNTHROTTLED
+from sparklog.broker.runtime.request import UNTHROTTLED
 from sparklog.core.config.broker import BrokerConfig
 from sparklog.core.quotas import Limit, Quotas, TokenBucket, limit_of
+from sparklog.security.principal import ANONYMOUS
 
 WAIT_MAX_MS: Final = 2**31 - 1
 """As much as an answer can tell. Who has waited for so long and still owes is told again."""
@@ -44,7 +45,7 @@ class ClientQuotas:
         """
         if not quotas:
             return UNTHROTTLED
-        limit = limit_of(quotas, key, ANONYMOUS, client_id or "")
+        limit = limit_of(quotas, key, ANONYMOUS.name, client_id or "")
         if limit is None:
             return UNTHROTTLED
         now_s = asyncio.get_running_loop().time()
@@ -56,7 +57,7 @@ class ClientQuotas:
 
     def most_at_once(self, quotas: Quotas, key: str, client_id: str | None) -> int | None:
         """Return how many bytes a client may have at once, None if there is no bound."""
-        limit = limit_of(quotas, key, ANONYMOUS, client_id or "") if quotas else None
+        limit = limit_of(quotas, key, ANONYMOUS.name, client_id or "") if quotas else None
         return None if limit is None else max(1, int(limit.bytes_per_s * self._burst_s))
 
     def _bucket(self, key: str, limit: Limit, now_s: float) -> TokenBucket:

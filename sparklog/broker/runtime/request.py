@@ -8,20 +8,22 @@ from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from sparklog.core.errors import SparklogError
+from sparklog.security.principal import ANONYMOUS, Principal
 
-ANONYMOUS: Final = "ANONYMOUS"
 BROKERS_CLIENT: Final = "broker-"
 """Brokers introduce themselves so to each other, with their id behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """Who asks."""
+    """The sender of a request."""
 
     client_id: str | None = None
     client_host: str = ""
     """The peer's IP address, or '' within one process."""
-    principal: str = ANONYMOUS
+    principal: Principal = ANONYMOUS
+    listener: str = ""
+    """The name of the listener that the connection came to, or '' within one process."""
 
 
 INTERNAL: Final = RequestContext()
