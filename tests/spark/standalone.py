@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyspark
 
+from sparklog.spark.serve.broker_task import parent_of
 from tests.peers.guard import die_with_parent
 from tests.peers.sparklog import spark_environment
 
@@ -66,3 +67,12 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that it started, parents before children."""
+    parents = {int(path.name): parent_of(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
+    found = [pid]
+    for one in found:
+        found += sorted(child for child, parent in parents.items() if parent == one)
+    return found

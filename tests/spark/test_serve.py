@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,9 +20,11 @@ import pyspark
 import pytest
 
 from sparklog.spark.serve.broker_task import parent_of
+from sparklog.spark.serve.spark_secrets import CONNECT_VARIABLE
 from tests.harness.waiting import eventually
 from tests.peers.sparklog import DEADLINE_S, SparklogCluster
 from tests.spark.echo_broker import COMPLAIN
+from tests.spark.standalone import family, free_port
 
 PROGRAM = Path(__file__).with_name("serve_echo.py")
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -142,3 +145,42 @@ def test_settings_that_a_broker_refuses_end_the_launcher(tmp_path: Path) -> None
     assert failed["message"] == "there is no such rack. broker.rack=wrong"
     assert launcher.process.returncode == 1
     assert "refuses its settings" in (tmp_path / "launcher.log").read_text()
+
+
+COUNT = """\
+import sys
+from pyspark.sql import SparkSession
+
+print(SparkSession.builder.remote(sys.argv[1]).getOrCreate().range(5).count())
+"""
+
+
+def counted(address: str) -> subprocess.CompletedProcess[str]:
+    """Count five rows by Spark Connect."""
+    environment = {k: v for k, v in os.environ.items() if k != CONNECT_VARIABLE}
+    return subprocess.run(
+        [sys.executable, "-c", COUNT, address],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def test_spark_connect_takes_no_query_without_the_token_that_serve_printed(tmp_path: Path) -> None:
+    port = str(free_port())
+    words = [sys.executable, str(PROGRAM), "--brokers", "1", "--connect-port", port]
+    with launched(words, tmp_path) as launcher:
+        address = launcher.until("connect")["address"]
+        launcher.until("serving")
+        token = address.partition("token=")[2]
+        for process in family(launcher.process.pid):
+            words_of = Path(f"/proc/{process}/cmdline").read_bytes()
+            assert token.encode() not in words_of
+            assert b"authenticate.secret" not in words_of
+        refused = counted(address.partition("/;")[0])
+        assert refused.returncode != 0
+        assert "No authentication token provided" in refused.stderr
+        accepted = counted(address)
+        assert accepted.stdout.strip() == "5", accepted.stderr[-2000:]

@@ -19,7 +19,7 @@ from sparklog.spark.demo.plain_client import PlainClient, read_everything
 from sparklog.spark.serve.broker_task import parent_of
 from tests.harness.waiting import eventually
 from tests.peers.sparklog import DEADLINE_S, PROJECT, SERVE, SparklogCluster
-from tests.spark.standalone import daemon, free_port
+from tests.spark.standalone import daemon, family, free_port
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
@@ -132,12 +132,3 @@ def executor_of(cluster: SparklogCluster, broker: int) -> int:
     jvm = parent_of(parent_of(cluster.brokers[broker]["pid"]) or 0)
     assert jvm is not None
     return jvm
-
-
-def family(pid: int) -> list[int]:
-    """Return a process and all that it started, parents before children."""
-    parents = {int(path.name): parent_of(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
-    found = [pid]
-    for one in found:
-        found += sorted(child for child, parent in parents.items() if parent == one)
-    return found

@@ -37,15 +37,22 @@ def start_jvm(settings: Mapping[str, str]) -> SparkConf:
     return SparkConf()
 
 
-def start_quiet_jvm(settings: Mapping[str, str], folder: ServeFolder) -> None:
-    """Start Spark's JVM with its home in a folder of ours, and its words in a file.
+def start_quiet_jvm(
+    settings: Mapping[str, str], folder: ServeFolder, secrets: Mapping[str, str] | None = None
+) -> None:
+    """Start Spark's JVM with its home in a folder of ours, and its output in a file.
+
+    Args:
+        settings: arguments of the JVM, which all users of the machine see.
+        folder: of the home and the file.
+        secrets: variables of the JVM alone.
 
     Raises:
         Unavailable: it did not start; the file says why.
     """
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     address = _address_for(settings.get("spark.master"))
-    variables = {**address, "SPARK_HOME": str(folder.spark_home)}
+    variables = {**address, **(secrets or {}), "SPARK_HOME": str(folder.spark_home)}
     with _variables(variables), folder.log.open("ab") as log:
         try:
             words = {"stdout": log, "stderr": subprocess.STDOUT}

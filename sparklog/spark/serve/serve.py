@@ -47,6 +47,12 @@ from sparklog.spark.serve.console_lines import Telling, brokers_text, compiling,
 from sparklog.spark.serve.control_channel import ControlServer
 from sparklog.spark.serve.job import ServeJob, ServeReport
 from sparklog.spark.serve.jvm_shutdown import JvmShutdown, spare_executors
+from sparklog.spark.serve.spark_secrets import (
+    CONNECT_VARIABLE,
+    authenticated_conf,
+    connect_address,
+    connect_token,
+)
 from sparklog.spark.serve.state import Notice, Serving
 from sparklog.spark.serve.upkeep import STOP_TIMEOUT_S, Upkeep
 
@@ -78,13 +84,19 @@ def serve_with(entry: BrokerEntry) -> Callable[[ServeJob, OpenSession, JobProgre
                 conf |= delta_conf(catalog=False)
             telling = Telling(progress, as_json=job.json)
             progress.start()
+            token: dict[str, str] = {}
             if own is not None:
                 conf = conf_of_folder(conf, own)
-                _start_spark(conf, own, telling)
+                if job.connect_port is not None:
+                    token = connect_token(SYSTEM_ENTROPY)
+                _start_spark(conf, own, telling, token)
+                conf |= authenticated_conf(SYSTEM_ENTROPY)
             spark = open_session(conf)
             # Before the folder goes that its executors work in.
             stack.callback(spark.stop)
             telling.say(started(progress.elapsed_s(), job.broker_ids))
+            if job.connect_port is not None and own is not None:
+                telling.say(connect_address(job.connect_port, token.get(CONNECT_VARIABLE)))
             server = _Launcher(job, entry, spark, master, progress, telling)
             jvm_end = stack.enter_context(JvmShutdown(spark, _end_timeout_s(job)))
             with StopRequest() as request:
@@ -107,13 +119,15 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="sparklog-")
 
 
-def _start_spark(conf: Mapping[str, str], folder: ServeFolder, telling: Telling) -> None:
+def _start_spark(
+    conf: Mapping[str, str], folder: ServeFolder, telling: Telling, secrets: Mapping[str, str]
+) -> None:
     """Start Spark's JVM for executors on this machine, once kernels are compiled."""
     if not kernels_are_kept():
         telling.say(compiling())
         compile_kernels()
     telling.say(starting(conf["spark.master"], folder.log))
-    start_quiet_jvm(conf, folder)
+    start_quiet_jvm(conf, folder, secrets)
 
 
 def _end_timeout_s(job: ServeJob) -> int:
