@@ -1,4 +1,4 @@
-"""The only JSON parser: its input is bounded in bytes and nesting before a value is built.
+"""The only JSON parser: bytes, nesting and number of values are bounded before a value is built.
 
 Documents come from storage, clients, files and the history of jobs. Python's own parser raises
 `RecursionError` for deep ones, and returns infinities, which no caller expects.
@@ -14,11 +14,16 @@ from typing import Any, Final
 from sparklog.core.errors import InvalidJson
 
 BYTES_MAX: Final = 16 << 20
-"""For requests, records, claims and lines. Values take up to 30 times as much memory."""
+"""For requests, records, claims and lines."""
 OBJECT_BYTES_MAX: Final = 256 << 20
 """For one stored object or footer: an image of 20,000 partitions has about 10 MiB."""
 NESTING_MAX: Final = 64
 """Documents of this project have fewer than ten levels; a Delta schema may have more."""
+BYTES_OF_VALUE: Final = 16
+"""A document may hold one value for each 16 bytes of its limit. An empty list has two bytes, and
+takes 64 in memory."""
+VALUES_MIN: Final = 1000
+"""Any document may hold as many."""
 
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
@@ -36,7 +41,7 @@ def parse_json(
         `bytes_max`: limit of the document in UTF-8.
 
     Raises:
-        InvalidJson: too large, nested too deeply, a number that is not finite, or no JSON.
+        InvalidJson: too large, too deep, too many values, a number that is not finite, no JSON.
     """
     if len(data) > bytes_max:
         raise _too_large(what, len(data), bytes_max)
@@ -49,6 +54,9 @@ def parse_json(
         raise _too_large(what, len(encoded), bytes_max)
     if _nesting_exceeds(encoded, NESTING_MAX):
         raise InvalidJson(f"{what} is nested too deeply. levels_max={NESTING_MAX}")
+    values_max = max(VALUES_MIN, bytes_max // BYTES_OF_VALUE)
+    if _values_exceed(encoded, values_max):
+        raise InvalidJson(f"{what} has too many values. values_max={values_max}")
     try:
         return _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
@@ -70,6 +78,17 @@ def _nesting_exceeds(data: bytes, limit: int) -> bool:
             break
         brackets = rest
     return b"[]" in brackets or brackets.count(b"[") > limit
+
+
+def _values_exceed(data: bytes, limit: int) -> bool:
+    """Return True if a document has more values: each follows a comma or an opening bracket."""
+    if _count_of_values(data) <= limit:
+        return False
+    return _count_of_values(_STRING.sub(b"", data)) > limit
+
+
+def _count_of_values(data: bytes) -> int:
+    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def _finite(text: str) -> float:

@@ -14,6 +14,7 @@ from sparklog.log.tail.batch_validator import CheckedBatch
 from sparklog.log.tail.tail import NO_LEADER_EPOCH, NO_OFFSET, Tail
 from sparklog.protocol.records.header import parse_header
 from sparklog.protocol.records.record_batch import decode
+from tests.harness.tail_lookups import find_timestamp, max_timestamp
 from tests.harness.wire_batches import produced
 
 timestamp_lists = st.lists(st.integers(0, 40), min_size=1, max_size=4)
@@ -158,10 +159,10 @@ class TailMachine(RuleBasedStateMachine):
         below = self.between(limit)
         records = [r for k in self.kept if k.end <= below for r in k.records]
         expected = next(((at, t) for at, t in records if t >= timestamp), None)
-        found = self.tail.find_timestamp(timestamp, below)
+        found = find_timestamp(self.tail, timestamp, below)
         assert (found and found[:2]) == expected
         highest = max((t for _, t in records), default=None)
-        newest = self.tail.max_timestamp(below)
+        newest = max_timestamp(self.tail, below)
         first = next(((at, t) for at, t in records if t == highest), None)
         assert (newest and newest[:2]) == first
 

@@ -96,6 +96,17 @@ def test_only_the_records_asked_for_are_read(
     assert sorted(int(str(line["offset"])) for line in _printed(capsys)) == offsets
 
 
+def test_a_deep_json_value_becomes_null_and_ends_no_executor(
+    run: Consume, make_log: MakeLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deep = b'{"n": ' * 600 + b"1" + b"}" * 600
+    records = pa.record_batch({"value": [deep, b'{"n": {"n": 2}}']})
+    make_log(t=1).partition("t", 0).append([records])
+    words = ("--value-as", "json", "--value-schema", "n STRUCT<n INT>", "--select", "value.n.n")
+    run("--topic", "t", *words)
+    assert [line.get("n") for line in _printed(capsys)] == [None, 2]
+
+
 def test_json_values_become_columns_of_parquet(run: Consume, minutes: Log, tmp_path: Path) -> None:
     output = tmp_path / "out"
     report = run(

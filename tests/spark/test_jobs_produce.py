@@ -329,6 +329,15 @@ def test_other_encodings_and_modes_are_those_that_are_named(
     assert len(send("b.json", b'{"t": 1}\n{bad\n', "--option", "mode=DROPMALFORMED")) == 3
 
 
+def test_deep_json_in_another_encoding_is_rejected_as_a_malformed_line(
+    send: Callable[..., list[Any]],
+) -> None:
+    deep = b'{"t": ' + b'{"t": ' * 600 + b"1" + b"}" * 601 + b"\n"
+    words = ("--option", "encoding=ISO-8859-1", "--schema", "t STRING")
+    with pytest.raises(Exception, match="malformed"):
+        send("a.json", b'{"t": "x"}\n' + deep, *words)
+
+
 def test_a_stream_ends_at_a_malformed_line(run: Produce, log_root: str, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

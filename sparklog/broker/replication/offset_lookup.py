@@ -23,6 +23,9 @@ from sparklog.log.manifest.change import change, raise_log_start
 from sparklog.log.manifest.refresh import refresh
 from sparklog.log.partition import offset_lookup
 from sparklog.log.tail.tail import NO_LEADER_EPOCH, NO_OFFSET, EpochEnd
+from sparklog.log.tail.timestamp_lookup import TimestampedOffset, first_since
+from sparklog.protocol.records.header import INT32_MAX
+from sparklog.protocol.records.unfolded_size import unfolded_bytes_max
 
 LATEST = -1
 EARLIEST = -2
@@ -138,10 +141,11 @@ class OffsetLookup:
                 return LookedUpOffset(
                     found.timestamp_ms, found.offset, _epoch_at(led, found.offset)
                 )
-        newer = led.tail.find_timestamp(timestamp_ms, limit)
-        if newer is None:
-            return NOTHING
-        return LookedUpOffset(newer.timestamp_ms, newer.offset, newer.leader_epoch)
+        for batch in led.tail.batches_since(timestamp_ms, limit):
+            newer = await self._first_since(batch, timestamp_ms)
+            if newer is not None:
+                return LookedUpOffset(newer.timestamp_ms, newer.offset, newer.leader_epoch)
+        return NOTHING
 
     async def _newest(self, led: LeaderPartition, limit: int) -> LookedUpOffset:
         """Return the first record that has the highest timestamp, below `limit`."""
@@ -152,10 +156,18 @@ class OffsetLookup:
                 best = LookedUpOffset(
                     found.timestamp_ms, found.offset, _epoch_at(led, found.offset)
                 )
-        newer = led.tail.max_timestamp(limit)
-        if newer is not None and newer.timestamp_ms > best.timestamp_ms:
-            return LookedUpOffset(newer.timestamp_ms, newer.offset, newer.leader_epoch)
+        for newest_ms, batch in led.tail.newest_batches(limit):
+            if newest_ms <= best.timestamp_ms:
+                break
+            newer = await self._first_since(batch, newest_ms)
+            if newer is not None:  # else the header promises more than its records have
+                return LookedUpOffset(newer.timestamp_ms, newer.offset, newer.leader_epoch)
         return best
+
+    async def _first_since(self, batch: bytes, timestamp_ms: int) -> TimestampedOffset | None:
+        """Look into a batch outside of the event loop, once there is memory for its records."""
+        size_bytes = unfolded_bytes_max(batch, INT32_MAX)
+        return await self._environment.unfold(size_bytes, None, first_since, batch, timestamp_ms)
 
 
 def _at(led: LeaderPartition, offset: int) -> LookedUpOffset:

@@ -2,9 +2,9 @@
 
 The tail covers [start offset, end offset), dense. Below it lies the partition's own log on storage
 (L1). A leader stamps and appends producers' batches; a follower appends those of its leader. No
-operation reads a record, except the two lookups by timestamp, which decode a batch. The tail does
-not know which records are committed, durable or flushed. It is not thread-safe; its results are
-immutable and may go to any thread.
+operation reads a record: `timestamp_lookup` does. The tail does not know which records are
+committed, durable or flushed. It is not thread-safe; its results are immutable and may go to any
+thread.
 
 T1: Batches are whole and contiguous: a cut or a limit inside a batch excludes it.
 T2: Leader epochs never fall from one batch to the next.
@@ -22,20 +22,14 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import Final, NamedTuple
 
-import pyarrow as pa
-
 from sparklog.core.errors import DataCorrupt, OffsetOutOfRange
-from sparklog.core.types import TimestampType
 from sparklog.log.tail.batch_validator import CheckedBatch
 from sparklog.protocol.records.header import (
     HEADER_BYTES,
-    INT32_MAX,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
-    parse_header,
     seal_header,
 )
-from sparklog.protocol.records.record_batch import decode
 
 NO_LEADER_EPOCH: Final = -1
 """No epoch is known: the log is empty, or began before this replica did."""
@@ -50,14 +44,6 @@ class EpochEnd(NamedTuple):
 
     leader_epoch: int
     end_offset: int
-
-
-class TimestampedOffset(NamedTuple):
-    """A record found by its timestamp."""
-
-    offset: int
-    timestamp_ms: int
-    leader_epoch: int
 
 
 class Tail:
@@ -282,30 +268,22 @@ class Tail:
         at = bisect_right(self._epochs, offset, key=_start_of_epoch)
         return self._epochs[at - 1][0] if at else NO_LEADER_EPOCH
 
-    def find_timestamp(self, timestamp_ms: int, limit_offset: int) -> TimestampedOffset | None:
-        """Return the first record at or after `timestamp_ms` below `limit_offset`, if any.
+    def batches_since(self, timestamp_ms: int, limit_offset: int) -> list[bytes]:
+        """Return the batches below `limit_offset` whose header promises a record so new, in order.
 
-        It decodes the batches whose header promises one: one batch, unless a header is wrong.
+        A record at or after `timestamp_ms` is in one of them; see `timestamp_lookup`.
         """
-        below = self._batches_below(limit_offset)
-        for index, newest_ms in enumerate(self._max_timestamps[:below]):
-            if newest_ms >= timestamp_ms:
-                found = _first_record(self._batches[index], timestamp_ms)
-                if found is not None:
-                    return found
-        return None
+        newest = self._max_timestamps[: self._batches_below(limit_offset)]
+        return [self._batches[at] for at, ms in enumerate(newest) if ms >= timestamp_ms]
 
-    def max_timestamp(self, limit_offset: int) -> TimestampedOffset | None:
-        """Return the first record with the highest timestamp below `limit_offset`, if any.
+    def newest_batches(self, limit_offset: int) -> list[tuple[int, bytes]]:
+        """Return batches below `limit_offset` with their header's max timestamp, newest first.
 
-        It skips batches whose header has a higher timestamp than their records.
+        Of those with one timestamp, the first in the log comes first.
         """
-        below = self._max_timestamps[: self._batches_below(limit_offset)]
-        for index in sorted(range(len(below)), key=below.__getitem__, reverse=True):
-            found = _first_record(self._batches[index], below[index])
-            if found is not None:
-                return found
-        return None
+        newest = self._max_timestamps[: self._batches_below(limit_offset)]
+        order = sorted(range(len(newest)), key=newest.__getitem__, reverse=True)
+        return [(newest[at], self._batches[at]) for at in order]
 
     def _push(
         self, data: bytes, base: int, end: int, leader_epoch: int, max_timestamp_ms: int
@@ -355,24 +333,3 @@ def _restamped(
         max_timestamp=append_time_ms,
     )
     return seal_header(stamped, memoryview(source)[HEADER_BYTES:])
-
-
-def _first_record(data: bytes, timestamp_ms: int) -> TimestampedOffset | None:
-    """Return a batch's first record that is not older than `timestamp_ms`.
-
-    Also None if a client sent unreadable records.
-    """
-    header = parse_header(data)
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        return TimestampedOffset(header.base_offset, header.max_timestamp, header.leader_epoch)
-    try:
-        rows = decode(data, verify_crc=False, max_decompressed_bytes=INT32_MAX).records
-    except DataCorrupt:
-        return None
-    timestamps = rows.column("timestamp").cast(pa.int64()).to_numpy()
-    late = timestamps >= timestamp_ms
-    at = int(late.argmax()) if len(late) else 0
-    if not len(late) or not late[at]:
-        return None
-    offset: int = rows.column("offset")[at].as_py()
-    return TimestampedOffset(offset, int(timestamps[at]), header.leader_epoch)

@@ -19,6 +19,8 @@ BYTES_MAX: Final = 16 << 20
 """Bytes of a text. Jackson, which Spark reads JSON with, takes strings up to 20,000,000."""
 STANDARD_JSON: Final = {"allowSingleQuotes": "false"}
 """For Spark's readers. In text between single quotes `is_too_deep` would count other brackets."""
+DEPTH_OPTION: Final = {"maxNestingDepth": str(DEPTH_MAX)}
+"""For Spark's readers of text that these checks cannot see first: Jackson rejects a deeper text."""
 _SENTINEL: Final = ",0,0,0]"
 _SENTINEL_LENGTH: Final = 3
 

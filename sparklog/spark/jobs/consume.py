@@ -25,6 +25,7 @@ from sparklog.cluster.log import Log, open_log
 from sparklog.core.bounded_json import parse_json
 from sparklog.core.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from sparklog.core.terminal_text import printable_json
+from sparklog.spark.access.json_text import STANDARD_JSON, readable
 from sparklog.spark.jobs.arguments import (
     JobParser,
     add_log_options,
@@ -211,7 +212,7 @@ def _decoded(name: str, kind: str, schema: str | None) -> Column:
     if kind == "string":
         return sf.col(name).cast("string")
     if kind == "json" and schema is not None:
-        return sf.from_json(sf.col(name).cast("string"), schema)
+        return sf.from_json(readable(sf.col(name).cast("string")), schema, STANDARD_JSON)
     return sf.col(name)
 
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from sparklog.core.errors import InvalidRequest
 from sparklog.spark.access.json_text import (
+    DEPTH_OPTION,
     STANDARD_JSON,
     is_one_document,
     is_too_deep,
@@ -285,7 +286,7 @@ def _json_rows(spark: SparkSession, given: Input, options: Mapping[str, str]) ->
 
 def _encoded_json_rows(spark: SparkSession, given: Input, options: Mapping[str, str]) -> DataFrame:
     """Return rows of JSON in another encoding, which Spark's own reader decodes."""
-    marked = {"lineSep": "\n", **options, "columnNameOfCorruptRecord": MALFORMED}
+    marked = {"lineSep": "\n", **options, "columnNameOfCorruptRecord": MALFORMED} | DEPTH_OPTION
     if given.schema is not None:
         fields = _fields(given.schema)
     else:

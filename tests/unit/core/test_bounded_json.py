@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparklog.cluster import named_snapshots, publication
 from sparklog.cluster.metadata import records, snapshot
-from sparklog.core.bounded_json import NESTING_MAX, parse_json
+from sparklog.core.bounded_json import NESTING_MAX, VALUES_MIN, parse_json
 from sparklog.core.errors import DataCorrupt, InvalidJson
 from sparklog.log.segment.footer import checked_document
 from sparklog.log.tail import producer_snapshot
@@ -64,6 +64,20 @@ def test_parse_json_rejects_what_no_caller_expects(data: str | bytes) -> None:
 def test_parse_json_rejects_documents_beyond_the_limit(data: str | bytes) -> None:
     with pytest.raises(InvalidJson, match=r"object 7 is too large. bytes=\d+ bytes_max=5"):
         parse_json(data, "object 7", bytes_max=5)
+
+
+@pytest.mark.parametrize("element", ["[]", "{}", "1", '""', "null"])
+def test_parse_json_rejects_too_many_values(element: str) -> None:
+    fits = "[" + ",".join([element] * (VALUES_MIN // 2 - 1)) + "]"
+    assert len(parse_json(fits, "object 7", bytes_max=len(fits))) == VALUES_MIN // 2 - 1
+    many = "[" + ",".join([element] * (VALUES_MIN + 1)) + "]"
+    with pytest.raises(InvalidJson, match="object 7 has too many values"):
+        parse_json(many, "object 7", bytes_max=len(many))
+
+
+def test_parse_json_counts_no_commas_and_brackets_in_strings() -> None:
+    text = ",[{" * 5000
+    assert parse_json(json.dumps([text]), "object 7", bytes_max=16_000) == [text]
 
 
 def _sealed(**more: object) -> bytes:

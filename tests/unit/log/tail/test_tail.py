@@ -9,6 +9,7 @@ from sparklog.log.tail.batch_validator import BatchRules, CheckedBatch, check_ba
 from sparklog.log.tail.tail import Tail
 from sparklog.protocol.records.header import HEADER_BYTES, parse_header, seal_header
 from sparklog.protocol.records.record_batch import decode
+from tests.harness.tail_lookups import find_timestamp, max_timestamp
 from tests.harness.wire_batches import produced
 
 RULES = BatchRules(max_message_bytes=10_000)
@@ -37,25 +38,25 @@ def test_lookups_by_timestamp_pass_over_what_cannot_be_read() -> None:
     tail = Tail(10)
     tail.append_as_leader(unreadable(900), 1)
     tail.append_as_leader(produced([100, 300, 200]), 1)
-    assert tail.find_timestamp(200, tail.end_offset) == (12, 300, 1)
-    assert tail.max_timestamp(tail.end_offset) == (12, 300, 1)
-    assert tail.max_timestamp(11) is None
+    assert find_timestamp(tail, 200, tail.end_offset) == (12, 300, 1)
+    assert max_timestamp(tail, tail.end_offset) == (12, 300, 1)
+    assert max_timestamp(tail, 11) is None
 
 
 def test_lookups_by_timestamp_believe_records_not_headers() -> None:
     tail = Tail(0)
     tail.append_as_leader(claiming(900, produced([100])), 1)
     tail.append_as_leader(produced([200]), 1)
-    assert tail.find_timestamp(150, 2) == (1, 200, 1)
-    assert tail.max_timestamp(2) == (1, 200, 1)
+    assert find_timestamp(tail, 150, 2) == (1, 200, 1)
+    assert max_timestamp(tail, 2) == (1, 200, 1)
 
 
 def test_the_append_time_is_the_time_of_every_record() -> None:
     tail = Tail(0)
     data = tail.append_as_leader(produced([100, 900]), 1, append_time_ms=500)
     assert decode(data).records.column("timestamp").to_pylist()[0].timestamp() == 0.5
-    assert tail.find_timestamp(400, 2) == (0, 500, 1)
-    assert tail.find_timestamp(501, 2) is None
+    assert find_timestamp(tail, 400, 2) == (0, 500, 1)
+    assert find_timestamp(tail, 501, 2) is None
 
 
 def test_what_is_kept_is_not_the_producers_buffer() -> None:
