@@ -14,7 +14,7 @@ from sparklog.spark.serve.serve import serve_with
 
 def main() -> int:
     """Run the job and return its exit code."""
-    return run_job("sparklog serve", parse_serve, serve_with(run))
+    return run_job("sparklog serve", parse_serve, serve_with(run), ends_with_jvm=False)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""How tests wait: they look again and again until something is seen, or say what never was.
+"""Waiting in tests: a function is called again and again until it returns something true.
 
-A test that sleeps for a fixed time is slow on every machine and wrong on a slow one. What tells of
-itself (a condition, a future, a process that ends) is waited for directly; the rest with this.
+A test that sleeps for a fixed time is slow on every machine and wrong on a slow one. A test waits
+directly for a condition, a future or the end of a process, and with this for anything else.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def eventually(
     """Look until something true is seen, and return it.
 
     Args:
-        look: What to do to see; its exceptions end the wait.
-        what: What is waited for, as the error shall name it.
-        within_s: How long to look; there is a look at the very end too.
-        every_s: The pause between two looks.
+        look: called at each look; its exceptions end the wait.
+        what: names the awaited thing in the error.
+        within_s: the longest wait; there is a look at its very end, too.
+        every_s: the pause between two looks.
 
     Raises:
-        TimeoutError: It was not seen in time; the message holds what was seen last.
+        TimeoutError: it was not seen in time; the message holds the last result.
     """
     deadline_s = time.monotonic() + within_s
     while True:
@@ -42,12 +42,12 @@ def eventually(
             return seen
         if last_look:
             raise TimeoutError(f"not in time: {what} within_s={within_s:g} last_seen={seen!r}")
-        time.sleep(every_s)  # what is looked at lives elsewhere and cannot tell
+        time.sleep(every_s)  # it lives elsewhere and notifies no one
 
 
 def until_a_random_moment(chances: random.Random, least_s: float, longest_s: float) -> None:
-    """Wait for a while that is drawn by chance, as kills and people come.
+    """Wait for a random while, as kills and people come.
 
-    What followed something seen would come at the moments that a test can see, and at no other.
+    A fault after an event that the test sees would come at such moments, and at no other.
     """
-    time.sleep(chances.uniform(least_s, longest_s))  # any moment will do, and none tells
+    time.sleep(chances.uniform(least_s, longest_s))  # any moment will do

@@ -263,7 +263,10 @@ def test_brokers_that_refuse_each_other_settle_and_recover(tmp_path: Path) -> No
         world.after(4)
         assert begun_anew(world.cluster) == settled
         world.cluster.heal()
+        healed_s = SYSTEM_CLOCK.monotonic_s()
         eventually(lambda: world.load.live_brokers() == 3, "all brokers are back")
+        seconds = SYSTEM_CLOCK.monotonic_s() - healed_s
+        print(f"all brokers are back {seconds:.2f} s after the links healed")
         world.judge()
         assert max(begun_anew(world.cluster)) <= 1
 

@@ -121,3 +121,27 @@ def test_an_interrupted_stream_says_what_it_did_and_ends_with_130(
     assert process.returncode == 130, said
     assert "consumed 2 records of t" in said
     assert "Traceback" not in said
+
+
+def test_a_submitted_stream_stops_in_good_order_when_its_jvm_gets_the_signal(
+    tmp_path: Path, log_root: str, make_log: MakeLog
+) -> None:
+    make_log(t=1).partition("t", 0).append([pa.record_batch({"value": [b"x", b"y"]})])
+    table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
+    words = [str(SUBMIT), *CONF, str(JOBS / "consume.py"), "--topic", "t", "--stream",
+             "--from-offset", "earliest", "--to", "parquet", "--output", str(table),
+             "--checkpoint", str(checkpoint)]  # fmt: skip
+    with subprocess.Popen(
+        words,
+        env=_environment(log_root),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        eventually((checkpoint / "commits" / "0").exists, "the batch is committed", DEADLINE_S)
+        process.send_signal(signal.SIGTERM)  # spark-submit's JVM: it replaced the shell
+        said, _ = process.communicate(timeout=DEADLINE_S)
+    assert "consumed 2 records of t" in said, said
+    assert "Traceback" not in said
+    assert process.returncode == 143

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from sparklog.client.producer import Producer
@@ -101,3 +102,29 @@ def test_a_query_copies_from_one_led_topic_to_another_and_all_is_there_without_b
         assert numbers("source") == expected
         assert numbers("copy") == expected
     assert numbers("copy") == expected
+
+
+def test_records_from_before_1970_arrive_through_brokers_with_their_timestamps(
+    spark: SparkSession, make_log: MakeLog, log_root: str
+) -> None:
+    log = make_log(old=1)
+    # Microseconds: Spark's timestamps have them, and Kafka's milliseconds round them down.
+    moments = [-1, -1_000, -1_001, -86_400_000_000, -2_208_988_800_000_000, 1_999]
+    expected = [-1, -1, -2, -86_400_000, -2_208_988_800_000, 1]
+    with Brokers(log_root) as brokers:
+        eventually(lambda: log.partition("old", 0).view().is_led, "a broker leads the topic")
+        rows = spark.createDataFrame([(n, t) for n, t in enumerate(moments)], "n INT, t LONG")
+        rows = rows.selectExpr("CAST(n AS STRING) AS value", "timestamp_micros(t) AS timestamp")
+        sink = rows.coalesce(1).write.format("sparklog").option("path", log_root)
+        sink.option("topic", "old").mode("append").save()
+
+        consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "g"})
+        consumer.assign([TopicPartition("old", 0, 0)])
+        sent = consumer.consume(len(moments), timeout=60)
+        consumer.close()
+        assert {int(m.value() or b""): m.timestamp()[1] for m in sent} == dict(enumerate(expected))
+
+        read = spark.read.format("sparklog").option("path", log_root).option("subscribe", "old")
+        found = read.load().selectExpr("CAST(CAST(value AS STRING) AS INT) AS n",
+                                       "unix_millis(timestamp) AS ms").collect()  # fmt: skip
+        assert {row.n: row.ms for row in found} == dict(enumerate(expected))

@@ -27,7 +27,8 @@ PRIVATE_WORDS = re.compile(
 )
 _CODE = re.compile(r"``[^`]*``|`[^`]*`|https?://\S+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z0-9`\"'(\[*])")
-_LABEL = re.compile(r"^\s*(?:[-*]|\d+\.|[A-Z][A-Z-]*-?\d+:?)\s+")
+_LABEL = re.compile(r"^\s*(?:[-*]|\d+\.|[A-Z][A-Z-]*-?\d+:?|`?[a-z_][a-z0-9_]*`?:)\s+")
+"""A bullet, a number, an invariant or an argument: an item begins there."""
 _SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Attributes|Example|Examples):\s*$")
 
 

@@ -20,6 +20,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import FrameType
 from typing import Protocol, TypeVar
 
@@ -30,6 +31,7 @@ from pyspark.sql import SparkSession
 
 from sparklog.core.errors import SparklogError
 from sparklog.core.terminal_text import printable
+from sparklog.spark.jobs.jvm_shutdown import JvmShutdown, terminate_main_thread
 from sparklog.spark.jobs.metrics_option import metrics_file
 from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.session import SETTINGS, stay_on_loopback, use_this_python
@@ -43,6 +45,8 @@ INTERRUPTED = 130
 READER_GONE = 141
 TERMINATED = 143
 MESSAGE_LENGTH_MAX = 2000
+END_TIMEOUT_S = 30
+"""The longest delay of the end of a JVM, until its job has stopped in good order."""
 
 _OWN_ERROR = re.compile(r"sparklog\.core\.errors\.(\w+): (.+)")
 _JAVA_ERROR = re.compile(r"^: [\w.$]+: (.+)$", re.MULTILINE)
@@ -102,8 +106,21 @@ def run_job(
     parse: Callable[[Sequence[str]], Job],
     body: Callable[[Job, OpenSession, JobProgress], JobReport],
     argv: Sequence[str] | None = None,
+    *,
+    ends_with_jvm: bool = True,
 ) -> int:
-    """Run a job from its command line to its exit code."""
+    """Run a job from its command line to its exit code.
+
+    Under spark-submit the JVM gets the signal to end. Then it waits up to `END_TIMEOUT_S` for the
+    job, which gets SIGTERM.
+
+    Args:
+        name: of the application.
+        parse: reads the command line.
+        body: the work.
+        argv: the command line, or None for the process's.
+        ends_with_jvm: False if the body awaits the JVM's end.
+    """
     # Py4J logs a call that Ctrl-C cut short, with its trace; the interrupt itself says enough.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     progress = JobProgress(sys.stderr)
@@ -111,9 +128,12 @@ def run_job(
     report: JobReport | None = None
     previous = signal.signal(signal.SIGTERM, _terminate)
     sessions: list[SparkSession] = []
+    ends = ExitStack()
 
     def open_session(conf: Mapping[str, str]) -> SparkSession:
         sessions.append(job_session(name, conf))
+        if ends_with_jvm and submitted():
+            ends.enter_context(JvmShutdown(sessions[0], END_TIMEOUT_S, terminate_main_thread))
         return sessions[0]
 
     try:
@@ -141,6 +161,7 @@ def run_job(
     finally:
         progress.close()
         signal.signal(signal.SIGTERM, previous)
+        ends.close()
     _stop(sessions)
     _leave_metrics(name, words, code, report, progress.elapsed_s())
     return code

@@ -98,11 +98,11 @@ def advice(
     """Return advice for an operator about the slots for brokers and for queries.
 
     Args:
-        `brokers`: How many brokers the application runs.
-        `slots`: The executors that Spark has now.
-        `claim`: What each broker claims.
-        `conf`: The session's configuration.
-        `expected`: How many executors the configuration asks for; 0 where it does not say.
+        `brokers`: the number of brokers of the application.
+        `slots`: the executors that Spark has now.
+        `claim`: of each broker.
+        `conf`: the session's configuration.
+        `expected`: the number of executors that the configuration asks for; 0 if it does not say.
     """
     taken = claim.cores or 1
     found = []

@@ -27,6 +27,7 @@ from sparklog.log.kernels import compile_kernels, kernels_are_kept
 from sparklog.spark.jobs.addresses import ALL, LOOPBACK, is_local
 from sparklog.spark.jobs.jars import delta_conf
 from sparklog.spark.jobs.job import OpenSession, submitted, submitted_conf, tell_report
+from sparklog.spark.jobs.jvm_shutdown import JvmShutdown, spare_executors
 from sparklog.spark.jobs.progress import JobProgress
 from sparklog.spark.jobs.session import DRIVER_BIND_ADDRESS, DRIVER_HOST
 from sparklog.spark.jobs.started_jvm import start_quiet_jvm
@@ -46,7 +47,6 @@ from sparklog.spark.serve.broker_slots import (
 from sparklog.spark.serve.console_lines import Telling, brokers_text, compiling, started, starting
 from sparklog.spark.serve.control_channel import ControlServer
 from sparklog.spark.serve.job import ServeJob, ServeReport
-from sparklog.spark.serve.jvm_shutdown import JvmShutdown, spare_executors
 from sparklog.spark.serve.spark_secrets import (
     CONNECT_VARIABLE,
     authenticated_conf,

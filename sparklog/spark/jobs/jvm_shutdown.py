@@ -2,8 +2,8 @@
 
 Under spark-submit the JVM is the process that operators, YARN and Kubernetes end: it gets the
 signal, stops its SparkContext, and with it every executor. A shutdown hook that goes before
-Spark's own gives brokers the time to drain. Hadoop's registry of hooks, in which Spark has its own,
-is the public way to have an order among them.
+Spark's own gives brokers the time to drain, and streaming queries the time to stop. Hadoop's
+registry of hooks, in which Spark has its own, is the public way to have an order among them.
 
 Python's output there goes through the JVM, too: it reads a pipe, and drops the pipe's contents
 when it ends. So the JVM is held until it has read the last line.
@@ -12,11 +12,13 @@ when it ends. So the JVM is held until it has read the last line.
 from __future__ import annotations
 
 import fcntl
+import signal
 import struct
 import sys
 import termios
+from collections.abc import Callable
 from contextlib import suppress
-from threading import Event
+from threading import Event, main_thread
 from typing import Any, Final, TextIO
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -49,11 +51,19 @@ def spare_executors() -> None:
 class JvmShutdown:
     """Holds up the JVM's end until work is done; a context manager."""
 
-    def __init__(self, spark: SparkSession, timeout_s: int) -> None:
-        """Hold up `spark`'s JVM for at most `timeout_s` seconds."""
+    def __init__(
+        self, spark: SparkSession, timeout_s: int, notify: Callable[[], None] | None = None
+    ) -> None:
+        """Hold up the end of the JVM, and call `notify` when it has begun.
+
+        Args:
+            spark: a session of the JVM.
+            timeout_s: the longest delay of its end, in seconds.
+            notify: called in a thread of Py4J.
+        """
         self._spark = spark
         self._timeout_s = timeout_s
-        self._hook = _Hook(timeout_s)
+        self._hook = _Hook(timeout_s, notify)
         self._hooks: Any = None
         self._thread: Any = None
 
@@ -69,7 +79,7 @@ class JvmShutdown:
         seconds = gateway.jvm.java.util.concurrent.TimeUnit.SECONDS
         # Each call makes the hook another object to Java. A thread that is never started keeps its
         # identity, and so can be removed.
-        self._thread = gateway.jvm.java.lang.Thread(self._hook, "sparklog: drain brokers")
+        self._thread = gateway.jvm.java.lang.Thread(self._hook, "sparklog: end of the job")
         self._hooks = gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get()
         self._hooks.addShutdownHook(self._thread, BEFORE_SPARK, self._timeout_s, seconds)
         return self
@@ -85,6 +95,13 @@ class JvmShutdown:
             # A JVM that has begun to end meanwhile, or is gone, has no use for this.
             with suppress(Py4JError, OSError):
                 self._hooks.removeShutdownHook(self._thread)
+
+
+def terminate_main_thread() -> None:
+    """Send this process the signal that its JVM got, SIGTERM."""
+    thread = main_thread().ident
+    assert thread is not None, "it runs"
+    signal.pthread_kill(thread, signal.SIGTERM)
 
 
 def await_reader(stream: TextIO, timeout_s: float) -> bool:
@@ -112,12 +129,15 @@ class _Hook:
     class Java:
         implements = ("java.lang.Runnable",)
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, notify: Callable[[], None] | None) -> None:
         self._timeout_s = timeout_s
+        self._notify = notify
         self.came = Event()
         self.done = Event()
 
     def run(self) -> None:
         """Handle the JVM's call."""
         self.came.set()
+        if self._notify is not None:
+            self._notify()
         self.done.wait(self._timeout_s)

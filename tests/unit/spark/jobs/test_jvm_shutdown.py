@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from sparklog.spark.serve.jvm_shutdown import await_reader
+from sparklog.spark.jobs.jvm_shutdown import await_reader
 
 
 def test_await_reader_returns_once_the_reader_has_read_all() -> None:
