@@ -38,6 +38,9 @@ BLANKS_STEP = 512
 WINDOW_BYTES_MAX = 1 << 30
 """Arrow's `binary` counts a column's bytes with 31 bits."""
 
+UNKNOWN_SEQUENCE: Final = -1
+"""In windows of older versions, and in every object that is no window."""
+
 _SCHEMA = pa.schema(
     [
         pa.field("topic_id", pa.string(), nullable=False),
@@ -94,6 +97,9 @@ class WalHeader:
     forced: bool = True
     """True if each window of the log is on the disk before it counts. If not, a power cut may have
     truncated some, or lost their names; never one whose boundary is above those before it."""
+    acknowledged: int = UNKNOWN_SEQUENCE
+    """A window's: the newest sequence that the broker had acknowledged when it numbered this one.
+    So each name from the boundary up to this one was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +162,8 @@ def _about(
     }
     if not header.forced:
         document["unforced"] = True
+    if header.acknowledged != UNKNOWN_SEQUENCE:
+        document["acknowledged"] = header.acknowledged
     text = _JSON.encode(document)
     if header.kind is WalKind.WINDOW:
         # Blanks fill up a small window. Steps limit the number of different footers.
@@ -213,6 +221,7 @@ def _header(document: dict[str, Any], layout: WalLayout, sequence: int) -> WalHe
             boundary=int(document["boundary"]),
             nonce=str(document["nonce"]),
             forced=not document.get("unforced", False),
+            acknowledged=int(document.get("acknowledged", UNKNOWN_SEQUENCE)),
         )
         place = (int(document["broker_id"]), str(document["incarnation"]), header.sequence)
     except (KeyError, TypeError, ValueError) as error:
@@ -232,6 +241,14 @@ def _problem(header: WalHeader) -> str:
     """Return the contradiction in a header, or ''."""
     if not 0 <= header.boundary <= header.sequence:
         return f"its boundary {header.boundary} is not within [0, {header.sequence}]"
+    if header.acknowledged != UNKNOWN_SEQUENCE:
+        if header.kind is not WalKind.WINDOW:
+            return "an acknowledged sequence in an object that is no window"
+        if not header.boundary <= header.acknowledged < header.sequence:
+            return (
+                f"its acknowledged sequence {header.acknowledged} is not within "
+                f"[{header.boundary}, {header.sequence})"
+            )
     if header.kind is WalKind.REGISTRATION and header.sequence != 0:
         return "a registration after sequence 0"
     if header.kind is WalKind.WINDOW and header.boundary >= header.sequence:

@@ -9,6 +9,10 @@ After a power cut, a log that is not forced to the disk may have torn or missing
 object is neither a mark nor one whose boundary allowed deletions, because the writer forces those.
 So sealing skips it, and the log's windows end before it. In a forced log it is damage.
 
+Each window says up to which sequence the broker had acknowledged. An object from the boundary up to
+there that is missing in a forced log is damage (`missing_object`), not the end of the log. A sealer
+takes a name above it, so that the object can be put back.
+
 The broker may write and trim a log while it is read. A function that reads returns None if a listed
 object has vanished: list again. It returns a `TornWindow` for an object that cannot be read.
 `whole` decides if the log may have such objects.
@@ -29,6 +33,7 @@ from sparklog.log.layout import WalLayout
 from sparklog.log.wal.objects import (
     BROKERS_KINDS,
     FOOTER_READ_BYTES,
+    UNKNOWN_SEQUENCE,
     WINDOW_BYTES_MIN,
     WalHeader,
     WalKind,
@@ -74,6 +79,10 @@ def whole(headers: Sequence[WalHeader | TornWindow], *, forced: bool = True) -> 
     if torn and forced and all(one.forced for one in found):
         raise torn[0].error
     return found
+
+
+def _sequence(one: WalObject | TornWindow) -> int:
+    return one.header.sequence if isinstance(one, WalObject) else one.sequence
 
 
 def header_of(one: WalObject | TornWindow) -> WalHeader | TornWindow:
@@ -184,6 +193,9 @@ def _decoded(
 
 SEAL_ROUNDS_MAX = 100
 """Rounds lost to a busy broker, or to store errors. Barriers end a race after about ten."""
+HOLE_LOOKS = 3
+"""Looks in a row that must miss an object. A listing may show a window and miss one that was
+written before it while the listing ran; a listing that begins later shows both."""
 LOOKS_MAX = 100
 """Looks in a row during which objects vanished. A broker trims once per flush, not per look."""
 BARRIER_DISTANCE_MAX = 1 << 10
@@ -217,7 +229,7 @@ class _Look:
 
     boundary: int
     gap: int
-    """The first absent name at or above the boundary."""
+    """The first absent name at or above the boundary, and above each acknowledged sequence."""
     seal: int | None
     """The highest seal, if it is at or above the boundary."""
     forced: bool
@@ -271,12 +283,20 @@ def read_tail(layout: WalLayout, sealed: Sealed) -> Program[LogTail]:
         Unavailable: objects vanished during every look; try again.
         DataCorrupt: an object is damaged.
     """
+    holes = 0
     for _ in range(LOOKS_MAX):
         sequences = yield from listed(layout)
-        wanted = [s for s in sequences if sealed.boundary <= s < sealed.sequence]
+        wanted = [s for s in sequences if s >= sealed.boundary]
         objects = yield from read_objects(layout, wanted)
-        if objects is not None:
-            return _tail(objects, sealed)
+        if objects is None:
+            continue
+        headers = whole([header_of(one) for one in objects], forced=sealed.forced)
+        missing = missing_object(layout, sequences, headers) if sealed.forced else None
+        if missing is None:
+            return _tail([one for one in objects if _sequence(one) < sealed.sequence], sealed)
+        holes += 1
+        if holes == HOLE_LOOKS:
+            raise missing
     raise _vanishing(layout)
 
 
@@ -291,6 +311,7 @@ def read_sealed(layout: WalLayout) -> Program[tuple[Sealed, LogTail] | None]:
         Unavailable: objects vanished during every look; try again.
         DataCorrupt: an object is damaged.
     """
+    holes = 0
     for _ in range(LOOKS_MAX):
         sequences = yield from listed(layout)
         newest = yield from read_newest(layout, sequences, {})
@@ -300,9 +321,16 @@ def read_sealed(layout: WalLayout) -> Program[tuple[Sealed, LogTail] | None]:
         objects = yield from read_objects(layout, [s for s in sequences if s >= boundary])
         if objects is None:
             continue
-        look = _judged(sequences, whole([header_of(one) for one in objects]))
+        headers = whole([header_of(one) for one in objects])
+        look = _judged(sequences, headers)
         if look.seal is None:
             return None
+        missing = missing_object(layout, sequences, headers)
+        if missing is not None:
+            holes += 1
+            if holes == HOLE_LOOKS:
+                raise missing
+            continue
         sealed = Sealed(look.seal, look.boundary, look.forced)
         return sealed, _tail(objects, sealed)
     raise _vanishing(layout)
@@ -311,9 +339,10 @@ def read_sealed(layout: WalLayout) -> Program[tuple[Sealed, LogTail] | None]:
 def clear(layout: WalLayout, sealed: Sealed) -> Program[None]:
     """Delete a sealed log, after all batches of `read_tail` are in the partitions' own logs.
 
-    The seal stays for ever: without it a paused broker would find its next name free.
+    The seal stays for ever: without it a paused broker would find its next name free. The newest
+    object goes first, so that none of those that are left shows a missing one before it.
     """
-    for sequence in (yield from listed(layout)):
+    for sequence in reversed((yield from listed(layout))):
         if sequence != sealed.sequence:
             yield from delete(layout.key(sequence))
 
@@ -341,9 +370,39 @@ def _judged(sequences: Sequence[int], headers: Sequence[WalHeader]) -> _Look:
     counts = seal_at >= boundary
     return _Look(
         boundary,
-        _first_gap(sequences, boundary),
+        _first_gap(sequences, max(boundary, _acknowledged(headers) + 1)),
         seal_at if counts else None,
         all(h.forced for h in headers),
+    )
+
+
+def _acknowledged(headers: Sequence[WalHeader]) -> int:
+    """Return the highest sequence that some window shows to be acknowledged, or -1."""
+    return max((h.acknowledged for h in headers), default=UNKNOWN_SEQUENCE)
+
+
+def missing_object(
+    layout: WalLayout, sequences: Sequence[int], headers: Sequence[WalHeader]
+) -> DataCorrupt | None:
+    """Return the error of the first acknowledged object that is missing, or None.
+
+    Args:
+        layout: of the log.
+        sequences: of the objects that a listing showed.
+        headers: of the objects from the boundary on. In a log that is not forced to the disk, a
+            power cut may have taken objects.
+    """
+    if not all(one.forced for one in headers):
+        return None
+    boundary = max((one.boundary for one in headers), default=0)
+    missing = _first_gap(sequences, boundary)
+    acknowledged = _acknowledged(headers)
+    if missing > acknowledged:
+        return None
+    return DataCorrupt(
+        "an object of a write-ahead log is missing, and records that producers were acknowledged "
+        "are in it: put it back, for example from an older version in the bucket. "
+        f"object={layout.key(missing)} acknowledged_up_to={layout.key(acknowledged)}"
     )
 
 

@@ -27,6 +27,7 @@ from sparklog.log.effects import Program, get, put
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal.objects import (
     FOOTER_READ_BYTES,
+    UNKNOWN_SEQUENCE,
     WalBatch,
     WalHeader,
     WalKind,
@@ -140,7 +141,7 @@ Event = WindowReady | PutSettled | Flushed
 
 @dataclass(frozen=True, slots=True)
 class PutWindow:
-    """Instruction: encode the ready window with this number and boundary, and `place` it."""
+    """Instruction: encode the ready window with these numbers, and `place` it."""
 
     sequence: int
     boundary: int
@@ -148,10 +149,19 @@ class PutWindow:
     """True if all windows of the log are forced."""
     forced: bool = True
     """True if this one is."""
+    acknowledged: int = UNKNOWN_SEQUENCE
+    """The newest sequence acknowledged by now."""
 
     def placed(self, layout: WalLayout, batches: Sequence[WalBatch], nonce: str) -> WindowRow:
         """Return the object with `batches` as instructed."""
-        header = WalHeader(WalKind.WINDOW, self.sequence, self.boundary, nonce, self.log_forced)
+        header = WalHeader(
+            WalKind.WINDOW,
+            self.sequence,
+            self.boundary,
+            nonce,
+            self.log_forced,
+            self.acknowledged,
+        )
         return WindowRow(layout, header, encode(layout, header, batches), self.forced)
 
 
@@ -240,7 +250,9 @@ class WalWriter:
         raised = boundary > self._boundaries[sequence - 1]
         self._boundaries[sequence] = boundary
         self._next += 1
-        return PutWindow(sequence, boundary, self._forced, self._forced or raised)
+        return PutWindow(
+            sequence, boundary, self._forced, self._forced or raised, self.acknowledged
+        )
 
     def _durable_now(self, sequence: int) -> tuple[Instruction, ...]:
         assert self.acknowledged < sequence < self._next, (self.acknowledged, sequence, self._next)

@@ -15,12 +15,14 @@ from tests.bench.broker.measures.failover import measure_failover
 from tests.bench.broker.measures.idle import measure_idle
 from tests.bench.broker.measures.latency import measure_latency
 from tests.bench.broker.measures.producing import UNFORCED, measure_producing, measure_unforced
+from tests.bench.broker.measures.record_checks import measure_record_checks
 from tests.bench.broker.measures.slow_store import measure_slow_store
 from tests.bench.broker.plan import FULL, QUICK, BrokerPlan
 from tests.bench.common.clusters import clusters, sparklog_cluster
 from tests.bench.common.command import Benchmark, Run
 
 SLOW_LAUNCHER = (sys.executable, "-m", "tests.bench.broker.slow_broker")
+UNCHECKED_LAUNCHER = (sys.executable, "-m", "tests.bench.broker.unchecked_broker")
 
 
 def measure(run: Run[BrokerPlan]) -> None:
@@ -35,6 +37,12 @@ def measure(run: Run[BrokerPlan]) -> None:
     if run.wants("unforced"):
         with clusters(run.systems, work / "unforced", ours_alone=UNFORCED) as sides:
             run.take("unforced", measure_unforced, sides, plan, results)
+    if run.wants("checks") and "sparklog" in run.systems:
+        with (
+            sparklog_cluster(work / "checked") as checked,
+            sparklog_cluster(work / "unchecked", UNCHECKED_LAUNCHER) as unchecked,
+        ):
+            run.take("checks", measure_record_checks, checked, unchecked, plan, results)
     if run.wants("bill") and "sparklog" in run.systems:
         with sparklog_cluster(work / "bill", SLOW_LAUNCHER, *CONFIGS) as ours:
             run.take("bill", measure_bill, ours, plan, results)
@@ -52,7 +60,17 @@ BENCHMARK = Benchmark(
     about=__doc__,
     full=FULL,
     quick=QUICK,
-    kinds=("produce", "unforced", "consume", "latency", "failover", "slow-store", "bill", "idle"),
+    kinds=(
+        "produce",
+        "unforced",
+        "checks",
+        "consume",
+        "latency",
+        "failover",
+        "slow-store",
+        "bill",
+        "idle",
+    ),
     systems=("sparklog", "kafka"),
     disk="about 20 GB",
     measure=measure,

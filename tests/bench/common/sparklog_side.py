@@ -25,8 +25,6 @@ class SparklogSide(Side):
     """Ours."""
 
     name = "sparklog"
-    markers = 1
-    """A partition's first leader says in the log that brokers lead it from there on."""
 
     def __init__(self, cluster: SparklogCluster) -> None:
         """Use a started cluster."""

@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.broker.produce.request import ProducedPartition
 from sparklog.broker.runtime.metrics import Gauge
-from sparklog.core.errors import PartitionDamaged
+from sparklog.core.errors import DataCorrupt, PartitionDamaged
 from sparklog.log.effects import run
 from sparklog.log.manifest.change import absorb_tail, change
 from sparklog.store.memory import MemoryStore
@@ -81,6 +81,82 @@ def test_a_leader_that_cannot_recover_tells_everybody_and_serves_when_it_is_mend
     world.run(story())
 
 
+WINDOWS = {"first window": 1, "middle window": 3, "newest window": 6}
+"""Sequences of windows; the registration has 0."""
+
+
+@pytest.mark.parametrize("kind", [*WINDOWS, "seal"])
+@pytest.mark.parametrize("harm", ["flipped", "cut", "zeroed", "deleted"])
+@pytest.mark.parametrize("when", ["at rest", "while serving"])
+def test_a_broker_gives_no_offset_twice_when_its_write_ahead_log_is_damaged(
+    kind: str, harm: str, when: str
+) -> None:
+    world = World()
+
+    async def scenario() -> None:
+        cluster = ReplicaCluster(world)
+        await cluster.start(1)
+        (where,) = cluster.create([1], 1, {"flush.ms": "600000"})
+        wal = cluster.metadata.image.brokers[1].wal
+        expected: dict[int, bytes] = {}
+
+        async def produced(count: int) -> None:
+            for _ in range(count):
+                value = b"%d" % len(expected)
+                offset = await cluster.produced(where, batch(value))
+                assert offset not in expected, "an offset twice"
+                expected[offset] = value
+                await asyncio.sleep(0.1)
+
+        await produced(6)
+        if when == "at rest":
+            cluster.kill(1)
+        if kind == "seal":
+            if when == "while serving":
+                cluster.kill(1)
+            await cluster.fence(1)
+            key = max(key for key in world.keys if key.startswith(wal.folder))
+        else:
+            key = wal.key(WINDOWS[kind])
+        whole = objects.get(key)
+        damage(objects, key, harm)
+        if kind != "seal":
+            if when == "while serving":
+                await produced(2)
+                cluster.kill(1)
+            refusal = ""
+            try:
+                await cluster.fence(1)
+            except DataCorrupt as error:  # a damaged log shows no end
+                refusal = str(error)
+            if refusal:
+                assert key in refusal
+                restore(objects, key, whole)
+                await cluster.fence(1)
+                damage(objects, key, harm)
+        await cluster.start(1)
+        cluster.elect(where)
+        await asyncio.sleep(1)
+        outcome = await cluster.produce(where, batch(b"more"))
+        if (kind, harm, when) == ("newest window", "deleted", "at rest"):
+            # Nothing in the store shows that there was a newer object than those that are left.
+            assert isinstance(outcome, ProducedPartition)
+            return
+        if kind == "seal" and harm == "deleted":
+            assert isinstance(outcome, ProducedPartition), "it is sealed again, and nothing is lost"
+            assert outcome.base_offset == len(expected)
+            expected[outcome.base_offset] = b"more"
+        else:
+            assert isinstance(outcome, PartitionDamaged), outcome
+            assert key in str(outcome)
+            restore(objects, key, whole)
+            await asyncio.sleep(60)
+        assert await cluster.consumed(where) == expected
+
+    objects = world.objects.objects
+    world.run(scenario())
+
+
 @pytest.mark.parametrize("kind", ["log", "manifest"])
 @pytest.mark.parametrize("harm", ["flipped", "cut", "zeroed", "deleted"])
 def test_a_broker_gives_no_offset_twice_when_an_object_is_damaged_while_it_serves(
@@ -131,6 +207,12 @@ def test_a_broker_gives_no_offset_twice_when_an_object_is_damaged_while_it_serve
 
     objects = world.objects.objects
     world.run(story())
+
+
+def restore(objects: MemoryStore, key: str, whole: bytes) -> None:
+    """Put an object back, as from an older version in a bucket."""
+    objects.delete(key)
+    objects.put_if_absent(key, whole)
 
 
 def damage(objects: MemoryStore, key: str, harm: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparklog.core.errors import DataCorrupt, Fenced
-from sparklog.log.effects import Effect, GetMany, ListAfter, Program, Put, perform, run
+from sparklog.log.effects import Delete, Effect, GetMany, ListAfter, Program, Put, perform, run
 from sparklog.log.layout import WalLayout
 from sparklog.log.wal import objects
 from sparklog.log.wal.objects import WalBatch, WalHeader, WalKind, WalObject, encode
@@ -226,3 +226,58 @@ def test_a_damaged_window_is_reported_and_not_skipped() -> None:
     store.put(WAL.key(1), bytes(data))
     with pytest.raises(DataCorrupt, match="checksum"):
         run(read_tail(WAL, sealed), store)
+
+
+def _log_of_a_broker(windows: int) -> MemoryStore:
+    """Return the log of a broker that has one window in flight, and trims nothing."""
+    store = MemoryStore("wal")
+    run(register(WAL, "r"), store)
+    for sequence in range(1, windows + 1):
+        batch = WalBatch("t" * 22, 0, sequence, 0, b"batch")
+        window = PutWindow(sequence, 0, acknowledged=sequence - 1)
+        run(place(window.placed(WAL, [batch], f"w{sequence}")), store)
+    return store
+
+
+@pytest.mark.parametrize("lost", [0, 1, 3, 4])
+@pytest.mark.parametrize("sealed_before", [True, False])
+def test_reading_names_an_acknowledged_object_that_is_missing_and_goes_on_when_it_is_back(
+    lost: int, sealed_before: bool
+) -> None:
+    store = _log_of_a_broker(5)
+    if sealed_before:
+        run(seal(WAL, "s"), store)
+    whole = store.get(WAL.key(lost))
+    store.delete(WAL.key(lost))
+    sealed = run(seal(WAL, "s"), store)
+    assert sealed.sequence == 6, "not where the missing object belongs"
+    for read in (lambda: read_tail(WAL, sealed), lambda: read_sealed(WAL)):
+        with pytest.raises(DataCorrupt, match=f"is missing.*object={WAL.key(lost)}"):
+            run(read(), store)
+    store.put(WAL.key(lost), whole)
+    tail = run(read_tail(WAL, sealed), store)
+    assert _sequences(tail.windows) == [1, 2, 3, 4, 5]
+    assert run(read_sealed(WAL), store) == (sealed, tail)
+
+
+def test_reading_goes_on_without_windows_that_were_never_acknowledged() -> None:
+    store = _log_of_a_broker(3)
+    for sequence in (5, 6):  # in flight with 4, which never arrived
+        window = PutWindow(sequence, 0, acknowledged=3)
+        run(place(window.placed(WAL, [], f"w{sequence}")), store)
+    sealed = run(seal(WAL, "s"), store)
+    assert sealed.sequence == 4
+    assert _sequences(run(read_tail(WAL, sealed), store).windows) == [1, 2, 3]
+
+
+def test_clearing_leaves_no_hole_at_any_moment() -> None:
+    store = _log_of_a_broker(5)
+    sealed = run(seal(WAL, "s"), store)
+    effects = _effects(clear(WAL, sealed), store)
+    deleted = [WAL.sequence(one.key) for one in effects if isinstance(one, Delete)]
+    assert deleted == [5, 4, 3, 2, 1, 0]
+    store = _log_of_a_broker(5)
+    run(seal(WAL, "s"), store)
+    for sequence in deleted[:3]:
+        store.delete(WAL.key(sequence or 0))
+        assert run(read_sealed(WAL), store) is not None

@@ -133,13 +133,13 @@ def test_marks_tell_that_the_log_may_be_torn_when_nothing_else_is_left() -> None
 
 def test_only_an_object_with_a_new_boundary_is_forced() -> None:
     writer = WalWriter(in_flight_max=2, forced=False)
-    assert writer.handle(WindowReady()) == (PutWindow(1, 0, False, False),)
-    assert writer.handle(WindowReady()) == (PutWindow(2, 0, False, False),)
+    assert writer.handle(WindowReady()) == (PutWindow(1, 0, False, False, 0),)
+    assert writer.handle(WindowReady()) == (PutWindow(2, 0, False, False, 0),)
     for sequence in (1, 2):
         writer.handle(PutSettled(sequence, PutOutcomes.DURABLE))
     writer.handle(Flushed(2))
-    assert writer.handle(WindowReady()) == (PutWindow(3, 2, False, True),)
-    assert writer.handle(WindowReady()) == (PutWindow(4, 2, False, False),)
+    assert writer.handle(WindowReady()) == (PutWindow(3, 2, False, True, 2),)
+    assert writer.handle(WindowReady()) == (PutWindow(4, 2, False, False, 2),)
 
 
 @pytest.mark.parametrize("forced", [True, False])

@@ -51,10 +51,14 @@ def _seal() -> bytes:
     return encode(WAL, WalHeader(WalKind.SEAL, 1, 0, "s"))
 
 
+def window(sequence: int, boundary: int, acknowledged: int) -> PutWindow:
+    return PutWindow(sequence, boundary, acknowledged=acknowledged)
+
+
 def test_windows_are_acknowledged_in_order_whatever_order_their_puts_end_in() -> None:
     writer = WalWriter(in_flight_max=3)
     put = [writer.handle(WindowReady()) for _ in range(3)]
-    assert put == [(PutWindow(1, 0),), (PutWindow(2, 0),), (PutWindow(3, 0),)]
+    assert put == [(window(1, 0, 0),), (window(2, 0, 0),), (window(3, 0, 0),)]
     assert not writer.has_room
     assert writer.handle(_durable(3)) == ()
     assert writer.handle(_durable(1)) == (Acknowledge(2),)
@@ -68,12 +72,12 @@ def test_names_are_trimmed_once_an_acknowledged_window_carries_the_boundary() ->
     writer.handle(_durable(1))
     assert writer.handle(Flushed(2)) == ()
     # All of 1 is flushed, but it is the newest acknowledged object and stays.
-    assert writer.handle(WindowReady()) == (PutWindow(2, 1),)
-    assert writer.handle(WindowReady()) == (PutWindow(3, 1),)
+    assert writer.handle(WindowReady()) == (window(2, 1, 1),)
+    assert writer.handle(WindowReady()) == (window(3, 1, 1),)
     assert writer.handle(_durable(3)) == ()
     assert writer.handle(_durable(2)) == (Acknowledge(4), Trim(0, 1))
     writer.handle(Flushed(3))
-    assert writer.handle(WindowReady()) == (PutWindow(4, 3),)
+    assert writer.handle(WindowReady()) == (window(4, 3, 3),)
     assert writer.handle(_durable(4)) == (Acknowledge(5), Trim(1, 3))
 
 
@@ -81,7 +85,7 @@ def test_what_was_flushed_before_it_was_acknowledged_is_not_trimmed_early() -> N
     writer = WalWriter(in_flight_max=2)
     writer.handle(WindowReady())
     writer.handle(Flushed(2))  # the in-sync brokers had it, and L1 was faster than the put
-    assert writer.handle(WindowReady()) == (PutWindow(2, 0),)
+    assert writer.handle(WindowReady()) == (window(2, 0, 0),)
 
 
 def test_a_fenced_writer_acknowledges_nothing_more() -> None:
