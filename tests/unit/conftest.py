@@ -1,4 +1,4 @@
-"""What unit tests of many rooms ask for."""
+"""Fixtures that unit tests of several packages share."""
 
 from __future__ import annotations
 

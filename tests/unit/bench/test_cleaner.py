@@ -1,4 +1,4 @@
-"""What the bench reads of the cleaner's words, and the records that both sides are given."""
+"""Benchmark of the log cleaner: parsing its output, and the records that both systems get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A benchmark's command takes what was asked for, publishes it, and tells crashes by its exit."""
+"""Command of a benchmark: it reads options, publishes results, and reports crashes by its exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Kafka's tools print is understood, and half a run is no run."""
+"""Output of Kafka's performance tools: it is parsed, and an incomplete run is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process tree is found through /proc, whoever is in it."""
+"""Memory of a process tree: /proc shows all of its processes."""
 
 from __future__ import annotations
 

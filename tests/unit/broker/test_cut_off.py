@@ -1,4 +1,4 @@
-"""Brokers that hear others no more: who of them is taken for dead, and who waits."""
+"""Brokers that lose each other: the controller fences some, and some wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparklog.core.entropy import SeededEntropy
 from tests.harness.metadata_cluster import Started, ToyCluster, three
 
 Links = dict[tuple[int, int], str]
-"""What is done to connections from one broker to another: "refuse" or "cut"."""
+"""The fault of each connection from one broker to another: "refuse" or "cut"."""
 PAIRS = tuple(permutations((1, 2, 3), 2))
 LINKS: list[Links] = [
     dict.fromkeys(PAIRS, "refuse"),

@@ -1,4 +1,4 @@
-"""What a running broker process shows of itself: `/debug/state`, and stacks on SIGUSR1."""
+"""State of a running broker process: `/debug/state`, and stacks on SIGUSR1."""
 
 from __future__ import annotations
 

@@ -139,5 +139,5 @@ def check(store: MemoryStore, whole: MemoryStore, clock: ManualClock, key: str) 
 
 
 def is_newest(key: str) -> bool:
-    """Return whether nothing in the log can tell that an object of its chain is gone."""
+    """Return True if no other object of the log reveals the loss of this object of its chain."""
     return key.endswith(f"/log/{2 * APPENDS:020d}.arrow")

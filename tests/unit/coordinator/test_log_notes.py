@@ -1,4 +1,4 @@
-"""What the broker's log says of groups: joins, rebalances with reasons, removals."""
+"""Log lines about groups: joins, rebalances with reasons, removals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose quota holds for whom, in Kafka's order; and what cannot be one."""
+"""Quotas of clients and users: Kafka's order of precedence, and values that are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal is shown of text that others wrote."""
+"""Escaping of foreign text for a terminal."""
 
 from __future__ import annotations
 

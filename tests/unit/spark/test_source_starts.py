@@ -1,4 +1,4 @@
-"""What Spark's Python processes load with the data source: each of many waits for it."""
+"""Imports of Spark's Python processes with the data source: each process waits for them."""
 
 from __future__ import annotations
 

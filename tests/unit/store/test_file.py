@@ -1,4 +1,4 @@
-"""What only a folder can get wrong: full disks, leftovers, other people's files."""
+"""Faults that only a folder can have: full disks, leftovers, other people's files."""
 
 from __future__ import annotations
 

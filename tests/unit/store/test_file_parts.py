@@ -1,4 +1,4 @@
-"""Who makes way takes a disk in small parts, and leaves it to others half of the time."""
+"""Low-priority threads: they use a disk in small parts, and leave it idle half of the time."""
 
 from __future__ import annotations
 

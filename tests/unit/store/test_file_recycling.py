@@ -1,4 +1,4 @@
-"""Retired files are written anew, and nobody ever sees one under two names, or half of it."""
+"""Recycled files: no reader ever sees one under two names, or half of it."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def test_a_reader_gives_up_on_a_hint_that_is_always_replaced(
         store.get("hint")
 
 
-# What is kept
+# Spare files that are kept
 
 
 def test_a_folder_keeps_so_many(

@@ -74,7 +74,7 @@ def test_a_quiet_time_saves_up_only_so_many_hedges() -> None:
 
 
 class Hanging(MemoryStore):
-    """Keeps chosen GETs until told to go on, and then does to them what `then` does."""
+    """Holds chosen GETs until the test releases them, and then does to them what `then` does."""
 
     def __init__(self) -> None:
         super().__init__("hanging")

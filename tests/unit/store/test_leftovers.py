@@ -1,4 +1,4 @@
-"""What killed processes left in a folder goes when it is old, and no object with it."""
+"""Leftovers of killed processes in a folder: old ones are deleted, and no object with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one raced name shows about a store."""
+"""Evidence about a store from one raced name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BODIES = [b"aa", b"bb", b"cc", b"dd"]
         ([U, E, E, E], b"ab", RaceOutcome.BROKEN),
         ([U, E, E, E], b"aa", RaceOutcome.UNCLEAR),
         ([U, C, U, U], b"bb", RaceOutcome.UNCLEAR),
-        ([E, E, E, E], b"aa", RaceOutcome.UNCLEAR),  # somebody between repeated a create
+        ([E, E, E, E], b"aa", RaceOutcome.UNCLEAR),  # a layer between repeated a create
         ([U, U, U, U], None, RaceOutcome.UNCLEAR),
     ],
 )

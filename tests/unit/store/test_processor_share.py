@@ -1,4 +1,4 @@
-"""Who makes way leaves processors idle most of the time."""
+"""Low-priority threads: they leave processors idle most of the time."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Worker(ManualClock):
     def __init__(self) -> None:
         super().__init__()
         self.used_s = 100.0
-        """By whatever the process did before."""
+        """Processor time of the process before."""
         self.others_go_on = False
-        """Whether other threads work while one waits."""
+        """True if other threads work while one waits."""
 
     def sleep_s(self, seconds: float) -> None:
         self.work(seconds) if self.others_go_on else super().sleep_s(seconds)

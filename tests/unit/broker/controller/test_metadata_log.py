@@ -22,7 +22,7 @@ from tests.harness.broker_world import World
 
 
 def ids(how_many: int) -> Callable[[MetadataImage], list[Record]]:
-    """Take the next so many producer ids: what it says depends on the image alone."""
+    """Return a decision that takes `how_many` producer ids; it depends on the image alone."""
     return lambda image: [ProducerIdsRecord(1, 0, image.next_producer_id + how_many)]
 
 

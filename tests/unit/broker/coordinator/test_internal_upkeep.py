@@ -1,7 +1,7 @@
 """The jobs on `__consumer_offsets`: a coordinator that loads afterwards knows what it knew before.
 
-Whole brokers write the topic: members that join and leave, commits again and again, commits of
-transactions that end one way or the other, deleted groups. The jobs run beside them.
+Whole brokers write the topic: joins and leaves of members, repeated commits, deleted groups, and
+commits of transactions with either outcome. The jobs run beside them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def commit_in_transaction(tx: TxClient, group: str, offset: int) -> None:
 
 
 async def known(cluster: LiveCluster) -> dict[str, Any]:
-    """Return what the coordinators tell of every group."""
+    """Return what the coordinators report of every group."""
     found: dict[str, Any] = {}
     for name in NAMES:
         client = GroupClient(cluster, name)

@@ -276,7 +276,7 @@ def test_a_coordinator_that_was_deposed_unawares_answers_nobody() -> None:
         cluster, _ = await coordinated(world, 2)
         await cluster.added(1, b"a", 1)
         deposed = cluster.cluster.brokers[1]
-        cluster.cluster.metadata.listeners.pop(0)  # it hears of nothing any more
+        cluster.cluster.metadata.listeners.pop(0)  # it gets no more metadata
         await cluster.cluster.fence(1)
         late = asyncio.ensure_future(cluster.add(1, b"a", 10))
         assert await cluster.added(2, b"a", 100) == 101

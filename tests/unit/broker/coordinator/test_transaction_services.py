@@ -1,4 +1,4 @@
-"""Transactions on whole brokers: what readers of committed records see, whatever happens."""
+"""Transactions on whole brokers: the view of readers of committed records, under faults."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_what_was_decided_is_done_by_the_next_coordinator(version: int, commit: 
         coordinator = await cluster.coordinator(tx.name)
         for partition in range(3):
             await tx.send(f"{partition}", partition=partition)
-        # Its markers reach nobody but itself: the others hear of them from the next coordinator.
+        # Its markers reach only itself: the others get them from the next coordinator.
         for broker_id in {1, 2, 3} - {coordinator}:
             cluster.net.cut(f"b{coordinator}", f"b{broker_id}")
         await tx.end(commit=commit)

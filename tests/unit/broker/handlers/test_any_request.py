@@ -1,4 +1,4 @@
-"""Whatever a well-formed request says, in whatever version, there is an answer that can be sent."""
+"""Well-formed requests: each, in each version, has an answer that can be encoded."""
 
 from __future__ import annotations
 

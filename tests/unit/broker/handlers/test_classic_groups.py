@@ -47,7 +47,7 @@ class GroupClient:
         return answer.coordinators[0] if version >= 4 else answer
 
     async def ask(self, api: Api, version: int, code_of: Any = None, **values: Any) -> Any:
-        """Ask whoever coordinates, until it does."""
+        """Ask the coordinator, and retry until it answers."""
         version = APIS[api].max if version == NEWEST else version
         request = build_request(api, version, **values)
         async with asyncio.timeout(30):

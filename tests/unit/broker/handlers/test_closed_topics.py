@@ -1,4 +1,4 @@
-"""What clients may not do to topics that hold the cluster's own state, and what they still may."""
+"""Topics with the cluster's own state: the requests that clients may and may not send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Kafka 4.4 added for clients, and APIs that are answered so that clients know our version."""
+"""Requests of Kafka 4.4: new versions, and APIs that clients use to detect a broker's version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers that authenticate nobody say of ACLs and passwords; and what has settings."""
+"""Brokers without authentication: answers about ACLs, passwords and resources with settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a broker names as leaders to clients when it has just lost sight of one."""
+"""Metadata of partitions whose leader has just become unreachable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHERS_ADDRESS = Address("broker-2", 9092)
 
 
 async def lose_sight(node: ToyNode) -> None:
-    """Have the node not reach the other broker any more."""
+    """Make the other broker unreachable from the node."""
     with pytest.raises(Unreachable):
         await node.sight.call(OTHERS_ADDRESS, None, timeout_s=1.0)
 

@@ -266,7 +266,7 @@ def test_a_connection_over_the_limit_is_closed() -> None:
         second = await Client.connect(address)
         assert await second.hung_up()
         first.writer.close()
-        await asyncio.sleep(0.05)  # the server hears of it a moment later
+        await asyncio.sleep(0.05)  # the server notices it a moment later
         assert server.connections == 0
         third = await Client.connect(address)
         third.send(heartbeat(), 3)

@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Wait until the server has heard of what a client did; the story has a deadline."""
+    """Wait until the server has seen what a client did; the test's clock has a deadline."""
     for _ in iter(is_so, True):
         await asyncio.sleep(0.001)  # lets the server's callbacks run
 

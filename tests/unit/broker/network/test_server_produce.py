@@ -23,7 +23,7 @@ from tests.unit.broker.network.test_server import Client, versions
 
 
 class Broker:
-    """Notes how each request was taken up, and answers when it is told to."""
+    """Record how each request began, and answer on demand."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, int]] = []
@@ -183,7 +183,7 @@ def test_a_request_that_breaks_the_broker_ends_its_connection_only() -> None:
         client.send(REQUEST, 1)
         assert await client.hung_up()
         broker.breaks = False
-        # The room that the broken one took is there again.
+        # The memory that the broken request took is free again.
         other.send(REQUEST, 2)
         await broker.until(1)
         broker.answer(0)

@@ -65,7 +65,7 @@ def test_one_that_broke_and_is_asked_to_end_begins_anew_for_that() -> None:
 
 
 def test_the_last_one_leaves_what_it_can_never_recover() -> None:
-    """Its write-ahead log stays with that, for whoever comes when the log is mended."""
+    """Its write-ahead log keeps those records for recovery after the log is repaired."""
     cluster = LiveCluster()
 
     async def story() -> None:

@@ -247,7 +247,7 @@ def test_brokers_serve_on_while_the_metadata_log_is_damaged() -> None:
 
 
 def stumble_once(broker: Started) -> None:
-    """Have part of a broker fail when it is told of the next image."""
+    """Make one part of a broker fail when it applies the next image."""
 
     def stumble(image: MetadataImage) -> None:
         broker.node.metadata.unsubscribe(stumble)
@@ -257,7 +257,7 @@ def stumble_once(broker: Started) -> None:
 
 
 def test_a_broker_that_cannot_take_in_what_it_reads_begins_anew() -> None:
-    """It must not go on with a view of the cluster that part of it has not heard of."""
+    """It must not continue with a view of the cluster that part of it lacks."""
     cluster = ToyCluster()
 
     async def story() -> None:
@@ -273,7 +273,7 @@ def test_a_broker_that_cannot_take_in_what_it_reads_begins_anew() -> None:
 
 
 def test_a_broker_that_cannot_take_in_what_it_reads_while_it_beats_begins_anew() -> None:
-    """Where store and network are slow, its look may end when nobody waits for that."""
+    """With a slow store and network, its look may end after its caller has gone."""
     cluster = ToyCluster(2, broker_session_timeout_ms="10000")
 
     async def story() -> None:
@@ -291,7 +291,7 @@ def test_a_broker_that_cannot_take_in_what_it_reads_while_it_beats_begins_anew()
 
 @pytest.mark.parametrize("broken", [KeyError("a bug"), InvalidConfig("of a newer version")])
 def test_a_controller_that_cannot_take_in_what_it_appends_begins_anew(broken: Exception) -> None:
-    """Whoever asked for the change has it, and is not told of what broke."""
+    """The caller that asked for the change gets it, and no error about the broken part."""
     cluster = ToyCluster()
 
     async def story() -> None:

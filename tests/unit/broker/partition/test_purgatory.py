@@ -1,4 +1,4 @@
-"""Waiting for the high watermark, for news, and for room."""
+"""Waits for the high watermark, for new records, and for memory."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_a_broker_gives_no_offset_twice_when_an_object_is_damaged_while_it_serve
         cluster.elect(where)
         await asyncio.sleep(1)
         refused = await cluster.produce(where, batch(b"9"))
-        if isinstance(refused, ProducedPartition):  # the chain tells what a lost manifest told
+        if isinstance(refused, ProducedPartition):  # the chain has what a lost manifest had
             assert (kind, harm) == ("manifest", "deleted")
             assert refused.base_offset == 9
             expected[9] = b"9"

@@ -465,7 +465,7 @@ def test_many_partitions_are_taken_over_with_one_reading_of_the_sealed_log() -> 
 
 
 class TestDivergence:
-    """What a follower forgets."""
+    """Records that a follower truncates."""
 
     def followed(self, *epochs: int) -> FollowerPartition:
         """Return a follower whose record n was sent by the leader of epoch epochs[n]."""

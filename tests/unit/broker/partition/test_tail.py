@@ -1,4 +1,4 @@
-"""Turns at partitions: first come, first served, and nobody waits in a circle."""
+"""Turns at partitions: first come, first served, without deadlock."""
 
 from __future__ import annotations
 

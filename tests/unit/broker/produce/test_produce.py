@@ -1,4 +1,4 @@
-"""Memory that producers take: exactly what is held, whatever becomes of a request's batches."""
+"""Memory of produce requests: exactly what is held, for every outcome of a request's batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was refused comes first when it is sent again."""
+"""Rejected batches: each comes before later batches when the producer sends it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce requests that wait together: told once, in time, and not from within a change."""
+"""Waiting produce requests: each is notified once, in time, and never from within a change."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_what_is_settled_is_forgotten_long_before_its_deadline() -> None:
 
 
 class Ended:
-    """What is told, so that a test sees whether it is kept."""
+    """A callback that can be checked for being released."""
 
     def __call__(self) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""When partitions are flushed, and what the page tells of flushes that are late."""
+"""Times of flushes, and the metrics of flushes that are late."""
 
 from __future__ import annotations
 

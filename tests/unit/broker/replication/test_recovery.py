@@ -10,7 +10,7 @@ from sparklog.broker.replication.recovery import AT_ONCE, BESIDE_OTHERS, Recover
 
 
 class Recoveries:
-    """Partitions that want a place, and hold it until they are told to end."""
+    """Partitions that wait for a slot, and hold it until the test ends them."""
 
     def __init__(self) -> None:
         self.order = RecoveryQueue()

@@ -1,4 +1,4 @@
-"""What taking over costs: requests to the store, one after the other and in all."""
+"""Cost of a take-over: requests to the store, one after the other and in all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROUND_TRIP_S = 0.02
 REQUESTS_PER_PARTITION = 6
 """Manifests, the chain, its footers, manifests again; the leader's fence, manifests once more."""
 ROUND_TRIPS = 12
-"""Three for the sealed log, those of a partition, and room for requests slower than others."""
+"""Three for the sealed log, those of a partition, and a margin for slow requests."""
 SLOW_REQUEST_S = 0.06
 UNFLUSHED_WINDOWS = 20
 SUCCEEDED_WITHIN_S = 2.0
@@ -51,7 +51,7 @@ class Cost:
 
 
 def take_over(partitions: int, records: int = 0, brokers: int = 2) -> Cost:
-    """Kill the leader of so many partitions, of which nothing is flushed.
+    """Kill the leader of `partitions` partitions, of which nothing is flushed.
 
     Of two brokers the other is left alone in sync, as a stand-in would be, and reads the dead one's
     write-ahead log.

@@ -1,4 +1,4 @@
-"""What a broker asks of a blocking store arrives there as it was meant."""
+"""Requests of a broker to a blocking store: each arrives there unchanged."""
 
 from __future__ import annotations
 

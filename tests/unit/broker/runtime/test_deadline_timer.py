@@ -28,7 +28,7 @@ class EarlyLoop(asyncio.SelectorEventLoop):
 
 
 class Deadlines:
-    """What the flusher, the WAL, produce requests and coordinators do with the timer."""
+    """Uses of the timer as by the flusher, the WAL, produce requests and coordinators."""
 
     def __init__(self, waits_s: list[float]) -> None:
         loop = asyncio.get_running_loop()

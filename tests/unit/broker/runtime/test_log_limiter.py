@@ -1,4 +1,4 @@
-"""What happens again and again is said now and then, with how often it was not said."""
+"""Limited log lines: a repeated event is logged now and then, with the number of omitted lines."""
 
 from __future__ import annotations
 

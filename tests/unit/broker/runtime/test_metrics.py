@@ -1,4 +1,4 @@
-"""What a broker counts, as Prometheus reads it."""
+"""Metrics of a broker, as Prometheus reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pump: windows, order, what is told to whom, fencing and trimming, on a virtual loop."""
+"""WalAppender: windows, order, notifications, fencing and trimming, on a virtual loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOPIC = "t" * 22
 
 
 class Sink:
-    """A partition that remembers what it is told."""
+    """A partition that remembers its notifications."""
 
     def __init__(self, partition: int) -> None:
         self.partition = PartitionId(TOPIC, partition)

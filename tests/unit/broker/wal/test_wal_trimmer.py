@@ -32,11 +32,11 @@ class TimedStore:
     def __init__(self, each_s: float, answers_s: float = inf) -> None:
         self.each_s = each_s
         self.answers_s = answers_s
-        """How long it answers."""
+        """Seconds until each answer."""
         self.gone: list[tuple[str, float]] = []
         self.asked: list[int] = []
         self.answered: list[int] = []
-        """How many were gone whenever nothing was left to do."""
+        """Numbers of deleted names at each moment without work."""
         self.at_once = 0
         self.at_once_max = 0
 

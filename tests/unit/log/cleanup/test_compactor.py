@@ -29,7 +29,7 @@ COMPACT = CompactionPolicy.of(parse_topic_configs({"cleanup.policy": "compact"})
 
 
 class Meddling(MemoryStore):
-    """Calls somebody before the n-th put."""
+    """Runs a callback before the n-th put."""
 
     def __init__(self, meddle: Callable[[str], None] | None = None, at: int = 0) -> None:
         super().__init__("meddling")

@@ -1,4 +1,4 @@
-"""Which records retention lets go, and which objects go after them."""
+"""Retention: the records that it removes, and the objects that it deletes after them."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_what_was_never_in_a_manifest_waits_as_long(
     assert len(list(log.read(0, 5, ("value",), view=old))) == 2
     clock.sleep_s(DELAY_MS / 1000 + 1)
     assert collect(store, clock) == [LAYOUT.chain_name(0), LAYOUT.chain_name(3)]
-    # Nothing tells any more that the staged object was in the log: it goes as an orphan.
+    # No manifest shows by now that the staged object was in the log: it goes as an orphan.
     assert look(store, clock).waiting == 1
     clock.sleep_s(ORPHAN_AGE_MS / 1000)
     assert len(collect(store, clock)) == 1

@@ -1,4 +1,4 @@
-"""What finding a key costs, and that damage is told."""
+"""Look-ups by key: their cost, and their error on damage."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_what_another_leader_flushed_is_adopted_with_its_end(
     on(store, flush_at(view, drafted(batches[: others // 2], "a" * 32), 1))
     if absorbed:
         on(store, change(view, absorb_tail(1, 0), "c" * 32))
-    # The next leader recovers the same batches, which keep the epoch they were taken in.
+    # The next leader recovers the same batches, which keep the epoch of their append.
     view = on(store, flush_at(view, drafted(batches[:2]), 2))
     assert view.end_offset == others
     rest = [b for b, base in zip(batches, (0, 2, 4), strict=True) if base >= view.end_offset]

@@ -1,4 +1,4 @@
-"""Which aborted transactions a client is told of with a fetch."""
+"""Aborted transactions in the response of a fetch."""
 
 from __future__ import annotations
 

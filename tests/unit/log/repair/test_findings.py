@@ -213,7 +213,7 @@ def test_an_orphan_inside_a_covered_range_is_not_part_of_the_log(store: MemorySt
     log = open_partition(store)
     log.append([numbered(0, 4)])
     log.append([numbered(4, 1)])
-    # Somebody created a name in the middle of a segment: no chain leads there.
+    # A foreign writer created a name in the middle of a segment: no chain leads there.
     overwrite(store, LAYOUT.chain_name(2), store.get(LAYOUT.key(LAYOUT.chain_name(4))))
     again = open_partition(store)
     assert again.view().end_offset == 5
@@ -240,7 +240,7 @@ def test_a_newer_format_is_refused_by_name(
 
 
 def test_what_lies_before_a_damaged_segment_of_the_tail_is_read(store: MemoryStore) -> None:
-    """Those that knew the log before and those that come new, and nobody appends behind it."""
+    """Both old and new readers of the log read it, and no writer appends behind it."""
     known = open_partition(store)
     for i in range(4):
         known.append([numbered(i, 1)])

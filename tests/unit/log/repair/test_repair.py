@@ -1,6 +1,6 @@
-"""Every kind of object damaged, one after another: what is told, repaired and given up is so.
+"""Damage of every kind of object, one after another: its report, its repair, and its loss.
 
-The judge is a plain reader, who asks for offset after offset and is told that it cannot be read.
+A plain reader judges: it reads offset after offset, and gets an error for unreadable ones.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def test_what_is_told_to_be_lost_is_what_a_reader_misses(
     whole = look(copy_of(objects, clock), clock, pool)
     assert whole.damages == ()
     everything = readable(copy_of(objects, clock), whole.view, pool)
-    # Without its last segment a log is a shorter log: nothing tells that there was one.
+    # Without its last segment a log is a shorter log: no object shows that there was one.
     last = LAYOUT.key(whole.view.tail[-1].name)
     kinds: set[DamageKind] = set()
     for key in objects:
@@ -259,7 +259,7 @@ def test_a_compacted_object_does_not_give_way_to_batches_whose_marker_is_gone(
     assert Compactor(store, LAYOUT, policy, PLAIN, pool, clock=clock).compact() is not None
     (rewritten,) = [e for e in look(store, clock, pool).view.entries if e.rows]
     store.put(LAYOUT.key(rewritten.object), b"damaged")
-    # What it was made of is whole and has as many rows, but the next marker is now an abort.
+    # Its sources are whole and have as many rows, but the next marker is now an abort.
     assert mended(store, look(store, clock, pool), clock, pool) == []
 
 
@@ -301,7 +301,7 @@ def test_ranges_are_named_as_they_were_told(pool: ThreadPoolExecutor) -> None:
             drop(wrong)
     assert len(drop((27, 30))) == 1
     assert look(store, clock, pool).damages == ()
-    # The last segment: nothing tells where it ended, so whoever gives it up says so.
+    # The last segment: no object shows its end, so the caller that gives it up names it.
     PartitionLog(store, LAYOUT, clock=clock, pool=pool).append([numbered(end, 3)])
     end += 3
     store.put(LAYOUT.key(LAYOUT.chain_name(end - 3)), b"damaged")

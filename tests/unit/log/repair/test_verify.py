@@ -1,4 +1,4 @@
-"""Looking a partition over: what is damaged is told object by object, with what is lost."""
+"""Verification of a partition: damage is reported object by object, with the lost records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a leader refuses from a producer, and with which of Kafka's errors."""
+"""Batches that a leader rejects, and the error of Kafka for each."""
 
 from __future__ import annotations
 

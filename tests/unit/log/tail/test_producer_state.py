@@ -1,4 +1,4 @@
-"""What a partition knows of its producers: cases that lists do not show."""
+"""State of a partition's producers: cases that lists do not show."""
 
 from __future__ import annotations
 

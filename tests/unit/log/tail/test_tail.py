@@ -1,4 +1,4 @@
-"""A tail among headers that lie and records that nobody can read."""
+"""A tail with wrong headers and unreadable records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a transaction has a partition: the answer counts until its marker, and no longer."""
+"""Verified transactions of a partition: each counts until its marker, and no longer."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_marker_sent_again_does_not_end_the_next_transaction() -> None:
     states.record(header(0, epoch=1), 2, 1)
     with pytest.raises(InvalidProducerEpoch):
         states.check_marker(7, 1, 3, ends_older=True)
-    states.check_marker(7, 1, 3)  # protocol version 1 cannot tell
+    states.check_marker(7, 1, 3)  # protocol version 1 cannot distinguish them
     states.check_marker(7, 2, 3, ends_older=True)
 
 

@@ -1,4 +1,4 @@
-"""What sealed write-ahead logs leave for the partitions that their brokers led."""
+"""Records of sealed write-ahead logs for the partitions that their brokers led."""
 
 from __future__ import annotations
 

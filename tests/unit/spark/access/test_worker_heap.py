@@ -1,4 +1,4 @@
-"""What a worker keeps out of its collector's way, and what it does not."""
+"""Objects that a worker hides from its garbage collector, and those that it does not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fresh_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def is_kept(thing: object) -> bool:
-    """Say whether the collector does not look at it any more."""
+    """Return True if the collector no longer scans it."""
     return all(one is not thing for one in gc.get_objects())
 
 

@@ -1,4 +1,4 @@
-"""What the demo's client makes of answers."""
+"""Answers that the demo's client interprets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOBODY = "127.0.0.1:1"
 
 
 class Told:
-    """A message as librdkafka tells of it when only a later one's answer came: no offset."""
+    """A message of librdkafka when only a later one's answer came: it has no offset."""
 
     def __init__(self, partition: int | None) -> None:
         self._partition = partition

@@ -1,4 +1,4 @@
-"""The demo's S3: conditional puts decide as S3's do, whoever else asks at the same time."""
+"""The demo's S3: conditional puts decide as S3's do, also under concurrent requests."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_reads_go_on_beside_each_other() -> None:
 
 
 class PausedBody(io.RawIOBase):
-    """What a client that stops amid its request has sent so far."""
+    """The bytes of a client that stops amid its request."""
 
     def __init__(self) -> None:
         self.asked, self.goes_on = threading.Event(), threading.Event()

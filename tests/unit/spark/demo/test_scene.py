@@ -17,7 +17,7 @@ ROWS = pa.table({"a": [1, 2, None], "b": ["x", None, "z"], "c": [0.5, 1e-7, 3.0]
 
 
 class Said(list[str]):
-    """What was told."""
+    """The printed lines."""
 
 
 def test_equal_numbers_pass_and_others_fail() -> None:

@@ -1,4 +1,4 @@
-"""What the demo compares after the upkeep of its topics."""
+"""Comparisons of the demo after the upkeep of its topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where brokers listen and what they advertise, for every kind of master and option."""
+"""Listening and advertised addresses of brokers, for every kind of master and option."""
 
 from __future__ import annotations
 

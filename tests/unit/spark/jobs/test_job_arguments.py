@@ -1,4 +1,4 @@
-"""The command lines of the jobs: what is understood, and what a wrong call is told."""
+"""Command lines of the jobs: accepted options, and the messages for wrong calls."""
 
 from __future__ import annotations
 

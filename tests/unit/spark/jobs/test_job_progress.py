@@ -1,4 +1,4 @@
-"""How far a job is: on a terminal, in a file, and at the end."""
+"""Progress of a job: on a terminal, in a file, and at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed while Spark's JVM ends."""
+"""Output while Spark's JVM ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upkeep makes way for all else by whatever means the system grants."""
+"""Low priority of upkeep, by each means that the system grants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention's work on a partition, and how it is told; tests/spark runs it in tasks."""
+"""Retention's work on a partition, and its report; tests/spark runs it in tasks."""
 
 from __future__ import annotations
 

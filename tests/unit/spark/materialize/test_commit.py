@@ -1,4 +1,4 @@
-"""What a commit says of its offsets, and what the next batch may begin with."""
+"""Offsets in a commit, and the possible starts of the next batch."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_batch_begins_where_the_table_ends(
     ("known", "starts"),
     [
         ({0: 4}, 5),  # retention was faster than the job
-        ({}, 5),  # a partition that was added, and has lost records before it was looked at
+        ({}, 5),  # an added partition that lost records before the first look
         ({0: 21}, 20),  # the log is a copy from before
     ],
 )

@@ -12,7 +12,7 @@ from sparklog.spark.materialize.tables import own_session
 
 
 class StartedWith:
-    """What `own_session` looks at of a session."""
+    """The part of a session that `own_session` reads."""
 
     def __init__(self, **settings: str) -> None:
         self.conf = settings

@@ -66,7 +66,7 @@ def log(led: str) -> Iterator[Log]:
 
 
 def be_led(log: Log) -> None:
-    """Make the history's topic, and wait until somebody leads it."""
+    """Create the history's topic, and wait until it has a leader."""
     write_history(log, JOB, patience_s=60)
     eventually(lambda: leading(log.refresh()), "a leader of the history")
 
@@ -80,7 +80,7 @@ class Ear(Listener):
 
 
 class Application:
-    """One that takes what it hears, and does with it what the test says."""
+    """An application that records requests, and handles them as the test says."""
 
     def __init__(self, log: Log) -> None:
         self.ear = Ear(log, "host:1", self)
@@ -105,7 +105,7 @@ class Application:
 
 @contextmanager
 def listening(log: Log) -> Iterator[Application]:
-    """Yield an application that hears what is said from now on."""
+    """Yield an application that gets requests from now on."""
     application = Application(log)
     application.ear.start()
     try:
@@ -116,7 +116,7 @@ def listening(log: Log) -> Iterator[Application]:
 
 
 def append(log: Log, key: bytes, document: object) -> None:
-    """Append any record through the leader, as whoever can write the storage may."""
+    """Append any record through the leader, as a client with access to the storage may."""
     value = json.dumps(document).encode()
     columns = {"key": pa.array([key], pa.binary()), "value": pa.array([value], pa.binary())}
     HistoryAppend(log, pa.RecordBatch.from_pydict(columns)).append()

@@ -1,4 +1,4 @@
-"""Who runs a job that somebody asked for: the first that says so, in the order of the topic."""
+"""Requested runs of a job: the first application to accept it in the topic's order runs it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def clock() -> ManualClock:
 
 
 class Application:
-    """One that hears what the test lets it hear, and runs what it took until it is told."""
+    """An application that sees released records, and runs a job until the test ends it."""
 
     def __init__(self, log: Log, clock: ManualClock, name: str, at_once: int = 1) -> None:
         self.runs: list[tuple[str, str]] = []
@@ -106,7 +106,7 @@ def test_of_two_requests_before_the_first_word_only_one_is_taken(
     one.listener.attend()
     assert one.runs == [("nightly", REQUEST.request_id)]
     assert len(words(log)) == 1
-    # Its run is short: whoever asked second still waits for an answer, and gets one.
+    # Its run is short: the second caller still waits for an answer, and gets one.
     one.let_go(REQUEST.request_id)
     one.listener.attend()
     assert [word.request_id for word in words(log)] == [REQUEST.request_id, OTHER.request_id]

@@ -1,4 +1,4 @@
-"""The alarm clock of scheduled jobs: each time rings once, whatever happens to the wall clock."""
+"""The alarm clock of scheduled jobs: each time rings once, for every change of the wall clock."""
 
 from __future__ import annotations
 

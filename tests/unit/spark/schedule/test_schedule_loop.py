@@ -55,7 +55,7 @@ def nightly(name: str = "nightly", kind: str = "retain") -> ScheduledJob:
 
 
 class NoSession:
-    """What a job would run in; remembers that it was cancelled."""
+    """A stand-in for a job's session, which remembers that it was cancelled."""
 
     def __init__(self) -> None:
         self.cancelled = Event()

@@ -1,4 +1,4 @@
-"""Where brokers may run, and what an operator is told about it."""
+"""Executors that may run brokers, and messages to the operator about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told about brokers as they come and go."""
+"""Messages about brokers as they come and go."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def topic(brokers: Brokers) -> LedTopic:
 
 
 class Query:
-    """What the driver of a query does at the end of a batch."""
+    """The driver of a query at the end of a batch."""
 
     def __init__(self, topic: LedTopic) -> None:
         self.topic = topic
@@ -217,7 +217,7 @@ def test_what_was_aborted_is_nowhere_and_what_it_referred_to_may_come_again(
     query.begin(0, first)
     before = {n: topic.stored_end(n) for n in range(PARTITIONS)}
     if absorbed:
-        absorb(topic)  # which has to stop before it, as nobody knows how it ends
+        absorb(topic)  # which has to stop before it, as its outcome is unknown
     query.publish(0, query.parts(0, 10))
     until(lambda: consumed(topic) == numbered(0, 10))
     if absorbed:
@@ -262,7 +262,7 @@ def test_an_older_driver_is_fenced_and_told_so(topic: LedTopic, successor_is_don
 
 def test_what_a_dead_attempt_left_open_is_not_waited_for(topic: LedTopic) -> None:
     query = Query(topic)
-    # Whoever waited until it ends by itself would give up long before.
+    # A caller that waited for its own end would give up long before.
     assert LONGEST_MS > 10 * publication.LED_PATIENCE_S * 1000
     query.begin(0, query.parts(0, 10), tells=True, timeout_ms=LONGEST_MS)
     query.publish(0, query.parts(0, 10))
@@ -272,7 +272,7 @@ def test_what_a_dead_attempt_left_open_is_not_waited_for(topic: LedTopic) -> Non
 def test_brokers_that_stay_away_end_a_batch_with_what_to_do(topic: LedTopic) -> None:
     query, clock = Query(topic), ManualClock()
     parts = query.parts(0, 10)
-    with socket() as silent:  # bound and not listened to: whoever connects is refused
+    with socket() as silent:  # bound and not listened to: connections are refused
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         query.appends = TransactionalAppends(topic.log, address, clock=clock)

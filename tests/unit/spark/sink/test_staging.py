@@ -118,7 +118,7 @@ def test_nothing_to_stage_makes_no_object(log: Log) -> None:
 
 
 class FailingStore(MemoryStore):
-    """Answers so many puts of staged objects and then no more."""
+    """Answers `puts_left` puts of staged objects and then no more."""
 
     puts_left = 1_000_000
 

@@ -33,7 +33,7 @@ def brokers() -> Iterator[Brokers]:
 
 
 class GroupQuery(Query):
-    """A query that tells a group; a context manager that stops it."""
+    """A query that commits to a group; a context manager that stops it."""
 
     def __init__(
         self, log: Log, topic: str, group: str, clock: ManualClock | None = None, **options: str

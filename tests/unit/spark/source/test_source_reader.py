@@ -354,7 +354,7 @@ def test_offsets_before_a_damaged_tail_are_read_and_others_name_the_object(log: 
     layout = log.partition("t", 0).layout
     key = layout.key(layout.chain_name(8))
     log.store.put(key, b"no segment")
-    log._partitions.clear()  # as whoever opens the log now
+    log._partitions.clear()  # as a process that opens the log now
     assert len(rows_of(log, subscribe="t", endingOffsets=offsets(8, -1))) == 12
     by_time = {"startingTimestamp": "1502", "endingTimestamp": "2002"}
     strategy = {"startingOffsetsByTimestampStrategy": "latest"}

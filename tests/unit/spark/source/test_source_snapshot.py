@@ -1,4 +1,4 @@
-"""Batch reads of a named snapshot: the same records, whatever became of the topic."""
+"""Batch reads of a named snapshot: the same records, after any change of the topic."""
 
 from __future__ import annotations
 

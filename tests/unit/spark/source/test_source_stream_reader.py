@@ -452,7 +452,7 @@ def test_a_stream_reads_all_before_a_damaged_segment_and_then_names_it() -> None
     layout = log.partition("t", 0).layout
     key = layout.key(layout.chain_name(8))
     log.store.put(key, b"no segment")
-    log._partitions.clear()  # as whoever opens the log now
+    log._partitions.clear()  # as a process that opens the log now
     query = Query(log, subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="8")
     query.trigger()
     query.trigger()
