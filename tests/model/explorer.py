@@ -1,9 +1,8 @@
 """Runs protocols (generators over `log.effects`) through every interleaving, exhaustively.
 
-A state is the objects in the store, each actor's history of answers, the puts still under way and
-the faults left to spend. A generator is deterministic in its answers, so histories stand for its
-inner state: equal states are visited once, and an actor is re-run only for a history not seen
-before.
+A state is the objects in the store, each actor's history of answers, the puts under way, and the
+faults left to spend. A generator is deterministic in its answers, so histories stand for its inner
+state. Equal states are visited once, and an actor is re-run only for a new history.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class AnyOf:
 
 @dataclass(frozen=True)
 class Actor:
-    """Somebody who runs a protocol; what it reports through `done` counts from that moment on."""
+    """A caller that runs a protocol; its reports through `done` count from that moment on."""
 
     name: str
     start: Callable[[Callable[[Any], None]], Generator[Effect | AnyOf, Any, Any]]
@@ -39,7 +38,7 @@ class Actor:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where an actor stands after a history: its next request, or its end; and its reports."""
+    """Position of an actor after a history: its next request, or its end; and its reports."""
 
     effect: Effect | AnyOf | None
     reports: tuple[Any, ...]
@@ -54,7 +53,7 @@ class State:
     histories: tuple[History, ...]
     crashed: tuple[bool, ...]
     late: tuple[tuple[str, bytes], ...] = ()
-    """Puts whose sender was told nothing and that may still arrive."""
+    """Puts whose sender got no answer and that may still arrive."""
     lost_replies: int = 0
     late_puts: int = 0
     crashes: int = 0
@@ -84,7 +83,7 @@ class Explorer:
         crashes: int = 0,
         power_cuts: int = 0,
     ) -> State:
-        """Return the moment before anybody did anything, with so many faults of each kind ahead."""
+        """Return the state before the first action, with these numbers of faults of each kind."""
         nothing: History = ()
         return State(
             objects,
@@ -191,7 +190,7 @@ class Explorer:
         if state.lost_replies:
             spent = replace(unknown, lost_replies=state.lost_replies - 1)
             yield replace(spent, objects=created)
-            # A client library that retries by itself reports its own object as somebody else's.
+            # A client library that retries by itself reports its own object as a foreign one.
             exists = _answered(state, actor, PutOutcome.EXISTS)
             yield replace(exists, objects=created, lost_replies=state.lost_replies - 1)
         if state.late_puts:

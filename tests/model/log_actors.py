@@ -1,7 +1,7 @@
-"""Who acts on one partition in the models of this folder, and what must hold whoever acts.
+"""Actors on one partition in the models of this folder, and the invariants for all of them.
 
-An acknowledged append is in the log once, at the offset it was told, and nothing is in the log
-twice. What a reader believed to have seen never turns out otherwise.
+An acknowledged append is in the log once, at the acknowledged offset, and no append is in the log
+twice. The records that a reader has seen never change.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Checker:
     """Judges a state; `finals` counts how many ends were judged."""
 
     allowed: tuple[type[SparklogError], ...] = (OutcomeUnknown,)
-    """How an actor may end before it is done."""
+    """Errors with which an actor may end before it is done."""
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
@@ -226,7 +226,7 @@ def explore(
     late_puts: int = 0,
     crashes: int = 0,
 ) -> tuple[int, Checker]:
-    """Visit every state that `actors` can reach from `objects` with so many faults of each kind."""
+    """Visit every state that `actors` can reach from `objects` with these numbers of faults."""
     explorer = Explorer(actors)
     checker = checker_type(explorer)
     start = explorer.start(objects, lost_replies=lost_replies, late_puts=late_puts, crashes=crashes)

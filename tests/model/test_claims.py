@@ -1,7 +1,7 @@
 """Claims of scheduled runs, model-checked: applications in every order, with every fault.
 
 Two applications come to the same two times, and each deletes the older claim once it has the newer.
-However it goes, nobody runs what another runs, and without faults the newest time is run.
+In every order no two run the same time, and without faults the newest time is run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def application(name: str, *times: int) -> Actor:
             try:
                 mine = yield from take(RunClaim("job", at_ms, 1, name))
             except SparklogError:
-                continue  # the store does not tell: it does not run
+                continue  # the outcome is unknown: it does not run
             if mine:
                 done(at_ms)
 

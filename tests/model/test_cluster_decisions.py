@@ -1,9 +1,9 @@
-"""Who leads what, model-checked: every order of what can happen to three brokers and a partition.
+"""Leadership, model-checked: every order of events for three brokers and a partition.
 
-Brokers register, crash and are fenced, restart, shut down after draining or without; the leader
-recovers, changes the ISR, hands over; the controller keeps up; somebody moves replicas. States that
-differ in epochs, offsets and incarnations alone are one. Each step runs the very decisions that
-brokers append, and each must keep what `check` says.
+Brokers register, crash and are fenced, restart, and shut down after draining or without. The
+leader recovers, changes the ISR and hands over. The controller keeps up, and an admin moves
+replicas. States that differ in epochs, offsets and incarnations alone are one. Each step runs the
+very decisions that brokers append, and each must keep the invariants of `check`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def steps_of_partition(
 
 
 def check(image: MetadataImage) -> None:
-    """What holds in every state."""
+    """Check the invariants of every state."""
     for _, p in image.partitions():
         assert set(p.isr) <= set(p.replicas), p
         assert len(set(p.replicas)) == len(p.replicas), p
@@ -131,7 +131,7 @@ def leader_of(image: MetadataImage) -> tuple[int, int]:
 
 
 def check_step(before: MetadataImage, after: MetadataImage, step: Step) -> None:
-    """What holds from one state to the next."""
+    """Check the invariants from one state to the next."""
     old, new = partition(before), partition(after)
     assert old is not None
     assert new is not None
@@ -171,7 +171,7 @@ def keeps_up(image: MetadataImage) -> None:
 
 
 def essence(image: MetadataImage) -> Any:
-    """What matters of a state; a WAL by whose it is, and whether that life is registered still."""
+    """Return the relevant part of a state: of a WAL its owner, and if that owner is registered."""
     p = partition(image)
     assert p is not None
     names = {election.wal_name(b): b.broker_id for b in image.brokers.values()}

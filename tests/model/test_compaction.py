@@ -1,6 +1,6 @@
 """Swaps of rewritten objects, model-checked beside appends, trims, deletion and each other.
 
-What must hold in each state is told by `log_actors`. A rewriter here copies everything into one
+The invariants of each state are in `log_actors`. A rewriter here copies everything into one
 object, as a merge or a compaction does, and publishes it by the product's own swap.
 """
 

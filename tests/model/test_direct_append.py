@@ -1,6 +1,6 @@
 """Direct append, model-checked: the product's own protocols in every order, with every fault.
 
-What must hold in each state is told by `log_actors`.
+The invariants of each state are in `log_actors`.
 """
 
 from __future__ import annotations

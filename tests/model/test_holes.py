@@ -1,7 +1,7 @@
-"""A log that has lost one object, model-checked: nobody fills its place, and nothing else goes.
+"""A log that has lost one object, model-checked: its name stays free, and nothing else is lost.
 
-Each case loses another object before anybody acts. What the log acknowledged ended at `END`, so a
-new segment before that would give an offset out twice, and so would a manifest that ends before.
+Each case loses another object before the first action. The acknowledged records end at `END`. A new
+segment before that would assign an offset twice, and so would a manifest that ends before.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def test_no_offset_is_given_out_twice_when_an_object_is_lost(cast: str, absorbed
     for lost in [key for key, _ in whole]:
         position = LAYOUT.chain_position(lost)
         if position is not None and position.offset == END - 1:
-            continue  # the newest object: nothing is left that could tell of it
+            continue  # the newest object: no other object reveals its loss
         checker = explored(whole, lost, CAST[cast]())
         if position is not None and position.offset >= absorbed:
             assert checker.refused, f"nobody noticed that it is gone: {lost}"

@@ -1,10 +1,10 @@
 """Leaders and direct writers of one partition, model-checked in every order, with every fault.
 
-Beside what `log_actors` tells, in each state:
-  - between a leader's fence and the next hand-back nobody has appended directly;
+Beside the invariants of `log_actors`, in each state:
+  - between a leader's fence and the next hand-back there is no direct append;
   - from where a leader leads on, no offset has a direct append: fences take none;
-  - what a leader believes flushed is in the log, and every offset has the record that the leaders
-    agreed on, whoever flushed it; what one flushed of its own stays its own.
+  - the flushed records of a leader are in the log. Every offset has the record that the leaders
+    agreed on, for any leader that flushed it. A leader's own records stay its own.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def leader(name: str, epoch: int, records: int = 1, *, marks: bool = True) -> Ac
         if records:
             epochs = {first + i: epoch for i in range(records)}
             yield from _flushing(done, view, name, epochs, [1] * records, epoch)
-            # Somebody else's record there would have been a later leader's, whose fence shows.
+            # A foreign record there would have been a later leader's, whose fence shows.
             done(("own", first, f"{name}-{epoch}@{first}"))
 
     return Actor(name, start)

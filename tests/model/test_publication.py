@@ -1,7 +1,7 @@
 """Publishing a batch, model-checked: drivers of one query in every order, with every fault.
 
-Two drivers (a zombie and its successor, or one before and after a crash) publish the same batch
-from stagings of their own, which differ in what goes where. The product's own protocols run.
+Two drivers publish the same batch: a zombie and its successor, or one before and after a crash.
+Each has staged rows of its own, for different partitions. The product's own protocols run.
 """
 
 from __future__ import annotations

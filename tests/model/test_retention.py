@@ -1,8 +1,8 @@
 """Retention and the deletion of objects, model-checked beside appends, merges and readers.
 
 A stalled appender may put a name that was deleted meanwhile; a reader may hold an old manifest.
-What must hold in each state is told by `log_actors`. In the model no time passes: a delay of 0
-lets everything go that the boundary has passed, a delay of 1 keeps what any manifest ever named.
+The invariants of each state are in `log_actors`. In the model no time passes. With a delay of 0
+everything below the boundary is deleted. With 1 every object that a manifest ever named is kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.model.log_actors import COLD, LAYOUT, Checker, absorber, explore, mer
 
 
 def retainer(nonce: str = "d" * 32, keep: int = 0, delay_ms: int = 0) -> Actor:
-    """Lets go all segments but the last `keep`, then deletes what nothing needs."""
+    """Removes all segments but the last `keep`, then deletes unneeded objects."""
 
     def plan(view: PartitionView) -> Manifest | None:
         gone = view.entries[: len(view.entries) - keep]

@@ -1,8 +1,8 @@
 """Pinning a partition, model-checked beside retention, merges, collectors and the topic's end.
 
-A pin that its maker takes for complete keeps every object it names, in every state from then on,
-whoever deletes and however long anybody sleeps. No time passes in the model, and nothing is kept
-for the sake of readers (a delay of 0), so only the order of the steps keeps anything.
+A pin that its maker takes for complete keeps every object it names, in every state from then on.
+That holds for every deletion and every pause. No time passes in the model, and nothing is kept for
+readers (a delay of 0). So only the order of the steps keeps an object.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class PinChecker(Checker):
 
 
 def written(appends: int) -> Objects:
-    """Return the objects of a log that has so many segments."""
+    """Return the objects of a log with `appends` segments."""
     store = MemoryStore("start")
     view = COLD
     for number in range(appends):

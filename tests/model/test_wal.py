@@ -1,10 +1,10 @@
 """The write-ahead log, model-checked: a broker, its trimming and its sealers in every order.
 
-The broker has several requests under way at once; it flushes what it acknowledged at once, so it
-trims as early as it may, and goes on as long as it can. Recoveries seal, read and perhaps clear.
-What must hold in each state: what the broker acknowledged is below the seal, and whoever recovered
-has read it, or it was flushed: the store has a window whose trim boundary is above it. And every
-recovery comes to its end.
+The broker has several requests under way at once. It flushes acknowledged records at once, so it
+trims as early as it may. It continues as long as it can. Recoveries seal, read and perhaps clear.
+In each state the acknowledged windows are below the seal, and each recovery has read them. Or they
+were flushed: the store has a window whose trim boundary is above them. And every recovery comes to
+its end.
 """
 
 from __future__ import annotations
@@ -353,7 +353,7 @@ def test_with_the_seal_at_another_gap_the_model_finds_a_lost_window(
 def test_with_trimming_beyond_an_acknowledged_boundary_the_model_finds_a_lost_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Flushed and acknowledged, yet no acknowledged object tells that these names are used up.
+    # Flushed and acknowledged, yet no acknowledged object shows that these names are used up.
     monkeypatch.setattr(WalWriter, "_trim_end", lambda writer: writer.acknowledged + 1)
     with pytest.raises(AssertionError, match=r"lost|past the seal|is missing"):
         _explore([_broker(3), ONE])

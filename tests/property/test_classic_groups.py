@@ -1,4 +1,4 @@
-"""Whatever members do and whenever the coordinator changes: one owner, no request unanswered.
+"""Classic groups: one owner per partition and no request unanswered, in every order of events.
 
 Clients are modelled as they behave: a request at a time, and after a lost or refused one they begin
 again. A generation's leader gives every member a part that names member and generation.
@@ -32,7 +32,7 @@ SETTLE_MS = 5 * REBALANCE_MS + 400_000
 
 @dataclass
 class Client:
-    """A consumer: what it is, what it was told, what it waits for."""
+    """A consumer: its state, its assignment, and the answers it waits for."""
 
     name: str
     instance: str | None
@@ -43,7 +43,7 @@ class Client:
     joining: Token | None = None
     syncing: Token | None = None
     part: bytes | None = None
-    """What it got in this generation."""
+    """Its assignment in this generation."""
     ids: int = 0
 
     def forget(self) -> None:
@@ -74,7 +74,7 @@ class Groups(RuleBasedStateMachine):
         """Instance ids by the names that member ids begin with."""
         self.started = 0
         self.parts: dict[tuple[int, str], bytes] = {}
-        """What each member got in each generation."""
+        """Each member's assignment in each generation."""
         self.leaders: dict[tuple[int, int], str] = {}
         self.coordinators = 0
         """A generation without an assignment is forgotten by a new coordinator, and comes again."""
@@ -158,7 +158,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(client=consumes(clients))
     def crash(self, client: Client) -> None:
-        """Say nothing any more. Whoever it was, another may start with its instance id."""
+        """Stop sending. Another process may start with its instance id."""
         self.known.remove(client)
 
     @rule(client=clients)
@@ -183,7 +183,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """Let all time-outs pass: whoever asked is answered."""
+        """Let all time-outs pass, so that every request is answered."""
         self.driver.wait(SETTLE_MS)
         unanswered = set(range(1, self.driver.asked + 1)) - self.driver.replies.keys()
         assert not unanswered

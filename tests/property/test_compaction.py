@@ -1,8 +1,8 @@
 """Compaction and merging against a plain list, on random histories of a led partition.
 
 Keys, tombstones, transactions that commit, abort or stay open, log starts inside segments, lags;
-compactions and merges between them. What stays is what Kafka's cleaner keeps, offsets included;
-what a consumer, a new leader or a stalled appender is told stays true.
+compactions and merges between them. The remaining records are those that Kafka's cleaner keeps,
+offsets included. Answers to a consumer, a new leader or a stalled appender stay true.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Compaction(RuleBasedStateMachine):
         assert self._producers() == producers
 
     def _compacted(self, tasks: int) -> ShareOutcome | None:
-        """Compact in one go, or in shares of so many tasks."""
+        """Compact in one go, or in `tasks` shares."""
         if not tasks:
             return self.compactor.compact(force=True)
         shares = self.compactor.compact_or_share(-1, force=True)

@@ -1,15 +1,15 @@
 """Consumer groups of the newer protocol under anything that may happen to their members.
 
-Clients behave as real ones do: what they are told to give up they read on for a while, and say
-what they own with a later heartbeat. Heartbeats and answers get lost, members crash and come back,
-topics grow and go, the coordinator moves to another broker, which has only the log, compacted or
-not.
+Clients behave as real ones do. They read on for a while from partitions that they must give up, and
+report their partitions with a later heartbeat. Heartbeats and answers get lost, members crash and
+come back, and topics grow and go. The coordinator moves to another broker, which has only the log,
+compacted or not.
 
-  no partition is read by two members that the coordinator counts as alive
-  a commit that comes late is taken while nobody else has read the partition since, and not after;
-  but who knows its newest epoch may commit whatever it likes, as with Kafka: a client says that it
-  gave up a partition after its commits, and on the same connection
-  when all is quiet, every partition has one reader, and whoever replays the log has the same groups
+  - No partition is read by two members that the coordinator counts as alive.
+  - A late commit is accepted until another member has read the partition, and not after.
+  - A member that knows its newest epoch may commit any offset, as with Kafka. A client reports a
+    given-up partition after its commits, and on the same connection.
+  - At rest every partition has one reader, and a replay of the log has the same groups.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def topic_id(name: str) -> UUID:
 
 @dataclass
 class Client:
-    """A consumer: what it reads, what it was told, what it says."""
+    """A consumer: the partitions it reads, its assignment, and its own report."""
 
     member_id: str
     names: tuple[str, ...] | None
@@ -101,7 +101,7 @@ class Client:
     told: Parts | None = None
     tells_all: bool = True
     lives: int = 0
-    """How often it gave up everything, to join anew."""
+    """Number of times it gave up everything, to join anew."""
 
     def request(self) -> ConsumerHeartbeat:
         if not (self.tells_all or self.epoch == 0):
@@ -125,7 +125,7 @@ class Client:
             self.reads &= self.told
 
     def begin(self) -> None:
-        """Read what it was told; a client gives up first what it was not told."""
+        """Read the assigned partitions; a client first gives up the others."""
         if self.told is not None:
             self.reads = set(self.told)
 
@@ -144,7 +144,7 @@ class LateCommit:
     part: Part
     asked: CommitRequest
     readers: int
-    """How often somebody had begun to read the partition when it was sent."""
+    """Number of members that had begun to read the partition when it was sent."""
 
 
 def late_commit(client: Client, part: Part, readers: int) -> LateCommit:
@@ -165,7 +165,7 @@ class World:
         self.clients: dict[str, Client] = {}
         self.made = 0
         self.readers: defaultdict[Part, list[str]] = defaultdict(list)
-        """Who began to read a partition, one after the other."""
+        """Members that began to read a partition, one after the other."""
         self.commits: dict[tuple[str, int, Part], LateCommit] = {}
 
     @property
@@ -222,13 +222,13 @@ class World:
         )  # fmt: skip
 
     def check(self) -> None:
-        """Nobody reads what another member reads, as far as both are members."""
+        """Check that no two current members read the same partition."""
         found = self.groups.get(GROUP)
         seen: dict[Part, str] = {}
         for client in self.clients.values():
             member = found.members.get(client.member_id) if found else None
             if member is None or client.epoch == 0:
-                continue  # whoever was removed finds out with its next heartbeat
+                continue  # a removed member finds out with its next heartbeat
             for part in client.reads:
                 assert part not in seen, (part, seen[part], client.member_id)
                 seen[part] = client.member_id
@@ -240,7 +240,7 @@ class World:
             self.readers[part].append(client.member_id)
 
     def check_commits(self) -> None:
-        """Nobody's progress is overwritten, and nobody who reads on is refused."""
+        """Check that no late commit overwrites progress, and that no current reader is rejected."""
         for client in self.clients.values():
             for part in client.reads:
                 key = client.member_id, client.epoch, part
@@ -261,7 +261,7 @@ class World:
                 assert taken, "it has read it all the time"
 
     def settle(self) -> None:
-        """Let everybody do what they are to do, until nothing changes any more."""
+        """Let all clients act until nothing changes."""
         for client in list(self.clients.values()):
             if client.instance_id and self.is_superseded(client):
                 del self.clients[client.member_id]
@@ -366,7 +366,7 @@ def test_no_partition_has_two_readers_and_a_quiet_group_reads_everything(
         world.check_commits()
     world.pass_time(0)
     world.settle()
-    for _ in range(11):  # whoever crashed is removed
+    for _ in range(11):  # crashed members are removed
         world.pass_time(5_000)
         for client in world.clients.values():
             world.heartbeat(client)

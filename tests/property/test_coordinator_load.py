@@ -1,4 +1,4 @@
-"""What a coordinator replays of a batch: what stands, in order, and nothing that is outdated."""
+"""Records that a coordinator replays of a batch: the current ones in order, and no outdated one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b""])
 
 
 def batch(pairs: list[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
-    """Return records with these keys and values; their values tell them apart."""
+    """Return records with these keys and values; the values are distinct."""
     columns = {
         "offset": pa.array(range(len(pairs)), pa.int64()),
         "key": pa.array([key for key, _ in pairs], pa.binary()),

@@ -1,7 +1,7 @@
 """Cron expressions across changes of the clock, in every zone, against cron's own loop.
 
-The oracle is the main loop of Vixie's cron, minute by minute: it knows nothing of times that a
-clock shows twice or never, only how far the clock is from the minutes that it has worked off.
+The oracle is the main loop of Vixie's cron, minute by minute. It knows no times that a clock shows
+twice or never. It knows only how far the clock is from the minutes it has worked off.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Change(NamedTuple):
 
     @property
     def kind(self) -> tuple[int, int, int]:
-        """What matters to jobs that run every day."""
+        """Return the properties that matter to jobs that run every day."""
         return (self.at_min + self.before_min) % DAY_MIN, self.before_min, self.after_min
 
 

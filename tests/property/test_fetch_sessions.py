@@ -30,8 +30,9 @@ from sparklog.core.types import PartitionId
 TOPIC = "t" * 22
 PARTITIONS = 5
 SETTLED_AFTER = 4
-"""Fetches until there is nothing to say: one may find its session gone, one hears where the log
-begins, one has the records, and one says so."""
+"""Fetches until there is no news: one may find its session gone, one gets the log's start, one has
+the records, and one reports that.
+"""
 
 
 @dataclass
@@ -61,7 +62,7 @@ class Leader:
     def answer(
         self, turn: FetchContext, key: PartKey, at: FetchPosition
     ) -> FetchedPartition | NotServing:
-        """Read a partition; who knows all there is to say is answered with what it was told."""
+        """Read a partition; a session that is up to date gets its last answer again."""
         outcome, told = self.outcome(key[1], at), turn.placed(key, PartitionId(TOPIC, key[1]))
         if told is None or not isinstance(outcome, FetchedPartition) or outcome.batches:
             return outcome
@@ -84,7 +85,7 @@ class Leader:
 
 @dataclass
 class Follower:
-    """What a follower holds of each partition, and what it was told last."""
+    """Records that a follower has of each partition, and its last answer."""
 
     session: FetchSessionHandler = field(default_factory=FetchSessionHandler)
     ends: dict[int, int] = field(default_factory=dict)

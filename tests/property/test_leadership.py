@@ -1,7 +1,7 @@
 """A leader beside the truth: followers that lag, restart and come back, metadata that comes late.
 
-The machine plays the followers, the WAL, the controller and the metadata log. The leader hears of
-a metadata change some time after it is true. What must hold is judged by what brokers really hold.
+The machine plays the followers, the WAL, the controller and the metadata log. The leader learns of
+a metadata change some time after it is true. The invariants judge what brokers really hold.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LeadershipMachine(RuleBasedStateMachine):
         self.heard = dict(self.registered)
         self.fenced: set[int] = set()
         self.taken_out: set[int] = set()
-        """Taken out by the controller, and the leader did not hear of it."""
+        """Removed by the controller, without the leader's knowledge."""
         self.proposal: tuple[ExpandIsr | ShrinkIsr, dict[int, int]] | None = None
         self.commit_rules = CommitRules(waits_for_storage=waits, replica_lag_time_max_ms=LAG_MAX_MS)
         self.leader = LeaderState(

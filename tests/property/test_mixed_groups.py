@@ -1,11 +1,11 @@
 """Groups with members of both protocols, under anything that may happen to them.
 
-Classic clients are modelled as they behave, eager ones (all give up everything before they join)
-and cooperative ones (they give up what they are told to, and join again). The group changes its
-type with the first member of the newer protocol, and back when the last one has gone.
+Classic clients are modelled as they behave. Eager ones give up everything before they join.
+Cooperative ones give up the partitions they must, and join again. The group changes its type with
+the first member of the newer protocol, and back when the last one has left.
 
-  no partition is read by two members that the coordinator counts as such
-  when all is quiet, every partition has one reader, and the group is of the type it should be
+  - No partition is read by two members that the coordinator counts as such.
+  - At rest every partition has one reader, and the group has its expected type.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class World:
         reply = self.replies[token]
         assert isinstance(reply, ConsumerHeartbeatAnswer)
         client.take(reply)
-        # It gives up at once what it was told to, and begins with the rest after saying so.
+        # It gives up the revoked partitions at once, reports that, and begins with the rest.
         if client.told is not None and not client.reads - client.told:
             client.begin()
         client.revoke()
@@ -254,7 +254,7 @@ class World:
         except GroupError:
             pass
 
-    # What must hold.
+    # Invariants.
 
     def counted(self) -> set[str]:
         """Return the ids of whom the coordinator takes for members."""

@@ -25,7 +25,7 @@ Record = tuple[bytes | None, bytes | None, int]
 
 
 class PartitionLogAgainstAList(RuleBasedStateMachine):
-    """Several openings of one partition must all tell the same story."""
+    """Several openings of one partition must all show the same records."""
 
     @initialize(codec=st.sampled_from(["none", "lz4", "zstd"]), tail=st.integers(1, 5))
     def start(self, codec: str, tail: int) -> None:

@@ -1,4 +1,4 @@
-"""Whatever bytes come in: rows or DataCorrupt, no other error, no byte read outside the buffer."""
+"""Hostile bytes: the result is rows or DataCorrupt, no other error, no read beyond the buffer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ small = st.sampled_from(SMALL)
 
 
 def decode_or_refuse(data: bytes | memoryview, *, verify_crc: bool) -> bool:
-    """Decode; tell whether it worked. Anything but DataCorrupt escapes, and fails the test."""
+    """Decode, and return True on success. Any error but DataCorrupt escapes and fails the test."""
     try:
         batch = decode(data, verify_crc=verify_crc, max_decompressed_bytes=BOUND)
     except DataCorrupt:

@@ -1,4 +1,4 @@
-"""Whatever rows are encoded come back, whole, sliced, split and with gaps."""
+"""Round trip of encoded rows: whole, sliced, split and with gaps."""
 
 from __future__ import annotations
 

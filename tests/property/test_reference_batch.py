@@ -1,4 +1,4 @@
-"""Reference batches: what is written is read, and whatever bytes come, an answer or one error."""
+"""Reference batches: a round trip, and for any bytes a result or one kind of error."""
 
 from __future__ import annotations
 

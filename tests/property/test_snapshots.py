@@ -1,4 +1,4 @@
-"""A snapshot gives the records that were there, whatever is done to the log afterwards."""
+"""Snapshots: each gives the records of its time, after any later change of the log."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The transaction coordinator against a log that can be read again at any time.
 
-Producers of both protocols begin, add partitions, end, repeat themselves and are replaced; time
-passes, markers arrive late or again, coordinators change. What was committed is the list of
-records; nothing else survives a change of coordinator.
+Producers of both protocols begin, add partitions, end, repeat themselves and are replaced. Time
+passes, markers arrive late or again, and coordinators change. The list of records is the committed
+state; nothing else survives a change of coordinator.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Coordinators(RuleBasedStateMachine):
         self.errands = []
         self.take(self.shard.loaded(self.now_ms))
 
-    # What happens.
+    # Events.
 
     @rule(version=st.sampled_from([0, 2]))
     def a_new_producer(self, version: int) -> None:
@@ -161,7 +161,7 @@ class Coordinators(RuleBasedStateMachine):
             again = self.ask(lambda i: self.shard.init_producer(0, asked, i, self.now_ms))
         except ConcurrentTransactions:
             producer.is_open = False
-            self.newest = None  # its transaction was aborted, it will be told so
+            self.newest = None  # its transaction was aborted, and it will get that error
             return
         except ProducerFenced:
             self.newest = None
@@ -328,7 +328,7 @@ class Coordinators(RuleBasedStateMachine):
     def another_coordinator(self) -> None:
         self.reload()
 
-    # What always holds.
+    # Invariants.
 
     def states(self) -> list[TransactionMetadata | None]:
         return [None if r.value is None else decode(decode_key(r.key), r.value) for r in self.log]

@@ -1,4 +1,4 @@
-"""Objects of the write-ahead log: round trip, and damage that is always told from data."""
+"""Objects of the write-ahead log: a round trip, and damage that is always detected."""
 
 from __future__ import annotations
 

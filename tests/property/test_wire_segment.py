@@ -1,4 +1,4 @@
-"""Whatever batches a leader flushes, consumers of history read the same records, and markers."""
+"""Flushed batches of a leader: consumers of history read the same records and markers."""
 
 from __future__ import annotations
 

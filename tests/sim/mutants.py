@@ -187,7 +187,7 @@ def write_markers_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def answer_commits_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
-    """Tell members that their offsets are committed as soon as that is decided."""
+    """Acknowledge offsets to members as soon as their commit is decided."""
     take = CoordinatorRuntime._take
 
     def hasty(self: Any, led: Any, effects: CoordinatorResult, *, own: bool) -> None:
@@ -198,7 +198,7 @@ def answer_commits_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_members_of_older_generations_commit(patch: pytest.MonkeyPatch) -> None:
-    """Take a commit whoever it is from."""
+    """Accept a commit of any sender."""
     patch.setattr(ClassicGroup, "check_commit", lambda *_, **__: ErrorCode.none)
 
 
@@ -208,7 +208,7 @@ def give_away_before_it_is_given_up(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_members_of_older_epochs_commit(patch: pytest.MonkeyPatch) -> None:
-    """Take a commit of a group of the newer protocol whoever it is from."""
+    """Accept a commit of any sender to a group of the newer protocol."""
     patch.setattr(ConsumerGroup, "check_commit", lambda *_, **__: ErrorCode.none)
 
 

@@ -1,4 +1,4 @@
-"""Run one seed again and tell its story: `python -m tests.sim.replay --seed 7 --lines 200`."""
+"""Replay of one seed with its trace: `python -m tests.sim.replay --seed 7 --lines 200`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cluster a seed means, and running many of them on all processors."""
+"""Clusters of seeds, and a runner for thousands of them on all processors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW = 100
 """Of fewer seeds, each is handed out alone, so that no processor idles."""
 
 BYTES_EVERY = 4
-"""Every so many seeds, messages go through bytes: that finds faulty entities, and takes longer."""
+"""One in this many seeds sends messages as bytes: that finds faulty entities, and takes longer."""
 
 WEATHER = (Unavailable, OutcomeUnknown, Fenced)
 """Errors that brokers may log in a storm."""
@@ -64,7 +64,7 @@ def plan_of(seed: int) -> SimPlan:
 def run_seed(
     seed: int, make_node: MakeNode = SimulatedBroker, plan: SimPlan | None = None
 ) -> SimReport:
-    """Run one seed. What brokers log goes into its trace, and their errors are complaints."""
+    """Run one seed. Log lines of brokers go into its trace, and their errors are complaints."""
     cluster = SimCluster(seed, plan_of(seed) if plan is None else plan, make_node)
     watch(cluster)
     cluster.net.one_at_a_time = False
@@ -83,7 +83,7 @@ def run_seed(
 
 
 class _Ear(logging.Handler):
-    """Hears what brokers log."""
+    """Records the log lines of brokers."""
 
     def __init__(self, cluster: SimCluster) -> None:
         super().__init__(logging.INFO)
@@ -145,7 +145,7 @@ def with_broken_links(seed: int) -> SimPlan:
 
 @dataclass(frozen=True)
 class Campaign:
-    """What the clients of a cluster do, and the seeds that tests run of it."""
+    """The workload of a cluster's clients, and the seeds that tests run of it."""
 
     plan: Callable[[int], SimPlan]
     quick: range

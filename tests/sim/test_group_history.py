@@ -1,4 +1,4 @@
-"""What is noticed of groups: two owners, of a generation or at once, lost and invented commits."""
+"""Faults in a history of groups: two owners of a partition, lost commits, and invented ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Brokers decide on the metadata log through a moody store, pauses and deaths.
 
-Each takes blocks of producer ids for as long as the storm lasts. Whatever happens, no id is given
-out twice, and every broker's image ends as the log itself says.
+Each takes blocks of producer ids for as long as the storm lasts. Under all faults no id is assigned
+twice, and every broker's image ends equal to the log.
 """
 
 from __future__ import annotations

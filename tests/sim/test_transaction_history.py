@@ -1,4 +1,4 @@
-"""What is noticed of transactions: torn, lost, read before their time, or in spite of an abort."""
+"""Faults in a history of transactions: torn, lost, read too early, or visible after an abort."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Transactions while brokers die, leave, lose each other and their store: nothing torn or lost.
 
-Producers of both protocols write to three partitions; what each transaction's outcome was told to
-be is compared with what a reader of committed records sees in the end.
+Producers of both protocols write to three partitions. The test compares the reported outcome of
+each transaction with the records that a reader of committed records sees in the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STORM: Final = StoreFaults(latency_s=0.03, lost_request=0.1, lost_reply=0.1)
 FENCED: Final = {ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch}
 
 Value = tuple[str, int]
-"""What was written, and into which partition."""
+"""A written value, and its partition."""
 
 
 class Storm:
@@ -37,7 +37,7 @@ class Storm:
         self.cluster = StormyCluster(seed)
         self.values: dict[str, list[Value]] = {}
         self.outcomes: dict[str, bool | None] = {}
-        """Whether each transaction was committed; None: not known."""
+        """True if a transaction was committed, False if aborted, None if unknown."""
         self.over = False
 
     async def story(self) -> None:

@@ -78,7 +78,7 @@ def test_threads_and_sockets_are_refused() -> None:
 
 
 def _ticking(loop: VirtualLoop, story: list[tuple[str, float]]) -> Process:
-    """Return a process that ticks every second in a task of a task, and tells of its cleaning."""
+    """Return a process that ticks every second in a task of a task, and records its cleaning."""
 
     async def tick() -> None:
         while True:
